@@ -23,7 +23,7 @@ from benchmarks.report import Report, Table
 from benchmarks.session import Session
 from eosframework.config import StateSettings
 from eosframework.processing.stores.state_ports import StoreIdentity, TaskStores
-from eosframework.state.rocks import RocksState
+from eosframework.state.rocksdb_backend import RocksState
 
 DEFAULT_KEYS = 1_000_000
 MANY_KEYS = 10_000_000

@@ -11,16 +11,27 @@ if TYPE_CHECKING:
         TransactionError,
         UserError,
     )
+    from eosframework.operators.handlers import Context, KeyedStore
     from eosframework.records import Record, WindowResult
     from eosframework.serialization.schemas import avro, json_schema, protobuf
     from eosframework.serialization.serdes import Serde, serde_of
     from eosframework.topology.dsl.builder import Topology
-    from eosframework.topology.dsl.streams import Stream, dead_letter
-    from eosframework.topology.dsl.window_declarations import hopping, session, sliding, tumbling
+    from eosframework.topology.dsl.declarations import (
+        dead_letter,
+        hopping,
+        session,
+        sliding,
+        tumbling,
+    )
+    from eosframework.topology.dsl.streams import GlobalTable, KeyedStream, Stream
 
 __all__ = [
+    "Context",
     "EosError",
+    "GlobalTable",
     "InstanceFenced",
+    "KeyedStore",
+    "KeyedStream",
     "Record",
     "RunError",
     "Serde",
@@ -41,20 +52,24 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Context": "operators.handlers",
+    "GlobalTable": "topology.dsl.streams",
+    "KeyedStore": "operators.handlers",
+    "KeyedStream": "topology.dsl.streams",
     "Record": "records",
     "Serde": "serialization.serdes",
     "Stream": "topology.dsl.streams",
     "Topology": "topology.dsl.builder",
     "WindowResult": "records",
     "avro": "serialization.schemas",
-    "dead_letter": "topology.dsl.streams",
-    "hopping": "topology.dsl.window_declarations",
+    "dead_letter": "topology.dsl.declarations",
+    "hopping": "topology.dsl.declarations",
     "json_schema": "serialization.schemas",
     "protobuf": "serialization.schemas",
     "serde_of": "serialization.serdes",
-    "session": "topology.dsl.window_declarations",
-    "sliding": "topology.dsl.window_declarations",
-    "tumbling": "topology.dsl.window_declarations",
+    "session": "topology.dsl.declarations",
+    "sliding": "topology.dsl.declarations",
+    "tumbling": "topology.dsl.declarations",
 }
 """Modules of the names that do not come from `errors`.
 

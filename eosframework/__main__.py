@@ -9,8 +9,8 @@ from eosframework.process.signals import end_at_once, handled, run_to_the_end
 
 
 def main() -> None:
-    """Run the command line; asked to stop while its modules are imported, end quietly."""
-    if os.getpid() == 1:  # in a container; the kernel does nothing of its own to process 1
+    """Run the command line; on a signal while its modules are imported, end quietly."""
+    if os.getpid() == 1:  # in a container; the kernel applies no default action to process 1
         signal.signal(signal.SIGTERM, _end)
     if lasts(sys.argv[1:]):
         with handled(end_at_once):

@@ -12,31 +12,31 @@ EosError
 ├── RunError                    exit 2: failed while running
 │   ├── RecordFailed            a record could not be processed and `on_error` is `fail`
 │   ├── RecordTooSlow           a record outlasted the transaction
-│   ├── DatabaseRefused         no database transaction can succeed until somebody mends something
+│   ├── DatabaseRefused         no database transaction can succeed until its cause is fixed
 │   ├── PositionLost            the next offset to read is gone from the log
 │   ├── StateDamaged            files of a store cannot be read; without them it is rebuilt
-│   ├── StateUnwritable         the disk does not take what a store has to write
-│   ├── SchemasRefused          the schema registry does not let this process go on
-│   ├── OutputLost              stdout did not take what a command printed
+│   ├── StateUnwritable         a store cannot write its files
+│   ├── SchemasRefused          the schema registry refuses requests that this process needs
+│   ├── OutputLost              the output of a command could not be written to stdout
 │   └── ComponentFailed         an embedded server or a child process ended or did not start
 ├── InstanceFenced              exit 3: another instance took this one's identity over
-├── KeyTooHot                   fails a record: it would meet too many others of its key
-├── DatabaseFault               what a database reports to the persister or relay that uses it
-│   ├── DatabaseAway            it may or may not have committed; claim the position again
-│   │   └── DatabaseConflict    it has not, because of another transaction; the same may succeed
-│   ├── DataRefused             it refuses a batch because of its data; nothing was written
-│   ├── RowRefused              it refuses a row, and would again; nothing was written
-│   └── Overtaken               another process claimed the position since; nothing was written
-└── TransactionError            what a transactional call reports to the task that made it
+├── KeyTooHot                   fails a record: it would match too many others of its key
+├── DatabaseFault               reported by a database to the table writer or relay that uses it
+│   ├── DatabaseAway            unavailable; it may have committed; claim the position again
+│   │   └── DatabaseConflict    not committed because of another transaction; repeat it
+│   ├── DataRefused             a batch is refused because of its data; nothing was written
+│   ├── RowRefused              a row is refused, and would be again; nothing was written
+│   └── Overtaken               a successor has claimed the position; nothing was written
+└── TransactionError            reported by a transactional call to the task that made it
     ├── Retriable               nothing is decided; make the same call again
     ├── TransactionAborted      abort, drop the batch's effects, recycle, rewind
     │   ├── DataRejected        the same, and the same data will be rejected again
     │   ├── TransactionTooLong  the same, and the same records would outlast it again
-    │   └── SchemasAway         the same: the schema registry cannot answer for a record yet
+    │   └── SchemasAway         the same: the schema registry is unavailable
     ├── TaskFenced              this producer is no longer the owner of its transactional.id
-    │   └── IdExpired           the brokers forgot the transactional.id, which was idle for long
+    │   └── IdExpired           the brokers removed the transactional.id, which was idle too long
     ├── OutcomeUnknown          the transaction may or may not be committed
-    └── TransactionFatal        no transaction can succeed here until somebody mends something
+    └── TransactionFatal        no transaction can succeed here until its cause is fixed
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ from collections.abc import Collection
 
 
 def raised_by_functions() -> tuple[type[BaseException], ...]:
-    """Return what a user's code may raise about what it was given, for an `except` around it.
+    """Return the exceptions that mean that a user's function failed, for an `except` around it.
 
-    `except` evaluates it when something was raised, so it costs nothing before.
+    `except` evaluates the call only after an exception, so it costs nothing otherwise.
 
-    - `sys.exit()` and a KeyboardInterrupt in a function end no process: only a signal asks to stop.
-      Where SIGINT is still Python's own to handle (pytest, a notebook), a KeyboardInterrupt is a
-      Ctrl-C and passes.
-    - A coroutine that was cancelled is a failure of the function that ran it.
-    - Other exceptions beside Exception pass: with them test frameworks, and the framework's own
-      deadline, end a function.
+    - `sys.exit()` and a KeyboardInterrupt in a function do not end the process: only a signal stops
+      it. If SIGINT has Python's own handler (pytest, a notebook), a KeyboardInterrupt is a Ctrl-C
+      and propagates.
+    - A cancelled coroutine is a failure of the function that ran it.
+    - Other BaseExceptions propagate: test frameworks, and the framework's own deadline, use them to
+      end a function.
     """
     found: tuple[type[BaseException], ...] = (Exception, SystemExit, GeneratorExit)
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         found = (*found, KeyboardInterrupt)
-    # Whoever raises it has imported it.
+    # Code that raises CancelledError has imported its module.
     if (coroutines := sys.modules.get("asyncio.exceptions")) is not None:
         found = (*found, coroutines.CancelledError)
     return found
@@ -92,7 +92,7 @@ class StartRefused(UserError):
 
 
 class ControlTopicDamaged(StartRefused):
-    """An entry of the control topic, which the application must remember, cannot be read."""
+    """An entry of the control topic that the application needs cannot be read."""
 
 
 class ClusterUnreachable(UserError):
@@ -128,7 +128,7 @@ class RecordTooSlow(RunError):
 
 
 class DatabaseRefused(RunError):
-    """No transaction in the database can succeed until somebody mends something."""
+    """No transaction in the database can succeed until its cause is fixed."""
 
 
 class PositionLost(RunError):
@@ -140,11 +140,11 @@ class StateDamaged(RunError):
 
 
 class StateUnwritable(RunError):
-    """The disk refused a store's directory or what had to be written there."""
+    """The directory or the files of a store cannot be written."""
 
 
 class SchemasRefused(RunError):
-    """The schema registry refuses what no record is to blame for, and would again."""
+    """The schema registry refuses a request for a reason that lies in no record; it would again."""
 
 
 class OutputLost(RunError):
@@ -162,19 +162,19 @@ class InstanceFenced(EosError):
 
 
 class KeyTooHot(EosError):
-    """A record would meet more records of its key, or its key have more windows, than allowed.
+    """A record would match more records of its key, or its key have more windows, than allowed.
 
-    The record fails in the step and goes the way of its `on_error`.
+    The record fails in the step, and the step's `on_error` applies.
     """
 
 
 class DatabaseFault(EosError):
-    """A database transaction did not succeed; the subclass says what follows.
+    """A database transaction did not succeed; the subclass states the consequence.
 
     Args:
-        message: names what was being done, and where.
-        reason: what the database said, in one line. None: there is no more to say.
-        sqlstate: PostgreSQL's code. None: the server did not get to say one.
+        message: names the attempted operation and its target.
+        reason: the database's message, in one line. None: there is no more than `message`.
+        sqlstate: PostgreSQL's code. None: the server sent none.
     """
 
     def __init__(
@@ -186,22 +186,22 @@ class DatabaseFault(EosError):
 
 
 class DatabaseAway(DatabaseFault):
-    """The database did not answer, or gave the transaction up; only a new claim can tell."""
+    """The database is unavailable or ended the transaction; only a new claim shows its outcome."""
 
 
 class DatabaseConflict(DatabaseAway):
-    """The transaction was undone because of another one, and the connection is still good."""
+    """The transaction was rolled back because of another one; the connection is still usable."""
 
 
 class DataRefused(DatabaseFault):
-    """The transaction was undone because of its data; the same data would be refused again."""
+    """The transaction was rolled back because of its data, which would be refused again."""
 
 
 class RowRefused(DatabaseFault):
     """The database refuses a row because of its data.
 
     Args:
-        partition: topic and number of the partition that the row's record is in.
+        partition: topic and number of the partition of the row's record.
         offset: of that record.
     """
 
@@ -212,7 +212,7 @@ class RowRefused(DatabaseFault):
 
 
 class Overtaken(DatabaseFault):
-    """Another process claimed positions after this one did.
+    """A successor has claimed positions of this process.
 
     Args:
         partitions: topic and number of each partition.
@@ -224,7 +224,7 @@ class Overtaken(DatabaseFault):
 
 
 class TransactionError(EosError):
-    """A transactional call did not succeed; the subclass says what follows."""
+    """A transactional call did not succeed; the subclass states the consequence."""
 
 
 class Retriable(TransactionError):
@@ -244,7 +244,7 @@ class TransactionTooLong(TransactionAborted):
 
 
 class SchemasAway(TransactionAborted):
-    """The schema registry cannot answer for now; a record can be neither read nor written yet."""
+    """The schema registry is unavailable; a record can be neither read nor written yet."""
 
 
 class TaskFenced(TransactionError):
@@ -252,15 +252,15 @@ class TaskFenced(TransactionError):
 
 
 class IdExpired(TaskFenced):
-    """The brokers forgot an idle transactional.id (transactional.id.expiration.ms).
+    """The brokers removed an idle transactional.id (transactional.id.expiration.ms).
 
-    Somebody may have taken it since, which only a rebalance shows.
+    A successor may have taken it since, which only a rebalance shows.
     """
 
 
 class OutcomeUnknown(TransactionError):
-    """The commit may have happened; only the stable committed offset can tell."""
+    """The commit may have happened; only the stable committed offset shows it."""
 
 
 class TransactionFatal(TransactionError):
-    """No transaction can succeed here until its cause is mended."""
+    """No transaction can succeed here until its cause is fixed."""

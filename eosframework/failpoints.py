@@ -1,6 +1,6 @@
-"""Named points of the protocol where a test may wait, crash or be told that it got there.
+"""Named points of the protocol at which a test may wait, crash or be notified.
 
-In production every point is a no-op: one look into an empty dictionary.
+In production every point is a no-op: one look-up in an empty dictionary.
 Only `eosframework.testing` arms them.
 """
 

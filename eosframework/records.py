@@ -13,7 +13,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-"""What a topic can be called; "." and ".." cannot (Kafka's Topic.validate)."""
+"""Valid names of topics, except "." and ".." (Kafka's Topic.validate)."""
 
 
 class TopicPartition(NamedTuple):
@@ -48,10 +48,10 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The next offset to read of a partition, with what was stored beside it.
+    """The next offset to read of a partition, with its metadata.
 
     Args:
-        offset: next offset to read, or None where nothing was ever committed.
+        offset: next offset to read; None: none was ever committed.
         metadata: the string committed with the offset.
     """
 
@@ -68,14 +68,15 @@ class Position:
 
 @dataclass(slots=True)
 class WindowResult:
-    """What a windowed aggregate gives; in JSON an object with these three members.
+    """A result of a windowed aggregate; in JSON an object with these three members.
 
-    Functions must not change it. (A frozen one takes four times as long to make, for each record.)
+    Functions must not change it. (A frozen class takes four times as long to instantiate, per
+    record.)
 
     Args:
         start: in milliseconds since the epoch.
-        end: likewise; it belongs to windows that slide and to sessions, not to others.
-        value: the aggregate; None: there is no such window any more.
+        end: in milliseconds; included in sliding and session windows, not in others.
+        value: the aggregate; None: the window no longer exists.
     """
 
     start: int
@@ -84,21 +85,22 @@ class WindowResult:
 
 
 EARLIEST_OUTPUT_MS = 1
-"""The earliest time of an output. librdkafka takes 0 for the present, so the output of a record of
-1970 would make all later ones late; less, as of a record without a time, brokers refuse."""
+"""The earliest time of an output. librdkafka replaces 0 with the present, so the output of a record
+of 1970 would make all later ones late; brokers refuse negative times, as of a record without one.
+"""
 
 LATEST_MS = 253_402_300_799_999
-"""The end of the year 9999. What is later is mostly in microseconds by mistake."""
+"""The end of the year 9999. Later times are mostly microseconds by mistake."""
 
 
 def as_milliseconds(moment: Any) -> int:
     """Return an event time as milliseconds since the epoch.
 
     Args:
-        moment: an int in milliseconds, or a datetime (without a zone it counts as UTC).
+        moment: an int in milliseconds, or a datetime (UTC if it has no zone).
 
     Raises:
-        TypeError: it is something else, or lies before 1970 or behind the year 9999.
+        TypeError: it is of another type, before 1970 or after the year 9999.
     """
     if moment.__class__ is int:
         if 0 <= moment <= LATEST_MS:

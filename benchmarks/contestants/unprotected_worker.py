@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from eosframework.cli import main
-from eosframework.kafka.producer.producer_pool import KafkaOutputs
+from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.runtime import worker as runtime
 
 if __name__ == "__main__":
-    runtime.__dict__["KafkaOutputs"] = partial(KafkaOutputs, protection=False)
+    runtime.__dict__["ProducerPool"] = partial(ProducerPool, protection=False)
     main()

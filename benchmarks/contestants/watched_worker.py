@@ -17,7 +17,7 @@ from typing import BinaryIO
 import orjson
 
 from eosframework.cli import main
-from eosframework.kafka.producer.producer_pool import KafkaRound
+from eosframework.kafka.producer.producer_pool import PooledCommits
 from eosframework.processing.ports import Committed
 
 
@@ -28,9 +28,9 @@ def watch_rounds(file: BinaryIO, started: threading.Event) -> None:
         file: takes a line for each.
         started: is set after the first.
     """
-    results = KafkaRound.results
+    results = PooledCommits.results
 
-    def timed(self: KafkaRound) -> list[Committed]:
+    def timed(self: PooledCommits) -> list[Committed]:
         found = results(self)
         line = {
             "at": self.began_at,
@@ -43,7 +43,7 @@ def watch_rounds(file: BinaryIO, started: threading.Event) -> None:
         started.set()
         return found
 
-    KafkaRound.results = timed
+    PooledCommits.results = timed
 
 
 def break_connections(port: int, seconds: float, started: threading.Event) -> None:

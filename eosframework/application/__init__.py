@@ -1,1 +1,1 @@
-"""Data that an application owns on a cluster: control topic, start checks, positions, reset."""
+"""State that an application owns on a cluster: control topic, positions, internal topics, ACLs."""

@@ -1,17 +1,17 @@
-"""Takes what an application keeps for itself out of a cluster, in steps that may be repeated.
+"""Removal of an application's state from a cluster, in steps that can be repeated.
 
     R1  refuse while its groups have members
-    R2  mark the registry: no worker starts before the reset is through, and one that had started
-        and was no member meanwhile takes nothing over
-    R3  init every id under which it wrote or may write: what is open is ended, and whoever sleeps
-        is fenced, so that he writes nothing into topics that are made again
+    R2  mark the control topic: no worker starts before the reset is complete, and a worker that had
+        started and was no member meanwhile takes nothing over
+    R3  init every id under which it wrote or may write: open transactions end, and a suspended
+        worker is fenced, so that it writes nothing into recreated topics
     R4  delete its groups, and with them its positions; brokers refuse that while there are members
-    R5  delete its own topics, and see that they are gone
-    R6  commit the positions that were asked for
-    R7  take out of the registry what was remembered, and say last that the reset is through
+    R5  delete its internal topics, and wait until they are gone
+    R6  commit the requested positions
+    R7  delete the entries of the control topic, and mark the reset as complete last
 
-Ids that were in use stay in the registry, so that takeovers go on fencing them; so does what others
-keep there, relays for example.
+Ids that were in use stay in the control topic, so that takeovers keep fencing them; so do the
+entries of other owners, for example relays.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from eosframework import failpoints
 from eosframework.application.control_topic import (
     RESET,
-    Registered,
-    Registry,
+    ControlState,
+    ControlTopic,
     committed_key,
     topic_key,
 )
@@ -35,25 +35,26 @@ from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.records import Position
 
 FORGOTTEN = ("topic", "committed", "topology", "backfill")
-"""Kinds of entries of the registry that say what the application has done."""
+"""Kinds of entries of the control topic that record the application's progress."""
 
-RESET_IT = "the application is reset"
+BEFORE_RESET = "the application is reset"
 
 GONE_SECONDS = 30.0
-"""How long brokers are given to delete topics."""
+"""The longest wait for brokers to delete topics."""
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaReset:
-    """What is taken out of a cluster.
+    """The state to remove from a cluster.
 
     Args:
-        groups: that are deleted.
-        topics: that exist and are deleted.
-        ids: that are fenced, as far as they are known before that.
-        ids_of: gives all of them, once nothing hides the registry's end.
-        entries: keys that are taken out of the registry.
-        positions: where source partitions go on; others as if the application had never run.
+        groups: to delete.
+        topics: that exist, to delete.
+        ids: to fence, as far as they are known before the reset.
+        ids_of: returns all of them, once nothing hides the control topic's end.
+        entries: keys to delete from the control topic.
+        positions: next offsets of source partitions; other partitions start as if the application
+            had never run.
         topic_ids: of the topics of these positions, with their number of partitions.
     """
 
@@ -67,34 +68,34 @@ class KafkaReset:
     topic_ids: Mapping[str, tuple[str, int]] | None = None
 
 
-def refuse_unfinished_reset(application: str, registered: Registered) -> None:
-    """Raise if a reset was interrupted: half of the state would meet the other half's positions.
+def refuse_unfinished_reset(application: str, control: ControlState) -> None:
+    """Refuse to start after an interrupted reset, whose state and positions do not match.
 
     Raises:
-        StartRefused: says how it is finished.
+        StartRefused: says how to finish it.
     """
-    if "begun_at" in registered.entries.get(RESET, {}):
+    if "begun_at" in control.entries.get(RESET, {}):
         raise StartRefused(
             f"a reset of application {application!r} was begun and is not through, so its state "
             f"and its positions do not fit together; finish it: eosframework reset APP"
         )
 
 
-def take_out(
-    reset: KafkaReset, settings: Settings, admin: ClusterAdmin, registry: Registry
+def remove_state(
+    reset: KafkaReset, settings: Settings, admin: ClusterAdmin, control_topic: ControlTopic
 ) -> None:
-    """Carry R1 to R5 out; whatever interrupts it, it may be done again.
+    """Perform R1 to R5; after an interruption it can be repeated.
 
     Raises:
         StartRefused: there are members.
-        TransactionError: an id could not be inited.
-        ClusterUnreachable: nobody answered in time.
+        TransactionError: an id could not be initialized.
+        ClusterUnreachable: no broker answered in time.
     """
-    refuse_members(reset.groups, admin, RESET_IT)
-    registry.ensure()
-    registry.write({RESET: {"begun_at": round(time.time() * 1000)}})
+    refuse_members(reset.groups, admin, BEFORE_RESET)
+    control_topic.ensure()
+    control_topic.write({RESET: {"begun_at": round(time.time() * 1000)}})
     failpoints.hit("reset.after_mark")
-    fence(reset.ids_of, settings, registry)
+    fence(reset.ids_of, settings, control_topic)
     failpoints.hit("reset.after_fence")
     for group in reset.groups:
         if not admin.delete_group(group):
@@ -109,33 +110,33 @@ def take_out(
     failpoints.hit("reset.after_topics")
 
 
-def start_again(reset: KafkaReset, admin: ClusterAdmin, registry: Registry) -> None:
-    """Carry R6 and R7 out: from here on workers may start.
+def finish_reset(reset: KafkaReset, admin: ClusterAdmin, control_topic: ControlTopic) -> None:
+    """Perform R6 and R7: from here on workers may start.
 
     Raises:
-        ConfigurationError: a worker has joined meanwhile; do the reset again.
-        ClusterUnreachable: nobody answered in time.
+        ConfigurationError: a worker has joined meanwhile; repeat the reset.
+        ClusterUnreachable: no broker answered in time.
     """
     if reset.positions:
         admin.commit(reset.application, reset.positions)
     failpoints.hit("reset.after_positions")
-    known = registry.refresh().entries
+    known = control_topic.refresh().entries
     forgotten = {key: None for key in known if key.partition("/")[0] in FORGOTTEN}
-    registry.write(forgotten)
+    control_topic.write(forgotten)
     remembered: dict[str, object] = {}
-    readers = registry.state.owners
+    readers = control_topic.state.owners
     for position in reset.positions:
         topic_id, count = (reset.topic_ids or {})[position.topic]
         remembered[topic_key(position.topic)] = {"topic_id": topic_id, "partitions": count}
         for name in readers.get(position.topic, ()):
             key = committed_key(name, position.topic_partition)
             remembered[key] = {"topic_id": topic_id}
-    registry.write({**remembered, RESET: {"done_at": round(time.time() * 1000)}})
-    registry.refresh()
+    control_topic.write({**remembered, RESET: {"done_at": round(time.time() * 1000)}})
+    control_topic.refresh()
 
 
 def _wait_until_gone(topics: Sequence[str], admin: ClusterAdmin) -> None:
-    """Return once brokers know nothing of topics any more: they delete them a moment later."""
+    """Wait until brokers no longer describe deleted topics: they delete them a moment later."""
     deadline = time.monotonic() + GONE_SECONDS
     while left := [name for name, found in admin.describe_topics(topics).items() if found.exists]:
         if time.monotonic() > deadline:

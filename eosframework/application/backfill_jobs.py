@@ -1,8 +1,8 @@
-"""Backfill jobs as the registry shows them to workers: which there are, and which forbid a start.
+"""Backfill jobs in the control topic, as far as workers need them.
 
-`backfill/` writes the entries and has their whole meaning; a worker needs a small part of it and no
-Spark. A job without a suffix fills the live topics. Until it is cut over, workers that have no
-committed offset would process its range once more, and keep state of both.
+`backfill/` writes the entries and interprets them fully; a worker needs a small part of them and no
+Spark. A job without a suffix fills the live topics. Until its cutover, workers without committed
+offsets would process its range once more, and keep state of both.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from eosframework.application.control_topic import Registered
+from eosframework.application.control_topic import ControlState
 from eosframework.application.internal_topics import task_counts
 from eosframework.errors import StartRefused
 from eosframework.records import Position
@@ -22,7 +22,7 @@ PREFIX = "backfill/"
 
 @dataclass(frozen=True, slots=True)
 class JobStanding:
-    """A backfill job of an application.
+    """Progress of a backfill job.
 
     Args:
         suffix: of the topics and tables that it fills alongside the live ones; None: the live ones.
@@ -42,7 +42,7 @@ class JobStanding:
     ranges: Mapping[str, tuple[bool, ...]]
 
     def __str__(self) -> str:
-        """Return how far it is, in words."""
+        """Return the progress as text."""
         if self.cut_over:
             return "cut over"
         if self.complete:
@@ -50,23 +50,23 @@ class JobStanding:
         return f"not complete: {self.complete_tasks} of {self.tasks} tasks are"
 
     def as_data(self) -> dict[str, Any]:
-        """Return it as plain data, for JSON."""
+        """Return plain data, for JSON."""
         data = asdict(self)
         del data["ranges"]
         return data
 
 
 def backfill_jobs(
-    graph: Graph, registered: Registered, partitions: Mapping[str, int]
+    graph: Graph, control: ControlState, partitions: Mapping[str, int]
 ) -> list[JobStanding]:
     """Return the backfill jobs of an application, sorted by name.
 
     Args:
         graph: of the application.
-        registered: the content of its registry.
+        control: the content of its control topic.
         partitions: number of partitions by topic, as it is now.
     """
-    entries = registered.entries
+    entries = control.entries
     expected = [
         f"{name}/{number}"
         for name, count in task_counts(graph, partitions).items()
@@ -93,10 +93,10 @@ def backfill_jobs(
 def refuse_unfinished_jobs(
     graph: Graph, jobs: Sequence[JobStanding], committed: Sequence[Position]
 ) -> None:
-    """Raise if workers would process the range of a job that is not cut over.
+    """Refuse workers that would process the range of a job without a cutover.
 
-    Where every partition of the range has a committed offset, live workers have positions of their
-    own, as those have that process what comes behind the range of a job that fills no state.
+    If every partition of the range has a committed offset, live workers have positions of their
+    own: they process the records after the range of a job that fills no state.
 
     Args:
         graph: of the application.
@@ -104,7 +104,7 @@ def refuse_unfinished_jobs(
         committed: positions of its group.
 
     Raises:
-        StartRefused: names the job and the two ways to go on.
+        StartRefused: names the job and the two ways to resume.
     """
     read = {source.topic for part in graph.sub_topologies for source in part.sources}
     new = [p.topic_partition for p in committed if p.offset is None and p.topic in read]
@@ -133,7 +133,7 @@ def _read(ranges: Sequence[bool]) -> set[int]:
 
 
 def _ranges(job: Mapping[str, Any]) -> dict[str, tuple[bool, ...]]:
-    """Return which partitions a job reads; of a topic for which files stand that is all of them."""
+    """Return the partitions that a job reads; all of them for a topic that is read from files."""
     files = job.get("files", {})
     return {
         topic: tuple(topic in files or one["first"] < one["end"] for one in ranges)

@@ -1,8 +1,8 @@
-"""Entries of a control topic as they are read: checked by kind, at the offset where they are.
+"""Validation of control topic entries: by kind, with their offset in errors.
 
-Anything with Write on the topic can put bytes there. An entry under a key that is none of ours says
-nothing to us; where it cannot be read it is passed over with a warning. A key of ours whose value
-cannot be read has replaced what the application must remember, so it is refused, with its place.
+Any client with Write on the topic can put bytes there. An unreadable entry under an unknown key is
+skipped with a warning. An unreadable value under a known key has replaced application state, so the
+start is refused with the record's place.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from eosframework.processing.ports import Message
 from eosframework.topology.evolution.recorded import RecordedTopology
 
 Check = Callable[[Sequence[str], Any], object]
-"""Takes the parts of a key behind its kind, and the value; raises where they cannot be read."""
+"""Takes the parts of a key after its kind, and the value; raises if they are invalid."""
 
 _UNREADABLE = (KeyError, IndexError, TypeError, ValueError, AttributeError)
-"""What code that reads an entry raises for one that it did not write."""
+"""Exceptions of code that reads an entry which it did not write."""
 
 
 def take_entry(entries: dict[str, Any], message: Message) -> None:
-    """Note the value of an entry by its key, in place of an earlier one.
+    """Store the value of an entry by its key, replacing an earlier one.
 
-    One that cannot be read is noted as its error: a later one may come, so only `readable` raises.
+    An unreadable entry is stored as its error, because a valid one may follow: only `readable`
+    raises.
     """
     try:
         entry = read_entry(message)
@@ -41,7 +42,7 @@ def take_entry(entries: dict[str, Any], message: Message) -> None:
 
 
 def readable(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries that were not taken out.
+    """Return the entries that were not deleted.
 
     Raises:
         ControlTopicDamaged: the newest value of one cannot be read.
@@ -53,13 +54,13 @@ def readable(entries: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_entry(message: Message) -> tuple[str, Any] | None:
-    """Return the key and value of an entry; of a value of None, that it was taken out.
+    """Return the key and value of an entry; a value of None deletes it.
 
     Args:
         message: of a control topic.
 
     Returns:
-        None: the message is no entry, which is reported.
+        None: the message is not an entry, which is reported.
 
     Raises:
         ControlTopicDamaged: the value of an entry cannot be read.
@@ -84,7 +85,7 @@ def read_entry(message: Message) -> tuple[str, Any] | None:
 
 
 def key_of(message: Message) -> str:
-    """Return the key of a message, which may be none of ours."""
+    """Return the key of a message, which may be an unknown one."""
     return (message.key() or b"").decode(errors="replace")
 
 
@@ -125,7 +126,7 @@ def _backfill(_: Sequence[str], value: Any) -> None:
 
 def _relay(_: Sequence[str], value: Any) -> None:
     _require(value["version"], int)
-    if value["version"] == VERSION:  # a relay says of another one what to do
+    if value["version"] == VERSION:  # a relay itself refuses other versions
         RelayPosition.from_entry(value)
 
 

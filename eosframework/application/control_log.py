@@ -1,7 +1,7 @@
-"""Entries of a registry topic that change with transactions: positions of relays, of backfills.
+"""Entries of a control topic that change with transactions: positions of relays and backfills.
 
-The topic has one partition. An open transaction holds back what lies behind its first entry there,
-whoever wrote that; so a reader says whether it waits until all is decided, or takes what is.
+The topic has one partition. An open transaction of any producer hides the records after its first
+entry, so a reader chooses to wait until all are decided, or to read up to there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from eosframework.application.control_entries import key_of, read_entry, readable, take_entry
-from eosframework.application.control_topic import Registry
+from eosframework.application.control_topic import ControlTopic
 from eosframework.config import KafkaSettings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.consumer.range_reader import read_ranges
@@ -25,14 +25,14 @@ from eosframework.txnid import registry_topic
 FIRST_TAIL_RECORDS = 2000
 
 
-class RegistryLog:
-    """Reads and writes entries of an application's registry topic, which exists.
+class ControlLog:
+    """Reads and writes entries of an application's control topic, which exists.
 
     Args:
-        application: whose registry.
+        application: the owner of the topic.
         settings: how to reach the cluster.
-        admin: asks the same cluster.
-        settle_seconds: how long a transaction in doubt is waited for.
+        admin: reads offsets of the same cluster.
+        settle_seconds: the longest wait for an undecided transaction.
     """
 
     def __init__(
@@ -51,56 +51,56 @@ class RegistryLog:
         self._settle_seconds = settle_seconds
 
     def exists(self) -> bool:
-        """Tell whether the application has a registry."""
+        """Return whether the application has a control topic."""
         return self._admin.describe_topics([self.topic])[self.topic].exists
 
     def settled(self, prefix: str, keys: Collection[str] | None = None) -> dict[str, Any]:
-        """Return what is committed, once all is decided that was written when this was asked.
+        """Return committed entries, once all records written before this call are decided.
 
-        The topic grows with every commit until brokers compact it, so of single keys its end is
-        read first.
+        The topic grows with every commit until brokers compact it, so single keys are looked up
+        from its end.
 
         Args:
             prefix: of the keys.
-            keys: those of them that are wanted; None: all.
+            keys: the requested keys; None: all.
 
         Raises:
-            ClusterUnreachable: nobody answered, or a transaction stays in doubt.
+            ClusterUnreachable: no broker answered, or a transaction stays undecided.
         """
         end = settled_ends(self._admin, [self._partition], self._settle_seconds)[self._partition]
         return self._read_to(end, prefix, keys)
 
     def decided(self, prefix: str, keys: Collection[str] | None = None) -> dict[str, Any]:
-        """Return what is committed and not behind a transaction in doubt; waits for nothing.
+        """Return committed entries before the first undecided transaction; never waits.
 
         Raises:
-            ClusterUnreachable: nobody answered.
+            ClusterUnreachable: no broker answered.
         """
         end = self._admin.log_bounds([self._partition])[self._partition][1]
         return self._read_to(end, prefix, keys)
 
     def written_end(self) -> int:
-        """Return the offset behind everything that is written, decided or not.
+        """Return the high watermark.
 
         Raises:
-            ClusterUnreachable: nobody answered.
+            ClusterUnreachable: no broker answered.
         """
         return self._admin.high_watermarks([self._partition])[self._partition]
 
     def is_settled(self, within_seconds: float) -> bool:
-        """Tell whether all that is written now is decided within so many seconds.
+        """Return whether all records written before this call are decided within that time.
 
         Raises:
-            ClusterUnreachable: nobody answered.
+            ClusterUnreachable: no broker answered.
         """
         ends = decided_ends(self._admin, [self._partition], within_seconds)
         return ends[self._partition] is not None
 
     def undecided(self) -> set[str]:
-        """Return the keys of entries at or behind the first transaction that is not decided.
+        """Return the keys of entries from the first undecided transaction on.
 
         Raises:
-            ClusterUnreachable: nobody answered.
+            ClusterUnreachable: no broker answered.
         """
         partition, end = self._partition, self.written_end()
         start = self._admin.log_bounds([partition])[partition][1]
@@ -108,16 +108,16 @@ class RegistryLog:
         return {key_of(message) for _, run in runs for message in run}
 
     def newest(self, key: str, since: int = 0) -> tuple[int, Any] | None:
-        """Return the newest entry of a key with its offset, whatever becomes of its transaction.
+        """Return the newest entry of a key with its offset, even if it is undecided or aborted.
 
-        It is a sign that its writer lives, and of nothing else.
+        It shows that its writer is alive, and nothing else.
 
         Args:
             key: of the entry.
-            since: first offset that is looked at.
+            since: first offset to read.
 
         Raises:
-            ClusterUnreachable: nobody answered.
+            ClusterUnreachable: no broker answered.
         """
         partition, end = self._partition, self.written_end()
         first = self._admin.log_bounds([partition])[partition][0]
@@ -131,13 +131,13 @@ class RegistryLog:
         return found
 
     def output(self, key: str, entry: Any) -> Output:
-        """Return what to produce so that an entry counts; of None, that there is none."""
+        """Return the record that writes an entry; None deletes it."""
         value = None if entry is None else orjson.dumps(entry)
         return (self.topic, value, key.encode(), 0, None, None, round(time.time() * 1000), None)
 
     def write(self, entries: Mapping[str, Any]) -> None:
-        """Write entries outside any transaction; see `Registry.write`."""
-        Registry(self._application, self._settings, self._admin).write(entries)
+        """Write entries outside any transaction; see `ControlTopic.write`."""
+        ControlTopic(self._application, self._settings, self._admin).write(entries)
 
     def _read_to(self, end: int, prefix: str, keys: Collection[str] | None) -> dict[str, Any]:
         first = self._admin.log_bounds([self._partition])[self._partition][0]

@@ -1,23 +1,24 @@
-"""What an application must remember longer than Kafka keeps its offsets: a compacted topic.
+"""The control topic: application state that must outlast the retention of offsets.
 
-Keys and values are JSON, one fact per key, so that workers that start together cannot undo each
-other's:
+It is compacted. Keys and values are JSON, one fact per key, so that workers that start together
+cannot undo each other's:
 
     application                           {"cluster_id": …, "version": 1}
     topic/TOPIC                           {"topic_id": …, "partitions": 4}
-    owner/TOPIC/SUB_TOPOLOGY              {}   it was processed under this one's derived ids
+    owner/TOPIC/SUB_TOPOLOGY              {}   processed under derived ids of this sub-topology
     leased/TOPIC/NUMBER/ID                {"application": …, "sub_topology": …}   …or under this id
     sharing/NUMBER                        {}   derived ids were for so many partitions each
-    ids                                   {"from": "leased"}   where ids come from since then
-    topology                              what ran last, by `upgrading`
-    reset                                 {"begun_at": …} or, once it was through, {"done_at": …}
+    ids                                   {"from": "leased"}   the source of ids since then
+    topology                              the last topology that ran, by `topology.evolution`
+    reset                                 {"begun_at": …} or, once complete, {"done_at": …}
     committed/SUB_TOPOLOGY/TOPIC/NUMBER   {"topic_id": …}   written in the first transaction
 
-Other owners of progress (relays, backfills) add keys of their own; they are kept as they are.
+Other owners of progress (relays, backfills) add keys of their own, which are kept.
 
-What an open transaction wrote holds back what was written behind it. Entries that are never written
-in a transaction (`WRITTEN_ALONE`) count from the moment they are in the log, so they are read there
-as well; for `committed` a reader waits where it matters (`Registry.settled`).
+An open transaction hides the records after its first one from `read_committed` readers. Entries
+that are never written in a transaction (`WRITTEN_ALONE`) count from the moment they are in the log,
+so they are read there as well; for `committed` a reader waits where it matters
+(`ControlTopic.settled`).
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from typing import Any
 import orjson
 
 from eosframework.application.control_entries import key_of, readable, take_entry
-from eosframework.application.needed_access import registry_access
+from eosframework.application.needed_access import control_topic_access
 from eosframework.config import Ids, KafkaSettings
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.acls import refuse_denied
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
-from eosframework.kafka.client.writer import write_records
+from eosframework.kafka.client.plain_writes import write_records
 from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.kafka.consumer.settled import settled_ends
 from eosframework.processing.ports import Output
@@ -50,11 +51,11 @@ RESET = "reset"
 WRITTEN_ALONE = frozenset(
     {APPLICATION, "topic", "owner", "leased", "sharing", IDS, "topology", RESET}
 )
-"""Kinds of entries that no transaction holds."""
+"""Kinds of entries that are never written in a transaction."""
 
 
 @dataclass(frozen=True, slots=True)
-class RegisteredTopic:
+class RecordedTopic:
     """A source topic as it was when the application first read it."""
 
     topic_id: str
@@ -62,22 +63,23 @@ class RegisteredTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
-    """All that the registry holds.
+class ControlState:
+    """Content of the control topic.
 
     Args:
-        cluster_id: of the cluster it was made on; None: nothing was registered yet.
+        cluster_id: of the cluster it was created on; None: nothing was written yet.
+        topics: source topics by name.
         owners: by source topic, the sub-topologies that processed it under derived ids, sorted.
         leased: by partition, the leased ids under which it was ever processed and that are not
             released.
-        sharing: how many partitions ever shared a derived id; none: one each.
-        ids: where the ids of the last start came from.
+        sharing: how many partitions ever shared a derived id; empty: one each.
+        ids: the source of ids at the last start.
         committed: partitions that were ever committed, with the id of their topic.
         entries: every entry as it was written.
     """
 
     cluster_id: str | None = None
-    topics: Mapping[str, RegisteredTopic] = field(default_factory=dict[str, RegisteredTopic])
+    topics: Mapping[str, RecordedTopic] = field(default_factory=dict[str, RecordedTopic])
     owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     committed: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
     leased: Mapping[TopicPartition, tuple[TransactionalId, ...]] = field(
@@ -88,9 +90,9 @@ class Registered:
     entries: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-def interpret(entries: Mapping[str, Any]) -> Registered:
-    """Return what the entries of a registry say."""
-    topics: dict[str, RegisteredTopic] = {}
+def interpret(entries: Mapping[str, Any]) -> ControlState:
+    """Return the content of a control topic, from its entries."""
+    topics: dict[str, RecordedTopic] = {}
     owners: dict[str, list[str]] = {}
     committed: dict[TopicPartition, str] = {}
     leased: dict[TopicPartition, list[TransactionalId]] = {}
@@ -98,7 +100,7 @@ def interpret(entries: Mapping[str, Any]) -> Registered:
     for key, value in sorted(entries.items()):
         kind, _, rest = key.partition("/")
         if kind == "topic":
-            topics[rest] = RegisteredTopic(value["topic_id"], value["partitions"])
+            topics[rest] = RecordedTopic(value["topic_id"], value["partitions"])
         elif kind == "owner":
             topic, _, sub_topology = rest.partition("/")
             owners.setdefault(topic, []).append(sub_topology)
@@ -112,7 +114,7 @@ def interpret(entries: Mapping[str, Any]) -> Registered:
             names = value["application"], value["sub_topology"]
             task = TransactionalId(*names, int(number), leased=id_)
             leased.setdefault(TopicPartition(topic, int(number)), []).append(task)
-    return Registered(
+    return ControlState(
         cluster_id=entries.get(APPLICATION, {}).get("cluster_id"),
         topics=topics,
         owners={topic: tuple(names) for topic, names in owners.items()},
@@ -124,14 +126,14 @@ def interpret(entries: Mapping[str, Any]) -> Registered:
     )
 
 
-class Registry:
-    """Reads and writes the registry topic of one application.
+class ControlTopic:
+    """Reads and writes the control topic of one application.
 
     Args:
         application: its name.
         settings: how to reach the cluster.
-        admin: asks the same cluster.
-        replication_factor: of the topic, where it has to be created; None: the cluster's default.
+        admin: requests to the same cluster.
+        replication_factor: of the topic if it has to be created; None: the cluster's default.
     """
 
     def __init__(
@@ -150,11 +152,11 @@ class Registry:
         self._replication_factor = replication_factor
         self._entries: dict[str, Any] = {}
         self._next_offset = 0
-        self._state = Registered()
+        self._state = ControlState()
 
     @property
-    def state(self) -> Registered:
-        """What was read by the last `refresh`."""
+    def state(self) -> ControlState:
+        """The result of the last `refresh`."""
         return self._state
 
     def as_topic(self) -> TopicToCreate:
@@ -165,9 +167,9 @@ class Registry:
         """Create the topic if it is missing, and return whether it was.
 
         Raises:
-            StartRefused: a topic of this name exists and would forget what it holds.
+            StartRefused: a topic of this name exists whose cleanup.policy would remove entries.
         """
-        # Looked for first: whoever may not create topics may not ask for one that is there, too.
+        # Described first: a principal without Create may not request an existing topic either.
         facts = self._admin.describe_topics([self.topic])[self.topic]
         if not facts.exists and self._admin.create_topics([self.as_topic()]):
             return True
@@ -175,7 +177,7 @@ class Registry:
         if policy not in (None, "compact"):
             raise StartRefused(
                 f"topic {self.topic!r} has cleanup.policy={policy!r}, so it forgets what the "
-                f"application must remember; it is the application's registry: set "
+                f"application must remember; it is the application's control topic: set "
                 f"cleanup.policy=compact on it"
             )
         return False
@@ -184,15 +186,15 @@ class Registry:
         """Refuse a principal that may not read and write the topic, which exists.
 
         Raises:
-            StartRefused: names what is missing.
+            StartRefused: names the missing operations.
         """
         allowed = self._admin.describe_topics([self.topic])[self.topic].allowed
-        refuse_denied([registry_access(self._application)], {("Topic", self.topic): allowed})
+        refuse_denied([control_topic_access(self._application)], {("Topic", self.topic): allowed})
 
-    def refresh(self) -> Registered:
-        """Read what came since the last time and return everything; waits for no transaction.
+    def refresh(self) -> ControlState:
+        """Read new entries and return everything; waits for no transaction.
 
-        Behind one that is open, only what was written alone is seen.
+        After the first open transaction it reads only entries that are never written in one.
 
         Raises:
             ClusterUnreachable: it was not read to its end within the deadline.
@@ -211,19 +213,19 @@ class Registry:
                         take_entry(ahead, message)
         return self._interpreted(ahead)
 
-    def settled(self) -> Registered:
-        """Return everything that was committed when this was asked.
+    def settled(self) -> ControlState:
+        """Return everything that is committed, once all records before this call are decided.
 
         Raises:
-            ClusterUnreachable: it was not read to its end within the deadline, or a transaction
-                that is open in it did not end within that.
+            ClusterUnreachable: it was not read to its end within the deadline, or an open
+                transaction did not end within that.
         """
         settled_ends(self._admin, [self._partition], self._settings.request_timeout_seconds)
         self._read_committed()
         return self._interpreted({})
 
     def _read_committed(self) -> int:
-        """Read on to the last stable offset, and return that."""
+        """Read up to the last stable offset, and return that offset."""
         first, stable = self._admin.log_bounds([self._partition])[self._partition]
         start = max(first, self._next_offset)
         for _, messages in read_ranges(self._settings, {self._partition: (start, stable)}):
@@ -232,7 +234,7 @@ class Registry:
         self._next_offset = max(stable, self._next_offset)
         return stable
 
-    def _interpreted(self, ahead: Mapping[str, Any]) -> Registered:
+    def _interpreted(self, ahead: Mapping[str, Any]) -> ControlState:
         self._state = interpret(readable({**self._entries, **ahead}))
         return self._state
 
@@ -240,7 +242,7 @@ class Registry:
         """Write entries, outside any transaction, and wait until all replicas have them.
 
         Args:
-            entries: by key; None takes the key out.
+            entries: by key; None deletes the key.
 
         Raises:
             ConfigurationError: the topic may not be written.
@@ -254,7 +256,7 @@ class Registry:
         write_records(self._settings, self.topic, values)
 
     def committed_marker(self, sub_topology: str, partition: TopicPartition) -> Output:
-        """Return what to write in the first transaction of a partition."""
+        """Return the record for the first transaction of a partition."""
         topic = self._state.topics.get(partition.topic)
         value = {"topic_id": topic.topic_id if topic else ""}
         return (
@@ -270,25 +272,25 @@ class Registry:
 
 
 def topic_key(topic: str) -> str:
-    """Return the key of a source topic's facts."""
+    """Return the key of a source topic's entry."""
     return f"topic/{topic}"
 
 
 def owner_key(topic: str, sub_topology: str) -> str:
-    """Return the key that says that a sub-topology processed a topic."""
+    """Return the key that records that a sub-topology processed a topic."""
     return f"owner/{topic}/{sub_topology}"
 
 
 def leased_key(partition: TopicPartition, id_: str) -> str:
-    """Return the key that says that a partition is processed under a leased id."""
+    """Return the key that records that a partition is processed under a leased id."""
     return f"leased/{partition.topic}/{partition.partition}/{id_}"
 
 
 def sharing_key(partitions_per_producer: int) -> str:
-    """Return the key that says that so many partitions shared a derived id."""
+    """Return the key that records that so many partitions shared a derived id."""
     return f"sharing/{partitions_per_producer}"
 
 
 def committed_key(sub_topology: str, partition: TopicPartition) -> str:
-    """Return the key that says that a partition was committed."""
+    """Return the key that records that a partition was committed."""
     return f"committed/{sub_topology}/{partition.topic}/{partition.partition}"

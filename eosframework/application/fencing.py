@@ -1,20 +1,20 @@
-"""Fencing before a change that no worker may see half of: no member, no owner that could commit.
+"""Fencing of workers before an offline change, so that none can commit during it.
 
     F1  refuse while the application's groups have members
-    F2  init every transactional.id whose owner could still commit: what is open is aborted, and an
-        owner that sleeps in front of its EndTxn is fenced
-    F3  read the registry again; an open transaction may have hidden its end, and ids with it: back
-        to F2 with those that were not known
+    F2  init every transactional.id whose owner could still commit: open transactions are aborted,
+        and an owner that is suspended before its EndTxn is fenced
+    F3  read the control topic again; an open transaction may have hidden its end, and with it
+        further ids: back to F2 with those
 
-Membership alone says too little. A worker that was stopped in front of EndTxn leaves the group when
-its session expires; its offsets were checked before that, so its commit would still succeed.
+An empty group is not enough. A worker that was suspended before EndTxn leaves the group when its
+session expires; its offsets were checked before that, so its commit would still succeed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from eosframework.application.control_topic import Registered, Registry
+from eosframework.application.control_topic import ControlState, ControlTopic
 from eosframework.application.start_positions import former_ids
 from eosframework.config import Settings
 from eosframework.errors import StartRefused
@@ -27,17 +27,17 @@ from eosframework.txnid import TransactionalId
 IDS_AT_ONCE = 64
 """The most producers that exist at the same time."""
 
-IdsOf = Callable[[Registered], Iterable[str]]
-"""Gives the ids to fence, by what the registry holds."""
+IdsOf = Callable[[ControlState], Iterable[str]]
+"""Returns the ids to fence, from the content of the control topic."""
 
 
 def refuse_members(groups: Sequence[str], admin: ClusterAdmin, before: str) -> None:
-    """Raise if one of the groups has a member (F1).
+    """Refuse if one of the groups has a member (F1).
 
     Args:
         groups: names of consumer groups.
-        admin: asks the cluster.
-        before: the change that is refused, for the message.
+        admin: describes them.
+        before: the refused change, for the message.
 
     Raises:
         StartRefused: names the group and its members.
@@ -51,73 +51,71 @@ def refuse_members(groups: Sequence[str], admin: ClusterAdmin, before: str) -> N
             )
 
 
-def fence(ids_of: IdsOf, settings: Settings, registry: Registry) -> Registered:
-    """Init ids and close their producers again, until the registry shows no further id (F2, F3).
+def fence(ids_of: IdsOf, settings: Settings, control_topic: ControlTopic) -> ControlState:
+    """Init ids and close their producers, until the control topic shows no further id (F2, F3).
 
     Args:
-        ids_of: gives the ids.
+        ids_of: returns the ids.
         settings: how to reach the cluster.
-        registry: of the application.
+        control_topic: of the application.
 
     Returns:
-        The content of the registry, which no open transaction of these ids hides any more.
+        The content of the control topic, which no open transaction of these ids hides any more.
 
     Raises:
         StartRefused: the brokers do not verify transactions.
-        TransactionError: an id could not be inited.
+        TransactionError: an id could not be initialized.
         ClusterUnreachable: no broker answered in time.
     """
-    registered = registry.refresh()
+    control = control_topic.refresh()
     fenced: set[str] = set()
     outputs = producers(settings)
     try:
-        while waiting := sorted(set(ids_of(registered)) - fenced):
+        while waiting := sorted(set(ids_of(control)) - fenced):
             for first in range(0, len(waiting), IDS_AT_ONCE):
                 outputs.close(outputs.open(waiting[first : first + IDS_AT_ONCE]))
             fenced.update(waiting)
-            registered = registry.refresh()
+            control = control_topic.refresh()
     finally:
         outputs.stop()
-    return registered
+    return control
 
 
-def live_ids(
-    graph: Graph, registered: Registered, partitions: Mapping[str, int]
-) -> tuple[str, ...]:
+def live_ids(graph: Graph, control: ControlState, partitions: Mapping[str, int]) -> tuple[str, ...]:
     """Return every id whose owner can move the application's positions, sorted.
 
     These are the ids of workers, also of earlier topologies and other settings, and of cutovers.
 
     Args:
         graph: of the application.
-        registered: the content of its registry.
+        control: the content of its control topic.
         partitions: number of partitions by topic, as it is now.
     """
-    counts = {name: topic.partitions for name, topic in registered.topics.items()}
+    counts = {name: topic.partitions for name, topic in control.topics.items()}
     readers = {source.topic: p.name for p in graph.sub_topologies for source in p.sources}
-    ids = {str(task) for tasks in registered.leased.values() for task in tasks}
+    ids = {str(task) for tasks in control.leased.values() for task in tasks}
     ids.update(
         str(TransactionalId.backfill(graph.application, key.removeprefix("backfill/"), 0))
-        for key in registered.entries
+        for key in control.entries
         if key.startswith("backfill/") and key.count("/") == 1
     )
-    for topic in {*readers, *registered.owners}:
-        name = readers.get(topic) or registered.owners[topic][0]
+    for topic in {*readers, *control.owners}:
+        name = readers.get(topic) or control.owners[topic][0]
         for number in range(max(counts.get(topic, 0), partitions.get(topic, 0))):
             task = TransactionalId.make(graph.application, name, number)
             ids.add(str(task))
-            ids.update(former_ids(registered, {task: [TopicPartition(topic, number)]}))
+            ids.update(former_ids(control, {task: [TopicPartition(topic, number)]}))
     return tuple(sorted(ids))
 
 
-def all_ids(graph: Graph, registered: Registered, partitions: Mapping[str, int]) -> tuple[str, ...]:
+def all_ids(graph: Graph, control: ControlState, partitions: Mapping[str, int]) -> tuple[str, ...]:
     """Return every id under which the application wrote or may write, sorted.
 
     These are the live ones, and those of backfill tasks and of replays of dead letters.
     """
     application = graph.application
-    ids = {*live_ids(graph, registered, partitions), str(TransactionalId.replay(application))}
-    for key in registered.entries:
+    ids = {*live_ids(graph, control, partitions), str(TransactionalId.replay(application))}
+    for key in control.entries:
         match key.split("/"):
             case ["backfill", job, "task", sub_topology, number]:
                 name = f"{job}.{sub_topology}"

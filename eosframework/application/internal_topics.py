@@ -1,8 +1,8 @@
-"""The topics that an application has for itself: rows, repartition topics, changelogs.
+"""Internal topics of an application: rows, repartition and retry topics, changelogs.
 
-Their number of partitions follows from the sources, and their settings from what they are for:
-nothing may be removed from them by time, because what a stopped application has not read or may
-want to restore would be gone.
+Their number of partitions follows from the sources, and their settings from their role: no record
+may expire, because a stopped application may not have read it yet or may need it to restore a
+store.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from eosframework.kafka.admin.metadata import TopicFacts
 from eosframework.topology.graph.graph import Graph, Repartition, SubTopology
 
 TOMBSTONES_KEPT_SECONDS = 7 * 86_400
-"""A store that was not written for half as long is rebuilt, since deletions may be missing."""
+"""A store that was not written for half of this time is rebuilt, since deletions may be missing."""
 
 
-class OwnRole(StrEnum):
-    """What an own topic is for."""
+class InternalRole(StrEnum):
+    """Roles of internal topics."""
 
     ROWS = "rows"
     REPARTITION = "repartition"
@@ -31,21 +31,21 @@ class OwnRole(StrEnum):
 
 _UNTIL_READ = {"retention.ms": "-1", "cleanup.policy": "delete"}
 
-SETTINGS: dict[OwnRole, dict[str, str]] = {
-    OwnRole.ROWS: {"retention.ms": "-1"},
-    OwnRole.REPARTITION: _UNTIL_READ,
-    OwnRole.RETRY: _UNTIL_READ,
-    OwnRole.REPLAY: _UNTIL_READ,
-    OwnRole.CHANGELOG: {
+SETTINGS: dict[InternalRole, dict[str, str]] = {
+    InternalRole.ROWS: {"retention.ms": "-1"},
+    InternalRole.REPARTITION: _UNTIL_READ,
+    InternalRole.RETRY: _UNTIL_READ,
+    InternalRole.REPLAY: _UNTIL_READ,
+    InternalRole.CHANGELOG: {
         "cleanup.policy": "compact",
         "delete.retention.ms": str(TOMBSTONES_KEPT_SECONDS * 1000),
     },
 }
-"""What `apply` creates them with."""
+"""Topic settings that `apply` sets at creation."""
 
 
 @dataclass(frozen=True, slots=True)
-class OwnTopic:
+class InternalTopic:
     """A topic that only this application writes.
 
     Args:
@@ -53,39 +53,42 @@ class OwnTopic:
     """
 
     name: str
-    role: OwnRole
+    role: InternalRole
     partitions: int | None
 
     @property
     def settings(self) -> dict[str, str]:
-        """What it is created with."""
+        """Topic settings at creation."""
         return SETTINGS[self.role]
 
 
-def own_topics(graph: Graph, partitions: Mapping[str, int]) -> dict[str, OwnTopic]:
-    """Return the application's own topics by name.
+def own_topics(graph: Graph, partitions: Mapping[str, int]) -> dict[str, InternalTopic]:
+    """Return the application's internal topics by name.
 
     Args:
         graph: of the application.
         partitions: number of partitions by topic; 0 for one that does not exist.
     """
     counts = _counts(graph, partitions)
-    found = [OwnTopic(r.topic, _role(r), counts.get(r.topic)) for r in graph.repartitions]
+    found = [InternalTopic(r.topic, _role(r), counts.get(r.topic)) for r in graph.repartitions]
     tasks = {part.name: _tasks(part, counts) for part in graph.sub_topologies}
     for part in graph.sub_topologies:
-        found += [OwnTopic(s.changelog, OwnRole.CHANGELOG, tasks[part.name]) for s in part.stores]
+        found += [
+            InternalTopic(s.changelog, InternalRole.CHANGELOG, tasks[part.name])
+            for s in part.stores
+        ]
     found += [
-        OwnTopic(p.topic, OwnRole.ROWS, tasks[p.sub_topology])
+        InternalTopic(p.topic, InternalRole.ROWS, tasks[p.sub_topology])
         for p in graph.persisters
         if p.sub_topology is not None
     ]
     return {topic.name: topic for topic in found}
 
 
-def too_small(graph: Graph, partitions: Mapping[str, int]) -> dict[str, int]:
-    """Return the internal topics with fewer partitions than the sources ask for, and how many.
+def undersized_topics(graph: Graph, partitions: Mapping[str, int]) -> dict[str, int]:
+    """Return the internal topics with fewer partitions than the sources require, and that number.
 
-    They were created before the sources, or for fewer partitions of these.
+    They were created before the sources, or when these had fewer partitions.
 
     Args:
         graph: of the application.
@@ -101,14 +104,14 @@ def too_small(graph: Graph, partitions: Mapping[str, int]) -> dict[str, int]:
     }
 
 
-def _role(repartition: Repartition) -> OwnRole:
-    if repartition.again is None:
-        return OwnRole.REPARTITION
-    return OwnRole.REPLAY if repartition.again.delay_ms is None else OwnRole.RETRY
+def _role(repartition: Repartition) -> InternalRole:
+    if repartition.retry_of is None:
+        return InternalRole.REPARTITION
+    return InternalRole.REPLAY if repartition.retry_of.delay_ms is None else InternalRole.RETRY
 
 
 def task_counts(graph: Graph, partitions: Mapping[str, int]) -> dict[str, int]:
-    """Return how many tasks each sub-topology has whose sources exist."""
+    """Return the number of tasks of each sub-topology whose sources exist."""
     counts = _counts(graph, partitions)
     tasks = {part.name: _tasks(part, counts) for part in graph.sub_topologies}
     return {name: count for name, count in tasks.items() if count}
@@ -120,21 +123,21 @@ def changelog_topics(graph: Graph) -> list[str]:
 
 
 def refuse_unfit_topics(graph: Graph, topics: Mapping[str, TopicFacts]) -> None:
-    """Raise if an own topic would lose what is needed, or does not fit the tasks.
+    """Refuse internal topics that would lose records or do not match the tasks.
 
     Raises:
-        StartRefused: names the topic, what it has and what is expected.
+        StartRefused: names the topic, the found and the expected value.
     """
     partitions = {name: found.partitions for name, found in topics.items()}
     for topic in own_topics(graph, partitions).values():
         found = topics[topic.name]
-        if not found.exists or topic.role is OwnRole.ROWS:
+        if not found.exists or topic.role is InternalRole.ROWS:
             continue
         for complaint in _complaints(topic, found):
             raise StartRefused(f"{topic.role} topic {topic.name!r} {complaint}")
 
 
-def _complaints(topic: OwnTopic, found: TopicFacts) -> Iterator[str]:
+def _complaints(topic: InternalTopic, found: TopicFacts) -> Iterator[str]:
     if topic.partitions and found.partitions != topic.partitions:
         yield (
             f"has {found.partitions} partitions, and there are {topic.partitions} tasks that "
@@ -174,7 +177,7 @@ def _counts(graph: Graph, partitions: Mapping[str, int]) -> dict[str, int]:
 
 
 def _partitions(graph: Graph, wanted: Repartition, counts: Mapping[str, int]) -> int | None:
-    """Return how many partitions a topic gets: those of what it is joined with, if anything."""
+    """Return a repartition topic's partition count: that of topics it is joined with, if any."""
     own = {r.topic for r in graph.repartitions}
     topics = [[source.topic for source in part.sources] for part in graph.sub_topologies]
     joined = next((read for read in topics if wanted.topic in read), list[str]())

@@ -1,22 +1,22 @@
-"""Leased ids as the registry remembers them, so that a takeover needs no database.
+"""Leased ids in the control topic, so that a takeover needs no database.
 
-No two partitions may come to share an id, whatever a release meets:
+No two partitions may come to share an id, however a start and a release interleave:
 
-    start     L1  the source gives the ids; waits for a release that is under way
-              L2  write into the registry which partition has which id
+    start     L1  the source gives the ids; waits for a pending release
+              L2  write into the control topic which partition has which id
               L3  the source gives the same ids once more, or the start is refused
-    takeover  L4  init the former ids, so that nothing open holds the registry back; then each
-                  partition's id must still be in the registry
+    takeover  L4  init the former ids, so that nothing open hides the control topic's end; then each
+                  partition's id must still be in the control topic
     release   R1  lock the ids of the application at their source
               R2  the group has no member; init all ids of the application, so that nothing open
-                  hides the registry's end
-              R3  take the entries out of the registry, and see that they are gone
+                  hides the control topic's end
+              R3  delete the entries from the control topic, and verify that they are gone
               R4  the group has no member
-              R5  init the ids: fences whoever slept, ends what is open
+              R5  init the ids: fences suspended workers, ends open transactions
               R6  free them at their source
 
-A worker that wrote L2 before R3 finds its entry gone at L4, or was a member at R4. One that did so
-after R3 did L3 after R6.
+A worker that wrote L2 before R3 finds its entry gone at L4, or was a member at R4. A worker that
+wrote it after R3 performed L3 after R6.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from collections.abc import Mapping, Sequence
 
 import structlog
 
-from eosframework.application.control_topic import IDS, Registered, Registry, leased_key
+from eosframework.application.control_topic import IDS, ControlState, ControlTopic, leased_key
 from eosframework.config import Ids
 from eosframework.errors import DatabaseUnusable, EosError, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-from eosframework.kafka.producer.producer_pool import KafkaOutputs
+from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import IdSource, TransactionalId, tasks
 
 
 def task_names(graph: Graph, partitions: Mapping[str, int]) -> list[TransactionalId]:
-    """Return the tasks of a graph, without ids of their own.
+    """Return the tasks of a graph, without leased ids.
 
     Args:
         graph: of the application.
-        partitions: number of partitions by source topic; a sub-topology whose sources do not
-            fit together has no tasks.
+        partitions: number of partitions by source topic; a sub-topology whose sources are not
+            co-partitioned has no tasks.
     """
     names: list[TransactionalId] = []
     for part in graph.sub_topologies:
@@ -52,22 +52,22 @@ def task_names(graph: Graph, partitions: Mapping[str, int]) -> list[Transactiona
 
 
 def given_ids(
-    source: IdSource, names: Sequence[TransactionalId], registered: Registered
+    source: IdSource, names: Sequence[TransactionalId], control: ControlState
 ) -> list[TransactionalId]:
     """Return the tasks with their ids (L1).
 
-    A source that cannot be asked is not needed where the registry knows the ids of all tasks.
+    An unavailable source is not needed if the control topic has the ids of all tasks.
 
     Raises:
         StartRefused: the source has no id for a task.
-        DatabaseUnusable: the source cannot be asked, and the registry lacks an id.
+        DatabaseUnusable: the source is unavailable, and the control topic lacks an id.
     """
     try:
         return source.ids(names)
     except DatabaseUnusable as error:
         known = {
             (task.sub_topology, task.partition): task
-            for leased in registered.leased.values()
+            for leased in control.leased.values()
             for task in leased
         }
         found = [known.get((name.sub_topology, name.partition)) for name in names]
@@ -75,15 +75,15 @@ def given_ids(
         if len(complete) < len(names):
             raise
         structlog.get_logger("eosframework.worker").warning(
-            "ids_taken_from_registry", error=str(error)
+            "ids_taken_from_control_topic", error=str(error)
         )
         return complete
 
 
 def id_entries(
-    graph: Graph, ids: Sequence[TransactionalId], registered: Registered
+    graph: Graph, ids: Sequence[TransactionalId], control: ControlState
 ) -> dict[str, object]:
-    """Return what the registry has to say about the ids (L2)."""
+    """Return the new entries of the control topic about the ids (L2)."""
     kind = Ids.LEASED if any(task.leased for task in ids) else Ids.DERIVED
     entries: dict[str, object] = {
         leased_key(TopicPartition(topic, task.partition), str(task)): {
@@ -93,41 +93,41 @@ def id_entries(
         for task in ids
         if task.leased is not None
         for topic in _topics(graph, task)
-        if task not in registered.leased.get(TopicPartition(topic, task.partition), ())
+        if task not in control.leased.get(TopicPartition(topic, task.partition), ())
     }
-    if ids and kind is not registered.ids:
+    if ids and kind is not control.ids:
         entries[IDS] = {"from": kind}
     return entries
 
 
-def refuse_changing_ids(ids: Ids, registered: Registered, client_ids: Sequence[str]) -> None:
-    """Raise if running workers have their ids from elsewhere: they would not fence these ones.
+def refuse_changing_ids(ids: Ids, control: ControlState, client_ids: Sequence[str]) -> None:
+    """Refuse another source of ids than that of running workers: they would not fence each other.
 
     Raises:
         StartRefused: says what to do.
     """
-    if registered.cluster_id is not None and client_ids and ids is not registered.ids:
+    if control.cluster_id is not None and client_ids and ids is not control.ids:
         raise StartRefused(
             f"worker.ids={ids} here, and {len(client_ids)} workers that run use "
-            f"{registered.ids} ids: neither would fence the other. Stop all workers first; one "
+            f"{control.ids} ids: neither would fence the other. Stop all workers first; one "
             f"that was killed counts until worker.session_timeout_seconds have passed"
         )
 
 
-def refuse_moved_ids(graph: Graph, ids: Sequence[TransactionalId], registered: Registered) -> None:
-    """Raise if an id was given to another task in any other way than `ids release`.
+def refuse_moved_ids(graph: Graph, ids: Sequence[TransactionalId], control: ControlState) -> None:
+    """Refuse ids that moved to another task by any other way than `ids release`.
 
     Raises:
         StartRefused: names the id and both tasks.
     """
-    before = {str(task): task for leased in registered.leased.values() for task in leased}
+    before = {str(task): task for leased in control.leased.values() for task in leased}
     for task in ids:
         known = before.get(str(task))
         names = (task.sub_topology, task.partition)
         if known is not None and (known.sub_topology, known.partition) != names:
             raise StartRefused(
                 f"transactional id {task} is leased to {task.sub_topology}[{task.partition}], and "
-                f"the registry of application {graph.application!r} knows it as the id of "
+                f"the control topic of application {graph.application!r} knows it as the id of "
                 f"{known.sub_topology}[{known.partition}], which may still be written under it; "
                 f"undo that change of the database, or free the id with "
                 f"`eosframework ids release APP {task}`"
@@ -135,7 +135,7 @@ def refuse_moved_ids(graph: Graph, ids: Sequence[TransactionalId], registered: R
 
 
 def refuse_other_ids(before: Sequence[TransactionalId], now: Sequence[TransactionalId]) -> None:
-    """Raise if ids were released while a worker started (L3).
+    """Refuse to start if ids were released meanwhile (L3).
 
     Raises:
         StartRefused: names the first.
@@ -149,51 +149,54 @@ def refuse_other_ids(before: Sequence[TransactionalId], now: Sequence[Transactio
 
 
 def release(
-    ids: Sequence[TransactionalId], admin: ClusterAdmin, registry: Registry, outputs: KafkaOutputs
+    ids: Sequence[TransactionalId],
+    admin: ClusterAdmin,
+    control_topic: ControlTopic,
+    outputs: ProducerPool,
 ) -> None:
-    """Make sure that nobody writes under ids, now or later (R2 to R5).
+    """Make sure that no producer writes under the ids, now or later (R2 to R5).
 
     Args:
         ids: of one application, locked at their source.
-        admin: asks the cluster.
-        registry: of the application.
+        admin: describes the group.
+        control_topic: of the application.
         outputs: inits the ids.
 
     Raises:
-        StartRefused: a worker runs, or an open transaction hides the registry's end.
-        TransactionError: an id could not be inited.
+        StartRefused: a worker runs, or an open transaction hides the control topic's end.
+        TransactionError: an id could not be initialized.
     """
     if not ids:
         return
     application = ids[0].application
     _refuse_members(application, admin)
-    registry.ensure()
-    known = {str(task) for leased in registry.refresh().leased.values() for task in leased}
+    control_topic.ensure()
+    known = {str(task) for leased in control_topic.refresh().leased.values() for task in leased}
     outputs.close(outputs.open(sorted(known | {str(task) for task in ids})))
-    entries = _entries_of(ids, registry.refresh())
-    registry.write(dict.fromkeys(entries))
+    entries = _entries_of(ids, control_topic.refresh())
+    control_topic.write(dict.fromkeys(entries))
     try:
-        if _entries_of(ids, registry.refresh()):
+        if _entries_of(ids, control_topic.refresh()):
             raise StartRefused(
                 f"no id of application {application!r} was released: an open transaction hides "
-                f"the end of its registry {registry.topic!r}; wait for its timeout (`eosframework "
-                f"txn hanging --topic {registry.topic}` shows it) and try again"
+                f"the end of its control topic {control_topic.topic!r}; wait for its timeout "
+                f"(`eosframework txn hanging --topic {control_topic.topic}` shows it) and try again"
             )
         _refuse_members(application, admin)
         outputs.close(outputs.open(sorted(map(str, ids))))
     except EosError:
-        registry.write(entries)
+        control_topic.write(entries)
         raise
 
 
-def _entries_of(ids: Sequence[TransactionalId], registered: Registered) -> dict[str, object]:
+def _entries_of(ids: Sequence[TransactionalId], control: ControlState) -> dict[str, object]:
     keys = {
         leased_key(partition, str(task))
-        for partition, leased in registered.leased.items()
+        for partition, leased in control.leased.items()
         for task in leased
         if task in ids
     }
-    return {key: registered.entries[key] for key in sorted(keys)}
+    return {key: control.entries[key] for key in sorted(keys)}
 
 
 def _refuse_members(application: str, admin: ClusterAdmin) -> None:

@@ -1,4 +1,4 @@
-"""The ACLs that the principal of a worker or relay needs on a cluster with an authorizer."""
+"""ACLs that the principal of a worker or relay needs on a cluster with an authorizer."""
 
 from __future__ import annotations
 
@@ -17,50 +17,50 @@ def worker_access(
     sinks: Sequence[str],
     ids: Sequence[TransactionalId] | None = None,
 ) -> list[Access]:
-    """Return what a worker of this topology has to be allowed, and no more.
+    """Return all ACLs that a worker of this topology needs, and no more.
 
     Args:
         graph: of the application.
         settings: of its workers.
         sources: topics that it reads.
         sinks: topics that it writes.
-        ids: those that are leased; None: all are derived, so a prefix covers them.
+        ids: the leased ids; None: all are derived, so a prefix covers them.
     """
     return merged(
         [
             *topic_access(graph, sources, sinks),
             *tables_access(graph),
             *purging_access(graph, settings),
-            registry_access(graph.application),
+            control_topic_access(graph.application),
             *_transaction_access(graph.application, settings, ids),
         ]
     )
 
 
 def relay_access(settings: Settings, topics: Iterable[str]) -> list[Access]:
-    """Return what a relay has to be allowed, and no more.
+    """Return all ACLs that an outbox relay needs, and no more.
 
     Args:
         settings: of the relay.
-        topics: those that are published to.
+        topics: the topics of its messages.
     """
     name = settings.outbox.name
     return [
-        *map(topic_written, sorted(set(topics))),
-        registry_access(name),
+        *map(write_access, sorted(set(topics))),
+        control_topic_access(name),
         *_transaction_access(name, settings, None),
     ]
 
 
 def topic_access(graph: Graph, sources: Sequence[str], sinks: Sequence[str]) -> list[Access]:
-    """Return what it does with the topics that the topology names, and with its group."""
+    """Return the access to the topology's topics, its changelogs and its group."""
     return [
         *(Access("Topic", topic, ("Read", "Describe")) for topic in sources),
         *(
             Access("Topic", topic, ("Read", "Describe"))
             for topic in sorted({table.topic for table in graph.global_tables} - set(sources))
         ),
-        *map(topic_written, sinks),
+        *map(write_access, sinks),
         *(
             Access("Topic", store.changelog, ("Read", "Write", "Describe"))
             for part in graph.sub_topologies
@@ -71,7 +71,7 @@ def topic_access(graph: Graph, sources: Sequence[str], sinks: Sequence[str]) -> 
 
 
 def tables_access(graph: Graph) -> list[Access]:
-    """Return what it does with the topics that go to tables, and with the group for that."""
+    """Return the access of table writers to their topics and group."""
     if not graph.persisters:
         return []
     return [
@@ -81,7 +81,7 @@ def tables_access(graph: Graph) -> list[Access]:
 
 
 def purging_access(graph: Graph, settings: Settings) -> Iterator[Access]:
-    """Yield what removes what nobody will read again, so that its own topics do not grow."""
+    """Yield the access for deleting processed records from internal topics."""
     for repartition in graph.repartitions:
         yield Access("Topic", repartition.topic, ("Delete",))
     if settings.database.keep_rows_seconds is None or settings.worker.receipts:
@@ -91,13 +91,13 @@ def purging_access(graph: Graph, settings: Settings) -> Iterator[Access]:
             yield Access("Topic", persister.topic, ("Delete",))
 
 
-def topic_written(topic: str) -> Access:
-    """Return what it does with a topic that it writes and does not read."""
+def write_access(topic: str) -> Access:
+    """Return the access to a topic that is written and not read."""
     return Access("Topic", topic, ("Write", "Describe"))
 
 
-def registry_access(application: str) -> Access:
-    """Return what it does with its registry, once that is there."""
+def control_topic_access(application: str) -> Access:
+    """Return the access to the control topic, once it exists."""
     return Access("Topic", registry_topic(application), ("Read", "Write", "Describe"))
 
 

@@ -1,12 +1,12 @@
-"""Topics that get more partitions while a worker runs, which was made for those that it found.
+"""Reactions to topics that get more partitions while a worker runs.
 
-    what tasks read          the worker ends before it takes a new partition over: no other start
+    topics of tasks          the worker ends before it takes a new partition over: no other start
                              would be allowed either until the user has decided about moved keys
-    what is read whole       the worker ends: rows in new partitions would not be found
-    what is only written     a warning; records are written as before
+    global tables            the worker ends: rows in new partitions would not be found
+    output topics            a warning; records are written as before
 
-The group tells of the first kind when its partitions are shared out anew, within seconds. One look
-at all topics now and then finds the others, and the first kind in workers that were given none.
+The group reports the first kind within seconds, when it reassigns its partitions. A periodic look
+at all topics finds the others, and the first kind in workers without partitions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import structlog
 from eosframework.config import KafkaSettings
 from eosframework.errors import RunError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-from eosframework.kafka.admin.requests import QUESTION_FAILED
+from eosframework.kafka.admin.requests import REQUEST_FAILED
 from eosframework.records import TopicPartition
 
 LOOK_SECONDS = 10.0
@@ -29,11 +29,11 @@ LOOK_SECONDS = 10.0
 PAGE = "docs/howto/growing-partitions.md"
 
 Count = Callable[[], Mapping[str, int]]
-"""Returns the number of partitions of each topic; those that do not exist may be left out."""
+"""Returns the number of partitions of each topic; topics that do not exist may be left out."""
 
 
-class Growth:
-    """Compares topics with what they were when the worker started.
+class PartitionGrowth:
+    """Compares partition counts with those at the worker's start.
 
     Args:
         known: number of partitions by topic, at the start.
@@ -72,7 +72,7 @@ class Growth:
                 raise self._error(topic, f"partition {number}")
 
     def turn(self) -> None:
-        """Judge what the last look found, and begin another one when it is time; does not wait.
+        """Handle the last look's result, and begin another look when it is due; never waits.
 
         Raises:
             RunError: a topic that is read has grown; says what to do.
@@ -87,8 +87,8 @@ class Growth:
 
     def _look(self) -> None:
         try:
-            # Brokers that do not answer are asked again; others report them.
-            with suppress(*QUESTION_FAILED):
+            # The next look retries brokers that do not answer; other requests report them.
+            with suppress(*REQUEST_FAILED):
                 self._found = self._count()
         finally:
             self._looking.release()
@@ -122,17 +122,17 @@ class Growth:
         )
 
 
-def counting(settings: KafkaSettings, topics: Collection[str]) -> Count:
-    """Return what counts the partitions of topics, by a client of its own.
+def partition_counter(settings: KafkaSettings, topics: Collection[str]) -> Count:
+    """Return a function that counts the partitions of topics, with a client of its own.
 
     Args:
         settings: how to reach the cluster.
-        topics: which.
+        topics: the topics to count.
     """
     clients: list[ClusterAdmin] = []
 
     def count() -> Mapping[str, int]:
-        # Made by the first look: a worker that ends before it needs no further client.
+        # Created by the first look: a worker that ends before it needs no further client.
         if not clients:
             clients.append(ClusterAdmin(settings))
         return clients[0].partition_counts(topics)

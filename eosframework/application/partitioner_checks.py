@@ -1,7 +1,7 @@
-"""Where the producers of co-partitioned topics put keys, judged by a sample of their records.
+"""Check that producers of co-partitioned topics use the same partitioner, by sampling keys.
 
-A join finds what has the same key in the same partition. A topic whose producers place keys
-otherwise than the others joins with whatever happens to be there, without an error.
+A join finds records with the same key in the same partition. A topic whose producers partition keys
+differently joins with unrelated records, without an error.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.client.partitioner import partition_of
 from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.records import TopicPartition
-from eosframework.topology.graph.copartitioning import meeting_topics
+from eosframework.topology.graph.copartitioning import copartitioned_topics
 from eosframework.topology.graph.graph import Graph
 
 PARTITIONS = 16
 RECORDS = 100
-"""Looked at of each partition: the last ones, which today's producers wrote."""
+"""Sample size of each partition: its last records, which the current producers wrote."""
 
 SECONDS = 5.0
 MEGABYTES = 16
-"""After which a sample ends with what it has."""
+"""A sample ends early at this size."""
 
 FEWEST_KEYS = 5
-"""Fewer different keys decide nothing: all of 5 that CRC32 placed fit with a probability of
+"""Fewer different keys decide nothing: all of 5 that CRC32 placed match with a probability of
 1/partitions to the power of 5."""
 
 PLACED_BY_HAND = 0.1
-"""So many of the keys may lie elsewhere, as markers do that are written to every partition."""
+"""Tolerated fraction of keys in other partitions, such as markers that are written to every
+partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +55,15 @@ class KeySample:
 
     @property
     def decides(self) -> bool:
-        """Whether there is enough of it, and more than one place for a key."""
+        """True if the sample is large enough, and the topic has several partitions."""
         return self.partitions > 1 and len(self.keys) >= FEWEST_KEYS
 
     def elsewhere(self, place: Callable[[bytes, int], int]) -> list[tuple[bytes, int]]:
-        """Return what does not lie where a partitioner puts it, in the order of the keys."""
+        """Return the keys that are not where a partitioner puts them, sorted."""
         return sorted(each for each in self.keys if place(each[0], self.partitions) != each[1])
 
     def is_explained_by(self, place: Callable[[bytes, int], int]) -> bool:
-        """Tell whether a partitioner put nearly all of the keys where they are."""
+        """Return whether a partitioner put nearly all of the keys where they are."""
         return len(self.elsewhere(place)) <= PLACED_BY_HAND * len(self.keys)
 
 
@@ -73,7 +74,7 @@ class Misplaced:
     Args:
         sample: of the topic.
         others: topics whose records meet its own in a store.
-        is_foreign: too many of them for keys that were placed by hand.
+        is_foreign: too many keys for keys that were placed by hand.
     """
 
     sample: KeySample
@@ -82,7 +83,7 @@ class Misplaced:
 
     @property
     def found(self) -> str:
-        """What was seen, with an example."""
+        """Description of the mismatch, with an example."""
         sample, wrong = self.sample, self.sample.elsewhere(partition_of)
         key, partition = wrong[0]
         looks = " (CRC32 does: librdkafka's default)" if sample.is_explained_by(_crc32) else ""
@@ -94,7 +95,7 @@ class Misplaced:
 
     @property
     def mend(self) -> str:
-        """What to do about it."""
+        """Instructions to fix it."""
         topic = self.sample.topic
         return (
             f"set partitioner=murmur2_random in the producers of {topic} (Java's default is "
@@ -108,12 +109,12 @@ class Misplaced:
 def sample_keys(
     graph: Graph, settings: KafkaSettings, admin: ClusterAdmin, partitions: Mapping[str, int]
 ) -> dict[str, KeySample]:
-    """Return a sample of each topic of others whose keys meet those of another topic.
+    """Return a key sample of each external topic that is co-partitioned with another topic.
 
     Args:
         graph: of the application.
         settings: how to reach the cluster.
-        admin: asks the same one.
+        admin: reads offsets of the same cluster.
         partitions: of each topic that exists.
 
     Raises:
@@ -148,10 +149,10 @@ def sample_keys(
 
 
 def misplaced_keys(graph: Graph, samples: Mapping[str, KeySample]) -> list[Misplaced]:
-    """Return the topics with keys that meet others elsewhere; pure.
+    """Return the topics whose keys do not meet equal keys of other topics; pure.
 
-    Topics that CRC32 explains, all of them, meet each other as they should. Not so where one is
-    a repartition topic of the application's own, which murmur2 fills.
+    Topics that all use CRC32 match each other, unless one of them is a repartition topic of the
+    application, which uses murmur2.
     """
     own = _own(graph)
     found: dict[str, Misplaced] = {}
@@ -172,7 +173,7 @@ def misplaced_keys(graph: Graph, samples: Mapping[str, KeySample]) -> list[Mispl
 def require_fitting_partitioners(
     graph: Graph, settings: Settings, admin: ClusterAdmin, partitions: Mapping[str, int]
 ) -> None:
-    """Refuse, or warn, where keys of co-partitioned topics lie elsewhere than murmur2 puts them.
+    """Refuse, or warn, if keys of co-partitioned topics are not where murmur2 puts them.
 
     A sample that cannot be taken decides nothing.
 
@@ -197,7 +198,7 @@ def require_fitting_partitioners(
 
 
 def _meeting(graph: Graph) -> Iterable[frozenset[str]]:
-    return [topics for part in graph.sub_topologies for topics in meeting_topics(part)]
+    return [topics for part in graph.sub_topologies for topics in copartitioned_topics(part)]
 
 
 def _own(graph: Graph) -> frozenset[str]:
@@ -205,11 +206,11 @@ def _own(graph: Graph) -> frozenset[str]:
 
 
 def _crc32(key: bytes, partitions: int) -> int:
-    """Return where librdkafka's `consistent` puts a key."""
+    """Return the partition that librdkafka's `consistent` partitioner chooses."""
     return zlib.crc32(key) % partitions
 
 
 def _shown(key: bytes) -> str:
-    """Return a key for a message: as text where it is one."""
+    """Return a key for a message: as text if it is printable."""
     text = key[:40].decode("utf-8", "replace")
     return repr(text if text.isprintable() else key[:40]) + ("…" if len(key) > 40 else "")

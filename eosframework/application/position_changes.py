@@ -1,4 +1,4 @@
-"""Set where a stopped application goes on, after the registry has refused to guess."""
+"""Sets the positions of a stopped application, after a start was refused."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from eosframework.application.control_topic import Registry, committed_key, topic_key
+from eosframework.application.control_topic import ControlTopic, committed_key, topic_key
 from eosframework.application.fencing import fence, live_ids, refuse_members
 from eosframework.application.start_checks import (
     Facts,
@@ -28,12 +28,13 @@ _WISH = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PositionRequest:
     """One argument of `positions set`: TOPIC[NUMBER]=WHERE or TOPIC=WHERE.
 
     Args:
         number: None: all partitions of the topic.
-        where: an offset, earliest, latest, or committed (leave it and accept the topic as it is).
+        where: an offset, earliest, latest, or committed (keep the offset and accept the topic as it
+            is).
     """
 
     topic: str
@@ -41,11 +42,11 @@ class Wish:
     where: str
 
     @classmethod
-    def parse(cls, text: str) -> Wish:
-        """Return the wish that `text` writes out.
+    def parse(cls, text: str) -> PositionRequest:
+        """Parse an argument.
 
         Raises:
-            ConfigurationError: it is none; an offset needs its partition.
+            ConfigurationError: it is malformed; an offset needs its partition.
         """
         match = _WISH.fullmatch(text)
         if match is None or (match["number"] is None and match["where"].isdigit()):
@@ -60,59 +61,60 @@ class Wish:
 
 def set_positions(
     graph: Graph,
-    wishes: Sequence[Wish],
+    wishes: Sequence[PositionRequest],
     settings: Settings,
     admin: ClusterAdmin,
-    registry: Registry,
+    control_topic: ControlTopic,
 ) -> list[Position]:
-    """Commit positions for a stopped application and register its topics as they are now.
+    """Commit positions for a stopped application and record its topics as they are now.
 
-    1. refuse what makes no sense, and members  2. fence every id whose owner could still commit
-    3. look again, now that nothing is open  4. commit the offsets  5. register the topics
+    1. refuse invalid positions, and members  2. fence every id whose owner could still commit
+    3. look again, now that nothing is open  4. commit the offsets  5. record the topics
 
-    A crash between 4 and 5 leaves the guards refusing, and the command can be repeated. Brokers
-    refuse 4 while the group has members, so a worker that joined meanwhile is safe. Without step 2
-    a worker that sleeps in front of its EndTxn would commit afterwards what is now read again.
+    After a crash between 4 and 5 the start checks still refuse, and the command can be repeated.
+    Brokers refuse 4 while the group has members, so a worker that joined meanwhile is safe. Without
+    step 2 a worker that is suspended before its EndTxn would commit afterwards what is then
+    processed twice.
 
     Returns:
         The positions that were committed.
 
     Raises:
-        StartRefused: the application runs, or the registry belongs to another cluster.
+        StartRefused: the application runs, or the control topic belongs to another cluster.
         ConfigurationError: a topic, a partition or an offset does not exist, or a topic that was
             created again or resized is not given completely.
-        TransactionError: an id could not be inited; no position was set.
+        TransactionError: an id could not be initialized; no position was set.
     """
-    registry.ensure()
-    facts = gather(graph, admin, registry)
+    control_topic.ensure()
+    facts = gather(graph, admin, control_topic)
     refuse_another_cluster(graph, facts)
     refuse_members([graph.application], admin, "its positions are set")
     _checked(graph, wishes, facts, admin)
     if settings.worker.guarantee is Guarantee.EXACTLY_ONCE:
         partitions = facts.partitions
-        fence(lambda found: live_ids(graph, found, partitions), settings, registry)
-        facts = gather(graph, admin, registry)
+        fence(lambda found: live_ids(graph, found, partitions), settings, control_topic)
+        facts = gather(graph, admin, control_topic)
     wanted, positions = _checked(graph, wishes, facts, admin)
     if positions:
         admin.commit(graph.application, positions)
-    registry.write(_entries(graph, wanted, facts))
-    registry.refresh()
+    control_topic.write(_entries(graph, wanted, facts))
+    control_topic.refresh()
     return positions
 
 
 def _checked(
-    graph: Graph, wishes: Sequence[Wish], facts: Facts, admin: ClusterAdmin
+    graph: Graph, wishes: Sequence[PositionRequest], facts: Facts, admin: ClusterAdmin
 ) -> tuple[dict[TopicPartition, str], list[Position]]:
-    """Return what is wanted of each partition, and the offsets to commit."""
+    """Return the requested position of each partition, and the offsets to commit."""
     wanted = by_partition(graph, wishes, {t: facts.topics[t] for t in source_topics(graph)})
     _refuse_incomplete(wanted, facts)
     return wanted, offsets_for(wanted, admin)
 
 
 def by_partition(
-    graph: Graph, wishes: Sequence[Wish], topics: Mapping[str, TopicFacts]
+    graph: Graph, wishes: Sequence[PositionRequest], topics: Mapping[str, TopicFacts]
 ) -> dict[TopicPartition, str]:
-    """Return where each partition is to go on; later wishes overrule earlier ones.
+    """Return the requested position of each partition; later requests override earlier ones.
 
     Args:
         graph: of the application.
@@ -154,31 +156,31 @@ def _not_read(graph: Graph, topic: str, topics: Sequence[str]) -> str:
 
 
 def _refuse_incomplete(wanted: dict[TopicPartition, str], facts: Facts) -> None:
-    """Raise if some partitions of a changed topic would keep positions of the topic before."""
+    """Refuse requests that leave positions of the former topic in partitions of a changed one."""
     for topic in sorted({partition.topic for partition in wanted}):
-        registered, found = facts.registered.topics.get(topic), facts.topics[topic]
-        if registered is None:
+        recorded, found = facts.control.topics.get(topic), facts.topics[topic]
+        if recorded is None:
             continue
         given = {p.partition: where for p, where in wanted.items() if p.topic == topic}
-        recreated = registered.topic_id != found.topic_id
+        recreated = recorded.topic_id != found.topic_id
         kept = [number for number, where in given.items() if where == COMMITTED]
         if recreated and kept:
             raise ConfigurationError(
                 f"topic {topic!r} was created again, so what was committed before means other "
                 f"records; give partition {kept[0]} an offset, {EARLIEST} or {LATEST}"
             )
-        changed = recreated or registered.partitions != found.partitions
+        changed = recreated or recorded.partitions != found.partitions
         missing = sorted(set(range(found.partitions)) - set(given))
         if changed and missing:
             raise ConfigurationError(
-                f"topic {topic!r} has changed since it was registered, so all of its "
+                f"topic {topic!r} has changed since it was recorded, so all of its "
                 f"{found.partitions} partitions have to be given; missing: "
                 f"{', '.join(map(str, missing))}"
             )
 
 
 def offsets_for(wanted: Mapping[TopicPartition, str], admin: ClusterAdmin) -> list[Position]:
-    """Return an offset for each partition that is to move, within its log.
+    """Return an offset for each partition to move, within its log.
 
     Raises:
         ConfigurationError: an offset is not in the log.

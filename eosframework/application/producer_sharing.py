@@ -1,26 +1,27 @@
-"""Partitions that share a producer: what the members of a group have to agree on.
+"""Partitions that share a producer: agreement among the members of a group.
 
-The group's assignor gives single partitions away, and knows nothing of producers. So the *first* of
-the partitions that share one speaks for all of them: whoever the group gives it to has them all,
-and whoever it gives another one to leaves that alone (`Plan.owned`). In each generation the first
-has one owner, so all have.
+The group's assignor assigns single partitions and knows nothing of producers. So the *first*
+partition of those that share a producer decides for all of them: the member that is assigned it has
+them all, and a member that is assigned another one ignores that (`Plan.owned`). In each generation
+the first has one owner, so all have.
 
-That holds where all members count alike. A member with another number is refused when it starts;
-and since two may start at the same moment, whoever shares looks again when it takes partitions
-over: all members of its generation have joined by then, and each tells its number in its client id.
+That holds if all members use the same number. A member with another number is refused when it
+starts; and since two may start at the same moment, a member that shares producers checks again when
+it takes partitions over: all members of its generation have joined by then, and each client id
+states the member's number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from eosframework.application.control_topic import Registered, sharing_key
+from eosframework.application.control_topic import ControlState, sharing_key
 from eosframework.errors import RunError, StartRefused
 from eosframework.kafka.consumer.group import shared_by
 
 
 def refuse_other_sharing(partitions_per_producer: int, client_ids: Collection[str]) -> None:
-    """Raise if workers run that count otherwise: a partition would have two owners.
+    """Refuse to start while workers use another number: a partition would have two owners.
 
     Raises:
         StartRefused: says what to do.
@@ -35,7 +36,7 @@ def refuse_other_sharing(partitions_per_producer: int, client_ids: Collection[st
 
 
 def require_same_sharing(partitions_per_producer: int, client_ids: Collection[str]) -> None:
-    """Raise if a member of this worker's generation counts otherwise.
+    """Raise if a member of this worker's generation uses another number.
 
     Raises:
         RunError: this worker takes nothing over.
@@ -48,13 +49,13 @@ def require_same_sharing(partitions_per_producer: int, client_ids: Collection[st
         )
 
 
-def sharing_entries(partitions_per_producer: int, registered: Registered) -> dict[str, object]:
-    """Return what the registry has to remember, so that takeovers fence ids of every number."""
-    if partitions_per_producer == 1 and not registered.sharing:
+def sharing_entries(partitions_per_producer: int, control: ControlState) -> dict[str, object]:
+    """Return new entries of the control topic, so that takeovers fence ids of every number."""
+    if partitions_per_producer == 1 and not control.sharing:
         return {}
-    before = registered.sharing or ((1,) if registered.owners else ())
+    before = control.sharing or ((1,) if control.owners else ())
     numbers = {*before, partitions_per_producer}
-    return {sharing_key(number): {} for number in sorted(numbers.difference(registered.sharing))}
+    return {sharing_key(number): {} for number in sorted(numbers.difference(control.sharing))}
 
 
 def _others(partitions_per_producer: int, client_ids: Collection[str]) -> Sequence[int]:

@@ -1,4 +1,4 @@
-"""What an application needs on the cluster: planned as data, created where it is missing."""
+"""Cluster resources of an application: planned as data, created where they are missing."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import Any
 
 from eosframework.application.backfill_jobs import JobStanding
-from eosframework.application.control_topic import Registry
-from eosframework.application.internal_topics import own_topics, too_small
+from eosframework.application.control_topic import ControlTopic
+from eosframework.application.internal_topics import own_topics, undersized_topics
 from eosframework.application.leases import refuse_moved_ids, task_names
 from eosframework.application.needed_access import worker_access
 from eosframework.application.start_checks import (
@@ -35,7 +35,7 @@ from eosframework.txnid import DerivedIds, IdSource, TransactionalId
 
 
 class TopicRole(StrEnum):
-    """What the application uses a topic for."""
+    """Roles of the application's topics."""
 
     SOURCE = "source"
     SINK = "sink"
@@ -44,7 +44,7 @@ class TopicRole(StrEnum):
     RETRY = "retry"
     REPLAY = "replay"
     CHANGELOG = "changelog"
-    REGISTRY = "registry"
+    CONTROL = "control"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +52,12 @@ class PlannedTopic:
     """A topic as it is, or as `apply` would create it.
 
     Args:
-        partitions: None for a source that is missing: only its owner knows; and for what takes its
-            number from such a source.
+        partitions: None for a missing source, whose owner decides it, and for an internal topic
+            whose number depends on such a source.
         replication_factor: None: the cluster's default.
         create: `apply` creates it.
-        grows_from: how many partitions it has, where `apply` adds some: it never held a record.
-        settings: with these; None: with the brokers' own.
+        settings: at creation; None: the brokers' defaults.
+        grows_from: its present number of partitions, if `apply` adds some: it never held a record.
     """
 
     name: str
@@ -72,13 +72,14 @@ class PlannedTopic:
 
 @dataclass(frozen=True, slots=True)
 class Provision:
-    """Everything an application needs, and what stands in its way.
+    """The resources that an application needs, and obstacles to its start.
 
     Args:
-        access: what the principal of its workers has to be allowed, and no more.
-        access_to_apply: what `apply` has to be allowed besides.
-        refused: why a worker would refuse to start once everything is created; None: it starts.
-        changes: of the topology since a worker started last.
+        access: all ACLs that the principal of its workers needs, and no more.
+        access_to_apply: the additional ACLs for `apply`.
+        refused: the reason why a worker would refuse to start once everything is created; None: it
+            starts.
+        changes: of the topology since the last start of a worker.
         jobs: backfill jobs of the application.
     """
 
@@ -96,22 +97,22 @@ class Provision:
 
     @property
     def missing_sources(self) -> list[str]:
-        """Topics that somebody else has to create."""
+        """Topics that their owners have to create."""
         return [t.name for t in self.topics if t.role is TopicRole.SOURCE and not t.exists]
 
     @property
     def waiting(self) -> list[str]:
-        """Topics that are not created before the sources are there that decide their partitions."""
+        """Topics that cannot be created before the sources exist that decide their partitions."""
         missing = {topic.name for topic in self.topics if not topic.exists and not topic.create}
         return sorted(missing - set(self.missing_sources))
 
     @property
     def growing(self) -> dict[str, int]:
-        """Number of partitions by topic, of empty ones to which `apply` adds some."""
+        """New number of partitions by topic, for empty topics to which `apply` adds some."""
         return {t.name: t.partitions or 0 for t in self.topics if t.grows_from is not None}
 
     def as_data(self) -> dict[str, Any]:
-        """Return it as plain data, for JSON."""
+        """Return plain data, for JSON."""
         return {
             **{name: value for name, value in asdict(self).items() if name != "jobs"},
             "access": [access.as_data() for access in self.access],
@@ -128,26 +129,26 @@ def plan(
     graph: Graph,
     settings: Settings,
     admin: ClusterAdmin,
-    registry: Registry,
+    control_topic: ControlTopic,
     source: IdSource | None = None,
 ) -> Provision:
-    """Return what is needed. Changes nothing.
+    """Return the needed resources. Changes nothing.
 
     Args:
         graph: of the application.
         settings: of its workers.
-        admin: asks the cluster.
-        registry: of the application.
+        admin: describes the cluster.
+        control_topic: of the application.
         source: of the ids; None: they are derived.
 
     Raises:
         ClusterUnreachable: no broker answered in time.
     """
-    facts = with_changes(graph, settings, gather(graph, admin, registry), admin)
-    registry_facts = admin.describe_topics([registry.topic])[registry.topic]
+    facts = with_changes(graph, settings, gather(graph, admin, control_topic), admin)
+    control_topic_facts = admin.describe_topics([control_topic.topic])[control_topic.topic]
     topics = (
         *_planned(graph, settings, facts.topics, _growing(graph, facts, admin)),
-        _planned_registry(registry, registry_facts),
+        _planned_control_topic(control_topic, control_topic_facts),
     )
     note = retention_note(facts)
     ids, no_ids = _planned_ids(graph, _after(facts, topics), source or DerivedIds())
@@ -177,20 +178,20 @@ def plan(
 
 
 def apply(
-    graph: Graph, settings: Settings, admin: ClusterAdmin, registry: Registry
+    graph: Graph, settings: Settings, admin: ClusterAdmin, control_topic: ControlTopic
 ) -> tuple[Provision, list[str]]:
-    """Create the topics that are missing and return the plan with their names.
+    """Create the missing topics and return the plan with their names.
 
-    Source topics have owners of their own: they are not created, and neither is what takes its
-    number of partitions from one that does not exist. Internal topics that have too few partitions
-    get more as long as nothing was ever processed; nothing else that exists is changed.
+    Source topics have owners of their own: they are not created, and neither are topics whose
+    number of partitions depends on a missing one. Internal topics that have too few partitions get
+    more as long as nothing was ever processed; nothing else that exists is changed.
 
     Raises:
         StartRefused: the topology has changed so that no worker would start on it.
-        ConfigurationError: the cluster does not take a topic.
+        ConfigurationError: the cluster rejects a topic.
         ClusterUnreachable: no broker answered in time.
     """
-    planned = plan(graph, settings, admin, registry)
+    planned = plan(graph, settings, admin, control_topic)
     lasting = [change for change in planned.changes if change.verdict.is_refused]
     refuse_changes(graph.application, lasting, (), ())
     created = admin.create_topics(
@@ -202,12 +203,12 @@ def apply(
                 config=topic.settings,
             )
             for topic in planned.topics
-            if topic.create and topic.role is not TopicRole.REGISTRY
+            if topic.create and topic.role is not TopicRole.CONTROL
         ]
     )
     admin.grow_topics(planned.growing)
-    if registry.ensure():
-        created.append(registry.topic)
+    if control_topic.ensure():
+        created.append(control_topic.topic)
     return planned, created
 
 
@@ -246,14 +247,14 @@ def _planned(
 
 
 def _growing(graph: Graph, facts: Facts, admin: ClusterAdmin) -> dict[str, int]:
-    """Return the internal topics that get more partitions: empty ones, nothing was processed.
+    """Return the internal topics to grow: they are empty, and nothing was processed.
 
-    Where one of them is not empty none is changed, for their numbers belong together.
+    If one of them is not empty none is changed, because their numbers depend on each other.
     """
-    counts = too_small(graph, facts.partitions)
-    registered = facts.registered
-    processed = registered.committed or any(p.offset is not None for p in facts.committed)
-    if not counts or processed or registered.topics.keys() & counts.keys():
+    counts = undersized_topics(graph, facts.partitions)
+    control = facts.control
+    processed = control.committed or any(p.offset is not None for p in facts.committed)
+    if not counts or processed or control.topics.keys() & counts.keys():
         return {}
     partitions = [
         TopicPartition(name, number) for name in counts for number in range(facts.partitions[name])
@@ -262,11 +263,11 @@ def _growing(graph: Graph, facts: Facts, admin: ClusterAdmin) -> dict[str, int]:
     return counts if is_empty else {}
 
 
-def _planned_registry(registry: Registry, facts: TopicFacts) -> PlannedTopic:
-    wanted = registry.as_topic()
+def _planned_control_topic(control_topic: ControlTopic, facts: TopicFacts) -> PlannedTopic:
+    wanted = control_topic.as_topic()
     return PlannedTopic(
         name=wanted.name,
-        role=TopicRole.REGISTRY,
+        role=TopicRole.CONTROL,
         exists=facts.exists,
         partitions=facts.partitions or wanted.partitions,
         replication_factor=facts.replication_factor or wanted.replication_factor,
@@ -277,10 +278,10 @@ def _planned_registry(registry: Registry, facts: TopicFacts) -> PlannedTopic:
 def _planned_ids(
     graph: Graph, facts: Facts, source: IdSource
 ) -> tuple[list[TransactionalId], str | None]:
-    """Return the ids of all tasks whose source topics exist, or why there are none."""
+    """Return the ids of all tasks whose source topics exist, or the reason why there are none."""
     try:
         ids = source.preview(task_names(graph, facts.partitions))
-        refuse_moved_ids(graph, ids, facts.registered)
+        refuse_moved_ids(graph, ids, facts.control)
     except (StartRefused, DatabaseUnusable) as error:
         return [], str(error)
     return ids, None
@@ -289,7 +290,7 @@ def _planned_ids(
 def _refusal(
     graph: Graph, settings: Settings, facts: Facts, topics: tuple[PlannedTopic, ...]
 ) -> str | None:
-    """Return why a worker would refuse to start after `apply`."""
+    """Return the reason why a worker would refuse to start after `apply`."""
     try:
         refuse_worker(graph, settings, _after(facts, topics))
     except (StartRefused, TopologyError) as error:
@@ -298,7 +299,7 @@ def _refusal(
 
 
 def _after(facts: Facts, topics: Sequence[PlannedTopic]) -> Facts:
-    """Return the facts as they will be when `apply` has created what is missing."""
+    """Return the facts as they will be when `apply` has created the missing topics."""
     to_come = {
         topic.name: TopicFacts(exists=True, partitions=topic.partitions or 0)
         for topic in topics

@@ -1,4 +1,4 @@
-"""The outbox relay's side of Kafka: positions in the registry topic, and what was sent."""
+"""An outbox relay's data in Kafka: its positions in the control topic, and sent messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from eosframework.application.control_log import RegistryLog
+from eosframework.application.control_log import ControlLog
 from eosframework.config import KafkaSettings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.consumer.range_reader import read_ranges
@@ -18,15 +18,15 @@ from eosframework.records import TopicPartition
 _PREFIX = position_key(0).rpartition("/")[0] + "/"
 
 
-class RegistryPositions:
-    """The `PositionLog` in a relay's registry topic.
+class RelayPositionLog:
+    """The `PositionLog` in a relay's control topic.
 
     Args:
         name: the relay's.
         settings: how to reach the cluster.
-        admin: asks the same cluster.
-        shards: as the settings have it.
-        settle_seconds: how long a transaction in doubt is waited for.
+        admin: reads offsets of the same cluster.
+        shards: as configured.
+        settle_seconds: the longest wait for an undecided transaction.
     """
 
     def __init__(
@@ -38,27 +38,27 @@ class RegistryPositions:
         shards: int,
         settle_seconds: float,
     ) -> None:
-        self._log = RegistryLog(name, settings, admin, settle_seconds=settle_seconds)
+        self._log = ControlLog(name, settings, admin, settle_seconds=settle_seconds)
         self._keys = {position_key(shard): shard for shard in range(shards)}
 
     def read(self) -> Mapping[int, RelayPosition]:
         """Return the committed position of each shard that has one.
 
         Raises:
-            ClusterUnreachable: nobody answered, or a transaction stays in doubt.
+            ClusterUnreachable: no broker answered, or a transaction stays undecided.
         """
         return self._positions(self._log.settled(_PREFIX, self._keys))
 
     def decided(self) -> Mapping[int, RelayPosition]:
-        """Return what is committed and not behind a transaction in doubt; waits for nothing.
+        """Return committed positions before the first undecided transaction; never waits.
 
         Raises:
-            ClusterUnreachable: nobody answered.
+            ClusterUnreachable: no broker answered.
         """
         return self._positions(self._log.decided(_PREFIX, self._keys))
 
     def output(self, shard: int, position: RelayPosition | None) -> Output:
-        """Return what to produce so that a position counts, or that none does."""
+        """Return the record that writes a position, or deletes it."""
         entry = None if position is None else position.to_entry()
         return self._log.output(position_key(shard), entry)
 
@@ -67,17 +67,17 @@ class RegistryPositions:
 
 
 class KafkaSentLog:
-    """The `SentLog` on a cluster."""
+    """The `SentLog` of a cluster."""
 
     def __init__(self, settings: KafkaSettings, admin: ClusterAdmin) -> None:
         self._settings = settings
         self._admin = admin
 
     def sent(self, since_by_topic: Mapping[str, int]) -> SentMessages:
-        """Return the ids in each topic of all records that are not older.
+        """Return the message ids in each topic from a time on.
 
         Raises:
-            ClusterUnreachable: nobody answered in time.
+            ClusterUnreachable: no broker answered in time.
         """
         facts = self._admin.describe_topics(since_by_topic)
         policies = self._admin.topic_setting(since_by_topic, "cleanup.policy")

@@ -1,11 +1,11 @@
-"""Which dead letters were replayed, as the application's registry has it.
+"""Marks of replayed dead letters, in the application's control topic.
 
-An entry for each stretch of a partition of a dead-letter topic:
+There is an entry for each stretch of a partition of a dead-letter topic:
 
     replayed/TOPIC/PARTITION/STRETCH    {"topic_id": …, "ranges": [[0, 17], [20, 21]]}
 
-The ranges cover what lies between replayed letters and holds none, markers of transactions for
-example, so letters that were replayed one after the other are one range.
+The ranges include offsets without a dead letter between replayed ones, for example transaction
+markers, so dead letters that were replayed in sequence form one range.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from eosframework.application.control_log import RegistryLog
+from eosframework.application.control_log import ControlLog
 from eosframework.processing.ports import Output
 from eosframework.records import TopicPartition
 
 PREFIX = "replayed/"
 
 STRETCH = 10_000
-"""Offsets to an entry, so that it stays far below the largest message."""
+"""Offsets per entry, so that it stays far below the largest message."""
 
 Range = tuple[int, int]
-"""First offset, and the one behind the last."""
+"""First offset, and the next offset after the last."""
 
 
 @dataclass(slots=True)
 class Marks:
-    """The replayed letters of one partition of a dead-letter topic.
+    """Replayed dead letters of one partition of a dead-letter topic.
 
     Args:
         topic_id: of the topic that was read.
-        stretches: by number, ranges in order that do not touch each other.
+        stretches: by number, sorted ranges that do not touch each other.
     """
 
     partition: TopicPartition
@@ -47,7 +47,7 @@ class Marks:
         return at >= 0 and offset < ranges[at][1]
 
     def with_(self, ranges: Iterable[Range]) -> Marks:
-        """Return them with further ranges."""
+        """Return marks with further ranges."""
         stretches = dict(self.stretches)
         for number, added in _cut(ranges):
             stretches[number] = _joined([*stretches.get(number, []), added])
@@ -62,32 +62,32 @@ class Marks:
 
 
 class ReplayMarks:
-    """Reads and writes marks in an application's registry topic."""
+    """Reads and writes marks in an application's control topic."""
 
-    def __init__(self, log: RegistryLog) -> None:
+    def __init__(self, log: ControlLog) -> None:
         self._log = log
 
     def settled(self, topic_ids: Mapping[str, str]) -> dict[TopicPartition, Marks]:
-        """Return what is committed, once everything is decided that was written by now.
+        """Return committed marks, once all records written before this call are decided.
 
         Args:
-            topic_ids: of the dead-letter topics; marks of an earlier topic of the name are void.
+            topic_ids: of the dead-letter topics; marks of a former topic with that name are void.
 
         Raises:
-            ClusterUnreachable: nobody answered, or a transaction stays in doubt.
+            ClusterUnreachable: no broker answered, or a transaction stays undecided.
         """
         return _marks(self._log.settled(PREFIX), topic_ids)
 
     def decided(self, topic_ids: Mapping[str, str]) -> dict[TopicPartition, Marks]:
-        """Return what is committed and not behind a transaction in doubt; waits for nothing.
+        """Return committed marks before the first undecided transaction; never waits.
 
         Raises:
-            ClusterUnreachable: nobody answered.
+            ClusterUnreachable: no broker answered.
         """
         return _marks(self._log.decided(PREFIX), topic_ids) if self._log.exists() else {}
 
     def outputs(self, marks: Marks, since: Marks) -> list[Output]:
-        """Return what to produce so that marks count in place of earlier ones."""
+        """Return the records that replace earlier marks."""
         return [self._log.output(key, entry) for key, entry in marks.entries(since)]
 
 
@@ -104,7 +104,7 @@ def _marks(entries: Mapping[str, Any], topic_ids: Mapping[str, str]) -> dict[Top
 
 
 def _cut(ranges: Iterable[Range]) -> Iterator[tuple[int, Range]]:
-    """Cut ranges where stretches end."""
+    """Split ranges at the ends of stretches."""
     for first, end in ranges:
         while first < end:
             number = first // STRETCH
@@ -114,7 +114,7 @@ def _cut(ranges: Iterable[Range]) -> Iterator[tuple[int, Range]]:
 
 
 def _joined(ranges: list[Range]) -> list[Range]:
-    """Return ranges in order, with those in one that touch."""
+    """Return the sorted ranges, with touching ones merged."""
     joined: list[Range] = []
     for first, end in sorted(ranges):
         if joined and first <= joined[-1][1]:

@@ -1,6 +1,6 @@
-"""What is checked before anything starts: does the cluster's state fit the topology?
+"""Checks before a start: the cluster's state must match the topology.
 
-`gather` asks the cluster; every rule is a pure function of what it answered.
+`gather` reads the state; every check is a pure function of it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from eosframework.application.backfill_jobs import (
 from eosframework.application.control_topic import (
     APPLICATION,
     VERSION,
-    Registered,
-    Registry,
+    ControlState,
+    ControlTopic,
     owner_key,
     topic_key,
 )
@@ -39,11 +39,11 @@ from eosframework.application.topology_changes import (
     refuse_changes,
     topology_changes,
     topology_entry,
-    unread_ways,
+    undrained_topics,
 )
 from eosframework.config import Guarantee, Settings
 from eosframework.errors import StartRefused
-from eosframework.kafka.admin.acls import Access, naming_what_is_needed, refuse_denied
+from eosframework.kafka.admin.acls import Access, naming_needed_access, refuse_denied
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import (
     GroupFacts,
@@ -68,22 +68,22 @@ from eosframework.txnid import (
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the cluster answered.
+    """State of the cluster.
 
     Args:
-        ids: of all tasks, where a worker is to start.
         topics: every topic that the graph names, existing or not.
         committed: positions of the application's group in all source partitions.
         group: the application's.
-        tables_group: the one that fills its tables.
+        tables_group: the group of its table writers.
         brokers: settings of each broker; None: they may not be read.
-        changes: of the topology since a worker started last.
-        unread: topics among these that hold what is not read.
+        ids: of all tasks, if a worker is to start.
+        changes: of the topology since the last start of a worker.
+        unread: topics among these with unread records.
     """
 
     cluster_id: str
     topics: Mapping[str, TopicFacts]
-    registered: Registered
+    control: ControlState
     committed: Sequence[Position] = ()
     group: GroupFacts = field(default_factory=GroupFacts)
     tables_group: GroupFacts = field(default_factory=GroupFacts)
@@ -98,79 +98,79 @@ class Facts:
         return {name: topic.partitions for name, topic in self.topics.items()}
 
     def output_limits(self, graph: Graph) -> SizeLimits:
-        """Return the bounds of what `graph` writes to, internal topics included."""
+        """Return the size limits of the topics that `graph` writes, internal topics included."""
         written = [self.topics[name] for name in written_topics(graph) if name in self.topics]
         chosen = any(part.dynamic_sinks for part in graph.sub_topologies)
         return size_limits(written, are_all=not chosen)
 
     def largest_input_bytes(self, graph: Graph) -> int | None:
-        """Return the largest max.message.bytes of the sources; None where none could be read."""
+        """Return the largest max.message.bytes of the sources; None if none could be read."""
         return size_limits(self.topics[name] for name in source_topics(graph)).largest
 
     def broker_number(self, name: str) -> int | None:
-        """Return a setting that all brokers share; None where one differs or cannot be read."""
+        """Return a setting that all brokers share; None if one differs or cannot be read."""
         values = {(settings or {}).get(name) for settings in self.brokers.values()}
         return _number(values.pop()) if len(values) == 1 else None
 
 
 Refuse = Callable[[Graph, Settings, "Facts"], None]
-"""Raises what speaks against a start."""
+"""Raises if a start is not allowed."""
 
 
 def check_worker_start(
     graph: Graph,
     settings: Settings,
     admin: ClusterAdmin,
-    registry: Registry,
+    control_topic: ControlTopic,
     source: IdSource | None = None,
 ) -> Facts:
-    """Do what `check_start` does, and refuse workers while a backfill job is unfinished."""
-    return _checked(graph, settings, admin, registry, source, refuse_worker)
+    """Perform `check_start`, and refuse workers while a backfill job is unfinished."""
+    return _checked(graph, settings, admin, control_topic, source, refuse_worker)
 
 
 def check_start(
     graph: Graph,
     settings: Settings,
     admin: ClusterAdmin,
-    registry: Registry,
+    control_topic: ControlTopic,
     source: IdSource | None = None,
 ) -> Facts:
-    """Refuse to start where the guarantee would not hold; then register the topology.
+    """Refuse to start if the guarantee would not hold; then record the topology.
 
-    1. gather  2. refuse  3. refuse brokers that do not verify transactions  4. where the topology
-    has changed so that no worker of the old one may be left: fence all of them, and again from 1
-    5. give each task its id  6. write what the registry does not have yet
+    1. gather  2. refuse  3. refuse brokers that do not verify transactions  4. if the topology has
+       changed so that no worker of the old one may be left: fence all of them, and again from 1
+    5. give each task its id  6. write the new entries of the control topic
 
-    Without step 4 a worker that sleeps in front of its EndTxn could still add to a topic that was
+    Without step 4 a worker that is suspended before its EndTxn could still add to a topic that was
     seen to be drained, or to a store that the new topology lacks.
 
     Args:
         graph: of the application.
         settings: of the worker.
-        admin: asks the cluster.
-        registry: of the application.
+        admin: describes the cluster.
+        control_topic: of the application.
         source: of the ids; None: they are derived.
 
     Raises:
-        StartRefused: says what does not fit and what to do; nothing was started.
+        StartRefused: names the mismatch and what to do; nothing was started.
         TopologyError: sources of a sub-topology are not co-partitioned.
         ClusterUnreachable: no broker answered in time.
     """
-    return _checked(graph, settings, admin, registry, source, refuse)
+    return _checked(graph, settings, admin, control_topic, source, refuse)
 
 
 def _checked(
     graph: Graph,
     settings: Settings,
     admin: ClusterAdmin,
-    registry: Registry,
+    control_topic: ControlTopic,
     source: IdSource | None,
     refuse: Refuse,
 ) -> Facts:
-    with naming_what_is_needed(_needed(graph, settings)):
-        registry.ensure()
-        registry.require_access()
-        facts = with_changes(graph, settings, gather(graph, admin, registry), admin)
+    with naming_needed_access(_needed(graph, settings)):
+        control_topic.ensure()
+        control_topic.require_access()
+        facts = with_changes(graph, settings, gather(graph, admin, control_topic), admin)
     refuse(graph, settings, facts)
     if settings.worker.guarantee is Guarantee.EXACTLY_ONCE:
         require_answered(
@@ -181,21 +181,21 @@ def _checked(
         )
         if any(change.verdict.stops_all for change in facts.changes):
             partitions = facts.partitions
-            fence(lambda found: live_ids(graph, found, partitions), settings, registry)
-            facts = with_changes(graph, settings, gather(graph, admin, registry), admin)
+            fence(lambda found: live_ids(graph, found, partitions), settings, control_topic)
+            facts = with_changes(graph, settings, gather(graph, admin, control_topic), admin)
             refuse(graph, settings, facts)
     source = source or DerivedIds()
     names = task_names(graph, facts.partitions)
-    ids = given_ids(source, names, facts.registered)
-    refuse_moved_ids(graph, ids, facts.registered)
+    ids = given_ids(source, names, facts.control)
+    refuse_moved_ids(graph, ids, facts.control)
     facts = replace(facts, ids=ids)
-    registry.write(registrations(graph, facts))
-    refuse_other_ids(ids, given_ids(source, names, registry.refresh()))
+    control_topic.write(new_entries(graph, facts))
+    refuse_other_ids(ids, given_ids(source, names, control_topic.refresh()))
     return facts
 
 
-def gather(graph: Graph, admin: ClusterAdmin, registry: Registry) -> Facts:
-    """Ask the cluster for everything that the rules need."""
+def gather(graph: Graph, admin: ClusterAdmin, control_topic: ControlTopic) -> Facts:
+    """Read all state that the checks need."""
     topics = admin.describe_topics(
         sorted(
             {
@@ -207,7 +207,7 @@ def gather(graph: Graph, admin: ClusterAdmin, registry: Registry) -> Facts:
             }
         )
     )
-    # First of the questions about the groups: of one that is denied, others only time out.
+    # The first request about a group: if describing it is denied, other requests only time out.
     group = _group(graph.application, bool(graph.sub_topologies), admin)
     filling = _group(tables_group(graph.application), bool(graph.persisters), admin)
     brokers = admin.broker_settings()
@@ -216,12 +216,12 @@ def gather(graph: Graph, admin: ClusterAdmin, registry: Registry) -> Facts:
         for topic in source_topics(graph)
         for number in range(topics[topic].partitions)
     ]
-    registered = registry.refresh()
+    control = control_topic.refresh()
     return Facts(
         cluster_id=admin.cluster_id(),
         topics=topics,
-        registered=registered,
-        committed=_committed(graph.application, partitions, registered, admin),
+        control=control,
+        committed=_committed(graph.application, partitions, control, admin),
         group=group,
         tables_group=filling,
         brokers=brokers,
@@ -235,40 +235,40 @@ def _group(name: str, is_used: bool, admin: ClusterAdmin) -> GroupFacts:
 def _committed(
     application: str,
     partitions: Sequence[TopicPartition],
-    registered: Registered,
+    control: ControlState,
     admin: ClusterAdmin,
 ) -> list[Position]:
     """Return the committed positions, without waiting for transactions of others.
 
-    The markers of a transaction reach the registry and the offsets one after the other. So where
-    the registry has a first commit of which the offset is not there, its marker is waited for.
+    The markers of a transaction reach the control topic and the offsets one after the other. If the
+    control topic shows a first commit and its offset is missing, this waits for that marker.
     """
     found = admin.committed(application, partitions, stable=False)
     on_its_way = [
         position.topic_partition
         for position in found
-        if position.offset is None and position.topic_partition in registered.committed
+        if position.offset is None and position.topic_partition in control.committed
     ]
     settled = {p.topic_partition: p for p in admin.committed(application, on_its_way)}
     return [settled.get(position.topic_partition, position) for position in found]
 
 
 def with_changes(graph: Graph, settings: Settings, facts: Facts, admin: ClusterAdmin) -> Facts:
-    """Return the facts with what differs from the topology that ran before."""
-    changes = topology_changes(graph, facts.registered, facts.topics)
-    unread = unread_ways(graph.application, changes, settings.kafka, admin)
+    """Return the facts with the differences from the topology that ran before."""
+    changes = topology_changes(graph, facts.control, facts.topics)
+    unread = undrained_topics(graph.application, changes, settings.kafka, admin)
     return replace(facts, changes=changes, unread=unread)
 
 
 def refuse(graph: Graph, settings: Settings, facts: Facts) -> None:
-    """Apply every rule.
+    """Apply every check.
 
     Raises:
-        StartRefused: of the first rule that is broken.
+        StartRefused: of the first check that fails.
         TopologyError: sources of a sub-topology are not co-partitioned.
     """
     refuse_another_cluster(graph, facts)
-    refuse_unfinished_reset(graph.application, facts.registered)
+    refuse_unfinished_reset(graph.application, facts.control)
     refuse_another_application(graph, facts)
     refuse_missing_topics(graph, facts)
     refuse_denied_access(graph, settings, facts)
@@ -278,14 +278,14 @@ def refuse(graph: Graph, settings: Settings, facts: Facts) -> None:
     refuse_unfit_topics(graph, facts.topics)
     refuse_changed_topics(graph, facts)
     refuse_changes(graph.application, facts.changes, facts.unread, facts.group.client_ids)
-    refuse_changing_ids(settings.worker.ids, facts.registered, facts.group.client_ids)
+    refuse_changing_ids(settings.worker.ids, facts.control, facts.group.client_ids)
     refuse_other_sharing(settings.worker.partitions_per_producer, facts.group.client_ids)
-    refuse_lost_offsets(graph.application, facts.registered, facts.committed)
+    refuse_lost_offsets(graph.application, facts.control, facts.committed)
     refuse_long_transactions(settings, facts)
 
 
 def refuse_worker(graph: Graph, settings: Settings, facts: Facts) -> None:
-    """Apply every rule, that of unfinished backfill jobs too.
+    """Apply every check, including that of unfinished backfill jobs.
 
     Raises:
         StartRefused, TopologyError: as `refuse`.
@@ -296,7 +296,7 @@ def refuse_worker(graph: Graph, settings: Settings, facts: Facts) -> None:
 
 def jobs_of(graph: Graph, facts: Facts) -> list[JobStanding]:
     """Return the backfill jobs of the application."""
-    return backfill_jobs(graph, facts.registered, facts.partitions)
+    return backfill_jobs(graph, facts.control, facts.partitions)
 
 
 def source_topics(graph: Graph) -> list[str]:
@@ -305,18 +305,18 @@ def source_topics(graph: Graph) -> list[str]:
 
 
 def sink_topics(graph: Graph) -> list[str]:
-    """Return the topics that it writes and names, dead letters included, sorted."""
+    """Return the sink topics that the topology names, dead letters included, sorted."""
     return sorted({topic for part in graph.sub_topologies for topic in part.sink_topics})
 
 
 def written_topics(graph: Graph) -> list[str]:
-    """Return all topics that it writes and that are known by name, sorted."""
+    """Return all topics that the application writes and that are known by name, sorted."""
     own = (repartition.topic for repartition in graph.repartitions)
     return sorted({*sink_topics(graph), *changelog_topics(graph), *own})
 
 
 def persisted_topics(graph: Graph) -> list[str]:
-    """Return the topics that go to tables, sorted; some are its own, some are sources."""
+    """Return the topics of table sinks, sorted; some are internal, some are sources."""
     return sorted(persister.topic for persister in graph.persisters)
 
 
@@ -325,8 +325,8 @@ def global_topics(graph: Graph) -> list[str]:
     return sorted({table.topic for table in graph.global_tables})
 
 
-def registrations(graph: Graph, facts: Facts) -> dict[str, object]:
-    """Return the entries that the registry does not have yet."""
+def new_entries(graph: Graph, facts: Facts) -> dict[str, object]:
+    """Return the entries that the control topic does not have yet."""
     entries: dict[str, object] = {APPLICATION: {"cluster_id": facts.cluster_id, "version": VERSION}}
     for part in graph.sub_topologies:
         for source in part.sources:
@@ -337,29 +337,29 @@ def registrations(graph: Graph, facts: Facts) -> dict[str, object]:
             }
             if not any(task.leased for task in facts.ids):
                 entries[owner_key(source.topic, part.name)] = {}
-    known = facts.registered.entries
+    known = facts.control.entries
     lacking = {key: value for key, value in entries.items() if key not in known}
-    lacking |= topology_entry(graph, facts.registered, facts.topics)
+    lacking |= topology_entry(graph, facts.control, facts.topics)
     for number in {task.partitions_per_producer for task in facts.ids if task.leased is None}:
-        lacking |= sharing_entries(number, facts.registered)
-    return lacking | id_entries(graph, facts.ids, facts.registered)
+        lacking |= sharing_entries(number, facts.control)
+    return lacking | id_entries(graph, facts.ids, facts.control)
 
 
 def refuse_another_cluster(graph: Graph, facts: Facts) -> None:
-    """Raise if the registry was made on another cluster, and copied here."""
-    registered = facts.registered.cluster_id
-    if registered is not None and registered != facts.cluster_id:
+    """Refuse a control topic that was created on another cluster, and copied here."""
+    recorded = facts.control.cluster_id
+    if recorded is not None and recorded != facts.cluster_id:
         raise StartRefused(
-            f"the registry of application {graph.application!r} was made on cluster "
-            f"{registered}, and this is cluster {facts.cluster_id}: offsets of the one mean "
+            f"the control topic of application {graph.application!r} was made on cluster "
+            f"{recorded}, and this is cluster {facts.cluster_id}: offsets of the one mean "
             f"nothing on the other. Correct kafka.bootstrap_servers, or use another application "
             f"name on this cluster"
         )
 
 
 def refuse_another_application(graph: Graph, facts: Facts) -> None:
-    """Raise if somebody else goes by this application's name."""
-    declared, known = source_topics(graph), sorted(facts.registered.topics)
+    """Refuse an application whose name another application uses."""
+    declared, known = source_topics(graph), sorted(facts.control.topics)
     if known and declared and not set(declared) & set(known):
         raise StartRefused(
             f"application {graph.application!r} on this cluster reads {', '.join(known)}, and "
@@ -377,7 +377,7 @@ def refuse_another_application(graph: Graph, facts: Facts) -> None:
 
 
 def refuse_missing_topics(graph: Graph, facts: Facts) -> None:
-    """Raise if a topic does not exist: brokers would create it as they please, or never."""
+    """Refuse missing topics: brokers would auto-create them with defaults, or never."""
     missing = [topic for topic, found in sorted(facts.topics.items()) if not found.exists]
     written = written_topics(graph)
     if sources := [topic for topic in missing if topic not in written]:
@@ -393,7 +393,7 @@ def refuse_missing_topics(graph: Graph, facts: Facts) -> None:
 
 
 def refuse_denied_access(graph: Graph, settings: Settings, facts: Facts) -> None:
-    """Raise if an ACL is missing that the first record would ask for."""
+    """Refuse to start if an ACL is missing that the first record would need."""
     allowed: dict[tuple[str, str | None], frozenset[str] | None] = {
         ("Topic", name): topic.allowed for name, topic in facts.topics.items()
     }
@@ -407,22 +407,22 @@ def _needed(graph: Graph, settings: Settings) -> list[Access]:
 
 
 def refuse_changed_topics(graph: Graph, facts: Facts) -> None:
-    """Raise if a source topic is not the one that was registered."""
+    """Refuse a source topic that is not the recorded one."""
     for topic in source_topics(graph):
-        registered, found = facts.registered.topics.get(topic), facts.topics[topic]
-        if registered is None:
+        recorded, found = facts.control.topics.get(topic), facts.topics[topic]
+        if recorded is None:
             continue
-        if registered.topic_id != found.topic_id:
+        if recorded.topic_id != found.topic_id:
             raise StartRefused(
                 f"source topic {topic!r} was deleted and created again: its id is "
-                f"{found.topic_id}, and the application has processed {registered.topic_id}. Its "
+                f"{found.topic_id}, and the application has processed {recorded.topic_id}. Its "
                 f"offsets now mean other records. To process the new one, stop all workers and "
                 f"set where to start: eosframework positions set APP {topic}=earliest"
             )
-        if registered.partitions != found.partitions:
+        if recorded.partitions != found.partitions:
             raise StartRefused(
                 f"source topic {topic!r} has {found.partitions} partitions, and the application "
-                f"has processed it with {registered.partitions}: keys have moved to other "
+                f"has processed it with {recorded.partitions}: keys have moved to other "
                 f"partitions, so order per key is lost where the old ones still hold unread "
                 f"records. To accept that, stop all workers and run: "
                 f"eosframework positions set APP {topic}=committed; "
@@ -431,7 +431,7 @@ def refuse_changed_topics(graph: Graph, facts: Facts) -> None:
 
 
 def refuse_long_transactions(settings: Settings, facts: Facts) -> None:
-    """Raise if brokers would refuse the transaction timeout."""
+    """Refuse a transaction timeout that brokers would reject."""
     limit_ms = facts.broker_number("transaction.max.timeout.ms")
     wanted_seconds = settings.worker.transaction_timeout_seconds
     if limit_ms is not None and wanted_seconds * 1000 > limit_ms:
@@ -443,7 +443,7 @@ def refuse_long_transactions(settings: Settings, facts: Facts) -> None:
 
 
 def retention_note(facts: Facts) -> str | None:
-    """Return what to know about a stop; None where the retention cannot be read."""
+    """Return a note about offset retention; None if the setting cannot be read."""
     minutes = facts.broker_number("offsets.retention.minutes")
     if minutes is None:
         return None

@@ -1,11 +1,11 @@
-"""Where a partition starts, and what its first transaction records, by the registry."""
+"""Start positions of partitions, and the markers of first commits, in the control topic."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from eosframework.application.control_topic import RESET, Registered, Registry
+from eosframework.application.control_topic import RESET, ControlState, ControlTopic
 from eosframework.application.producer_sharing import require_same_sharing
 from eosframework.config import Start
 from eosframework.errors import ClusterUnreachable, Retriable, RunError, StartRefused
@@ -16,50 +16,50 @@ from eosframework.txnid import TransactionalId
 ByTask = Mapping[TransactionalId, Sequence[TopicPartition]]
 
 
-class RegistryLedger:
+class StartPositions:
     """The `ProgressLedger` that outlasts Kafka's offset retention.
 
     Args:
         application: its name.
-        registry: read to its end at least once.
-        start: where a partition starts that was never committed.
-        whole_topics: which start at their beginning, whatever `start` says.
-        members: asks for the client ids of the group's members; needed where partitions share
+        control_topic: read to its end at least once.
+        start: the position at which partitions start that were never committed.
+        whole_topics: topics that start at their beginning, whatever `start` says.
+        members: returns the client ids of the group's members; needed if partitions share
             producers.
     """
 
     def __init__(
         self,
         application: str,
-        registry: Registry,
+        control_topic: ControlTopic,
         start: Start,
         whole_topics: Collection[str] = (),
         members: Callable[[], Collection[str]] = tuple,
     ) -> None:
         self._application = application
-        self._registry = registry
+        self._control_topic = control_topic
         self._start = start
         self._whole_topics = whole_topics
-        self._reset = registry.state.entries.get(RESET)
+        self._reset = control_topic.state.entries.get(RESET)
         self._members = members
         self._seen = {
             (partition, task)
-            for partition, leased in registry.state.leased.items()
+            for partition, leased in control_topic.state.leased.items()
             for task in leased
         }
 
     def starting_positions(self, committed: Sequence[Position], log: InputLog) -> list[Position]:
-        """Give every partition without a committed offset the position to start at.
+        """Return positions, with a start for every partition without a committed offset.
 
         Raises:
             StartRefused: a partition was committed before and its offset is gone.
-            Retriable: the registry or a log cannot be read now.
+            Retriable: the control topic or a log cannot be read now.
         """
         new = [p.topic_partition for p in committed if p.offset is None]
         if not new:
             return list(committed)
-        # Without a marker they start as if they were new, so none may be hidden.
-        refuse_lost_offsets(self._application, self._asked(self._registry.settled), committed)
+        # Partitions without a marker start as new ones, so no marker may be hidden.
+        refuse_lost_offsets(self._application, self._asked(self._control_topic.settled), committed)
         late = [partition for partition in new if self.starts_at_end(partition)]
         early = [partition for partition in new if partition not in late]
         offsets = {
@@ -74,36 +74,36 @@ class RegistryLedger:
         ]
 
     def marker(self, sub_topology: str, partition: TopicPartition) -> Output | None:
-        """Return what to write into a partition's first transaction; None: it is there."""
-        if partition in self._registry.state.committed:
+        """Return the record for a partition's first transaction; None: it was written."""
+        if partition in self._control_topic.state.committed:
             return None
-        return self._registry.committed_marker(sub_topology, partition)
+        return self._control_topic.committed_marker(sub_topology, partition)
 
     def starts_at_end(self, partition: TopicPartition) -> bool:
-        """Tell whether a partition that was never committed starts at its end."""
+        """Return whether a partition that was never committed starts at its end."""
         return self._start is Start.LATEST and partition.topic not in self._whole_topics
 
     def former_ids(self, by_task: ByTask) -> list[str]:
-        """Return the ids under which the tasks' partitions were processed and are no more.
+        """Return the ids under which the tasks' partitions were processed before.
 
-        Where partitions share producers, all members of the group have to agree on how many; that
-        comes first, so that whoever does not fences nobody.
+        If partitions share producers, all members of the group have to use the same number. That is
+        checked first, so that a member with another number fences no producer.
 
         Raises:
-            RunError: they do not agree.
-            Retriable: that cannot be seen yet.
+            RunError: their numbers differ.
+            Retriable: the members cannot be described now.
         """
         shared = {task.partitions_per_producer for task in by_task} - {1}
         for number in shared:
             require_same_sharing(number, self._client_ids())
-        return former_ids(self._refreshed() if shared else self._registry.state, by_task)
+        return former_ids(self._refreshed() if shared else self._control_topic.state, by_task)
 
     def confirm_ids(self, by_task: ByTask) -> None:
         """Make sure that leased ids were not released since this worker started.
 
         Raises:
-            RunError: one was; somebody else may have it.
-            Retriable: that cannot be seen yet.
+            RunError: one was; another task may have it.
+            Retriable: the control topic does not show it yet.
         """
         wanted = {
             partition: task
@@ -123,16 +123,17 @@ class RegistryLedger:
                     f"started, so another task may have it by now; start the worker again"
                 )
             raise Retriable(
-                f"the registry {self._registry.topic!r} does not show yet that {partition} is "
-                f"processed under transactional id {task}: an open transaction hides its end"
+                f"the control topic {self._control_topic.topic!r} does not show yet that "
+                f"{partition} is processed under transactional id {task}: an open transaction "
+                f"hides its end"
             )
 
     def confirm_start(self) -> None:
-        """Make sure that the application was not reset while this worker was no member.
+        """Make sure that the application was not reset while this worker was not a member.
 
         Raises:
-            RunError: it was: topics and stores are others than those that were found.
-            Retriable: that cannot be seen yet.
+            RunError: it was: topics and stores differ from those found at the start.
+            Retriable: the control topic cannot be read now.
         """
         if self._refreshed().entries.get(RESET) != self._reset:
             raise RunError(
@@ -146,41 +147,41 @@ class RegistryLedger:
         except ClusterUnreachable as error:
             raise Retriable(str(error)) from error
 
-    def _refreshed(self) -> Registered:
-        """Read the registry on."""
-        return self._asked(self._registry.refresh)
+    def _refreshed(self) -> ControlState:
+        """Read new entries of the control topic."""
+        return self._asked(self._control_topic.refresh)
 
-    def _asked(self, question: Callable[[], Registered]) -> Registered:
-        """Ask the registry; a broker that leads it may have been lost just now."""
+    def _asked(self, question: Callable[[], ControlState]) -> ControlState:
+        """Read the control topic; its leader may have failed just now."""
         try:
             return question()
         except ClusterUnreachable as error:
             raise Retriable(str(error)) from error
 
 
-def former_ids(registered: Registered, by_task: ByTask) -> list[str]:
-    """Return ids under which workers of an earlier topology, or with ids from elsewhere, may write.
+def former_ids(control: ControlState, by_task: ByTask) -> list[str]:
+    """Return ids under which workers of earlier topologies, or with other ids, may write.
 
-    These are derived ids of sub-topologies that read a partition's topic once, each for as many
-    partitions as ever shared one, and ids that were leased for it.
+    These are derived ids of sub-topologies that once read a partition's topic, for each number of
+    partitions that ever shared one, and ids that were leased for it.
     """
     former: set[str] = set()
     for task, partitions in by_task.items():
         for partition in partitions:
             former.update(
                 str(TransactionalId(task.application, owner, partition.partition, None, together))
-                for owner in registered.owners.get(partition.topic, ())
-                for together in registered.sharing or (1,)
+                for owner in control.owners.get(partition.topic, ())
+                for together in control.sharing or (1,)
             )
-            former.update(map(str, registered.leased.get(partition, ())))
+            former.update(map(str, control.leased.get(partition, ())))
         former.discard(str(task))
     return sorted(former)
 
 
 def refuse_lost_offsets(
-    application: str, registered: Registered, committed: Iterable[Position]
+    application: str, control: ControlState, committed: Iterable[Position]
 ) -> None:
-    """Raise if a partition that was committed before has no committed offset any more.
+    """Refuse to start if a partition that was committed before has no committed offset any more.
 
     Raises:
         StartRefused: names the partitions and what to do.
@@ -188,7 +189,7 @@ def refuse_lost_offsets(
     lost = sorted(
         position.topic_partition
         for position in committed
-        if position.offset is None and position.topic_partition in registered.committed
+        if position.offset is None and position.topic_partition in control.committed
     )
     if not lost:
         return
@@ -204,11 +205,11 @@ def refuse_lost_offsets(
     )
 
 
-class UnmarkedLedger(RegistryLedger):
-    """A ledger that marks nothing.
+class UnmarkedStartPositions(StartPositions):
+    """A ledger without markers, for processing without transactions.
 
-    Outside a transaction a marker would be there before the offset that it vouches for; a crash
-    between the two would look like a lost offset.
+    Outside a transaction a marker would exist before the offset that it confirms; a crash between
+    the two would look like a lost offset.
     """
 
     def marker(self, sub_topology: str, partition: TopicPartition) -> Output | None:

@@ -1,4 +1,4 @@
-"""What an application needs in the schema registry: planned as data, registered where missing."""
+"""Subjects of an application in the schema registry: planned as data, registered if missing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eosframework.serialization.schemas import Codec
 
 
 class SubjectState(StrEnum):
-    """What the registry has of a schema."""
+    """States of a schema in the schema registry."""
 
     REGISTERED = "registered"
     TO_REGISTER = "to register"
@@ -22,19 +22,19 @@ class SubjectState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlannedSubject:
-    """A schema that the application writes with, and what the registry has of it."""
+    """A schema that the application writes with, and its state in the schema registry."""
 
     subject: str
     serde: str
     state: SubjectState
 
     def as_data(self) -> dict[str, Any]:
-        """Return it as plain data, for JSON."""
+        """Return plain data, for JSON."""
         return asdict(self)
 
     @property
     def problem(self) -> str | None:
-        """What to do about it where the registry would refuse it; None: it would not."""
+        """Instructions if the schema registry would reject the schema; None: it would not."""
         if self.state is not SubjectState.INCOMPATIBLE:
             return None
         return (
@@ -49,8 +49,8 @@ def plan_subjects(codecs: Sequence[Codec], settings: RegistrySettings) -> list[P
     """Return the schemas that an application writes with. Changes nothing.
 
     Raises:
-        ConfigurationError: there are no settings for a registry.
-        SchemasUnusable: it cannot be reached, or gives no answer that can be used.
+        ConfigurationError: there are no settings for a schema registry.
+        SchemasUnusable: it cannot be reached, or gives no usable answer.
     """
     registry = SchemaRegistry(settings)
     planned: list[PlannedSubject] = []
@@ -68,15 +68,15 @@ def plan_subjects(codecs: Sequence[Codec], settings: RegistrySettings) -> list[P
 def apply_subjects(
     codecs: Sequence[Codec], settings: RegistrySettings, planned: Sequence[PlannedSubject]
 ) -> list[str]:
-    """Register the schemas that are missing, and return their subjects.
+    """Register the missing schemas, and return their subjects.
 
     Args:
         codecs: of the application.
-        settings: where the registry is.
+        settings: where the schema registry is.
         planned: of the same; nothing in it is incompatible.
 
     Raises:
-        SchemasUnusable: it cannot be reached, or refuses a schema.
+        SchemasUnusable: it cannot be reached, or rejects a schema.
     """
     registry = SchemaRegistry(settings)
     missing = {p.subject for p in planned if p.state is SubjectState.TO_REGISTER}

@@ -1,14 +1,14 @@
-"""Lets workers start on a changed topology only where that does no harm to what is kept.
+"""Allows a start on a changed topology only if the change spoils no kept state.
 
-The registry remembers the topology of the worker that started last; `upgrading` says what a
-difference asks for.
+The control topic has the topology of the last worker that started; `topology.evolution` says what a
+difference requires.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from eosframework.application.control_topic import Registered
+from eosframework.application.control_topic import ControlState
 from eosframework.config import KafkaSettings
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
@@ -26,20 +26,20 @@ from eosframework.topology.evolution import (
 from eosframework.topology.graph.graph import Graph
 
 TOPOLOGY = "topology"
-"""Key of the registry's entry."""
+"""Key of the control topic's entry."""
 
 
 def topology_changes(
-    graph: Graph, registered: Registered, topics: Mapping[str, TopicFacts]
+    graph: Graph, control: ControlState, topics: Mapping[str, TopicFacts]
 ) -> list[Change]:
-    """Return in what a graph differs from the one that ran; nothing where none did.
+    """Return the differences of a graph from the one that ran before; empty if none did.
 
     Args:
         graph: of the application.
-        registered: what the registry holds.
+        control: the content of the control topic.
         topics: every topic that the graph names.
     """
-    before = _before(registered)
+    before = _before(control)
     if before is None:
         return []
     return changes_between(
@@ -53,30 +53,30 @@ def topology_changes(
 
 
 def topology_entry(
-    graph: Graph, registered: Registered, topics: Mapping[str, TopicFacts]
+    graph: Graph, control: ControlState, topics: Mapping[str, TopicFacts]
 ) -> dict[str, object]:
-    """Return what the registry is to remember of a graph that is about to run, if that is new."""
-    entry = _now(graph, topics).after(_before(registered)).to_entry()
-    is_new = graph.sub_topologies and entry != registered.entries.get(TOPOLOGY)
+    """Return the new entry of the control topic for a graph that is about to run, if it differs."""
+    entry = _now(graph, topics).after(_before(control)).to_entry()
+    is_new = graph.sub_topologies and entry != control.entries.get(TOPOLOGY)
     return {TOPOLOGY: entry} if is_new else {}
 
 
-def unread_ways(
+def undrained_topics(
     application: str,
     changes: Sequence[Change],
     settings: KafkaSettings,
     admin: ClusterAdmin,
 ) -> frozenset[str]:
-    """Return the topics among the changes that hold what the application has not read.
+    """Return the topics among the changes with records that the application has not read.
 
     Args:
-        application: whose topics they are.
+        application: the owner of the topics.
         changes: of its topology.
         settings: how to reach the cluster.
-        admin: asks the same cluster.
+        admin: reads offsets of the same cluster.
 
     Raises:
-        ClusterUnreachable: nobody answered in time.
+        ClusterUnreachable: no broker answered in time.
     """
     wanted = [change.name for change in changes if change.verdict is Verdict.DRAIN]
     topics = admin.describe_topics(wanted)
@@ -104,16 +104,16 @@ def refuse_changes(
     unread: Collection[str],
     client_ids: Sequence[str],
 ) -> None:
-    """Raise if a change would spoil what is kept, or what running workers do.
+    """Refuse a change that would spoil kept state, or the work of running workers.
 
     Args:
-        application: whose topology has changed.
-        changes: of that, what asks for most first.
-        unread: topics that hold what is not read.
+        application: the application whose topology has changed.
+        changes: of that, the most demanding first.
+        unread: topics with unread records.
         client_ids: of the members of its group.
 
     Raises:
-        StartRefused: names the first change, what it would do, and what to do.
+        StartRefused: names the first change, its effect, and what to do.
     """
     for change in changes:
         start = (
@@ -140,8 +140,8 @@ def _next(change: Change, changes: Sequence[Change]) -> str:
     return f"{change.next[0].upper()}{change.next[1:]}{listed if len(changes) > 1 else ''}"
 
 
-def _before(registered: Registered) -> RecordedTopology | None:
-    return RecordedTopology.from_entry(registered.entries.get(TOPOLOGY))
+def _before(control: ControlState) -> RecordedTopology | None:
+    return RecordedTopology.from_entry(control.entries.get(TOPOLOGY))
 
 
 def _now(graph: Graph, topics: Mapping[str, TopicFacts]) -> RecordedTopology:

@@ -12,7 +12,7 @@ from eosframework.errors import ConfigurationError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.graph.graph import Graph
-from eosframework.topology.graph.retry_topics import without_again
+from eosframework.topology.graph.retry_topics import without_retries
 from eosframework.topology.loader import load_app
 from eosframework.topology.renaming import renamed
 from eosframework.topology.resolve.resolve import resolve
@@ -120,7 +120,7 @@ def graph_of(app: str | Topology, suffix: str | None = None) -> Graph:
         ConfigurationError: the suffix cannot be part of names.
     """
     loaded = load_app(app) if isinstance(app, str) else app.loaded()
-    return without_again(resolve(loaded if suffix is None else renamed(loaded, suffix)))
+    return without_retries(resolve(loaded if suffix is None else renamed(loaded, suffix)))
 
 
 def spark_options(assignments: Sequence[str]) -> dict[str, str]:

@@ -22,7 +22,7 @@ from eosframework.errors import ConfigurationError
 from eosframework.processing.ports import Output
 from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.graph.graph import Graph, SubTopology
-from eosframework.topology.graph.walk import keeps, nodes_of
+from eosframework.topology.graph.walk import has_state, nodes_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -77,7 +77,7 @@ def _part_of(graph: Graph, topic: str | None) -> tuple[SubTopology, str]:
 
 
 def _refuse_keeping(part: SubTopology) -> None:
-    if keeps(part):
+    if has_state(part):
         plain = {"Source", "Step", "Sink"}
         names = [node.name for node in nodes_of(part) if type(node).__name__ not in plain]
         raise ConfigurationError(

@@ -34,13 +34,13 @@ def cutover(
     from eosframework.backfill.cutover.cutover_steps import cut_over
     from eosframework.cli.cluster import open_application
     from eosframework.process.logs import configure_logs
-    from eosframework.topology.graph.retry_topics import without_again
+    from eosframework.topology.graph.retry_topics import without_retries
 
     opened = open_application(app_name, config, assignments)
     configure_logs(opened.settings.log)
     leaves("the cutover took place as a whole or not at all; run the same command again, it tells")
     done = cut_over(
-        without_again(opened.graph),
+        without_retries(opened.graph),
         opened.settings,
         job,
         opened.admin,

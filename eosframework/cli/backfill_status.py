@@ -40,12 +40,12 @@ def status(
 
     from eosframework.cli.cluster import open_application
     from eosframework.errors import ConfigurationError
-    from eosframework.topology.graph.retry_topics import without_again
+    from eosframework.topology.graph.retry_topics import without_retries
 
     if watch and (job is None or as_json):
         raise ConfigurationError("--watch shows one job to people; give it with --job, no --json")
     opened = open_application(app_name, config, assignments, suffix)
-    opened = replace(opened, graph=without_again(opened.graph))
+    opened = replace(opened, graph=without_retries(opened.graph))
     if job is None:
         _list(opened, as_json)
     elif watch:

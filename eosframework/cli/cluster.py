@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from eosframework.application.control_topic import Registry
+    from eosframework.application.control_topic import ControlTopic
     from eosframework.application.subjects import PlannedSubject
     from eosframework.config import Settings
     from eosframework.kafka.admin.cluster_admin import ClusterAdmin
@@ -22,7 +22,7 @@ class OpenedApplication:
     graph: Graph
     settings: Settings
     admin: ClusterAdmin
-    registry: Registry
+    registry: ControlTopic
 
 
 def open_application(
@@ -42,7 +42,7 @@ def open_application(
     Raises:
         UserError: the topology or a setting cannot be used.
     """
-    from eosframework.application.control_topic import Registry
+    from eosframework.application.control_topic import ControlTopic
     from eosframework.config import load_settings
     from eosframework.kafka.admin.cluster_admin import ClusterAdmin
     from eosframework.topology.loader import load_app
@@ -53,7 +53,7 @@ def open_application(
     loaded = load_app(app_name)
     graph = resolve(loaded if suffix is None else renamed(loaded, suffix))
     admin = ClusterAdmin(settings.kafka)
-    registry = Registry(
+    registry = ControlTopic(
         graph.application,
         settings.kafka,
         admin,

@@ -10,7 +10,7 @@ from eosframework.cli import app
 from eosframework.cli.options import JsonOption
 
 if TYPE_CHECKING:
-    from eosframework.monitoring.metrics.metric import Metric
+    from eosframework.monitoring.metrics.catalogue import Metric
 
 _HEAD = """\
 # Metrics

@@ -57,7 +57,7 @@ def _of_transforms(opened: OpenedApplication) -> list[dict[str, Any]]:
     from eosframework.application.start_checks import gather
 
     facts = gather(opened.graph, opened.admin, opened.registry)
-    before = {p: p.topic_partition in facts.registered.committed for p in facts.committed}
+    before = {p: p.topic_partition in facts.control.committed for p in facts.committed}
     return _rows(opened, before)
 
 
@@ -108,10 +108,10 @@ def set_(
     Also registers its topics as they are now. What is read again is written again: with --tables
     to the tables, and without to the outputs, rows of tables among them.
     """
-    from eosframework.application.position_changes import Wish, set_positions
+    from eosframework.application.position_changes import PositionRequest, set_positions
     from eosframework.cli.cluster import open_application
 
-    wishes = [Wish.parse(text) for text in positions]
+    wishes = [PositionRequest.parse(text) for text in positions]
     opened = open_application(app_name, config, assignments)
     leaves("positions may be set already; run the same command again, or see `positions show`")
     if tables:

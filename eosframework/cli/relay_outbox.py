@@ -38,7 +38,7 @@ def relay_outbox(
     end_when_asked()
     from eosframework.config import load_settings
     from eosframework.process.logs import configure_logs
-    from eosframework.runtime.relay import run_relay
+    from eosframework.runtime.outbox_relay import run_relay
 
     settings = load_settings(config, assignments)
     configure_logs(settings.log)
@@ -57,14 +57,14 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """Print what a relay has to be allowed, and asks nobody."""
-    from eosframework.application.needed_access import registry_access, relay_access
+    from eosframework.application.needed_access import control_topic_access, relay_access
     from eosframework.cli.acls import commands as commands_of
     from eosframework.cli.acls import print_access
     from eosframework.config import load_settings
 
     settings = load_settings(config, assignments)
     access = relay_access(settings, topics or ())
-    registry = registry_access(settings.outbox.name).name
+    registry = control_topic_access(settings.outbox.name).name
     if as_json:
         import orjson
 
@@ -106,7 +106,7 @@ def reconcile(
     from eosframework.config import load_settings
     from eosframework.errors import ConfigurationError
     from eosframework.process.logs import configure_logs
-    from eosframework.runtime.relay import reconciler
+    from eosframework.runtime.outbox_relay import reconciler
 
     if uncertain not in (None, "send", "skip"):
         raise ConfigurationError(f"--uncertain {uncertain!r}: expected send or skip")

@@ -21,7 +21,7 @@ from eosframework.process.interrupts import leaves
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eosframework.runtime.reset import Reset
+    from eosframework.runtime.reset_plan import Reset
 
 
 @app.command()
@@ -49,7 +49,7 @@ def reset(
     what is processed again is written again. Interrupted, it can be done again.
     """
     from eosframework.cli.cluster import open_application
-    from eosframework.runtime.reset import carry_out, plan_reset
+    from eosframework.runtime.reset_plan import carry_out, plan_reset
 
     opened = open_application(app_name, config, assignments)
     planned = plan_reset(opened.graph, opened.settings, opened.admin, opened.registry, to)

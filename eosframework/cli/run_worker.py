@@ -107,7 +107,7 @@ def _supervise(application: str, settings: Settings, processes: int, until_caugh
 def _settings_of_child(settings: Settings, instance: str, all_instances: list[str]) -> Settings:
     address = settings.worker.http_address
     if address is not None:
-        from eosframework.monitoring.http.address import address_of_child
+        from eosframework.monitoring.http.http_server import address_of_child
 
         address = address_of_child(address, all_instances.index(instance))
     return settings.with_instance(instance, address)

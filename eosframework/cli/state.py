@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from eosframework.runtime.stored_state import Content, Source
-    from eosframework.state.query.layouts import Row
-    from eosframework.state.query.stores import QueriedStore
+    from eosframework.state.query.layouts import QueriedStore, Row
 
 commands = typer.Typer(
     help="Show what stores hold: committed values, beside running workers or without them.",
@@ -60,7 +59,7 @@ def get(
 ) -> None:
     """Print what a store has for a key: its value, or one for each window."""
     from eosframework.runtime.stored_state import find
-    from eosframework.state.query.texts import key_of
+    from eosframework.state.query.text_forms import key_of
 
     store, source = _opened(app_name, store_name, config, assignments, from_changelog)
     encoded = key_of(store.store, key)
@@ -98,7 +97,7 @@ def scan(
     """
     from itertools import islice
 
-    from eosframework.state.query.texts import key_of
+    from eosframework.state.query.text_forms import key_of
 
     store, source = _opened(app_name, store_name, config, assignments, from_changelog)
     bounds = (
@@ -143,7 +142,7 @@ def stats(
     from eosframework.config import load_settings
     from eosframework.runtime.stored_state import OnMachine
     from eosframework.runtime.worker import load
-    from eosframework.state.query.stores import queried_store, queried_stores
+    from eosframework.state.query.layouts import queried_store, queried_stores
 
     graph = load(app_name)
     named = None if store_name is None else queried_store(graph, store_name)
@@ -178,7 +177,7 @@ def _opened(
     from eosframework.config import load_settings
     from eosframework.runtime.stored_state import InChangelog, OnMachine
     from eosframework.runtime.worker import load
-    from eosframework.state.query.stores import queried_store
+    from eosframework.state.query.layouts import queried_store
 
     settings = load_settings(config, assignments)
     graph = load(app_name)
@@ -223,7 +222,7 @@ def _tell_copies(source: Source, store: QueriedStore, read: Sequence[int]) -> No
 
 
 def _line(store: QueriedStore, row: Row, partition: int) -> str:
-    from eosframework.state.query.texts import as_json, key_text
+    from eosframework.state.query.text_forms import as_json, key_text
 
     moment = _moment(row.timestamp / 1000)
     key, value = key_text(store.store, row.key), as_json(row.value).decode()
@@ -238,6 +237,6 @@ def _moment(seconds: float) -> str:
 
 
 def _print_json(report: dict[str, Any]) -> None:
-    from eosframework.state.query.texts import as_json
+    from eosframework.state.query.text_forms import as_json
 
     typer.echo(as_json(report).decode())

@@ -11,7 +11,7 @@ from eosframework.cli import app
 from eosframework.cli.options import AppArgument, ConfigOption, JsonOption, SetOption
 
 if TYPE_CHECKING:
-    from eosframework.runtime.status import Overview, TaskStanding
+    from eosframework.runtime.application_status import Overview, TaskStanding
 
 
 @app.command()
@@ -35,7 +35,7 @@ def status(
     states of its tasks, and why it is not ready.
     """
     from eosframework.cli.cluster import open_application
-    from eosframework.runtime.status import asked, overview
+    from eosframework.runtime.application_status import asked, overview
 
     opened = open_application(app_name, config, assignments)
     found = overview(opened.graph, opened.settings.kafka, opened.admin, opened.registry)

@@ -149,7 +149,7 @@ def abort(
     as_json: JsonOption = False,
 ) -> None:
     """Abort an open transaction: shows what it will do and asks."""
-    from eosframework.kafka.inspect.abort import carry_out, plan_by_id, plan_by_producer
+    from eosframework.kafka.inspect.abort import perform, plan_by_id, plan_by_producer
     from eosframework.records import TopicPartition
 
     by_producer = (topic, partition, producer_id)
@@ -172,7 +172,7 @@ def abort(
             typer.echo("nothing was done", err=True)
             return
         leaves("it may be aborted already; `eosframework txn hanging` shows what is open")
-        outcome = carry_out(wire, settings, plan)
+        outcome = perform(wire, settings, plan)
     if as_json:
         _print_json({"done": list(plan.steps), "outcome": outcome})
     else:

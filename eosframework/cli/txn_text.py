@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from eosframework.kafka.inspect.coordinators import Described, Listed
+from eosframework.kafka.inspect.coordinators import TransactionDescription, TransactionListing
 from eosframework.kafka.inspect.formats import CommittedOffset
 from eosframework.kafka.inspect.hanging import (
     Findings,
@@ -22,7 +22,7 @@ from eosframework.records import TopicPartition
 from eosframework.txnid import TransactionalId
 
 
-def listed(entries: Sequence[Listed]) -> str:
+def listed(entries: Sequence[TransactionListing]) -> str:
     """Return one line for each id."""
     if not entries:
         return "no such transactional id, of those that this principal may describe"
@@ -40,7 +40,7 @@ def listed(entries: Sequence[Listed]) -> str:
     return _table([head, *rows])
 
 
-def listed_data(entry: Listed) -> dict[str, Any]:
+def listed_data(entry: TransactionListing) -> dict[str, Any]:
     """Return one id."""
     return {
         "transactional_id": entry.transactional_id,
@@ -51,7 +51,7 @@ def listed_data(entry: Listed) -> dict[str, Any]:
     }
 
 
-def described(told: Described, behind: Sequence[Lag], now: datetime) -> str:
+def described(told: TransactionDescription, behind: Sequence[Lag], now: datetime) -> str:
     """Return an id's state, and a line for each partition of its open transaction."""
     lines = [
         f"{told.transactional_id}: {told.state}",
@@ -69,7 +69,9 @@ def described(told: Described, behind: Sequence[Lag], now: datetime) -> str:
     return "\n".join(lines)
 
 
-def described_data(told: Described, behind: Sequence[Lag], now: datetime) -> dict[str, Any]:
+def described_data(
+    told: TransactionDescription, behind: Sequence[Lag], now: datetime
+) -> dict[str, Any]:
     """Return an id's state, and its partitions with how far their readers are held back."""
     return {**_described_data(told, now), "partitions": [_lag_data(lag) for lag in behind]}
 
@@ -234,7 +236,7 @@ def _owner_data(task: TransactionalId | None) -> dict[str, Any] | None:
     }
 
 
-def _described_data(told: Described, now: datetime) -> dict[str, Any]:
+def _described_data(told: TransactionDescription, now: datetime) -> dict[str, Any]:
     duration = told.open_for(now)
     return {
         "transactional_id": told.transactional_id,

@@ -1,7 +1,7 @@
 """Settings: declared once in `settings`, read by `loading`.
 
-Owns every name, unit, default and purpose, and where a value comes from. Refuses what would break
-the guarantee, by name, and keeps secrets out of every message.
+Owns every name, unit, default and purpose, and the sources of values. Refuses values that would
+break the guarantee, by name, and keeps secrets out of every message.
 """
 
 from __future__ import annotations

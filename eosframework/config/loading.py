@@ -1,4 +1,4 @@
-"""Settings from the command line, the environment and a file; what is wrong, by name."""
+"""Loading of settings from the command line, the environment and files, with errors by name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from eosframework.serialization.yaml_text import read_plain
 
 
 def load_settings(file: Path | None = None, assignments: list[str] | None = None) -> Settings:
-    """Settings from `--set`, the environment, files of secrets and a YAML file, in this order.
+    """Return settings from `--set`, the environment, secret files and a YAML file, in this order.
 
     Args:
         file: a YAML file with the sections of `Settings`, or None.
@@ -41,7 +41,7 @@ def load_settings(file: Path | None = None, assignments: list[str] | None = None
         return Settings(**assigned)
     except ValidationError as error:
         findings = [_explain(detail, assigned, file) for detail in error.errors()]
-        # What caused it shows values, and so secrets, wherever a traceback is printed.
+        # Not chained: pydantic's error shows values, and so secrets, in every traceback.
         raise ConfigurationError("; ".join(findings)) from None
     except SettingsError as error:
         raise ConfigurationError(
@@ -53,9 +53,9 @@ def load_settings(file: Path | None = None, assignments: list[str] | None = None
 
 
 def _refuse_unknown_variables() -> None:
-    """Raise for a variable that means a setting and names none: it would be ignored.
+    """Raise for a variable that looks like a setting and is none: it would be ignored.
 
-    Other EOS_ variables are let be; inside a section pydantic finds the unknown ones.
+    Other EOS_ variables are accepted; pydantic reports unknown ones inside a section.
     """
     sections = [f"EOS_{section}".upper() for section in Settings.model_fields]
     known = [
@@ -77,7 +77,7 @@ def _refuse_unknown_variables() -> None:
 
 
 def _holds_secrets(section: str, name: str | None = None, inner: str | None = None) -> bool:
-    """Tell whether a setting, any of a section, or a property of it must not be shown."""
+    """Return True if a setting, a section or a property may contain a secret."""
     if section == "kafka" and name in (None, "properties"):
         return inner is None or is_secret(inner)
     declared = Settings.model_fields.get(section)
@@ -109,7 +109,7 @@ def _read_file(file: Path) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
         said = getattr(error, "problem", None) or " ".join(str(error).split())
-        # A value that begins with ! or * is quoted as a tag or an alias, and may be a secret.
+        # PyYAML quotes a value that begins with ! or * as a tag or an alias; it may be a secret.
         problem = _QUOTED.sub("'…'", said)
         raise ConfigurationError(
             f"config file {file}{place} is not valid YAML: {problem}"
@@ -148,11 +148,11 @@ def _parse_assignments(assignments: list[str]) -> dict[str, Any]:
 
 
 _NOT_PLAIN = re.compile(r"[^\w.-].*", re.DOTALL)
-"""From there on it may be a value, and a value may be a secret."""
+"""From the first such character on, the text may be a value, and so a secret."""
 
 _QUOTED = re.compile(r"'[^']{2,}'")
 _USER = re.compile(r"//[^/@\s]+@")
-"""Who asks, in front of a host, often with a password."""
+"""User information before a host, often with a password."""
 
 _EXPECTED = {
     "model_type": "settings by name",
@@ -160,11 +160,11 @@ _EXPECTED = {
     "string_too_short": "text",
     "dict_type": "properties by name",
 }
-"""What pydantic says in terms of classes."""
+"""Replacements for pydantic's messages about classes."""
 
 
 def _explain(detail: ErrorDetails, assigned: Mapping[str, Any], file: Path | None) -> str:
-    """Return one finding: where the value came from, its name, the value and what is wrong."""
+    """Return one finding: the source of the value, its name, the value and the problem."""
     parts = [str(part) for part in detail["loc"]]
     name = f"{_origin(parts, assigned, file)}{'.'.join(parts)}"
     if detail["type"] == "extra_forbidden":

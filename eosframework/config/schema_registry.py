@@ -12,7 +12,7 @@ from eosframework.config.section import Section
 
 
 class SubjectNames(StrEnum):
-    """Under which names schemas are registered."""
+    """The subjects under which schemas are registered."""
 
     TOPIC = "topic"
     RECORD = "record"
@@ -20,24 +20,24 @@ class SubjectNames(StrEnum):
 
 
 class RegistrySettings(Section):
-    """How to reach the schema registry, for serdes that have their schemas there."""
+    """The connection to the schema registry, for serdes that use one."""
 
     url: str | None = Field(default=None, pattern=r"^https?://[^\s@]+$")
-    """Where the registry is, as http://host:port or https://…; several with commas between, of
-    which each is tried. None: there is none."""
+    """URL of the registry, as http://host:port or https://…; several, separated by commas, are
+    tried in turn. None: there is no registry."""
 
     user: str | None = None
-    """Name for basic authentication. None: without."""
+    """User name for basic authentication. None: without authentication."""
 
     password: SecretStr | None = None
     """Password for basic authentication."""
 
     ca_file: Path | None = None
-    """PEM file with the authorities that the registry's certificate may be signed by. None: those
-    that certifi brings."""
+    """PEM file with the certificate authorities that may have signed the registry's certificate.
+    None: the authorities of certifi."""
 
     certificate_file: Path | None = None
-    """PEM file with a certificate of this client, where the registry wants one. None: without."""
+    """PEM file with a client certificate, if the registry requires one. None: without."""
 
     key_file: Path | None = None
     """PEM file with the certificate's key. None: it is in certificate_file."""
@@ -47,14 +47,14 @@ class RegistrySettings(Section):
 
     subject_names: SubjectNames = SubjectNames.TOPIC
     """Subject of a schema. topic: TOPIC-key or TOPIC-value. record: the record's full name.
-    topic_record: TOPIC-RECORD. A serde's own subject goes before."""
+    topic_record: TOPIC-RECORD. A serde's own subject takes precedence."""
 
     auto_register: bool = False
-    """Register schemas that are missing when a worker starts. Otherwise `eosframework apply` does,
+    """Register missing schemas when a worker starts. Otherwise `eosframework apply` registers them,
     and a worker whose schema is missing refuses to start."""
 
     use_latest_version: bool = False
-    """Write with the newest schema of the subject instead of that of the topology."""
+    """Write with the latest schema of the subject instead of the topology's schema."""
 
     request_timeout_seconds: float = Field(default=5.0, gt=0)
     """Seconds after which an unanswered request to the registry counts as failed."""

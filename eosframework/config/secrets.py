@@ -1,4 +1,4 @@
-"""Secrets: settings from files of their own, and which properties are never shown."""
+"""Secrets: settings from separate files, and the properties that are never shown."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from typing import Any
 from eosframework.errors import ConfigurationError
 
 SECRETS_DIRECTORY = "EOS_SECRETS_DIR"
-"""Names a directory with a file for each secret, as Kubernetes and Docker mount them."""
+"""Environment variable with the directory of secret files, as Kubernetes and Docker mount them."""
 
 _OPEN = stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
-"""Permissions that the file of a secret must not give."""
+"""Permissions that a secret file must not have."""
 
 _SECRET = re.compile(r"password|passphrase|secret|jaas|\.pem$|oauthbearer\.config|_key$|token$")
 
 
 def is_secret(name: str) -> bool:
-    """Tell whether the value of a Kafka client's property must not be shown."""
+    """Return True if the value of a Kafka client's property must not be shown."""
     return _SECRET.search(name) is not None
 
 
 def secrets_directory() -> Path | None:
-    """Return where secrets are, if the environment says so."""
+    """Return the directory of secret files, if the environment names one."""
     place = os.environ.get(SECRETS_DIRECTORY)
     return Path(place) if place else None
 
 
 def read_secrets(directory: Path, sections: list[str]) -> dict[str, Any]:
-    """Return what the files of a directory say, by section.
+    """Return the settings from the files of a directory, by section.
 
-    A file goes by the name of its setting, `database.dsn` or `kafka.properties.sasl.password`, and
-    holds its value; a line break at its end does not count. Files of other names are ignored.
+    A file has the name of its setting, `database.dsn` or `kafka.properties.sasl.password`, and
+    contains its value; a line break at its end is removed. Files with other names are ignored.
 
     Args:
-        directory: with the files.
+        directory: of the files.
         sections: of the settings.
 
     Raises:
         ConfigurationError: the directory or a file cannot be read, or other users of the machine
-            may read or change a file; names it, and not its content.
+            may read or change a file; names the file, not its content.
     """
     values: dict[str, Any] = {}
     try:
@@ -74,9 +74,9 @@ def _read_secret(file: Path) -> str:
 
 
 def _refuse_open(file: Path) -> None:
-    """Raise if users besides the file's owner and group may read it, or its group may change it.
+    """Raise if users outside the file's group may read it, or others than its owner may change it.
 
-    A directory that only its owner may enter protects what is in it. Symbolic links are followed:
+    A directory that only its owner may enter protects its files. Symbolic links are followed:
     Kubernetes mounts a Secret as links into a directory that it replaces.
     """
     target = file.resolve()
@@ -99,7 +99,7 @@ def _take(section: dict[str, Any], name: str, text: str) -> None:
 
 
 def over(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `second` with what `first` says in its place, section by section."""
+    """Return `second` with the values of `first` in their place, section by section."""
     both = dict(second)
     for name, value in first.items():
         there: Any = both.get(name)

@@ -1,4 +1,4 @@
-"""What all sections of the settings have in common."""
+"""The base class of all sections of the settings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Section(BaseModel):
-    """Settings under one name; one that is not known is an error."""
+    """A section of settings; an unknown name is an error."""
 
     model_config = ConfigDict(
         extra="forbid",

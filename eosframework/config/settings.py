@@ -37,7 +37,7 @@ FORBIDDEN_PROPERTIES: dict[str, str] = {
     "isolation.level": "inputs are read read_committed, or aborted records would be processed",
     "enable.auto.commit": "offsets are committed inside the transaction",
     "enable.auto.offset.store": "offsets are committed inside the transaction",
-    "auto.offset.reset": "set worker.start; where progress exists a lost position is an error",
+    "auto.offset.reset": "set worker.start; if offsets were committed, a lost one is an error",
     "acks": "transactions need acks=all",
     "max.in.flight": "the idempotent producer needs its own value",
     "max.in.flight.requests.per.connection": "the idempotent producer needs its own value",
@@ -64,65 +64,65 @@ FUNCTION_PROPERTIES = {
     "oauth_cb": "set sasl.oauthbearer.method=oidc with sasl.oauthbearer.client.id, "
     "sasl.oauthbearer.client.secret (a file of EOS_SECRETS_DIR) and "
     "sasl.oauthbearer.token.endpoint.url, and librdkafka gets the tokens by itself",
-    "error_cb": "errors of clients are logged, and end what they make impossible",
+    "error_cb": "errors of clients are logged, and fatal ones end the worker",
     "stats_cb": "set worker.http_address for metrics",
     "throttle_cb": "set worker.http_address for metrics",
     "log_cb": "set log.level; clients log by it",
     "logger": "set log.level; clients log by it",
     "default.topic.config": "give the properties in it directly under kafka.properties",
 }
-"""librdkafka properties that take a Python object, each with what to set instead."""
+"""librdkafka properties that take a Python object, each with its replacement."""
 
 
 class Guarantee(StrEnum):
-    """What holds for each input record."""
+    """The guarantee for each input record."""
 
     EXACTLY_ONCE = "exactly_once"
     AT_LEAST_ONCE = "at_least_once"
 
 
 class Start(StrEnum):
-    """Where a partition starts that this application has never committed."""
+    """The start of a partition for which this application has never committed an offset."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
 
 
 class Ids(StrEnum):
-    """Where the transactional ids of tasks come from."""
+    """The source of the transactional ids of tasks."""
 
     DERIVED = "derived"
     LEASED = "leased"
 
 
 class ForeignPartitioner(StrEnum):
-    """What a start does where keys of co-partitioned topics are not where murmur2 puts them."""
+    """The reaction at start to keys that were not partitioned with murmur2."""
 
     REFUSE = "refuse"
     WARN = "warn"
 
 
 class KafkaSettings(Section):
-    """How to reach the cluster."""
+    """The connection to the Kafka cluster."""
 
     bootstrap_servers: str = Field(default="127.0.0.1:9092", min_length=1)
-    """Brokers to ask first, as host:port, separated by commas."""
+    """Brokers for the first connection, as host:port, separated by commas."""
 
     properties: dict[str, PropertyValue] = Field(default_factory=dict)
-    """librdkafka properties passed through to every client (security.protocol, sasl.…, …).
-    Those that would break the guarantee are refused by name. Passwords belong into files of
-    EOS_SECRETS_DIR, for example kafka.properties.sasl.password; they are never shown."""
+    """librdkafka properties for every client (security.protocol, sasl.…, …). Properties that would
+    break the guarantee are refused by name. Passwords belong in files of EOS_SECRETS_DIR, for
+    example kafka.properties.sasl.password; they are never shown."""
 
     assume_transaction_verification: bool = False
-    """Start although a broker's version and transaction.partition.verification.enable cannot be
-    read. Only set it when you know that every broker is Kafka 4.0 or later and has it on: otherwise
-    a delayed frame can tear a transaction."""
+    """Start even if a broker's version and transaction.partition.verification.enable cannot be
+    read. Only set it if you know that every broker is Kafka 4.0 or later and has the verification
+    enabled: otherwise a delayed request can be added to the wrong transaction."""
 
     request_timeout_seconds: float = Field(default=10.0, gt=0)
-    """Seconds after which an unanswered call to a broker counts as failed."""
+    """Seconds after which an unanswered request to a broker counts as failed."""
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """Yield what is shown: no password, no key."""
+        """Yield the fields to show, without passwords and keys."""
         shown = {n: "…" if is_secret(n) else value for n, value in self.properties.items()}
         for name, value in super().__repr_args__():
             yield name, shown if name == "properties" else value
@@ -143,102 +143,106 @@ class KafkaSettings(Section):
 
 
 class WorkerSettings(Section):
-    """How a worker processes."""
+    """The processing of records by a worker."""
 
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     """exactly_once, or at_least_once for comparison."""
 
     commit_interval_seconds: float = Field(default=0.1, gt=0)
-    """Seconds between rounds of commits. A round that takes long stretches it."""
+    """Seconds between commits. A commit that takes longer delays the next one."""
 
     transaction_timeout_seconds: float = Field(default=30.0, gt=0)
-    """Seconds after which the broker aborts a transaction that was not finished.
-    A single record must take less. At most the brokers' transaction.max.timeout.ms."""
+    """Seconds after which the broker aborts an unfinished transaction (transaction.timeout.ms). A
+    single record must take less. At most the brokers' transaction.max.timeout.ms."""
 
     session_timeout_seconds: float = Field(default=45.0, gt=0)
-    """Seconds without a heartbeat after which a worker that does not come back loses its
-    partitions. A restarted worker with the same instance name takes them back at once."""
+    """Seconds without a heartbeat after which a worker loses its partitions. A worker that restarts
+    within this time under the same instance name gets them back at once."""
 
     heartbeat_interval_seconds: float = Field(default=1.0, ge=0.3)
-    """Seconds between heartbeats; a rebalance is noticed at the next one. A fenced worker waits
-    for two of them, which has to be longer than librdkafka repeats a request (500 ms)."""
+    """Seconds between heartbeats; a worker learns of a rebalance with the next one. A fenced worker
+    waits for two heartbeats, which must be longer than librdkafka's retries of a request (500 ms).
+    """
 
     instance: str | None = Field(default=None, pattern="^[A-Za-z0-9_.-]+$")
-    """Name of this worker, stable across restarts, unique within the application.
-    None: the host's name and the lowest slot that no other worker on this host has."""
+    """Name of this worker (group.instance.id), stable across restarts, unique within the
+    application. None: the host's name and the lowest slot that no other worker on this host uses.
+    """
 
     start: Start = Start.EARLIEST
-    """Where a partition starts that was never committed: earliest or latest. Tables start at the
-    earliest: they need all of their rows."""
+    """Start of a partition without a committed offset: earliest or latest. Tables always start at
+    the earliest offset: they need all of their rows."""
 
     foreign_partitioner: ForeignPartitioner = ForeignPartitioner.REFUSE
-    """What a start does where a sample of the keys of topics that are joined, or kept together, is
-    not where murmur2 puts them, as with librdkafka's default partitioner: refuse, or warn where
-    producers place keys on purpose, alike in all of these topics."""
+    """Reaction at start if sampled keys of co-partitioned topics are not in the partitions that
+    murmur2 chooses, as with librdkafka's default partitioner: refuse, or warn if the producers of
+    all these topics use the same partitioner on purpose."""
 
     ids: Ids = Ids.DERIVED
     """Transactional ids. derived: from application, sub-topology and partition. leased: from a pool
     in the database that `eosframework ids add` fills, each for one partition until released."""
 
     partitions_per_producer: int = Field(default=1, ge=1)
-    """How many partitions of a sub-topology share a producer, its transactional id and the fate of
-    its transactions. More makes fewer commits and threads where there are very many partitions. All
-    workers of an application need the same; it is changed while none runs."""
+    """Number of partitions of a sub-topology in a producer group: they share a producer, its
+    transactional id and its transactions. A higher number needs fewer commits and threads for very
+    many partitions. All workers of an application need the same number; change it while none runs.
+    """
 
     receipts: bool = False
-    """Give every output and dead letter a header, eos.receipt, that tells which input record it
-    comes from, so that `eosframework audit` needs no functions. Downstream keeps the header."""
+    """Add a header, eos.receipt, to every output and dead letter that identifies its input record,
+    so that `eosframework audit` needs no functions. Consumers see the header."""
 
     batch_records: int = Field(default=2000, gt=0)
-    """Records taken from the consumer at once, at most."""
+    """Most records taken from the consumer at once."""
 
     queue_megabytes: int = Field(default=128, gt=0)
-    """Megabytes of records that wait in a worker, for others with earlier times or for a commit,
-    before partitions of which much waits are fetched no further. What librdkafka fetches ahead
-    comes on top (kafka.properties.queued.max.messages.kbytes, 16 MB), and a record that is larger
+    """Megabytes of records buffered in a worker, until records with earlier times or a commit are
+    processed, above which partitions with many buffered records are paused. librdkafka's own buffer
+    is not included (kafka.properties.queued.max.messages.kbytes, 16 MB), and a larger single record
     is processed all the same. Open transactions are committed early once the changes of their
     stores take a quarter of it."""
 
     hot_key_limit: int = Field(default=10_000, gt=0)
-    """The most records of the other stream that one record may meet in a join of streams, and the
-    most sliding or session windows that a key may have at once. A record beyond it fails in its
-    step and goes the way of on_error. So the work of one record stays bounded, where n records of a
-    key meet m others and would give n × m results."""
+    """Most records of the other stream that one record may match in a join of streams, and most
+    sliding or session windows that a key may have at once. A record above the limit fails in its
+    step, and on_error applies. This bounds the work for one record: n records of a key that match m
+    others would have n × m results."""
 
     commit_turns: int = Field(default=1, ge=1, le=2)
-    """1: all tasks of a worker commit at once. 2: where work is waiting, one half of them works
-    while the other half commits; that pays where commits take long, as with brokers that are far
-    away, and costs throughput where brokers use the same processors."""
+    """1: all tasks of a worker commit together. 2: under load, one half of the tasks processes
+    records while the other half commits; this helps if commits are slow, as with distant brokers,
+    and costs throughput if brokers share the worker's processors."""
 
     max_task_idle_seconds: float = Field(default=0.0, ge=0)
-    """Seconds that a task with several source partitions waits for one that is read to its end,
-    before it goes on with the others. More makes joins and windows exact where producers write
-    late; 0 waits only for what is already there."""
+    """Seconds that a task with several source partitions waits for new records of an exhausted one
+    before it processes the others (max.task.idle.ms of Kafka Streams). A higher value makes joins
+    and windows exact if producers are late; 0 waits only for records that are already in the log.
+    """
 
     max_event_time_ahead: float | None = Field(default=86_400.0, ge=0)
-    """Seconds by which the event time that a function gives a record may lie ahead of the record's
-    own Kafka timestamp. A record with a later one fails (on_error) before it moves stream time, so
-    a single wrong time cannot make all later records late. None: no limit."""
+    """Seconds by which the event time that a function returns may be later than the record's own
+    Kafka timestamp. A record with a later one fails (on_error) before it advances stream time, so a
+    single wrong time cannot make all later records late. None: no limit."""
 
     http_address: str | None = Field(default=None, pattern=_ADDRESS)
-    """Where a worker answers over HTTP, as host:port, for example 127.0.0.1:8080: /metrics, /livez,
-    /readyz, /status, and /state with what its stores hold, for anybody who reaches it. Of several
-    --processes each has the next port; port 0 is any free one, which the event http_serving tells.
-    None: nowhere, and nothing is measured."""
+    """Address of a worker's HTTP server, as host:port, for example 127.0.0.1:8080. It serves
+    /metrics, /livez, /readyz, /status, and the content of stores at /state, to every client that
+    reaches it. With --processes each process has the next port; port 0 is any free port, which the
+    event http_serving reports. None: no server and no metrics."""
 
     http_hosts: tuple[str, ...] = ()
-    """Names with a dot by which clients may ask for http_address, for example
-    worker.shop.example.com, besides those of the address and of this machine. A request for another
-    name is refused, so that no web page can read the answers through a browser. Addresses,
+    """Host names with a dot that requests to http_address may use, for example
+    worker.shop.example.com, in addition to the address and this machine's name. Requests for other
+    names are refused, so that no web page can read the answers through a browser. Addresses,
     localhost and names without a dot need no entry."""
 
     leave_on_stop: bool = True
-    """On a graceful stop give the partitions to other workers at once. False: keep them for
-    this instance's restart until the session times out."""
+    """Leave the consumer group on a graceful stop, so that other workers take over at once. False:
+    keep the partitions for this instance's restart until the session times out."""
 
     stop_deadline_seconds: float = Field(default=20.0, gt=0)
-    """Seconds a graceful stop or a revoked partition may take to finish its transaction. A process
-    that has not ended so long after SIGTERM ends with exit code 2; that loses nothing."""
+    """Seconds that a graceful stop or a revoked partition may take to finish its transaction. A
+    process that is still running so long after SIGTERM exits with code 2; no data is lost."""
 
     @model_validator(mode="after")
     def _partitions_can_share(self) -> Self:
@@ -269,46 +273,46 @@ class WorkerSettings(Section):
 
 
 class DatabaseSettings(Section):
-    """How to reach PostgreSQL, and how long to wait for it."""
+    """The connection to PostgreSQL, and its timeouts."""
 
     dsn: SecretStr | None = None
-    """Where the database is, as postgresql://user:password@host:port/name or as libpq's
-    key=value pairs; TLS and other options of libpq belong there too. None: there is none.
-    It may hold a password, so it is never shown, and belongs into a file database.dsn in
-    EOS_SECRETS_DIR."""
+    """Connection string, as postgresql://user:password@host:port/name or as libpq's key=value
+    pairs; TLS and other options of libpq belong there, too. None: there is no database. It may
+    contain a password, so it is never shown, and belongs in a file database.dsn in EOS_SECRETS_DIR.
+    """
 
     connect_timeout_seconds: int = Field(default=10, ge=2)
     """Seconds after which an attempt to connect counts as failed."""
 
     statement_timeout_seconds: float = Field(default=30.0, gt=0)
-    """Seconds after which the server gives a statement up. A server that says nothing for
-    network_timeout_seconds more counts as lost."""
+    """Seconds after which the server cancels a statement. A server that does not answer for
+    network_timeout_seconds more counts as unavailable."""
 
     idle_transaction_timeout_seconds: float = Field(default=30.0, gt=0)
-    """Seconds after which the server ends a connection that stands still inside a transaction.
-    So a process that stands still does not keep its successor from the rows it had locked."""
+    """Seconds after which the server closes a connection that is idle in a transaction, so that a
+    process that hangs does not keep its successor from the rows that it locked."""
 
     network_timeout_seconds: float = Field(default=20.0, ge=2)
-    """Seconds without an answer from the other machine, or without room for more data there,
-    after which both ends of a connection count it as lost."""
+    """Seconds without an answer from the peer, or without room for more data there, after which
+    both ends of a connection close it."""
 
     longest_pause_seconds: float = Field(default=5.0, gt=0)
-    """Longest pause between two attempts to reach a database that is away, in seconds."""
+    """Most seconds between two attempts to reach an unavailable database."""
 
     commit_interval_seconds: float = Field(default=0.2, gt=0)
-    """Seconds between transactions that write rows to tables. One that takes long stretches it."""
+    """Seconds between transactions that write rows to tables. A longer one delays the next."""
 
     batch_rows: int = Field(default=10_000, gt=0)
-    """Rows that are written without waiting for the interval."""
+    """Number of rows that are written at once, before the interval is over."""
 
     keep_rows_seconds: float | None = Field(default=3600.0, ge=0)
-    """Seconds for which rows stay in a topic of the application's own after the database has them:
-    as far as a standby may lag that is promoted, or a backup be behind that is restored. None: for
-    ever. A worker counts from its own start, and needs Delete on the topic."""
+    """Seconds for which rows stay in an internal topic after they are in the database: at least the
+    lag of a standby that may be promoted, or the age of a backup that may be restored. None:
+    forever. A worker counts from its own start, and needs the Delete permission on the topic."""
 
 
 class OutboxSourceKind(StrEnum):
-    """Where published messages wait for the relay."""
+    """The place where published messages wait for the relay."""
 
     TABLE = "table"
     SLOT = "slot"
@@ -322,105 +326,106 @@ class OutboxRefusal(StrEnum):
 
 
 class OutboxSettings(Section):
-    """How `relay-outbox` carries messages from the database to Kafka."""
+    """The outbox relay, `relay-outbox`, which sends messages from the database to Kafka."""
 
     name: str = Field(default="outbox", pattern="^[a-z0-9_.]+$", max_length=200)
     """Name of the relay: of its transactional ids and of its registry topic. Relays of the same
     database share it; no two databases may."""
 
     source: OutboxSourceKind = OutboxSourceKind.TABLE
-    """table: what `publish` wrote, in the order of the calls. slot: what `emit` wrote, in the order
-    of the commits; needs wal_level=logical."""
+    """table: messages written with `publish`, in the order of the calls. slot: messages written
+    with `emit`, in the order of the commits; needs wal_level=logical."""
 
     shards: int = Field(default=1, gt=0, le=64)
-    """Into how many parts the outbox is divided by key. Relays share them; each part has a
-    transactional id of its own."""
+    """Number of shards into which the outbox is divided by key. Relays share them; each shard has
+    its own transactional id."""
 
     batch_rows: int = Field(default=5000, gt=0)
-    """Messages read from the database at once, at most."""
+    """Most messages read from the database at once."""
 
     batch_megabytes: int = Field(default=8, gt=0)
     """Size of the messages read at once, in megabytes; a single message may be larger."""
 
     poll_interval_seconds: float = Field(default=0.5, gt=0)
-    """Seconds after which the outbox is looked at although nobody said that there is more."""
+    """Seconds between polls of the outbox when no notification arrives."""
 
     keep_seconds: float = Field(default=10.0, ge=0)
     """Seconds for which messages stay in the outbox after they were sent."""
 
     on_refused: OutboxRefusal = OutboxRefusal.SET_ASIDE
-    """What happens to a message that Kafka cannot take: its topic does not exist, is forbidden or
-    too small for it, or its headers are malformed. set_aside: it is kept in the table
-    eosframework.outbox_refused, and the messages behind it are sent. fail: the relay ends with an
-    error that names it, and nothing behind it in its shard is sent."""
+    """Treatment of a message that Kafka cannot take: its topic does not exist, is forbidden or has
+    a lower size limit, or its headers are malformed. set_aside: it is moved to the table
+    eosframework.outbox_refused, and later messages are sent. fail: the relay ends with an error
+    that names it, and no later message of its shard is sent."""
 
     http_address: str | None = Field(default=None, pattern=_ADDRESS)
-    """Where a relay answers over HTTP, as host:port: /metrics, /livez, /readyz and /status. Port 0
-    is any free one, which the event http_serving tells. None: nowhere, and nothing is measured."""
+    """Address of a relay's HTTP server, as host:port: /metrics, /livez, /readyz and /status. Port 0
+    is any free port, which the event http_serving reports. None: no server and no metrics."""
 
     http_hosts: tuple[str, ...] = ()
-    """Names with a dot by which clients may ask for http_address; see worker.http_hosts."""
+    """Host names with a dot that requests to http_address may use; see worker.http_hosts."""
 
 
 class BackfillSettings(Section):
-    """How tasks of a backfill write."""
+    """The output of a backfill's tasks."""
 
     commit_interval_seconds: float = Field(default=5.0, gt=0)
     """Seconds between transactions of a task; at most a third of
-    worker.transaction_timeout_seconds. More commits less often, and repeats more when an executor
-    is lost."""
+    worker.transaction_timeout_seconds. A higher value means fewer commits, and more repeated work
+    when an executor is lost."""
 
     chunk_records: int = Field(default=100_000, gt=0)
-    """Records that one transaction takes at most. They stay in memory until it is committed."""
+    """Most records in one transaction. They stay in memory until it is committed."""
 
     chunk_megabytes: int = Field(default=64, gt=0)
-    """Size of the records that one transaction takes, in megabytes; a batch of Spark's may exceed
-    it."""
+    """Most megabytes of records in one transaction; a batch of Spark's may exceed it."""
 
     stall_seconds: float = Field(default=25.0, gt=0)
-    """Seconds without a sign of life from a task's attempt, after which a later one takes the task
-    over: a retry or a speculative copy. An attempt that failed says so and is not waited for."""
+    """Seconds without a heartbeat from a task's attempt, after which a later one (a retry or a
+    speculative copy) takes the task over. An attempt that failed reports it, which ends the wait.
+    """
 
     @model_validator(mode="after")
     def _stall_is_longer(self) -> Self:
         if self.stall_seconds < 3 * self.commit_interval_seconds:
             raise ValueError(
                 f"stall_seconds={self.stall_seconds:g} must be three times "
-                f"commit_interval_seconds={self.commit_interval_seconds:g} or more, or attempts "
-                f"that are well would be taken over"
+                f"commit_interval_seconds={self.commit_interval_seconds:g} or more, or healthy "
+                f"attempts would be taken over"
             )
         return self
 
 
 class StateBackendKind(StrEnum):
-    """What keeps the stores of a worker."""
+    """The storage of a worker's stores."""
 
     ROCKSDB = "rocksdb"
     MEMORY = "memory"
 
 
 class StateSettings(Section):
-    """Where a worker keeps what its tasks remember."""
+    """The state of a worker's tasks."""
 
     backend: StateBackendKind = StateBackendKind.ROCKSDB
-    """rocksdb: files that survive the process. memory: nothing survives it, so each start reads the
-    changelogs from their beginning, and everything has to fit."""
+    """rocksdb: files that survive the process. memory: state is lost with the process, so each
+    start restores it from the beginning of the changelogs, and it must fit into memory."""
 
     directory: Path | None = None
-    """Where the stores' files are, on a local disk; a container needs a volume there, or each
-    start rebuilds them. None: eosframework/stores in the user's state directory."""
+    """Directory for the stores' files, on a local disk; a container needs a volume there, or each
+    start restores them. None: eosframework/stores in the user's state directory."""
 
     cache_bytes: int = Field(default=256 * 2**20, ge=8 * 2**20)
-    """Memory for the stores of one process, in bytes: what was read and what is not in files
-    yet. The process needs more for everything else."""
+    """Memory for the stores of one process, in bytes: block cache and memtables. The process needs
+    more for everything else."""
 
     standby_copies: int = Field(default=0, ge=0)
-    """Copies of each task's stores that other workers keep by following the changelogs, so that a
-    takeover reads only the tail. 0: none; workers of one machine hand their stores on as it is."""
+    """Standby copies of each task's stores that other workers keep by following the changelogs, so
+    that a takeover reads only the tail. 0: none; workers on one machine hand their stores over in
+    any case."""
 
 
 class TopicSettings(Section):
-    """How `apply` creates topics that are missing."""
+    """The topics that `apply` creates."""
 
     partitions: int = Field(default=4, gt=0)
     """Partitions of an output or dead-letter topic that `apply` creates."""
@@ -430,7 +435,7 @@ class TopicSettings(Section):
 
 
 class LogFormat(StrEnum):
-    """How log events are written to stderr."""
+    """The format of log events on stderr."""
 
     AUTO = "auto"
     CONSOLE = "console"
@@ -438,13 +443,13 @@ class LogFormat(StrEnum):
 
 
 class LogSettings(Section):
-    """What is logged."""
+    """The log."""
 
     level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
-    """Lowest level written: debug, info, warning or error."""
+    """Lowest level to write: debug, info, warning or error."""
 
     format: LogFormat = LogFormat.AUTO
-    """auto: for people on a terminal, JSON elsewhere."""
+    """auto: readable text on a terminal, JSON elsewhere."""
 
 
 class Settings(BaseSettings):
@@ -470,7 +475,7 @@ class Settings(BaseSettings):
     log: LogSettings = Field(default_factory=LogSettings)
 
     def with_instance(self, instance: str, http_address: str | None) -> Settings:
-        """Return the same settings for a worker of this name, which answers at this address."""
+        """Return the same settings for a worker with this instance name and HTTP address."""
         changes = {"instance": instance, "http_address": http_address}
         return self.model_copy(update={"worker": self.worker.model_copy(update=changes)})
 
@@ -483,7 +488,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Flags come before the environment; the file comes last (see `load_settings`)."""
+        """Give flags precedence over the environment; the file comes last (see `load_settings`)."""
         return (init_settings, env_settings, FileSource(settings_cls))
 
 

@@ -1,4 +1,4 @@
-"""Settings of traces; where they go is for the standard OTEL_ variables to say."""
+"""Settings of traces; the standard OTEL_ variables say where they are sent."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from eosframework.config.section import Section
 
 
 class TracingSettings(Section):
-    """Whether a worker traces its transactions."""
+    """The tracing of a worker's transactions."""
 
     enabled: bool = False
-    """Make a span of each transaction, and give outputs a trace context. Which spans, and where
-    they go, is for OTEL_TRACES_SAMPLER, OTEL_EXPORTER_OTLP_ENDPOINT and their like to say."""
+    """Make a span of each transaction, and give outputs a trace context. OTEL_TRACES_SAMPLER,
+    OTEL_EXPORTER_OTLP_ENDPOINT and the other standard variables choose the spans and their target.
+    """
 
     links: int = Field(default=64, ge=0, le=128)
-    """Records that a transaction's span links to, at most: the first that carry a trace context
-    which is sampled."""
+    """Most records that a transaction's span links to: the first with a sampled trace context."""

@@ -26,7 +26,7 @@ from eosframework.demo.witness import Witness
 from eosframework.demo.workers import Workers
 from eosframework.errors import RunError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-from eosframework.kafka.client.feeder import feed
+from eosframework.kafka.client.plain_writes import feed
 from eosframework.operations.audit import Verdict, audit_application
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import Graph

@@ -1,8 +1,7 @@
-"""Real servers started from packages: Apache Kafka, one node or three, and PostgreSQL.
+"""Embedded servers, started from packages: Apache Kafka with one node or three, and PostgreSQL.
 
-Owns the jars and their cache, the choice of a Java, the processes and their data directories.
-Refuses to pretend: there is no in-memory broker or database here, and nothing here speaks for a
-server that this package did not start.
+Owns the jars and their cache, the choice of a Java, the processes and their data directories. There
+is no in-memory broker or database here, and no client of servers that this package did not start.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ except ImportError as _error:
         "run: pip install 'eosframework[embedded]'"
     ) from _error
 
-from eosframework.embedded.cluster import KafkaCluster, find_kafka, start_kafka
+from eosframework.embedded.kafka_cluster import KafkaCluster, find_kafka, start_kafka
 from eosframework.embedded.node import Node
 from eosframework.embedded.postgres import PostgresServer, find_postgres, start_postgres
 

@@ -1,8 +1,8 @@
-"""Ends a server when the process that started it has ended, however it ended.
+"""The guard of an embedded server: a process that kills the server after its starter has ended.
 
-A small process of its own waits for the other end of a pipe to close, which the kernel does
-also after SIGKILL. A death signal (PR_SET_PDEATHSIG) would fire when the *thread* that started
-the server ends, so it is of no use to programs that start things in parallel.
+The guard waits for the other end of a pipe to close, which the kernel does also after SIGKILL. A
+death signal (PR_SET_PDEATHSIG) would fire when the *thread* that started the server ends, so it
+does not work for programs that start servers in parallel.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-_WATCH = "import sys; from eosframework.embedded.guard import watch; watch(sys.argv[1])"
+_PROGRAM = "eosframework.embedded.guard_process"
 
 
 class Guard:
-    """Kills what runs in `data_dir` once this process is gone, unless dismissed."""
+    """Kills the server in `data_dir` once this process has ended, unless dismissed."""
 
     def __init__(self, data_dir: Path) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _WATCH, str(data_dir)],
+            [sys.executable, "-P", "-m", _PROGRAM, str(data_dir)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -30,14 +30,3 @@ class Guard:
         """End the guard; call it when the server has ended."""
         self._process.kill()
         self._process.communicate()
-
-
-def watch(data_dir: str) -> None:
-    """Wait for the end of standard input, then kill what runs in `data_dir`."""
-    from eosframework.embedded.cluster import find_kafka
-    from eosframework.embedded.postgres.start import find_postgres
-
-    sys.stdin.buffer.read()
-    for find in (find_kafka, find_postgres):
-        if server := find(Path(data_dir)):
-            server.kill()

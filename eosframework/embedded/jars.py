@@ -1,8 +1,8 @@
-"""Jars of Apache Kafka and of Spark's connector: fetched once into a cache, checked at every start.
+"""Jars of Apache Kafka and of Spark's connector, in a cache that is checked at every start.
 
-A lock file beside this module names every jar of a set with its sha256. A jar that is missing, cut
-short or changed is fetched again; a jar that differs from the lock after that is refused. Of a
-version of Spark that has no lock here, what was fetched first is the lock.
+A lock file next to this module names every jar of a set with its sha256. A jar that is missing,
+truncated or changed is fetched again; if it still differs from the lock, it is refused. A version
+of Spark without a lock file is locked to the jars that were fetched first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import platformdirs
 from eosframework.errors import ComponentFailed, ConfigurationError
 
 LOG_BINDING = "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4"
-"""Without it Kafka's log goes nowhere: the broker's own pom leaves the choice to its users."""
+"""Without it Kafka writes no log: the broker's pom leaves the choice of a binding to its users."""
 
 _STAMP = "verified.json"
 _FIRST_FETCHED = "first-fetched.lock"
@@ -41,9 +41,9 @@ class JarSet:
     Args:
         title: for messages.
         name: of their directory in the cache, and of their lock file.
-        root: coordinates of the jar whose dependencies belong to it.
-        besides: coordinates that are taken without theirs.
-        artifacts: the only ones to take, because the others are there already; None: all.
+        root: coordinates of the jar that is fetched with its dependencies.
+        besides: coordinates of jars that are fetched without dependencies.
+        artifacts: the only ones to fetch, because the others are present; None: all.
     """
 
     title: str
@@ -54,7 +54,7 @@ class JarSet:
 
     @property
     def home(self) -> Path:
-        """Its directory in the cache."""
+        """The directory of the set in the cache."""
         return cache_directory() / self.name
 
 
@@ -69,7 +69,7 @@ KAFKA = JarSet(
 
 
 def spark_connector(version: str) -> JarSet:
-    """What a Spark of this version lacks to read Kafka."""
+    """Return the jars that a Spark of this version needs to read Kafka."""
     own = ("spark-sql-kafka-0-10_2.13", "spark-token-provider-kafka-0-10_2.13")
     return JarSet(
         f"Spark's Kafka connector {version}",
@@ -80,14 +80,14 @@ def spark_connector(version: str) -> JarSet:
 
 
 def cache_directory() -> Path:
-    """Where jars are kept: EOS_CACHE_DIR, else the user's cache directory."""
+    """Return the cache of jars: EOS_CACHE_DIR, else the user's cache directory."""
     if chosen := os.environ.get("EOS_CACHE_DIR"):
         return Path(chosen).expanduser().absolute()
     return Path(platformdirs.user_cache_dir("eosframework"))
 
 
 def locked_jars(jar_set: JarSet) -> dict[str, str]:
-    """The sha256 of every jar by file name; empty where nothing is known of the set yet."""
+    """Return the sha256 of every jar by file name; empty if the set has no lock yet."""
     lock = files("eosframework.embedded") / f"{jar_set.name}.lock"
     if not lock.is_file():
         lock = jar_set.home / _FIRST_FETCHED
@@ -95,7 +95,7 @@ def locked_jars(jar_set: JarSet) -> dict[str, str]:
 
 
 def parse_lock(text: str) -> dict[str, str]:
-    """Read `sha256  filename` lines.
+    """Return the digests of `sha256  filename` lines, by file name.
 
     Raises:
         ConfigurationError: a line is not of that form or a file is named twice.
@@ -115,17 +115,17 @@ def parse_lock(text: str) -> dict[str, str]:
 
 
 def kafka_jars() -> Path:
-    """A directory with exactly the jars that a broker needs; see `fetched`."""
+    """Return a directory with exactly the jars that a broker needs; see `fetched`."""
     return fetched(KAFKA)
 
 
 def fetched(jar_set: JarSet) -> Path:
-    """A directory with exactly the jars of a set, fetched or repaired as needed.
+    """Return a directory with exactly the jars of a set, fetched or repaired as needed.
 
     Raises:
         ConfigurationError: the package that fetches is missing, or the cache directory cannot be
             written.
-        ComponentFailed: the jars cannot be fetched or are not what the lock says.
+        ComponentFailed: the jars cannot be fetched or differ from the lock.
     """
     home = jar_set.home
     jars = home / "jars"
@@ -143,7 +143,7 @@ def fetched(jar_set: JarSet) -> Path:
 
 
 def damaged_jars(jars: Path, locked: Mapping[str, str]) -> list[str]:
-    """Names of the locked jars that are missing from `jars` or differ from their sha256."""
+    """Return the locked jars that are missing from `jars` or differ from their sha256."""
     return [name for name, digest in locked.items() if _sha256(jars / name) != digest]
 
 
@@ -172,10 +172,10 @@ def _exclusively(home: Path) -> Generator[None]:
 
 
 def _fetch(jar_set: JarSet, names: Sequence[str]) -> None:
-    """Resolve a set and put the jars called `names` in place, each by one rename.
+    """Fetch the jars called `names`, and put each in place by one rename.
 
-    A download that was cut short leaves damaged poms or jars in the resolver's directory, so
-    the second attempt starts from an empty one.
+    A truncated download leaves damaged poms or jars in the resolver's directory, so the second
+    attempt starts from an empty one.
     """
     what = f"{len(names)} of the {len(locked_jars(jar_set))} jars" if names else "the jars"
     unknown = "" if names else "; no checksums of this version are known, so these are kept"
@@ -221,10 +221,11 @@ def _resolve_into(jar_set: JarSet, repository: Path, names: Sequence[str]) -> No
 
 
 def _artifacts(jar_set: JarSet, repository: Path) -> dict[str, Any]:
-    """Return what belongs to a set by file name, to be resolved.
+    """Return the artifacts of a set by file name, not yet fetched.
 
-    With the pure Python resolver: a fresh machine has no mvn. What is taken besides the root is
-    taken by itself, because its dependency management would change the versions of the others.
+    Uses the pure Python resolver, because a fresh machine has no mvn. The additional coordinates
+    are resolved without dependencies, because their dependency management would change other
+    versions.
     """
     try:
         from jgo.maven import MavenContext, PythonResolver
@@ -249,7 +250,7 @@ def _artifacts(jar_set: JarSet, repository: Path) -> dict[str, Any]:
 
 @contextmanager
 def _trusting_the_system() -> Generator[None]:
-    """Let the downloads trust what the system trusts; the package requests brings its own list."""
+    """Let downloads use the system's certificates; requests would use its own list."""
     bundle = ssl.get_default_verify_paths().cafile or ""
     if not bundle or os.environ.keys() & {"REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"}:
         yield
@@ -262,14 +263,14 @@ def _trusting_the_system() -> Generator[None]:
 
 
 def _remove_unlocked(jars: Path, locked: Mapping[str, str]) -> None:
-    """Every file in the directory is on the class path, so nothing else may be there."""
+    """Remove all other files from the directory, because every file in it is on the class path."""
     for file in jars.iterdir():
         if file.name not in locked:
             file.unlink()
 
 
 def _stamp_holds(home: Path, locked: Mapping[str, str]) -> bool:
-    """Whether the jars are the files that were verified last, by name, size and time."""
+    """Return True if the jars still are the files that were verified, by name, size and time."""
     try:
         stamp = json.loads((home / _STAMP).read_text(encoding="utf-8"))
         return stamp == _describe(home / "jars", locked)

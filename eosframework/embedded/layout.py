@@ -1,4 +1,4 @@
-"""What a cluster's data directory holds, and the files that configure its brokers.
+"""The files in a cluster's data directory, with the configuration of its brokers.
 
 cluster.json            ports, size and options of the cluster
 node-1/server.properties, log4j2.properties, server.log, console.log, pid
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from eosframework.embedded.folder import replace_file
+from eosframework.embedded.data_directory import replace_file
 from eosframework.embedded.ports import HOST
 from eosframework.errors import ConfigurationError
 from eosframework.process.private_files import make_directory
@@ -52,7 +52,7 @@ appender.file.strategy.max = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """A cluster as its data directory records it; node n is at index n - 1."""
+    """A cluster as recorded in its data directory; node n is at index n - 1."""
 
     cluster_id: str
     ports: tuple[int, ...]
@@ -71,17 +71,17 @@ _LAYOUT = TypeAdapter(Layout)
 
 
 def new_cluster_id() -> str:
-    """A random id in the form that Kafka's storage tool takes."""
+    """Return a random id in the format of Kafka's storage tool."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
 
 
 def node_directory(data_dir: Path, node_id: int) -> Path:
-    """Where everything of one node is."""
+    """Return the directory of one node."""
     return data_dir / f"node-{node_id}"
 
 
 def load_layout(data_dir: Path) -> Layout | None:
-    """The cluster recorded in `data_dir`, or None if there is none.
+    """Return the cluster recorded in `data_dir`, or None if there is none.
 
     Raises:
         ConfigurationError: the record cannot be read.
@@ -113,12 +113,12 @@ def save_layout(data_dir: Path, layout: Layout) -> None:
 
 
 def server_properties(layout: Layout, data_dir: Path, node_id: int) -> dict[str, str]:
-    """The broker configuration of one node.
+    """Return the broker configuration of one node.
 
-    `{port}`, `{controller_port}` and `{node_id}` in a given property stand for the node's own.
+    `{port}`, `{controller_port}` and `{node_id}` in a given property are replaced for the node.
 
     Raises:
-        ConfigurationError: a given property is one that the cluster's layout decides.
+        ConfigurationError: a given property is one that the cluster's layout sets.
     """
     own = {
         "{port}": str(layout.ports[node_id - 1]),

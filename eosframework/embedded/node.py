@@ -1,4 +1,4 @@
-"""One broker process: found by its pid file, believed only if the process says the same."""
+"""A broker process, found by its pid file and verified by its command line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from eosframework.embedded.folder import START_SECONDS, replace_file, tail_of
+from eosframework.embedded.data_directory import START_SECONDS, replace_file, tail_of
 from eosframework.embedded.ports import live_brokers, require_free
 from eosframework.embedded.suspension import suspend_process
 from eosframework.errors import ComponentFailed
@@ -28,9 +28,9 @@ class Node:
 
     Args:
         node_id: its `node.id`.
-        port: where clients reach it on 127.0.0.1.
+        port: its port for clients on 127.0.0.1.
         directory: its part of the cluster's data directory, absolute.
-        java: makes the command line up to the main class.
+        java: returns the command line up to the main class.
     """
 
     def __init__(
@@ -49,12 +49,12 @@ class Node:
 
     @property
     def running(self) -> bool:
-        """Whether the process exists; a suspended one does."""
+        """True if the process exists, even suspended."""
         return self._process() is not None
 
     @property
     def pid(self) -> int | None:
-        """The process id, or None when the node is not running."""
+        """The process id, or None if the node is not running."""
         process = self._process()
         return process.pid if process else None
 
@@ -70,24 +70,24 @@ class Node:
         self.await_ready(frozenset({self.id}), time.monotonic() + deadline_seconds)
 
     def stop(self, *, deadline_seconds: float = 20) -> None:
-        """End the process in order; one that has not ended by the deadline is killed."""
+        """Stop the process; it is killed if it still runs at the deadline."""
         self.ask_to_stop()
         self.await_end(deadline_seconds)
 
     def kill(self) -> None:
-        """SIGKILL: the process gets no chance to do anything."""
+        """Send SIGKILL to the process."""
         if process := self._process():
             process.kill()
             process.wait()
         self._forget()
 
     def suspend(self) -> None:
-        """SIGSTOP: the process keeps its connections and does not run, once this returns."""
+        """Send SIGSTOP, and return once the process stands still; it keeps its connections."""
         if process := self._process():
             suspend_process(process.pid)
 
     def resume(self) -> None:
-        """SIGCONT: a suspended process runs on."""
+        """Send SIGCONT to a suspended process."""
         self._signal(signal.SIGCONT)
 
     def launch(self) -> None:
@@ -100,7 +100,7 @@ class Node:
         ]
         log = self.directory / "console.log"
         with interrupted_later(), open(log, "wb", opener=opener) as console:
-            # A session of its own: Ctrl-C in a terminal is for the program, not for its broker.
+            # In a new session, so that Ctrl-C in a terminal does not reach the broker.
             self._child = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -130,12 +130,12 @@ class Node:
             time.sleep(_POLL_SECONDS)
 
     def ask_to_stop(self) -> None:
-        """SIGTERM, also to a suspended process."""
+        """Send SIGTERM, also to a suspended process."""
         self._signal(signal.SIGTERM)
         self._signal(signal.SIGCONT)
 
     def await_end(self, deadline_seconds: float) -> None:
-        """Wait until the process ended; kill it at the deadline."""
+        """Wait until the process has ended; kill it at the deadline."""
         if process := self._process():
             try:
                 process.wait(max(deadline_seconds, 0))
@@ -148,10 +148,10 @@ class Node:
         return self.directory / "pid"
 
     def _process(self) -> psutil.Process | None:
-        """The node's process, unless the pid is stale or meanwhile belongs to another program."""
+        """Return the node's process, unless the pid is stale or now belongs to another program."""
         if self._child is not None and self._child.poll() is None:
-            # Its own command line may still be empty: the kernel closes the pipe on which Popen
-            # waits for exec a moment before it sets the arguments.
+            # The check of the command line below could fail here: the kernel closes the pipe on
+            # which Popen waits for exec a moment before it sets the arguments.
             return psutil.Process(self._child.pid)
         try:
             process = psutil.Process(int(self._pid_file.read_text(encoding="ascii")))
@@ -174,5 +174,5 @@ class Node:
 
 
 def node_marker(directory: Path) -> str:
-    """The argument by which a node's process is known."""
+    """Return the argument that identifies a node's process."""
     return f"-Deosframework.node={directory}"

@@ -1,4 +1,4 @@
-"""Ports on 127.0.0.1: which are free, who has one that is not, and whether a broker answers."""
+"""Ports on 127.0.0.1: free ones, the processes that use others, and the readiness of brokers."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from eosframework.errors import ConfigurationError
 HOST = "127.0.0.1"
 
 _BELOW_EPHEMERAL = range(15_000, 32_000)
-"""A broker keeps its port while it is down. Ports from 32768 on are handed to outgoing
-connections, and one of those would keep a broker from coming back."""
+"""A broker keeps its port while it is down. Ports from 32768 on are used for outgoing connections,
+and such a connection would prevent the broker's restart."""
 
 _CHANCE = random.SystemRandom()
-"""A program that seeds `random` would choose the same ports in each of its processes."""
+"""Independent of `random`: a program may seed that to the same value in each of its processes."""
 
 
 def free_ports(count: int, besides: Collection[int] = ()) -> list[int]:
-    """Ports that nothing listens on, outside the range of outgoing connections.
+    """Return ports that nothing listens on, outside the range of outgoing connections.
 
     Args:
-        count: how many; they differ from each other.
-        besides: ports that are promised to a server which does not listen yet.
+        count: number of ports; they differ from each other.
+        besides: ports that are reserved for a server that does not listen yet.
     """
     ports: list[int] = []
     for port in _CHANCE.sample(_BELOW_EPHEMERAL, k=len(_BELOW_EPHEMERAL)):
@@ -39,9 +39,9 @@ def free_ports(count: int, besides: Collection[int] = ()) -> list[int]:
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on `port` now."""
+    """Return True if a server could listen on `port` now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As Java does: a port whose last connections are in TIME_WAIT is free.
+        # As in Java: a port whose last connections are in TIME_WAIT is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -51,10 +51,10 @@ def is_free(port: int) -> bool:
 
 
 def require_free(port: int) -> None:
-    """Make sure that a broker can listen on `port`.
+    """Raise if a broker cannot listen on `port`.
 
     Raises:
-        ConfigurationError: the port is taken; names it and, where the system tells, by whom.
+        ConfigurationError: the port is taken; names it and, if known, the process.
     """
     if not is_free(port):
         raise ConfigurationError(
@@ -64,9 +64,9 @@ def require_free(port: int) -> None:
 
 
 def live_brokers(port: int, timeout_seconds: float = 2.0) -> frozenset[int]:
-    """Ids of the live brokers that the broker on `port` knows of; empty if it does not answer.
+    """Return the ids of the live brokers that the broker on `port` knows; empty without an answer.
 
-    A broker is among them only once the controller has let it in, so this is readiness and not
+    A broker is included only once the controller has unfenced it, so this shows readiness and not
     only an open port.
     """
     # One Metadata request (api key 3, version 1, correlation id 1, no client id) for no topics.

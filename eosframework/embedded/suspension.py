@@ -1,4 +1,4 @@
-"""A process that stands still, in each of its threads."""
+"""Suspension of a process in all of its threads."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _POLL_SECONDS = 0.005
 
 
 def suspend_process(pid: int, *, deadline_seconds: float = 60) -> None:
-    """Send SIGSTOP to a process and return when no thread of it runs any more.
+    """Send SIGSTOP to a process and return once none of its threads runs.
 
     Raises:
         ProcessLookupError: there is no such process.
         ComponentFailed: a thread still ran at the deadline; the process may stop later.
     """
-    # The signal is in force when one thread takes it, which the kernel chooses. If that one sleeps
-    # on a busy machine, kill() has returned long before, and the other threads go on: a broker
-    # answered a request that came after it was told to stop.
+    # 1. kill() returns; the kernel has chosen a thread to take the signal.
+    # 2. On a busy machine that thread sleeps, and the signal has no effect yet.
+    # 3. The other threads run: a broker answered a request that came after the kill().
     os.kill(pid, signal.SIGSTOP)
     deadline = time.monotonic() + deadline_seconds
     while running := _running_threads(pid):
@@ -37,11 +37,11 @@ def suspend_process(pid: int, *, deadline_seconds: float = 60) -> None:
 
 
 def _running_threads(pid: int) -> int:
-    """Count the threads that are not at rest; 0 where the system has no /proc."""
+    """Return the number of threads that are not at rest; 0 on a system without /proc."""
     running = 0
     for thread in Path(f"/proc/{pid}/task").glob("*"):
         with suppress(FileNotFoundError, ProcessLookupError):
-            # The command's name stands in brackets and may hold any character.
+            # The command's name is in parentheses and may contain any character.
             state = (thread / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
             running += state not in _AT_REST
     return running

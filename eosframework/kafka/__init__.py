@@ -1,10 +1,11 @@
-"""Everything that talks to Kafka: producers, consumers, the registry, admin, the taxonomy.
+"""Clients of Kafka and of a schema registry, and the classification of their errors.
 
-The only importer of confluent_kafka and kafka-python. It implements the ports that `processing`
-asks for and says what each broker error means; what to do about it is the worker's to decide.
+The only importer of confluent_kafka and kafka-python. This package implements the ports that
+`processing` declares and says what each broker error means; it decides nothing for an application,
+and imports nothing of `application`.
 
-For code written for confluent_kafka there are two drop-ins: `TransactionalProducer`, whose
-transactions a delayed frame cannot tear, and `ReadCommittedConsumer`.
+Two classes replace those of confluent_kafka in code written for it: `TransactionalProducer`, whose
+transactions a delayed request cannot tear, and `ReadCommittedConsumer`.
 """
 
 from eosframework.kafka.consumer.read_committed import ReadCommittedConsumer

@@ -1,9 +1,9 @@
-"""Processing without transactions, for comparison: outputs first, then offsets."""
+"""At-least-once processing without transactions: deliver outputs, then commit offsets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -12,7 +12,7 @@ from eosframework.errors import TransactionError
 from eosframework.kafka.client.background import discard
 from eosframework.kafka.client.defaults import idempotent_properties
 from eosframework.kafka.consumer.input_log import KafkaInputLog
-from eosframework.kafka.taxonomy import Call, exception_for
+from eosframework.kafka.taxonomy import Call, as_transaction_error, exception_for
 from eosframework.processing.ports import (
     Commit,
     Committed,
@@ -22,7 +22,7 @@ from eosframework.processing.ports import (
 
 
 class PlainOutput:
-    """A task's share in the worker's one idempotent producer."""
+    """One task's output through the worker's shared idempotent producer."""
 
     def __init__(
         self,
@@ -36,9 +36,9 @@ class PlainOutput:
         self._flush = flush
 
     def explain(self, error: Exception) -> TransactionError:
-        """Return what an exception out of `produce` means."""
-        explained = exception_for(error, Call.PRODUCE, transactional_id=self.transactional_id)
-        return cast("TransactionError", explained)
+        """Return the classified error of an exception raised by `produce`."""
+        failed = exception_for(error, Call.PRODUCE, transactional_id=self.transactional_id)
+        return as_transaction_error(failed)
 
     def begin(self) -> None:
         """Do nothing: there is no transaction."""
@@ -48,10 +48,10 @@ class PlainOutput:
         self._producer.poll(timeout_seconds)
 
     def deliver(self) -> None:
-        """Wait until the brokers have what was produced.
+        """Wait until the brokers have acknowledged all records.
 
         Raises:
-            TransactionError: they refused something.
+            TransactionError: they rejected a record.
         """
         if (error := self._flush()) is not None:
             raise error
@@ -61,9 +61,9 @@ class AtLeastOnceOutputs:
     """One idempotent producer for all tasks; after a failure records are written again.
 
     Args:
-        client: librdkafka properties that reach the cluster, and further ones of the user's.
+        client: librdkafka properties that reach the cluster, with the user's own.
         log: commits the offsets.
-        delivery_timeout_seconds: after so long an undelivered record fails its commit.
+        delivery_timeout_seconds: an undelivered record fails its commit after this time.
     """
 
     def __init__(
@@ -81,13 +81,13 @@ class AtLeastOnceOutputs:
         self._producer = Producer({**properties, **reports})
 
     def open(self, transactional_ids: Sequence[str]) -> list[TransactionalOutput]:
-        """Return an output for each name; nobody is fenced."""
+        """Return an output for each id; no producer is fenced."""
         return [PlainOutput(name, self._producer, self._flush) for name in transactional_ids]
 
     def begin_commit(
         self, commits: Sequence[Commit], within_seconds: float | None = None
     ) -> FinishedRound:
-        """Commit and do not return before: the outputs share what is waited for."""
+        """Commit, and return when it is done: the outputs share one flush."""
         return FinishedRound(self.commit, commits)
 
     def commit(
@@ -106,11 +106,11 @@ class AtLeastOnceOutputs:
         return [Committed(error) for _ in commits]
 
     def abort(self, outputs: Sequence[TransactionalOutput]) -> list[TransactionError | None]:
-        """Do nothing: what was produced stays and will be produced again."""
+        """Do nothing: delivered records stay and will be produced again."""
         return [None] * len(outputs)
 
     def recycle(self, outputs: Sequence[TransactionalOutput]) -> list[TransactionError | None]:
-        """Do nothing: no frame can tear a transaction."""
+        """Do nothing: there is no transaction for a delayed request to tear."""
         return [None] * len(outputs)
 
     def close(self, outputs: Sequence[TransactionalOutput]) -> None:
@@ -129,8 +129,8 @@ class AtLeastOnceOutputs:
         return self._explained(failures[0]) if failures else None
 
     def _explained(self, error: BaseException | KafkaError) -> TransactionError:
-        explained = exception_for(error, Call.PRODUCE, transactional_id=None)
-        return cast("TransactionError", explained)
+        failed = exception_for(error, Call.PRODUCE, transactional_id=None)
+        return as_transaction_error(failed)
 
     def _delivered(self, error: KafkaError | None, _: Message) -> None:
         if error is not None:

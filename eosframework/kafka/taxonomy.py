@@ -1,8 +1,8 @@
-"""What every error of every call means, and what follows: the one classifier.
+"""The one classifier of Kafka errors: the meaning of each error of each call.
 
-The table is data (`failures.yaml`); `eosframework errors` and docs/errors.md print it.
-librdkafka's flags alone do not decide: `_FENCED` is reported as fatal, `_FATAL` as not fatal,
-and a commit that timed out as retriable although it may have been done.
+The table is data (`failures.yaml`); `eosframework errors` and docs/errors.md print it. librdkafka's
+flags alone do not decide: `_FENCED` is reported as fatal, `_FATAL` as not fatal, and a commit that
+timed out as retriable although it may have been done.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Category(StrEnum):
 
 
 class Call(StrEnum):
-    """The calls an error can come out of. `produce` includes delivery reports and flush."""
+    """Sources of errors. `produce` includes delivery reports and flush."""
 
     INIT = "init"
     BEGIN = "begin"
@@ -47,9 +47,10 @@ class Call(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What the worker does, in words, and what that makes of an error.
+    """The worker's reaction to an error.
 
     Args:
+        worker: a description of the reaction.
         data: the same output would be rejected again.
         raises: name of the class in `eosframework.errors`; None: the call succeeded.
     """
@@ -72,7 +73,7 @@ class Failure:
     aliases: tuple[str, ...] = ()
     mend: str | None = None
     raised: frozenset[Call] = frozenset()
-    """Calls out of which a test made a real broker raise it."""
+    """Calls for which a test made a real broker raise it."""
 
     @property
     def number(self) -> int:
@@ -82,7 +83,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """All failures, and what holds for a code that is not among them."""
+    """All failures, and the actions for codes that are not among them."""
 
     actions: Mapping[str, Action]
     failures: Mapping[int, Failure]
@@ -92,10 +93,10 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one error of one call means for the task.
+    """The meaning of one error of one call for the task.
 
     Args:
-        action: what the worker does next, in words.
+        action: a description of the worker's reaction.
         raises: name of the class in `eosframework.errors`; None: the call succeeded.
     """
 
@@ -143,7 +144,7 @@ def _failure(name: str, row: dict[str, Any], actions: Mapping[str, Action]) -> F
 
 
 def _by_call(calls: Mapping[str, str], actions: Mapping[str, Action]) -> dict[Call, Action]:
-    """Exactly one action for each call: its own, or that of `*`."""
+    """Return exactly one action for each call: its own, or that of `*`."""
     if unknown := set(calls) - set(Call) - {"*"}:
         raise ValueError(f"failures.yaml names calls that do not exist: {sorted(unknown)}")
     return {call: actions[calls[call] if call in calls else calls["*"]] for call in Call}
@@ -154,11 +155,11 @@ _LOCAL_EXCEPTIONS: tuple[tuple[type[BaseException], int], ...] = (
     (SystemError, KafkaError._FATAL),  # noqa: SLF001
     (RuntimeError, KafkaError._STATE),  # noqa: SLF001
 )
-"""What confluent_kafka raises in place of a KafkaError, as the code it stands for."""
+"""Exceptions that confluent_kafka raises in place of a KafkaError, with their code."""
 
 
 def kafka_error(error: BaseException | KafkaError) -> KafkaError:
-    """Return the KafkaError inside an exception, or the one that a local exception stands for."""
+    """Return the KafkaError of an exception, or the one that a local exception stands for."""
     if isinstance(error, KafkaError):
         return error
     if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
@@ -171,12 +172,12 @@ def kafka_error(error: BaseException | KafkaError) -> KafkaError:
 
 
 def classify(error: BaseException | KafkaError, call: Call) -> Verdict:
-    """Decide what `error` out of `call` means, by its code, and by its flags where that is open.
+    """Return the meaning of `error` out of `call`, by its code and, where that is open, its flags.
 
-    A code's row decides. Two flags correct a row that says `retriable`, because librdkafka
-    itself has given up then: requires_abort and fatal. A row that says the commit's outcome is
-    unknown stands against every flag: librdkafka returns an abortable and a fatal error also
-    where the broker has done the commit (txnmgr.c, handle_EndTxn).
+    A code's row decides. Two flags correct a row that says `retriable`, because librdkafka itself
+    has given up then: requires_abort and fatal. A row that says the commit's outcome is unknown
+    overrides every flag: librdkafka returns an abortable and a fatal error also after the broker
+    has done the commit (txnmgr.c, handle_EndTxn).
     """
     kafka = kafka_error(error)
     failure = table().failures.get(_cause(kafka))
@@ -234,11 +235,11 @@ def _verdict(error: KafkaError, action: Action, meaning: str, mend: str | None) 
 
 
 class CallFailed(KafkaException):
-    """What every exception of `raise_for` is: `args[0]` is the KafkaError, as from librdkafka.
+    """Base of all exceptions of `raise_for`: `args[0]` is the KafkaError, as from librdkafka.
 
     Args:
         error: librdkafka's error, with its flags.
-        verdict: what it means.
+        verdict: its meaning.
         message: the one message for people.
     """
 
@@ -281,11 +282,11 @@ class CommitUnknown(CallFailed, errors.OutcomeUnknown):
 
 
 class CallFatal(CallFailed, errors.TransactionFatal):
-    """No transaction can succeed here until its cause is mended."""
+    """No transaction can succeed here until the cause is fixed."""
 
 
 class InstanceReplaced(CallFailed, errors.InstanceFenced):
-    """Another member goes by this instance's name."""
+    """Another member uses this instance's name."""
 
 
 class PositionGone(CallFailed, errors.PositionLost):
@@ -312,13 +313,13 @@ def raise_for(
     transactional_id: str | None,
     detail: str = "",
 ) -> NoReturn:
-    """Raise `error` as what it means: a KafkaException and a class of `eosframework.errors`.
+    """Raise `error` by its meaning: a KafkaException and a class of `eosframework.errors`.
 
     Args:
-        error: what confluent_kafka raised or reported.
-        call: the call it came out of.
+        error: confluent_kafka's exception or reported error.
+        call: the source of the error.
         transactional_id: of the producer; None for a consumer.
-        detail: what else the caller knows, for the message: a topic, figures.
+        detail: further facts for the message: a topic, figures.
 
     Raises:
         TransactionError: the subclass says what follows.
@@ -336,7 +337,7 @@ def exception_for(
     transactional_id: str | None,
     detail: str = "",
 ) -> CallFailed:
-    """Return what `raise_for` raises, for a caller that hands it on instead."""
+    """Return the exception of `raise_for`, for a caller that passes it on instead."""
     kafka = kafka_error(error)
     verdict = classify(kafka, call)
     if verdict.raises is None:
@@ -350,6 +351,13 @@ def exception_for(
     if kafka.code() == KafkaError._QUEUE_FULL and kind is CallRetriable:  # noqa: SLF001
         kind = QueueFull
     return kind(kafka, verdict, _message(kafka, verdict, call, transactional_id, detail))
+
+
+def as_transaction_error(failed: CallFailed) -> errors.TransactionError:
+    """Return an error out of a producer's call as the TransactionError that it is."""
+    if isinstance(failed, errors.TransactionError):
+        return failed
+    raise failed  # only a consumer's calls have other errors
 
 
 def _message(

@@ -1,4 +1,4 @@
-"""What a worker's producers and its consumer are configured with, from its settings."""
+"""Configuration of a worker's producers and consumer, from its settings."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from eosframework.kafka.client.defaults import (
 )
 from eosframework.kafka.client.properties import Role, client_properties, new_client
 from eosframework.kafka.consumer.group import GroupSettings, sharing_client_id
-from eosframework.kafka.producer.producer_pool import KafkaOutputs
+from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.txnid import tables_group
 
 NOTHING_KNOWN = SizeLimits()
-"""Of topics that are not known, or of none."""
+"""Limits of topics that are not known, or of none."""
 
 LONGEST_LINGER_MS = 50
 """At 5 ms the broker took 3.9 to 6.5 µs of CPU for a record of 225 bytes, at 50 ms 2.5."""
@@ -31,11 +31,12 @@ LIBRDKAFKA_BATCH_BYTES = 1_000_000
 """librdkafka's own `batch.size`; it does not split a batch that a topic finds too large."""
 
 UNKNOWN_OUTPUT_BYTES = 2**25
-"""What a record may have for a topic whose limit is not known; the broker decides. It fits every
-queue of ours, and is far below `socket.request.max.bytes`, above which a broker hangs up."""
+"""The size limit of records for a topic whose own limit is not known; the broker decides. It fits
+every queue of ours, and is far below `socket.request.max.bytes`, above which a broker closes the
+connection."""
 
 LARGEST_RECORD_BYTES = 1_000_000_000
-"""librdkafka's most for `message.max.bytes`."""
+"""librdkafka's maximum of `message.max.bytes`."""
 
 RESPONSE_BYTES = 100_000_000
 """librdkafka's own `receive.message.max.bytes`."""
@@ -44,13 +45,13 @@ LARGEST_RESPONSE_BYTES = 2**31 - 1
 
 
 def producer_client(settings: Settings, limits: SizeLimits) -> dict[str, Any]:
-    """Return properties that follow from other settings, on top of the user's own.
+    """Return a worker's producer properties: the user's own, and those that follow from settings.
 
-    - A batch must fit the smallest output, or it is refused although no record is too large.
-    - A record may be as large as the largest output takes; the queue must hold it.
-    - No request may be waited for longer than its transaction may last.
-    - A commit sends what lingers, so lingering up to half the commit interval delays nothing and
-      saves the broker requests.
+    - A batch must fit the smallest output, or it is rejected although no record is too large.
+    - A record may be as large as the largest output accepts; the queue must hold it.
+    - No request may wait longer than its transaction may last.
+    - A commit sends lingering records, so lingering up to half the commit interval delays nothing
+      and saves the broker requests.
 
     Args:
         settings: of the worker.
@@ -74,15 +75,15 @@ def producer_client(settings: Settings, limits: SizeLimits) -> dict[str, Any]:
 
 def producers(
     settings: Settings, limits: SizeLimits = NOTHING_KNOWN, topics: Sequence[str] = ()
-) -> KafkaOutputs:
-    """Return what takes ids and writes outside a worker; whoever asks for it stops it.
+) -> ProducerPool:
+    """Return outputs for use outside a worker; the caller stops them.
 
     Args:
         settings: how to reach the cluster, and how long a transaction may last.
-        limits: of what is written to.
-        topics: what is written to, as far as that is known.
+        limits: of the output topics.
+        topics: the output topics, as far as they are known.
     """
-    return KafkaOutputs(
+    return ProducerPool(
         producer_client(settings, limits),
         transaction_timeout_seconds=settings.worker.transaction_timeout_seconds,
         request_timeout_seconds=settings.kafka.request_timeout_seconds,
@@ -92,13 +93,13 @@ def producers(
 
 
 def consumer_client(settings: Settings, largest_input_bytes: int | None = None) -> dict[str, Any]:
-    """Return properties of a member of the application's group that runs tasks.
+    """Return the properties of a group member that runs tasks.
 
-    A broker answers with a whole batch, however large (KIP-74), which the client must take.
+    A broker answers with a whole batch, however large (KIP-74), which the client must accept.
 
     Args:
         settings: of the worker.
-        largest_input_bytes: the largest max.message.bytes of what it reads; None: not known.
+        largest_input_bytes: the largest max.message.bytes of its input topics; None: not known.
     """
     properties = client_properties(settings.kafka, Role.CONSUMER)
     together = settings.worker.partitions_per_producer
@@ -111,7 +112,7 @@ def consumer_client(settings: Settings, largest_input_bytes: int | None = None) 
 
 
 def group_settings(application: str, settings: Settings, instance: str | None) -> GroupSettings:
-    """Return how a worker is a member of its application's group."""
+    """Return a worker's membership in its application's group."""
     return GroupSettings(
         group_id=application,
         instance=instance,
@@ -121,7 +122,7 @@ def group_settings(application: str, settings: Settings, instance: str | None) -
 
 
 def tables_group_settings(application: str, settings: Settings, instance: str) -> GroupSettings:
-    """Return how a worker that fills tables is a member of the group that shares them out."""
+    """Return a table writer's membership in the group that assigns row topics."""
     return replace(
         group_settings(application, settings, instance), group_id=tables_group(application)
     )
@@ -130,7 +131,7 @@ def tables_group_settings(application: str, settings: Settings, instance: str) -
 def effective_producer(
     settings: Settings, limits: SizeLimits, transactional_id: str
 ) -> dict[str, Any]:
-    """Return all properties that a task's producer is made with.
+    """Return all properties of a task's producer.
 
     Raises:
         ConfigurationError: names the property that would break the guarantee.
@@ -147,7 +148,7 @@ def effective_producer(
 def effective_consumer(
     application: str, settings: Settings, largest_input_bytes: int | None = None
 ) -> dict[str, Any]:
-    """Return all properties that a worker's consumer is made with, its instance name apart.
+    """Return all properties of a worker's consumer, without its instance name.
 
     Raises:
         ConfigurationError: names the property that would break the guarantee.
@@ -159,7 +160,7 @@ def effective_consumer(
 
 
 def refused_properties(application: str, settings: Settings) -> list[str]:
-    """Return why librdkafka does not take a worker's properties; makes clients that ask nobody."""
+    """Return why librdkafka rejects a worker's properties; creates clients without brokers."""
     refusals: list[str] = []
     try:
         producer = effective_producer(settings, NOTHING_KNOWN, application)

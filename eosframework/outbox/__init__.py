@@ -1,8 +1,8 @@
-"""The outbox: messages that a user's database transaction publishes, carried to Kafka once each.
+"""The transactional outbox: sends each message that a database transaction published exactly once.
 
-It owns how to publish, how far the outbox is final (`frontier`), where a relay goes on
-(`position`) and the relay's cycle (`relay`); its ports stand beside it. It knows no database and
-no Kafka client: `postgres/` and `kafka/` implement the ports.
+The package contains the publishing functions, the frontier of final rows (`frontier`), the relay's
+position (`relay_position`) and the relay's cycle (`relay`). It imports no database driver and no
+Kafka client: `postgres/` and `kafka/` implement its ports (`outbox_ports`).
 """
 
 from eosframework.outbox.publication import emit, publish, statement

@@ -2,18 +2,21 @@
 
 A row takes its number from a sequence before its transaction commits, so a lower number can
 appear after a higher one. A writer holds a lock on the table from before it takes its first number
-until after it became visible, or was rolled back. So:
+until after its row became visible or was rolled back. So:
 
     L1  read the last number that the sequence gave out
-    L2  after that, see who holds the table's lock
-    L3  once all of those are gone, every row up to that number is final
+    L2  after that, list the transactions that hold the table's lock
+    L3  once all of them have ended, every row up to that number is final
 
-Who comes to hold the lock after L2 takes higher numbers. That orders all rows by their numbers, and
-where a user's transactions lock a key before they publish, numbers of one key are in the order of
-their locks. Transaction ids do not give that, not even in windows below the oldest running one:
+A transaction that takes the lock after L2 takes higher numbers. So rows are sent in the order of
+their numbers, and where users' transactions lock a key before they publish, the numbers of one key
+are in the order of those locks. Transaction ids give no such order, not even below the oldest
+running one:
 
-    B takes id 10; C takes id 11 and stays open; A takes id 12, locks a key, publishes 1, commits;
-    B locks the same key, publishes 2, commits: a window below 11 holds 2 and not yet 1
+    1  B takes id 10
+    2  C takes id 11 and stays open
+    3  A takes id 12, locks a key, publishes 1, commits
+    4  B locks the same key, publishes 2, commits: the rows below id 11 contain 2 and not yet 1
 """
 
 from __future__ import annotations
@@ -23,12 +26,12 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What L1 and L2 saw.
+    """The result of L1 and L2.
 
     Args:
         number: the last one that the sequence gave out; 0: none yet.
-        writers: transactions that hold the table's lock, by a name that no other ever has.
-        prepared: the same, of those prepared for a two-phase commit: preparing renames them.
+        writers: transactions that hold the table's lock, by names that are never used again.
+        prepared: the same for prepared transactions (two-phase commit); preparing renames one.
     """
 
     number: int
@@ -38,7 +41,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """A number that becomes final when none of `pending` is left."""
+    """A number that becomes final when all of `pending` have ended."""
 
     number: int
     pending: frozenset[str]
@@ -46,7 +49,7 @@ class _Mark:
 
 
 class Frontier:
-    """Follows the looks at one outbox; they are taken over one session with the database."""
+    """The frontier of one outbox, from looks that are taken in one database session."""
 
     def __init__(self) -> None:
         self._final = 0
@@ -54,16 +57,16 @@ class Frontier:
 
     @property
     def final(self) -> int:
-        """Every row up to this number is there, or never will be."""
+        """The number up to which every row is visible or will never exist."""
         return self._final
 
     @property
     def waits(self) -> bool:
-        """Whether rows beyond `final` wait for a transaction that is still open."""
+        """True while rows beyond `final` wait for an open transaction."""
         return self._mark is not None
 
     def take(self, look: Look) -> int:
-        """Note a look and return what is final, for a reader whose snapshot is newer than it."""
+        """Note a look and return the final number, valid for snapshots taken after the look."""
         if self._mark is not None:
             self._mark = _later(self._mark, look)
             if not self._mark.pending:
@@ -79,10 +82,10 @@ class Frontier:
 
 
 def _later(mark: _Mark, look: Look) -> _Mark:
-    """Return the mark with who is still open.
+    """Return the mark with the transactions that are still open.
 
-    A writer that is gone may have been prepared instead of ended, under a name that is new since
-    the last look; which of the new ones it is cannot be told, so all of them are waited for.
+    A writer that no longer holds the lock may have been prepared instead of ended, under a new
+    name. The new names cannot be attributed to writers, so the mark waits for all of them.
     """
     pending = mark.pending & (look.writers | look.prepared)
     if mark.pending - pending - mark.prepared:

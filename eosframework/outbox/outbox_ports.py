@@ -1,4 +1,4 @@
-"""What the relay needs from the outside, as protocols; `postgres/` and `kafka/` implement them."""
+"""The relay's ports: protocols that `postgres/` and `application/` implement."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from eosframework.outbox.relay_position import Found, RelayPosition
 from eosframework.processing.ports import Output
 
 ID_HEADER = "eos-outbox-id"
-"""Header by which a message is known in Kafka: a UUID made when it was published."""
+"""Header that identifies a message in Kafka: a UUID made when the message was published."""
 
 Place = tuple[int, int]
-"""The number of a row and 0; of a message in the log its transaction's commit, and its number in
-that, from 1."""
+"""A message's place in its source. In the table: the row's number, and 0. In the write-ahead log:
+the LSN of its transaction's commit, and its number in the transaction, from 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class Refused:
     Args:
         place: of the message in its source.
         id: the value of its `ID_HEADER`.
-        reason: in one clause, for people.
-        output: None: it cannot be read as one.
+        reason: one clause, for people.
+        output: None: the message cannot be decoded.
     """
 
     place: Place
@@ -37,17 +37,17 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Messages of one shard, all of them final, in the order in which they are to be sent.
+    """Final messages of one shard, in the order in which they must be sent.
 
     Args:
-        places: of the outputs, one for each.
-        position: behind the last of them, or behind more that another shard sends.
-        is_last: nothing final was left behind them.
-        largest_bytes: no message is larger, without what Kafka adds to it.
-        refused: messages between them that cannot be read, or are too large to be read.
-        unreadable: entries under the outbox's name that are no message; they are passed over.
-        is_worth_writing: the position has to be written although there is no message.
-        cut_by: the error that ends the relay when all before is sent; None: there is none.
+        places: of the outputs, one each.
+        position: after the last output and after any following messages of other shards.
+        is_last: no final message follows.
+        largest_bytes: upper bound for a message's size, without Kafka's overhead.
+        refused: messages between the outputs that cannot be decoded or are too large to read.
+        unreadable: log entries with the outbox's prefix that are not messages; they are skipped.
+        is_worth_writing: the position must be written even if there are no outputs.
+        cut_by: the error that ends the relay after the outputs are sent; None: there is none.
     """
 
     outputs: Sequence[Output]
@@ -63,15 +63,15 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A message that the outbox holds, sent or not.
+    """A message in the outbox, sent or not.
 
     Args:
         id: the value of its `ID_HEADER`.
-        lane: see `lanes`.
-        number: its own; behind its transaction's commit where the source is a slot.
-        within: counted from 1 in its transaction where the source is a slot, else 0.
-        unsendable: why it cannot be sent, as far as that can be seen; the output has no headers
-            then. None: nothing is known against it.
+        lane: the hash of its key, see `sharding`.
+        number: the row's number; of a slot the LSN after its transaction's commit.
+        within: of a slot its number in its transaction, from 1; else 0.
+        unsendable: the known reason that it cannot be sent; the output then has no headers. None:
+            no such reason is known.
     """
 
     id: str
@@ -83,19 +83,19 @@ class Candidate:
 
     @property
     def place(self) -> Place:
-        """Its place in the source."""
+        """The message's place in its source."""
         return (self.number - 1, self.within) if self.within else (self.number, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What waits to be sent.
+    """The messages that are not sent yet.
 
     Args:
-        messages: how many, estimated where there are many; None: the source does not count them.
-        oldest_seconds: since when the first of them waits; 0: none does; None: not known.
-        log_bytes: of the database's log that cannot be removed before it is read; None: the
-            source is no log.
+        messages: their number, estimated if there are many; None: the source cannot count them.
+        oldest_seconds: age of the oldest; 0: there are none; None: not known.
+        log_bytes: size of the write-ahead log that the database retains for the relay; None: the
+            source is the table.
     """
 
     messages: int | None = None
@@ -104,134 +104,134 @@ class Backlog:
 
 
 class OutboxSource(Protocol):
-    """One session with the database that holds the outbox.
+    """A session with the database that contains the outbox.
 
-    Every method raises DatabaseAway if the session is lost; then all that it held is lost too,
-    and `connect` begins another.
+    Every method raises DatabaseAway if the session is lost; its locks are then lost too, and
+    `connect` begins another session.
     """
 
     def connect(self) -> None:
         """Begin a session.
 
         Raises:
-            DatabaseAway: nobody answered, or not yet.
-            UserError: it cannot be used as it is; says what to do.
+            DatabaseAway: the database is unavailable, or is still starting.
+            UserError: the database cannot be used as it is; names the next step.
         """
         ...
 
     def hold(self, shard: int) -> bool:
-        """Take the right to relay a shard if nobody has it; it ends with the session."""
+        """Lock a shard if it is free and return whether it was; the session's end releases it."""
         ...
 
     def let_go(self, shard: int) -> None:
-        """Give the right to relay a shard to whoever wants it."""
+        """Release a shard's lock."""
         ...
 
     def holds(self, shard: int) -> bool:
-        """Ask the database whether this session still has that right."""
+        """Ask the database whether this session still holds a shard's lock."""
         ...
 
     def relays(self) -> int:
-        """Return how many relays of this name have a session, this one included."""
+        """Return the number of sessions of relays of this name, this one included."""
         ...
 
     def register(self) -> bool:
-        """Make this relay's name known to the database, and return whether it was not.
+        """Register this relay's name in the database, and return whether it was new.
 
         Raises:
-            StartRefused: another name is known, so this relay would send everything once more.
+            StartRefused: another name is registered; this relay would send every message again.
         """
         ...
 
     def forget(self, name: str) -> None:
-        """Let the database forget a relay, which may be this one."""
+        """Remove a relay's name, which may be this one's, from the database."""
         ...
 
     def known_shards(self) -> int:
-        """Return how many shards relays of this name ever took; 0: none."""
+        """Return the largest number of shards that relays of this name had; 0: there were none."""
         ...
 
     def rivals(self) -> Mapping[str, int]:
-        """Return the other names under which the outbox was relayed, with their shards.
+        """Return the other registered relay names, each with its number of shards.
 
         Raises:
-            StartRefused: there is one whose place cannot be taken.
+            StartRefused: this relay cannot replace one of them.
         """
         ...
 
     def hold_rival(self, name: str, shard: int) -> bool:
-        """Take the right to relay a shard of another name, if no relay has it."""
+        """Lock a shard of a relay of another name if it is free, and return whether it was."""
         ...
 
     def found(self, shard: int) -> Found:
-        """Return what the database says about itself, for comparing it with a position."""
+        """Return the database's state, to compare it with a position."""
         ...
 
     def next_turn(self, shard: int) -> int:
-        """Count the shard's turns in the database up by one, durably, and return the count."""
+        """Increment the shard's turn in the database, durably, and return it."""
         ...
 
     def start(self, shard: int, found: Found) -> int:
-        """Return the number behind which a shard starts that was never relayed."""
+        """Return the number after which a shard without a position starts."""
         ...
 
     def look(self) -> bool:
-        """See how far the outbox is final, and return whether more waits to become so."""
+        """Find the number up to which the outbox is final; return whether later rows wait."""
         ...
 
     def read(self, shard: int, after: RelayPosition, limit: int) -> Batch:
-        """Return what lies behind `after` and was final at the last `look`."""
+        """Return the next messages after `after` that were final at the last `look`."""
         ...
 
     def read_ahead(self, shard: int, after: RelayPosition, limit: int) -> None:
-        """Let the database begin with what `read` will be asked for next; a source need not."""
+        """Send the query of the next `read` early; a source may ignore this."""
         ...
 
     def take_in(self) -> None:
-        """Take what was asked for ahead off the database's hands: it may not be read for long."""
+        """Receive rows of a query sent early, since the next `read` may come much later."""
         ...
 
     def backlog(self, shard: int, after: RelayPosition) -> Backlog:
-        """Return what lies behind `after`, in a time that does not grow with it."""
+        """Return the backlog after `after`, in a time that does not depend on its size."""
         ...
 
     def clean(self, shard: int, through: RelayPosition) -> bool:
-        """Remove some of what is behind a committed position; return whether more is left."""
+        """Delete some messages up to a committed position; return whether more are left."""
         ...
 
     def wait(self, seconds: float) -> None:
-        """Return when something was published, or after `seconds`."""
+        """Return after a message was published, at the latest after `seconds`."""
         ...
 
     def candidates(self) -> Iterator[Candidate]:
-        """Return all messages that the outbox holds and that were final at the last `look`."""
+        """Return all messages in the outbox that were final at the last `look`."""
         ...
 
     def end(self) -> int:
-        """Return the number up to which all was final at the last `look`."""
+        """Return the number up to which the outbox was final at the last `look`."""
         ...
 
     def notes(self) -> list[str]:
-        """Return what a user has to know of messages that `candidates` cannot tell."""
+        """Return notes for the user about messages that `candidates` does not return."""
         ...
 
     def begin_behind(self, shard: int, number: int) -> int:
-        """See to it that a shard can be read behind `number`; return behind what it can be."""
+        """Make a shard readable after `number`, and return the number after which it is."""
         ...
 
     def retire(self, shard: int) -> None:
-        """Remove what belongs to a shard that there is no more."""
+        """Remove a shard that no longer exists from the database."""
         ...
 
     def set_aside(self, refused: Sequence[Refused]) -> None:
-        """Keep messages that cannot be sent apart, for good: no relay sends them after that.
+        """Set messages that cannot be sent aside, durably: no relay sends them afterwards.
 
-        Messages that are there already are no error.
+        A message that was set aside before is accepted.
         """
         ...
 
     def name_of(self, refused: Refused) -> str:
-        """Return how a message is to be named to a user, and how it is removed."""
+        """Return a message's description for the user, with the way to remove it."""
         ...
 
     def close(self) -> None:
@@ -240,36 +240,35 @@ class OutboxSource(Protocol):
 
 
 class PositionLog(Protocol):
-    """The positions of a relay's shards, in Kafka.
+    """The positions of a relay's shards in the control topic.
 
-    Its methods raise ClusterUnreachable if nobody answers in time.
+    Its methods raise ClusterUnreachable if no broker answers in time.
     """
 
     def read(self) -> Mapping[int, RelayPosition]:
         """Return the committed position of each shard that has one.
 
-        What is in doubt is waited for, unless the ids of the shards are taken first, which
-        settles it.
+        Waits for the outcome of open transactions; initing the shards' ids first ends them.
         """
         ...
 
     def decided(self) -> Mapping[int, RelayPosition]:
-        """Return what is committed and not behind a transaction in doubt; waits for nothing."""
+        """Return the positions below the last stable offset, without waiting."""
         ...
 
     def output(self, shard: int, position: RelayPosition | None) -> Output:
-        """Return what to produce so that a position counts, or that none does."""
+        """Return the record that sets a shard's position; None removes it."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """The messages that a topic takes.
+    """The messages that a topic accepts.
 
     Args:
-        refusal: why nothing can be sent there; None: something can.
-        most_bytes: of one message; 0: not known.
-        needs_key: it takes no message without a key.
+        refusal: the reason that it accepts none; None: it accepts some.
+        most_bytes: largest message; 0: not known.
+        needs_key: it accepts only messages with a key.
     """
 
     refusal: str | None = None
@@ -278,37 +277,37 @@ class Destination:
 
 
 class Destinations(Protocol):
-    """The topics that messages go to."""
+    """Descriptions of the topics that messages are sent to."""
 
     def describe(self, topics: Iterable[str]) -> Mapping[str, Destination]:
-        """Return what each topic takes, after asking brokers to create those that do not exist.
+        """Return a description of each topic; brokers are asked to create missing topics first.
 
         Raises:
-            ClusterUnreachable: nobody answered in time.
+            ClusterUnreachable: no broker answered in time.
         """
         ...
 
 
 class SentLog(Protocol):
-    """Reads which messages Kafka holds, by `ID_HEADER`."""
+    """Reads the ids (`ID_HEADER`) of the messages in Kafka."""
 
     def sent(self, since_by_topic: Mapping[str, int]) -> SentMessages:
-        """Return the ids in each topic of all records that are not older.
+        """Return the ids of all records from a time on.
 
         Args:
-            since_by_topic: milliseconds since the epoch.
+            since_by_topic: the time for each topic, in milliseconds since the epoch.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SentMessages:
-    """What Kafka holds.
+    """The messages found in Kafka.
 
     Args:
-        ids: of the messages found.
-        removed_before: by topic, where its log may have lost records of the time asked for: none
-            older than this moment, in milliseconds, can be missed there.
+        ids: of the messages.
+        removed_before: for topics that may have deleted records of the requested time: the time,
+            in milliseconds since the epoch, from which on no record is missing.
     """
 
     ids: frozenset[str]

@@ -34,20 +34,20 @@ def publish(
 ) -> None:
     """Send a message to Kafka if, and only if, the connection's current transaction commits.
 
-    Messages of one key keep the order in which they were published. Two transactions that publish
-    the same key at the same time are in the order of these calls; lock the key's row before if
-    that has to be the order of their effects.
+    Messages of one key keep the order in which they were published. Concurrent transactions that
+    publish the same key are ordered by these calls; lock the key's row first if the order of their
+    other effects must be the same.
 
     Args:
         connection: a psycopg connection or cursor, a SQLAlchemy session or connection, or any
             DB-API cursor for PostgreSQL whose parameters are written `%s`. Nothing is committed.
         topic: a Kafka topic.
-        key: decides the partition, as with Java's producer; None: any partition.
+        key: determines the partition, as with Java's producer; None: any partition.
         value: None: a tombstone.
         headers: by name, or pairs where a name occurs more than once.
 
     Raises:
-        ConfigurationError: the topic's name is no topic's, or the connection cannot be used.
+        ConfigurationError: the topic's name is not valid, or the connection cannot be used.
     """
     _execute(connection, *statement(topic, key, value, headers))
 
@@ -59,9 +59,10 @@ def emit(
     value: bytes | str | None,
     headers: Headers | None = None,
 ) -> None:
-    """Do the same through the write-ahead log instead of the table: see `outbox.source=slot`.
+    """Publish through the write-ahead log instead of the table: see `outbox.source=slot`.
 
-    Messages are in the order in which their transactions commit.
+    Messages are sent in the order in which their transactions commit. The arguments are those of
+    `publish`.
 
     Raises:
         ConfigurationError: as `publish`.
@@ -75,19 +76,19 @@ def statement(
     value: bytes | str | None,
     headers: Headers | None = None,
 ) -> tuple[str, tuple[Any, ...]]:
-    """Return what `publish` executes, for connections that it cannot: `await execute(*…)`.
+    """Return the SQL and parameters of `publish`, for asyncio connections: `await execute(*…)`.
 
     Raises:
-        ConfigurationError: the topic's name is no topic's.
+        ConfigurationError: the topic's name is not valid.
     """
     return _PUBLISH, _parameters(topic, key, value, headers)
 
 
 def decode_headers(stored: Any) -> list[tuple[str, bytes | None]]:
-    """Return Kafka headers for what the database holds: an object, or a list of pairs.
+    """Return the Kafka headers of JSON from the database: an object, or a list of pairs.
 
-    Text stands for its UTF-8, null for none, `{"base64": …}` for other bytes and any other JSON
-    for itself, since SQL callers may write what they like.
+    A string becomes its UTF-8 bytes, null becomes None, and `{"base64": …}` the decoded bytes. SQL
+    callers may write any other JSON, which becomes its own text.
     """
     if not stored:
         return []
@@ -95,22 +96,22 @@ def decode_headers(stored: Any) -> list[tuple[str, bytes | None]]:
 
 
 def headers_of(text: bytes) -> list[tuple[str, bytes | None]]:
-    """Return Kafka headers for the text of what the database holds.
+    """Return the Kafka headers of JSON text from the database.
 
     Raises:
-        ValueError: they are none, whatever JSON they are.
+        ValueError: the text is not valid JSON, or the JSON does not contain headers.
     """
     try:
         return checked(decode_headers(json.loads(text)))
     except (TypeError, RecursionError) as error:
-        raise ValueError(f"they are no object and no list of pairs: {error}") from error
+        raise ValueError(f"expected an object or a list of pairs: {error}") from error
 
 
 def checked(headers: list[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
-    """Return headers whose names Kafka can hold.
+    """Return headers after checking that Kafka accepts their names.
 
     Raises:
-        ValueError: one of them has a name that is no text of UTF-8, or holds a zero byte.
+        ValueError: a name cannot be encoded as UTF-8, or contains a zero byte.
     """
     for name, _ in headers:
         name.encode()
@@ -120,7 +121,7 @@ def checked(headers: list[tuple[str, bytes | None]]) -> list[tuple[str, bytes | 
 
 
 def encode_headers(headers: Headers) -> str | None:
-    """Return headers as the database holds them; text where they are text."""
+    """Return headers as JSON text for the database; values that are UTF-8 become strings."""
     if not headers:
         return None
     return orjson.dumps([[name, _legible(value)] for name, value in _pairs(headers)]).decode()
@@ -164,7 +165,7 @@ def _pairs(headers: Any) -> Iterable[tuple[str, Any]]:
 
 
 def _json_of(value: HeaderValue) -> Any:
-    """Return JSON that PostgreSQL can hold: it takes no U+0000, and bytes need not be text."""
+    """Return JSON that PostgreSQL accepts: base64 for bytes and for text with U+0000."""
     if isinstance(value, str) and "\0" in value:
         value = value.encode()
     if isinstance(value, bytes):
@@ -202,7 +203,7 @@ def _legible(value: HeaderValue) -> Any:
 
 
 def _execute(connection: Any, sql: str, parameters: tuple[Any, ...]) -> None:
-    """Execute on whatever the user has; neither library is imported for it."""
+    """Execute on a psycopg, SQLAlchemy or DB-API connection, without importing any of them."""
     if hasattr(connection, "exec_driver_sql"):
         answer = connection.exec_driver_sql(sql, parameters)
     elif callable(getattr(connection, "connection", None)):

@@ -1,16 +1,16 @@
-"""Setting a relay's position after its database came into another history, or under another name.
+"""Reconciliation: sets a relay's positions after its database's history or its name changed.
 
-    C1  take the right to every shard, also of relays of other names: no relay may run
-    C2  to send: init every id, so that no relay that stands still can write any more
-    C3  wait until all that is in the outbox is final
-    C4  tell what was sent from what was not: by the position where it still belongs to the
-        database's history, else by the ids of the messages that Kafka holds
-    C5  send what was not, in the order of the outbox; set aside what cannot be sent
-    C6  write all positions, in one transaction: the relay goes on behind what was compared
-    C7  let the database forget the other names, so that no relay starts under them
+    C1  lock every shard, also those of relays of other names, so that no relay runs
+    C2  before sending: init every id, so that a suspended relay can no longer write
+    C3  wait until every row in the outbox is final
+    C4  decide for each message whether it was sent: by the position if it still belongs to the
+        database's history, else by the ids of the messages in Kafka
+    C5  send the missing messages, in the order of the outbox; set aside those that cannot be sent
+    C6  write all positions in one transaction: the relay resumes after the compared messages
+    C7  remove the other names from the database, so that no relay starts under them
 
-Until C6 the relay keeps refusing to start, and what C5 sent is found in Kafka the next time, so it
-may be repeated after a crash.
+Until C6 the relay refuses to start, and a repeated C4 finds in Kafka what C5 sent. So the
+reconciliation may be repeated after a crash.
 """
 
 from __future__ import annotations
@@ -31,9 +31,8 @@ from eosframework.outbox.outbox_ports import (
     SentMessages,
 )
 from eosframework.outbox.refused_messages import Refusals, refusal_of
-from eosframework.outbox.relay import relay_id
+from eosframework.outbox.relay import RelayCounts, relay_id
 from eosframework.outbox.relay_position import Found, RelayPosition, fits
-from eosframework.outbox.relay_views import RelayCounts
 from eosframework.outbox.sharding import shard_of
 from eosframework.processing.ports import Commit, TransactionalOutput, TransactionalOutputs
 from eosframework.processing.transaction.producing import produce_all
@@ -42,21 +41,21 @@ from eosframework.txnid import registry_topic
 SHOWN = 20
 CHUNK = 2000
 UNKNOWN_BYTES = 2**62
-"""More than any message has: the size of each is looked at where its topic has a limit."""
+"""More than any message has, so every message of a topic with a limit is measured."""
 
 
 @dataclass(slots=True)
 class Comparison:
-    """What the outbox holds, against what was sent.
+    """The messages in the outbox compared with the messages that were sent.
 
     Args:
-        by: `position` or `kafka`: how it was told.
-        sent: messages in the outbox that were sent.
-        missing: by topic, how many were not.
-        uncertain: by topic, how many of the missing ones may have been sent and removed from
+        by: `position` or `kafka`, the source of the decision.
+        sent: number of messages in the outbox that were sent.
+        missing: number of messages that were not sent, by topic.
+        uncertain: number of missing messages, by topic, that may have been sent and removed from
             the topic since, by its retention or its compaction.
-        first: the first of the missing ones.
-        refused: messages that were set aside, because Kafka cannot take them.
+        first: the first missing messages.
+        refused: number of messages that were set aside because Kafka does not accept them.
     """
 
     by: str
@@ -68,21 +67,26 @@ class Comparison:
 
     @property
     def total(self) -> int:
-        """How many messages were not sent."""
+        """Number of missing messages in all topics."""
         return sum(self.missing.values())
 
 
 class Reconciler:
-    """Compares one relay's outbox with Kafka, and settles the difference.
+    """Compares one relay's outbox with Kafka, and sends the difference.
 
     Args:
         name: the relay's.
-        shards: as the settings have it.
-        source: connected.
-        ids_of_rival: gives the ids under which a relay of another name writes, by its name and
-            shards; none, if it belongs to another database.
-        wait: called with seconds while transactions are open that published.
-        patience_seconds: how long those are waited for.
+        shards: the number of shards in the settings.
+        source: the outbox, connected.
+        outputs: transactional producers.
+        positions: the relay's positions in the control topic.
+        sent_log: reads ids of messages from Kafka.
+        destinations: describes the topics that messages go to.
+        on_refused: policy for messages that Kafka does not accept.
+        ids_of_rival: returns the transactional ids of a relay of another name, given its name and
+            shards; none if it belongs to another database.
+        wait: called with seconds while transactions that published are open.
+        patience_seconds: longest wait for those transactions.
     """
 
     def __init__(
@@ -114,18 +118,18 @@ class Reconciler:
         self._patience_seconds = patience_seconds
 
     def compare(self) -> Comparison:
-        """Tell what was sent from what was not (C1, C3, C4); nothing is changed.
+        """Compare the outbox with Kafka (C1, C3, C4) without changing anything.
 
         Raises:
             StartRefused: a relay of this name runs, or a transaction that published stays open.
-            ClusterUnreachable, DatabaseAway: nothing was changed.
+            ClusterUnreachable, DatabaseAway: the comparison could not be made.
         """
         self._hold_all(self._positions.read())
         self._until_final()
         return self._compared(self._judge(self._positions.read()))
 
     def notes(self) -> list[str]:
-        """Return what a user has to know besides the comparison."""
+        """Return notes for the user in addition to the comparison."""
         rivals = [
             f"the database knows relay {name!r} too; this one takes its place, and the database "
             f"forgets the other name"
@@ -134,14 +138,14 @@ class Reconciler:
         return [*rivals, *self._source.notes()]
 
     def settle(self, *, uncertain: bool) -> Comparison:
-        """Send what was not sent, and set the positions (C1 to C6).
+        """Send the missing messages, and set the positions (C1 to C7).
 
         Args:
-            uncertain: also send what may have been sent and removed since.
+            uncertain: also send messages that may have been sent and removed since.
 
         Raises:
             StartRefused: as `compare`.
-            RunError: Kafka refused; it may be repeated.
+            RunError: a call to Kafka failed; the reconciliation may be repeated.
         """
         entries = self._positions.read()
         numbers = self._hold_all(entries)
@@ -171,7 +175,7 @@ class Reconciler:
             self._outputs.close(outputs)
 
     def _hold_all(self, entries: Mapping[int, RelayPosition]) -> list[int]:
-        """Take every shard there is or was, so that none of them is relayed meanwhile."""
+        """Lock every current and former shard, so that no relay runs in the meantime."""
         counts = [self._shards, self._source.known_shards()]
         counts += [position.shards for position in entries.values()]
         numbers = list(range(max(counts)))
@@ -227,7 +231,7 @@ class Reconciler:
         return comparison
 
     def _send(self, chunk: Sequence[Candidate], output: TransactionalOutput) -> None:
-        """Send messages of all shards under one id, so that they stay in the outbox's order."""
+        """Send messages of all shards with one producer, which keeps the outbox's order."""
         readable = [candidate for candidate in chunk if candidate.unsendable is None]
         refused = self._refusals.found(
             [candidate.output for candidate in readable],
@@ -248,7 +252,7 @@ class Reconciler:
     def _send_what_kafka_takes(
         self, candidates: Sequence[Candidate], output: TransactionalOutput
     ) -> None:
-        """Send messages; where Kafka refuses one of them, find it by halves, and set it aside."""
+        """Send messages; if Kafka refuses one, find it by bisecting and set it aside."""
         try:
             output.begin()
             produce_all(output, [candidate.output for candidate in candidates])
@@ -313,7 +317,7 @@ class Reconciler:
 
 
 def _all_fit(entries: Mapping[int, RelayPosition], found: Mapping[int, Found]) -> bool:
-    """Whether the positions of all shards of one division belong to the database's history."""
+    """Return whether there is a position for each shard and all belong to the current history."""
     shards = {position.shards for position in entries.values()}
     return (
         len(shards) == 1
@@ -323,9 +327,9 @@ def _all_fit(entries: Mapping[int, RelayPosition], found: Mapping[int, Found]) -
 
 
 class _ByPosition:
-    """What lies behind a position that still belongs to the history was not sent.
+    """Decides by the positions: messages after a shard's position were not sent.
 
-    Of the first transaction behind a position a part may have been sent.
+    Part of the first transaction after a position may have been sent (`within`).
     """
 
     by = "position"
@@ -353,7 +357,7 @@ class _ByPosition:
 
 
 class _ByKafka:
-    """What Kafka does not hold was not sent, as far as its logs go back."""
+    """Decides by Kafka: messages whose ids are not in their topics' logs were not sent."""
 
     by = "kafka"
 
@@ -372,7 +376,7 @@ _Judge = _ByPosition | _ByKafka
 
 
 def described(candidates: Sequence[Candidate]) -> Iterator[dict[str, str | int | None]]:
-    """Yield what a user is shown of each message."""
+    """Yield the fields of each message that the user sees."""
     for candidate in candidates:
         topic, _, key, *_rest = candidate.output
         yield {

@@ -1,12 +1,13 @@
-"""Messages that cannot be sent: found before they are produced, and set aside or named.
+"""Refused messages: found before they are produced, then set aside or reported.
 
-A message is refused by its topic's name, existence, permissions and limits, which are looked up
-once for a topic. Before a message is refused its topic is looked up again, so that a topic that was
-made or changed meanwhile takes its messages. Everything else only Kafka knows: see `Shard.reject`.
+A message is refused because of its topic's name, existence, permissions or limits, which are looked
+up once for each topic. The topic is looked up again before a message is refused, so a topic that
+was created or changed in the meantime accepts its messages. For other reasons Kafka refuses the
+message when it is sent: see `Shard.reject`.
 
-A message that is set aside never goes to Kafka: one statement moves its row out of the outbox, and
-a message of the log is marked before the position passes it. So a relay that is killed meanwhile
-neither loses nor doubles it.
+A message that is set aside is never sent: one statement moves its row out of the outbox, and a
+message of the log is recorded before the position passes it. So a relay that is killed in between
+neither loses nor duplicates it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from eosframework.processing.ports import Output
 from eosframework.records import TOPIC_NAME
 
 SHOWN = 20
-"""So many messages of a batch are named in the log; the others are counted."""
+"""Number of messages of a batch that are logged by id; the others are counted."""
 
 _TOPIC = itemgetter(0)
 _PLACE = attrgetter("place")
@@ -51,10 +52,10 @@ class Refusals:
     """Applies `outbox.on_refused` to the messages of a relay.
 
     Args:
-        policy: what becomes of them.
+        policy: set messages aside, or fail.
         destinations: describes topics.
-        closed: topics that the relay keeps for itself.
-        counts: are raised for each message that is set aside.
+        closed: topics that only the relay may write to.
+        counts: incremented for each message that is set aside.
     """
 
     def __init__(
@@ -72,13 +73,13 @@ class Refusals:
         self._events = structlog.get_logger("eosframework.relay")
 
     def sorted_out(self, batch: Batch, source: OutboxSource) -> Batch:
-        """Return the messages of a batch that can be sent, so far; set the others aside.
+        """Return the batch without refused messages, which are set aside.
 
-        With the policy `fail` these are the messages before the first one that cannot be sent,
-        which `cut_by` names.
+        With the policy `fail`, return the messages before the first refused one, which `cut_by`
+        names.
 
         Raises:
-            ClusterUnreachable: nobody described a topic; nothing was set aside.
+            ClusterUnreachable: no broker described a topic; nothing was set aside.
         """
         if batch.unreadable:
             self._counts.unreadable += batch.unreadable
@@ -101,12 +102,12 @@ class Refusals:
     def found(
         self, outputs: Sequence[Output], places: Sequence[Place], largest_bytes: int
     ) -> list[Refused]:
-        """Return those messages that their topics do not take.
+        """Return the messages that their topics do not accept.
 
         Args:
             outputs: the messages.
-            places: of each.
-            largest_bytes: no message is larger.
+            places: of the messages, one each.
+            largest_bytes: upper bound for a message's size.
         """
         topics = set(map(_TOPIC, outputs))
         fresh = topics - self._known.keys()
@@ -116,7 +117,7 @@ class Refusals:
             self._look_up(stale)
             refused = self._judged(outputs, places, topics, largest_bytes)
         for topic in fresh:
-            if self._known[topic].refusal is not None:  # Names that anybody may choose: no end.
+            if self._known[topic].refusal is not None:  # Publishers choose names: keep none.
                 del self._known[topic]
         return refused
 
@@ -136,12 +137,12 @@ class Refusals:
             self._events.warning("messages_set_aside", more=len(refused) - SHOWN)
 
     def refuse_any(self, topics: Collection[str]) -> bool:
-        """Tell whether one of these topics takes no messages, as far as that is known."""
+        """Return whether one of these topics accepts no messages, after looking them up."""
         self._look_up(topics)
         return any(self._known[topic].refusal is not None for topic in topics)
 
     def forget(self) -> None:
-        """Look every topic up again: something else may hold by now."""
+        """Drop all descriptions of topics, so that they are looked up again."""
         self._known.clear()
 
     def _before(self, batch: Batch, first: Refused, source: OutboxSource) -> Batch:
@@ -182,7 +183,7 @@ class Refusals:
         topics: Collection[str],
         largest_bytes: int,
     ) -> list[Refused]:
-        """Return what is refused; record by record only where a topic may refuse something."""
+        """Return the refused messages; only topics with a limit are checked message by message."""
         strict = {topic: self._known[topic] for topic in topics}
         strict = {
             topic: found
@@ -199,16 +200,16 @@ class Refusals:
 
 
 def refusal_of(refused: Refused, source: OutboxSource) -> str:
-    """Return the error that ends a relay whose policy is `fail`."""
+    """Return the error message that ends a relay whose policy is `fail`."""
     return (
-        f"{source.name_of(refused)} cannot be sent: {refused.reason}. Nothing behind it in its "
-        f"shard is sent. Mend the cause, or let the relay set such messages aside with "
+        f"{source.name_of(refused)} cannot be sent: {refused.reason}. No later message of its "
+        f"shard is sent. Fix the cause, or let the relay set such messages aside with "
         f"outbox.on_refused=set_aside"
     )
 
 
 def id_of(output: Output) -> str:
-    """Return the id of a message; it is the last of its headers."""
+    """Return the id of a message, which is its last header."""
     headers = output[7]
     assert headers, f"a message of the outbox has the header {ID_HEADER}"
     return str(headers[-1][1])

@@ -1,36 +1,37 @@
-"""The relay's cycle: from the outbox to Kafka, each message once.
+"""The outbox relay's cycle: sends each message of the outbox to Kafka exactly once.
 
 Taking a shard over, in this order:
 
-    T1  take the right to it in the database, compare the database's history with the position as
-        far as that is decided, and make the relay's name known to the database, which refuses a
-        second one: whoever does not belong here fences nobody
-    T2  init its transactional.id: fence the last relay and end what it left open
-    T3  read its position in the registry topic
-    T4  compare the database's history with it, or refuse to send anything
-    T5  count its turn in the database up, so that an older database can be told later
+    T1  lock the shard in the database, compare the database's history with the committed position,
+        and register the relay's name in the database, which accepts one name only. A relay that
+        is configured for another database stops here, before it fences the right one
+    T2  init the shard's transactional.id: fence the previous relay and end its open transaction
+    T3  read the shard's position from the control topic
+    T4  compare the database's history with that position; refuse to send if they contradict
+    T5  increment the shard's turn in the database, so that a restored older database is detected
 
 One transaction:
 
-    1  look how far the outbox is final
-    2  read what lies behind the position
-    3  begin, lazily
-    4  produce; what cannot be sent is set aside before (see `refusing`)
-    5  produce the position into the registry topic
-    6  commit; all shards of a relay in one round
-    7  decide what the outcome was (see `recovery`)
-    8  clean behind the position, when nothing is left to send
+    1  find the number up to which the outbox is final
+    2  read the messages after the position
+    3  begin, with the first message
+    4  produce; messages that cannot be sent are set aside before (see `refused_messages`)
+    5  produce the position to the control topic
+    6  commit all shards of the relay in one round
+    7  decide the outcome (see `relay_recovery`)
+    8  delete sent messages, when nothing is left to send
 
-A relay that ends before its first commit has sent nothing, and the database forgets its name again.
+A relay that ends before its first commit has sent nothing; it removes its name from the database.
 
-A session with the database that is lost takes the rights of T1 with it: every shard is given up,
-its open transaction aborted, and taken over again when the database is back.
+A lost database session releases the locks of T1. The relay then gives every shard up, aborts the
+open transactions, and takes shards over again when the database is available.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -46,30 +47,30 @@ from eosframework.errors import (
     TransactionError,
     TransactionFatal,
 )
-from eosframework.outbox.cleaning import Cleaning
 from eosframework.outbox.outbox_ports import Backlog, Destinations, OutboxSource, PositionLog
 from eosframework.outbox.refused_messages import Refusals
 from eosframework.outbox.relay_position import Found, RelayPosition, refuse_other_history
 from eosframework.outbox.relay_recovery import ShardRecovery
-from eosframework.outbox.relay_views import RelayCounts, RelayView, together
-from eosframework.outbox.shard import Shard
-from eosframework.outbox.sharding import fair_share
-from eosframework.processing.measurements import Flow, Measures
+from eosframework.outbox.sharding import Shard, fair_share
+from eosframework.processing.measurements import Flow, Measured, Measures
 from eosframework.processing.ports import TransactionalOutputs
 from eosframework.txnid import TransactionalId, registry_topic
 
 SHARING_SECONDS = 1.0
-"""How often a relay looks whether shards are free or others want some of its own."""
+"""Interval at which a relay checks for free shards and for relays that need some of its own."""
 
 UNSETTLED_SECONDS = 0.002
-"""First wait for transactions that hold finished messages back; doubled up to the poll interval."""
+"""First pause while open transactions hold messages back; doubled up to the poll interval."""
 
 BACKLOG_SECONDS = 0.5
-"""How long a transaction may last while every shard has a backlog, if the interval is not longer:
-what is late already becomes visible no later, since fewer commits are waited for."""
+"""Longest transaction while every shard has a backlog, unless the commit interval is longer. Fewer
+commits send a backlog faster, so its messages do not become visible later."""
 
 BACKLOG_LOOK_SECONDS = 2.0
-"""How old what is told of the backlog may get."""
+"""Age at which the reported backlog is read again."""
+
+CLEANING_STEP_SECONDS = 0.5
+"""Committed positions of a shard that are closer together than this are cleaned as one."""
 
 FIRST_BACKOFF_SECONDS = 0.2
 LONGEST_BACKOFF_SECONDS = 5.0
@@ -77,7 +78,7 @@ LONGEST_BACKOFF_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class RelayOptions:
-    """How a relay works; see the settings of the same names."""
+    """Options of a relay; see the settings of the same names."""
 
     name: str
     shards: int
@@ -88,13 +89,66 @@ class RelayOptions:
     on_refused: OutboxRefusal = OutboxRefusal.SET_ASIDE
 
 
+@dataclass(slots=True)
+class RelayCounts:
+    """A relay's counters since its start.
+
+    Args:
+        unknown_outcomes: commits whose outcome was read from the control topic.
+        database_retries: sessions that were lost or could not begin.
+        refused: messages that were set aside.
+        unreadable: log entries with the outbox's prefix that are not valid messages.
+    """
+
+    messages: int = 0
+    commits: int = 0
+    aborts: int = 0
+    recycles: int = 0
+    fences: int = 0
+    unknown_outcomes: int = 0
+    database_retries: int = 0
+    refused: int = 0
+    unreadable: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RelayView:
+    """A snapshot of a relay.
+
+    Args:
+        shards: the relay's shards, each with whether it is in service.
+        stands_by: other relays have all shards.
+        away: the unavailable system that the relay waits for; None: there is none.
+        backlog: of the relay's shards, when it was last read; None: not yet.
+    """
+
+    counts: RelayCounts
+    shards: Mapping[int, bool]
+    stands_by: bool
+    away: str | None
+    measured: Measured
+    backlog: Backlog | None
+
+
 def relay_id(name: str, shard: int) -> str:
-    """Return the transactional.id of a shard, whichever relay runs it."""
+    """Return the transactional.id of a shard, the same in every relay of this name."""
     return str(TransactionalId.relay(name, "outbox", shard))
 
 
 class Relay:
-    """Relays as many shards as are its share among the relays of the same name."""
+    """One relay process; it runs its share of the shards among the relays of the same name.
+
+    Args:
+        source: the outbox in the database.
+        outputs: transactional producers.
+        positions: the relay's positions in the control topic.
+        destinations: describes the topics that messages go to.
+        options: of the relay.
+        clock: monotonic, in seconds.
+        sleep: waits for seconds while the database or the cluster is unavailable.
+        on_turn: called after each turn of the cycle.
+        measured: collect measurements and read the backlog, for metrics.
+    """
 
     def __init__(
         self,
@@ -120,7 +174,7 @@ class Relay:
         self._sleep = sleep
         self._on_turn = on_turn
         self._shards: dict[int, Shard] = {}
-        self._cleaning = Cleaning(options.keep_seconds, clock)
+        self._retention = _Retention(options.keep_seconds, clock)
         self._recovery = ShardRecovery(options.name, source, outputs, positions, self.counts, clock)
         self._connected = False
         self._has_run = False
@@ -143,7 +197,7 @@ class Relay:
         self._stop = True
 
     def view(self) -> RelayView:
-        """Return what there is to see of this relay now; on the main thread."""
+        """Return a snapshot for other threads; called on the main thread."""
         shards = {number: not self._recovery.is_out(s) for number, s in self._shards.items()}
         return RelayView(
             replace(self.counts),
@@ -155,13 +209,13 @@ class Relay:
         )
 
     def run(self, *, until_caught_up: bool = False) -> RelayCounts:
-        """Relay until `stop`.
+        """Send messages until `stop`.
 
         Args:
-            until_caught_up: also stop once everything that was final is sent.
+            until_caught_up: also stop once every final message is sent.
 
         Raises:
-            StartRefused: the database is not in the history that was relayed; nothing was sent.
+            StartRefused: the database's history contradicts the position; nothing was sent.
             UserError: the database or the cluster cannot be used.
             RunError: the same, found later; or a message cannot be sent.
             InstanceFenced: another relay uses the same name for another database.
@@ -184,7 +238,7 @@ class Relay:
         return self.counts
 
     def _guarded_turn(self) -> bool:
-        """Do one turn; a database or a cluster that is away is waited for, ever longer."""
+        """Run one turn; back off while the database or the cluster is unavailable."""
         try:
             caught_up = self._turn()
         except DatabaseAway as error:
@@ -193,16 +247,16 @@ class Relay:
         except ClusterUnreachable as error:
             if not self._has_run:
                 raise
-            self._back_off("cluster_away", error)
+            self._back_off("cluster_unavailable", error)
             return False
         self._away = None
         if self._failures and self._shards:
-            self._events.info("relay_goes_on")
+            self._events.info("relay_resumed")
             self._failures = 0
         return caught_up
 
     def _turn(self) -> bool:
-        """Share, relay one round, clean, wait; return whether everything final is sent."""
+        """Rebalance shards, run one round, clean, wait; return whether all final rows are sent."""
         if not self._connected:
             self._source.connect()
             self._connected = True
@@ -223,7 +277,7 @@ class Relay:
         return settled
 
     def _pause_seconds(self, waits: bool) -> float:
-        """Return for how long nothing need be looked at unless somebody publishes."""
+        """Return the longest wait for a notification before the next turn."""
         longest = min(self._options.poll_interval_seconds, max(self._share_at - self._clock(), 0.0))
         if any(self._recovery.is_out(shard) for shard in self._shards.values()):
             longest = min(longest, FIRST_BACKOFF_SECONDS / 4)
@@ -237,7 +291,7 @@ class Relay:
     # --- shards come and go -----------------------------------------------------------------
 
     def _share(self) -> None:
-        """Take free shards up to this relay's share, and give up those beyond it."""
+        """Take free shards up to this relay's share, and give up the surplus."""
         if self._clock() < self._share_at:
             return
         share = fair_share(self._options.shards, self._source.relays())
@@ -253,10 +307,10 @@ class Relay:
             self._events.info("relay_stands_by" if self._stands_by else "relay_active")
 
     def _take_over(self, most: int) -> None:
-        """Take shards that nobody has, all of them at once (T1 to T5).
+        """Take free shards over, all of them at once (T1 to T5).
 
-        What a relay that stands still left open in any shard holds the registry back for all, so
-        every id is taken before the positions are read.
+        A suspended relay's open transaction in any shard holds back the last stable offset of the
+        control topic, so every id is inited before the positions are read.
         """
         numbers: list[int] = []
         for number in range(self._options.shards):
@@ -279,7 +333,7 @@ class Relay:
             raise ClusterUnreachable(f"shards {numbers} were not taken over: {error}") from error
         for shard in opened:
             self._shards[shard.number] = shard
-            self._cleaning.committed(shard.number, shard.position)
+            self._retention.committed(shard.number, shard.position)
             self._has_run = True
             self._events.info(
                 "shard_assigned",
@@ -314,7 +368,7 @@ class Relay:
         ]
 
     def _start_of(self, number: int, position: RelayPosition | None) -> RelayPosition:
-        """Return where to go on (T4, T5)."""
+        """Return the position at which a shard resumes (T4, T5)."""
         found = self._refuse_other_history(number, position)
         turn = self._source.next_turn(number)
         return RelayPosition(
@@ -332,16 +386,16 @@ class Relay:
         return found
 
     def _give_up(self, shards: list[Shard]) -> None:
-        """Discard the producers of shards; whatever they have open is aborted."""
+        """Discard the producers of shards; their open transactions are aborted."""
         for shard in shards:
             del self._shards[shard.number]
             self._recovery.forget(shard)
-            self._cleaning.forget(shard.number)
+            self._retention.forget(shard.number)
         if shards:
             self._outputs.close([shard.output for shard in shards])
 
     def _forget_unused_name(self) -> None:
-        """Take a name back under which nothing was sent, so that the right one is not refused."""
+        """Remove a name under which nothing was sent, so that the right relay is not refused."""
         if not self._is_unused:
             return
         with suppress(DatabaseAway):
@@ -349,7 +403,7 @@ class Relay:
                 self._source.forget(self._options.name)
 
     def _lose_session(self, error: DatabaseAway) -> None:
-        """Give everything up: with the session the rights to all shards are gone."""
+        """Give every shard up: the locks ended with the session."""
         self._connected = False
         self._backlog = None
         self.counts.database_retries += 1
@@ -370,9 +424,9 @@ class Relay:
     # --- one round of transactions ----------------------------------------------------------
 
     def _round(self, shards: list[Shard]) -> bool:
-        """Send and commit what is final (steps 2 to 7); return whether something was left.
+        """Send and commit final messages (steps 2 to 7); return whether any are left.
 
-        Each shard may take its part of the interval, and what those before it left of theirs.
+        Each shard may use its part of the interval and the unused parts of earlier shards.
         """
         began, part = self._clock(), self._interval_seconds / max(len(shards), 1)
         left = 0
@@ -390,13 +444,13 @@ class Relay:
         return left > 0
 
     def _set_interval(self, *, all_left: bool) -> None:
-        """Let transactions grow behind a backlog."""
+        """Double the interval while every shard has a backlog."""
         shortest = self._options.commit_interval_seconds
         longest = max(shortest, BACKLOG_SECONDS)
         self._interval_seconds = min(self._interval_seconds * 2, longest) if all_left else shortest
 
     def _commit(self, ready: list[Shard], began: float) -> None:
-        """Commit (steps 6 and 7) what was begun in this round."""
+        """Commit the transactions of this round and handle their outcomes (steps 6 and 7)."""
         if not ready:
             return
         self._is_unused = False
@@ -412,23 +466,23 @@ class Relay:
                 continue
             self.counts.messages += shard.committed(over - began)
             self.counts.commits += 1
-            self._cleaning.committed(shard.number, shard.position)
+            self._retention.committed(shard.number, shard.position)
             if result.recycled:
                 recycled.append(shard)
         self._recovery.recycled(recycled)
 
     def _look_at_backlog(self) -> None:
-        """See what waits to be sent, once in a while and where somebody wants to know."""
+        """Read the backlog for metrics, at most every `BACKLOG_LOOK_SECONDS`."""
         if not self._is_measured or self._clock() < self._backlog_at:
             return
         self._backlog_at = self._clock() + BACKLOG_LOOK_SECONDS
         looks = [self._source.backlog(n, shard.read_to) for n, shard in self._shards.items()]
-        self._backlog = together(looks)
+        self._backlog = _total(looks)
 
     def _clean(self) -> bool:
-        """Remove a part of what was sent long enough ago (step 8); return whether all is done."""
+        """Delete some messages whose retention ended (step 8); return whether none are left."""
         done = True
-        for number, position in self._cleaning.due():
+        for number, position in self._retention.due():
             shard = self._shards[number]
             failpoints.hit("relay.before_clean")
             more = self._source.clean(number, position)
@@ -437,5 +491,60 @@ class Relay:
             if more:
                 done = False
             else:
-                self._cleaning.done(number, position)
+                self._retention.done(number, position)
         return done
+
+
+class _Retention:
+    """Remembers committed positions until the messages before them may be deleted.
+
+    Args:
+        keep_seconds: retention of messages after they were sent.
+        clock: monotonic, in seconds.
+    """
+
+    def __init__(self, keep_seconds: float, clock: Callable[[], float]) -> None:
+        self._keep_seconds = keep_seconds
+        self._clock = clock
+        self._waiting: dict[int, deque[tuple[float, RelayPosition]]] = {}
+
+    def committed(self, shard: int, position: RelayPosition) -> None:
+        """Note a committed position."""
+        now = self._clock()
+        waiting = self._waiting.setdefault(shard, deque())
+        if len(waiting) > 1 and now - waiting[-2][0] < CLEANING_STEP_SECONDS:
+            waiting.pop()
+        waiting.append((now, position))
+
+    def due(self) -> list[tuple[int, RelayPosition]]:
+        """Return for each shard the newest position that is old enough."""
+        limit = self._clock() - self._keep_seconds
+        found: list[tuple[int, RelayPosition]] = []
+        for shard, waiting in self._waiting.items():
+            while len(waiting) > 1 and waiting[1][0] <= limit:
+                waiting.popleft()
+            if waiting and waiting[0][0] <= limit:
+                found.append((shard, waiting[0][1]))
+        return found
+
+    def done(self, shard: int, position: RelayPosition) -> None:
+        """Note that all messages up to a position are deleted."""
+        waiting = self._waiting[shard]
+        while waiting and waiting[0][1].through <= position.through:
+            waiting.popleft()
+
+    def forget(self, shard: int) -> None:
+        """Drop the positions of a shard that another relay takes over and cleans."""
+        self._waiting.pop(shard, None)
+
+
+def _total(backlogs: Sequence[Backlog]) -> Backlog:
+    """Return the backlog of all shards of a relay."""
+    messages = [found.messages for found in backlogs if found.messages is not None]
+    oldest = [found.oldest_seconds for found in backlogs if found.oldest_seconds is not None]
+    logs = [found.log_bytes for found in backlogs if found.log_bytes is not None]
+    return Backlog(
+        sum(messages) if messages else None,
+        max(oldest, default=None),
+        max(logs, default=None),
+    )

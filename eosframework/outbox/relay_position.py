@@ -1,8 +1,8 @@
-"""Where a relay goes on, as it stands in the registry topic, written with the messages themselves.
+"""A relay's positions in the control topic, committed with the messages that they follow.
 
-A number means something in one history of one database only. So the position says which history
-it belongs to, and what a database that was set back, restored elsewhere or promoted answers is
-compared with it before anything is sent.
+Outbox numbers are comparable only within one history of one database. So a position names its
+history, and the relay compares it with the database before it sends anything: the database may
+have been restored from a backup, copied to another cluster, or promoted from a standby.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SUB_TOPOLOGY = "relay.outbox"
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Which history of which database.
+    """The database and the history that a position belongs to.
 
     Args:
         system_identifier: that the cluster got from initdb; copies and standbys keep it.
@@ -33,15 +33,15 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class RelayPosition:
-    """How far one shard was sent.
+    """The position up to which one shard was sent.
 
     Args:
-        source: `table` or `slot`; numbers of one mean nothing in the other.
-        through: everything up to this number was sent (of a row, or a commit's place in the log).
-        within: of the transaction behind `through`, so many messages were sent too.
-        turn: what the database counted when the relay last wrote to it; it never goes back,
-            unless the database does.
-        shards: into how many the outbox was divided.
+        source: `table` or `slot`; the numbers of the two are not comparable.
+        through: the last number that was sent completely: of a row, or the LSN of a commit.
+        within: number of messages that were sent of the transaction after `through`.
+        turn: the database's turn counter when the relay last wrote to it; the counter decreases
+            only if the database is replaced by an older state.
+        shards: number of shards when the position was written.
     """
 
     source: str
@@ -52,7 +52,7 @@ class RelayPosition:
     shards: int
 
     def is_at(self, other: RelayPosition) -> bool:
-        """Tell whether both mean the same place, whenever they were written."""
+        """Return whether both are at the same place, regardless of turn and shards."""
         return (self.source, self.origin, self.through, self.within) == (
             other.source,
             other.origin,
@@ -61,7 +61,7 @@ class RelayPosition:
         )
 
     def to_entry(self) -> dict[str, Any]:
-        """Return the registry's entry."""
+        """Return the control topic's entry."""
         return {"version": VERSION, **asdict(self)}
 
     @classmethod
@@ -84,12 +84,12 @@ class RelayPosition:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the database says about itself when a relay takes a shard.
+    """The database's state when a relay takes a shard over.
 
     Args:
-        turn: as it counts them.
-        cleaned: messages up to this number were removed behind a position; 0: none ever were.
-        first: what can be read begins behind this number.
+        turn: the shard's turn counter.
+        cleaned: messages up to this number were deleted after they were sent; 0: none were.
+        first: messages after this number can be read.
         last: the highest number given out.
     """
 
@@ -102,30 +102,30 @@ class Found:
 
 
 def just_before(position: RelayPosition, place: tuple[int, int]) -> RelayPosition:
-    """Return the position behind which the message at `place` comes first."""
+    """Return the position that the message at `place` follows directly."""
     number, within = place
     through = number if within else number - 1
     return replace(position, through=through, within=max(within - 1, 0))
 
 
 def position_key(shard: int) -> str:
-    """Return the registry's key for the position of a shard."""
+    """Return the control topic's key of a shard's position."""
     return f"{SUB_TOPOLOGY}/{shard}"
 
 
 def refuse_other_history(
     name: str, shards: int, position: RelayPosition | None, found: Found
 ) -> None:
-    """Raise unless `position` belongs to the history that the database is in.
+    """Raise unless `position` belongs to the database's current history.
 
     Args:
-        name: the relay's, as the settings have it.
-        shards: as the settings have it.
+        name: the relay's name in the settings.
+        shards: the number of shards in the settings.
         position: None: none was ever written.
-        found: what the database says.
+        found: the database's state.
 
     Raises:
-        StartRefused: says what happened to the database, what would go wrong, and what to do.
+        StartRefused: names what happened to the database, the consequence, and the next step.
     """
     reason = _changed(name, position, found)
     if reason is None and position is not None and position.shards != shards:
@@ -143,12 +143,12 @@ def refuse_other_history(
 
 
 def fits(position: RelayPosition, found: Found) -> bool:
-    """Tell whether a position belongs to the history that the database is in."""
+    """Return whether a position belongs to the database's current history."""
     return _changed("", position, found) is None
 
 
 def _changed(name: str, position: RelayPosition | None, found: Found) -> str | None:
-    """Return what does not fit, most telling first; None: all fits."""
+    """Return the most significant contradiction; None: there is none."""
     if position is None:
         return _position_gone(name, found)
     was, now = position.origin, found.origin
@@ -185,7 +185,7 @@ def _position_gone(name: str, found: Found) -> str | None:
 
 
 def _set_back(position: RelayPosition, found: Found) -> str | None:
-    """Return how the database contradicts a position of its own history."""
+    """Return a contradiction between the database and a position of its own history."""
     if found.turn < position.turn:
         return (
             f"the database is older than the position: the relay has written turn {position.turn} "
@@ -200,7 +200,7 @@ def _set_back(position: RelayPosition, found: Found) -> str | None:
         )
     if found.first > position.through:
         return (
-            f"messages up to {position.through} were sent and those that can be read begin behind "
-            f"{found.first}: what lies between was removed by somebody else"
+            f"messages up to {position.through} were sent, and only messages after {found.first} "
+            f"can be read: another process removed those in between"
         )
     return None

@@ -1,19 +1,20 @@
-"""What a relay does after a commit that did not succeed (step 7 of its cycle).
+"""Recovery of a relay's shard after a failed commit (step 7 of the cycle).
 
-    suspect       recycled already                   ─┐
-    abortable     R0 R1 abort and recycle             ├─▶ R2 read the position in the registry
-    unknown       R0 R1 recycle only                  │   R3 go on behind it
-    fenced        R0 R1 the same, three times at most ─┘
+    suspect       recycled already                      ─┐
+    abortable     R0 R1 abort and recycle                ├─▶ R2 read the committed position
+    unknown       R0 R1 recycle only                     │   R3 resume at it
+    fenced        R0 R1 recycle, three times at most    ─┘
 
-R0 asks the database whether this session still has the right to the shard. A session that lost it
-lost all else with it: the relay gives everything up and stands by, and fences nobody.
+R0 asks the database whether this session still holds the shard's lock. If it does not, the session
+was lost and every other lock with it: the relay gives all shards up without fencing another relay.
 
-After R1 no frame of the old producer can take effect, and what it left open has ended. So R2 reads
-what is decided for good: the position of the transaction in doubt, or the one before it. Any other
-was written by somebody who relays under the same name without asking the same database.
+After R1 no frame of the old producer can take effect and its transaction has ended. So R2 reads a
+final position: that of the transaction in doubt, or the previous one. Any other position was
+written by a relay that uses the same name with another database.
 
-A fenced shard was overtaken, or its transaction expired. Whoever has the right takes the id back;
-three times in a row means a rival that asks another database.
+A shard is fenced when another process took its id over or when its transaction expired. The relay
+that holds the lock takes the id back; three fences in a row mean that another relay uses the same
+id with another database.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from eosframework.errors import (
 )
 from eosframework.outbox.outbox_ports import OutboxSource, PositionLog
 from eosframework.outbox.relay_position import RelayPosition
-from eosframework.outbox.shard import Shard
+from eosframework.outbox.sharding import Shard
 from eosframework.processing.ports import TransactionalOutputs
 
 FENCES_IN_A_ROW = 3
@@ -48,7 +49,7 @@ LONGEST_BACKOFF_SECONDS = 5.0
 
 
 class Counts(Protocol):
-    """Where recoveries are counted."""
+    """Counters of recoveries."""
 
     aborts: int
     recycles: int
@@ -61,8 +62,8 @@ class _Case:
     """A shard under recovery.
 
     Args:
-        abort: the transaction is known to be undecided, so it can be aborted quickly.
-        not_before: clock time of the next attempt.
+        abort: the transaction is known to be open, so an abort ends it quickly.
+        not_before: clock time of the next attempt, in seconds.
     """
 
     abort: bool
@@ -71,7 +72,7 @@ class _Case:
 
 
 class ShardRecovery:
-    """Takes shards out of service after a failure and brings them back."""
+    """Takes shards out of service after a failed call and puts them back into service."""
 
     def __init__(
         self,
@@ -92,20 +93,20 @@ class ShardRecovery:
         self._events = structlog.get_logger("eosframework.relay")
 
     def is_out(self, shard: Shard) -> bool:
-        """Tell whether the shard is out of service."""
+        """Return whether the shard is out of service."""
         return shard.number in self._cases
 
     def forget(self, shard: Shard) -> None:
-        """Drop the shard's case: it is given up."""
+        """Drop a shard that the relay gives up."""
         self._cases.pop(shard.number, None)
 
     def failed(self, shard: Shard, error: TransactionError) -> None:
-        """Decide what a failed call means and take the shard out of service.
+        """Classify a failed call and take the shard out of service.
 
         Raises:
-            RunError: nothing can succeed until the cause is mended.
-            InstanceFenced: a rival keeps fencing this relay.
-            DatabaseAway: the right to relay the shard is lost.
+            RunError: no retry can succeed until the cause is fixed.
+            InstanceFenced: another relay keeps fencing this one.
+            DatabaseAway: the shard's lock is lost.
         """
         match error:
             case DataRejected():
@@ -118,7 +119,7 @@ class ShardRecovery:
             case TaskFenced():
                 self._fenced(shard, error)
             case TransactionFatal() if shard.is_shut_out():
-                self._event("topic_shut", shard, error)
+                self._event("topic_unwritable", shard, error)
                 self._abort(shard, waits=False)
             case TransactionFatal():
                 raise RunError(str(error)) from error
@@ -128,13 +129,13 @@ class ShardRecovery:
                 self._cases[shard.number] = _Case(abort=False, not_before=self._clock())
 
     def recycled(self, shards: Sequence[Shard]) -> None:
-        """See that nobody else relayed after suspect producers were replaced (R2).
+        """Check after suspect producers were replaced that no other relay sent messages (R2).
 
-        Their commits were confirmed, but the relay may have stood still before the replacement,
+        Their commits were confirmed, but the relay may have been suspended before the replacement,
         which then fenced a rightful successor.
 
         Raises:
-            InstanceFenced: somebody else has.
+            InstanceFenced: another relay has sent messages of one of these shards.
         """
         if not shards:
             return
@@ -145,7 +146,7 @@ class ShardRecovery:
                 self._later(shard, error)
 
     def turn(self, shards: Sequence[Shard]) -> None:
-        """Bring back the shards whose time has come."""
+        """Recover the shards whose pause is over."""
         now = self._clock()
         due = [s for s in shards if self.is_out(s) and now >= self._cases[s.number].not_before]
         if not due:
@@ -160,7 +161,7 @@ class ShardRecovery:
                 self._later(shard, error)
 
     def _abort(self, shard: Shard, *, waits: bool = True) -> None:
-        """Abort, and wait ever longer where the messages are not at fault."""
+        """Schedule an abort; back off unless the messages are at fault."""
         self._counts.aborts += 1
         wait_seconds = _backoff_seconds(shard.aborts_in_a_row) if waits else 0.0
         shard.aborts_in_a_row += waits
@@ -189,7 +190,7 @@ class ShardRecovery:
             )
 
     def _taken_again(self, shard: Shard) -> bool:
-        """Take the id again (R1); a failure puts it off."""
+        """Init the id again (R1); return False and reschedule on a failure."""
         self._require_right(shard)
         end = self._outputs.abort if self._cases[shard.number].abort else self._outputs.recycle
         [error] = end([shard.output])
@@ -206,7 +207,7 @@ class ShardRecovery:
         return False
 
     def _settle(self, shards: Sequence[Shard]) -> None:
-        """Go on behind what the registry says (R2, R3)."""
+        """Resume at the positions in the control topic (R2, R3)."""
         entries = self._positions.read()
         for shard in shards:
             position = entries.get(shard.number)
@@ -219,12 +220,12 @@ class ShardRecovery:
                 )
 
     def _own(self, shard: Shard, position: RelayPosition | None) -> RelayPosition:
-        """Return the one of this relay's positions that is committed."""
+        """Return the committed position, which must be one that this relay wrote."""
         if position is None and not shard.is_new:
             raise RunError(
-                f"the position of shard {shard.number} of relay {self._name!r} is gone from the "
-                f"topic {self._name}.registry: it was deleted, or emptied. Start the relay again: "
-                f"it says what to do"
+                f"the position of shard {shard.number} of relay {self._name!r} is missing in the "
+                f"topic {self._name}.registry: the topic was deleted, or emptied. Start the relay "
+                f"again: it names the next step"
             )
         if position is None or position.is_at(shard.position):
             return shard.position

@@ -1,21 +1,35 @@
-"""Which shard a message belongs to: messages of one key always share one.
+"""Shards of the outbox: the assignment of messages to them, and the transaction of one shard.
 
-The database writes the lane beside each row, so that the number of shards is the relay's affair
-alone: shard = lane modulo shards.
+Messages with the same key are in the same shard. The database stores a hash of the key with each
+row, 0 to 255. A message's shard is that number modulo the number of shards, so only the relay needs
+to know how many shards there are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from hashlib import sha256
+from operator import itemgetter
+
+from eosframework import failpoints
+from eosframework.config import OutboxRefusal
+from eosframework.errors import DataRejected, EosError, RunError
+from eosframework.outbox.outbox_ports import OutboxSource, Place, PositionLog, Refused
+from eosframework.outbox.refused_messages import Refusals, id_of, refusal_of
+from eosframework.outbox.relay_position import RelayPosition
+from eosframework.processing.measurements import Flow
+from eosframework.processing.ports import Commit, Output, TransactionalOutput
+from eosframework.processing.transaction.producing import produce_all
 
 LANES = 256
 MOST_SHARDS = 64
 
 
 def lane_of(key: bytes | None, number: int) -> int:
-    """Return the lane of a key, from 0; messages without one are spread by their number.
+    """Return the hash of a key, from 0; messages without a key are spread by their number.
 
-    The SQL in the migrations says the same.
+    The SQL in the migrations must compute the same value.
     """
     if key is None:
         return number % LANES
@@ -23,10 +37,217 @@ def lane_of(key: bytes | None, number: int) -> int:
 
 
 def shard_of(lane: int, shards: int) -> int:
-    """Return the shard of a lane, from 0."""
+    """Return the shard of a key's hash, from 0."""
     return lane % shards
 
 
 def fair_share(shards: int, relays: int) -> int:
-    """Return how many shards one of several relays runs at most."""
+    """Return the largest number of shards that one of several relays runs."""
     return -(-shards // max(relays, 1))
+
+
+_TOPIC = itemgetter(0)
+
+
+class Shard:
+    """Sends the messages of one shard.
+
+    A message that Kafka refuses although its topic's description accepts it is found by bisecting
+    the transaction (`reject`). The remaining message is set aside only after a transaction
+    without it was committed, which proves that the message is at fault.
+
+    Args:
+        number: from 0.
+        output: producer with the shard's transactional.id, inited.
+        position: the committed position.
+        refusals: decides about messages that cannot be sent.
+        is_new: the position is not in Kafka yet; the first transaction writes it, with messages
+            or without.
+        batch_rows: messages that are read at once.
+        flow: counts sent messages by topic; None: they are not counted.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        output: TransactionalOutput,
+        position: RelayPosition,
+        positions: PositionLog,
+        refusals: Refusals,
+        *,
+        batch_rows: int,
+        is_new: bool = False,
+        flow: Flow | None = None,
+    ) -> None:
+        self.number = number
+        self.output = output
+        self.position = position
+        self.sent: RelayPosition | None = None
+        self.rows = 0
+        self.fences_in_a_row = 0
+        self.aborts_in_a_row = 0
+        self._read_to = position
+        self.is_new = is_new
+        self._is_open = False
+        self._flow = flow
+        self._last: tuple[Output, Place] | None = None
+        self._suspect: Refused | None = None
+        self._is_convicted = False
+        self._positions = positions
+        self._refusals = refusals
+        self._batch_rows = batch_rows
+        self._limit: int | None = None
+        self._topics: set[str] = set()
+
+    @property
+    def in_transaction(self) -> bool:
+        """True while a transaction is open."""
+        return self._is_open
+
+    @property
+    def read_to(self) -> RelayPosition:
+        """The position after which the next messages are read."""
+        return self._read_to
+
+    def fill(self, source: OutboxSource, is_over: Callable[[], bool]) -> bool:
+        """Send final messages until none are left or `is_over` (steps 2 to 5).
+
+        Returns:
+            Whether messages are left.
+
+        Raises:
+            DatabaseAway: the session is lost.
+            ClusterUnreachable: no broker described a topic; the next call sends the same messages.
+            TransactionError: a producer call failed; the transaction must be aborted.
+            RunError: a message cannot be sent, and the policy is to fail; names it.
+        """
+        if self._suspect is not None and not self._is_convicted:
+            self._begin()
+            self._end(source)
+            return True
+        self._set_aside_convicted(source)
+        limit = self._limit or self._batch_rows
+        while True:
+            batch = source.read(self.number, self._read_to, limit)
+            failpoints.hit("relay.after_read")
+            batch = self._refusals.sorted_out(batch, source)
+            failpoints.hit("relay.after_refusals")
+            if batch.cut_by and not (batch.outputs or self._is_open):
+                raise RunError(batch.cut_by)
+            self._read_to = batch.position
+            is_cut = self._limit is not None and bool(self.rows or batch.outputs)
+            ends = batch.is_last or is_cut or bool(batch.cut_by) or is_over()
+            if not ends:
+                source.read_ahead(self.number, self._read_to, limit)
+            if batch.outputs or batch.is_worth_writing or self.is_new:
+                self._send(batch.outputs, batch.places, source)
+            if ends:
+                break
+        if self._is_open:
+            self._end(source)
+        return not batch.is_last
+
+    def commit(self) -> Commit:
+        """Return this shard's part in a round of commits; the position is one of the outputs."""
+        return Commit(self.output, [], None)
+
+    def committed(self, seconds: float) -> int:
+        """Note that the transaction is committed; return its number of messages.
+
+        Args:
+            seconds: since it was begun.
+        """
+        assert self.sent is not None, "what was never filled cannot be committed"
+        self.position, rows = self.sent, self.rows
+        self._is_convicted = self._suspect is not None
+        if self._limit is not None and not self._is_convicted:
+            self._limit = self._limit * 2 if self._limit * 2 < self._batch_rows else None
+        self.fences_in_a_row = self.aborts_in_a_row = 0
+        if self._flow is not None:
+            self._flow.committed(rows, seconds)
+        self.rows = 0
+        self._is_open = self.is_new = False
+        self._topics.clear()
+        return rows
+
+    def start_at(self, position: RelayPosition) -> None:
+        """Resume at a committed position; discard what was produced after it."""
+        was_committed = self.sent is not None and position.is_at(self.sent)
+        if self._flow is not None:
+            self._flow.dropped()
+            self._flow.settled(committed=was_committed)
+        if was_committed and self.rows:
+            self._suspect = None
+        self.position = self._read_to = position
+        self.sent = None
+        self.rows = 0
+        self._is_open = False
+        self._topics.clear()
+
+    def count_turn(self, turn: int) -> None:
+        """Note the database's turn counter; the next positions contain it."""
+        self.position = replace(self.position, turn=turn)
+        self._read_to = replace(self._read_to, turn=turn)
+
+    def reject(self, error: DataRejected) -> None:
+        """Bisect after Kafka refused a record of this transaction: send half as many at a time.
+
+        Raises:
+            RunError: the transaction contained no message, so no message is at fault.
+        """
+        self._refusals.forget()
+        if self.rows == 0:
+            raise RunError(
+                f"Kafka refuses the position of shard {self.number} ({error}), which is part of "
+                f"every transaction; without it messages cannot be sent exactly once"
+            ) from error
+        if self.rows == 1 and self._last is not None:
+            output, place = self._last
+            reason = f"Kafka refuses it ({error})"
+            self._suspect = Refused(place, id_of(output), output[0], reason, output)
+        self._limit = max(1, self.rows // 2)
+
+    def is_shut_out(self) -> bool:
+        """Return whether a topic of this transaction has stopped accepting messages."""
+        self._refusals.forget()
+        try:
+            return self._refusals.refuse_any(self._topics)
+        except EosError:
+            return False
+
+    def _set_aside_convicted(self, source: OutboxSource) -> None:
+        """Set aside the message that bisecting found, once a transaction without it committed."""
+        if self._suspect is None:
+            return
+        if self._refusals.policy is OutboxRefusal.FAIL:
+            raise RunError(refusal_of(self._suspect, source))
+        failpoints.hit("relay.before_set_aside")
+        self._refusals.set_aside([self._suspect], source)
+        failpoints.hit("relay.after_set_aside")
+        self._suspect, self._is_convicted = None, False
+
+    def _begin(self) -> None:
+        if not self._is_open:
+            self.output.begin()
+            self._is_open = True
+            failpoints.hit("transaction.after_begin")
+
+    def _send(
+        self, outputs: Sequence[Output], places: Sequence[Place], source: OutboxSource
+    ) -> None:
+        self._begin()
+        self.rows += len(outputs)
+        if outputs:
+            self._last = outputs[-1], places[-1]
+            self._topics.update(map(_TOPIC, outputs))
+        produce_all(self.output, outputs, source.take_in)
+        if self._flow is not None:
+            self._flow.wrote(outputs)
+        self.output.poll()
+        failpoints.hit("transaction.after_produce")
+
+    def _end(self, source: OutboxSource) -> None:
+        """Produce the position, the last record of the transaction."""
+        self.sent = self._read_to
+        produce_all(self.output, [self._positions.output(self.number, self.sent)], source.take_in)
+        failpoints.hit("relay.after_position")

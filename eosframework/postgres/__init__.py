@@ -1,8 +1,8 @@
-"""PostgreSQL: connections, what their errors mean, named queries and the schema `eosframework`.
+"""PostgreSQL: connections, error classes, named queries and the schema `eosframework`.
 
-Owns every statement that is sent to a database and the tables that eosframework keeps there; it
-is the only importer of psycopg, SQLAlchemy, Alembic and aiosql. Refuses to decide what a task does
-about an error: it says what follows from it (`eosframework.errors.DatabaseError`) and no more.
+Owns every statement that is sent to a database and the tables that eosframework keeps there; it is
+the only importer of psycopg, SQLAlchemy, Alembic and aiosql. It classifies each error
+(`eosframework.errors.DatabaseError`); the caller decides how to react.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 from eosframework.errors import ConfigurationError
 
 try:
-    logging.getLogger("alembic").setLevel(logging.WARNING)  # It tells what it loads.
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # It logs the modules it loads.
     import aiosql as _aiosql  # noqa: F401  # pyright: ignore[reportUnusedImport]
     import alembic as _alembic  # noqa: F401  # pyright: ignore[reportUnusedImport]
     import psycopg as _psycopg  # noqa: F401  # pyright: ignore[reportUnusedImport]

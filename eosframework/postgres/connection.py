@@ -36,7 +36,7 @@ _NEXT_STEPS = {
     "resolve host": "correct the host in database.dsn",
     "refused": "start the server, or correct host and port in database.dsn",
 }
-"""What to do, by what libpq says: it hands on no code for a connection that did not come about."""
+"""Fixes by libpq's message text: libpq has no error code for a failed connection."""
 
 _NO_DSN = (
     "database.dsn is not set; name your PostgreSQL with EOS_DATABASE__DSN, or run "
@@ -49,24 +49,24 @@ _NOT_A_DSN = (
 
 
 class Connection(psycopg.Connection[Any]):
-    """A connection that does not wait for ever for a server that says nothing.
+    """A connection that does not wait forever for a silent server.
 
-    TCP tells when a machine is gone, and the server itself when a statement takes too long;
-    neither tells of a server that stands still.
+    TCP detects a machine that is gone, and the server itself ends a statement that takes too long;
+    neither detects a server process that hangs.
     """
 
     silence_seconds: float | None = None
-    """How long one operation may take. `notifies` needs a timeout below it."""
+    """The longest duration of one operation. `notifies` needs a timeout below it."""
 
     def wait(self, gen: Generator[Any, Any, Answer], *args: Any, **options: Any) -> Answer:
-        """Wait for an operation as psycopg does; cut the connection when it takes too long."""
+        """Wait for an operation as psycopg does; close the connection when it takes too long."""
         limited = gen if self.silence_seconds is None else self._limited(gen, self.silence_seconds)
         return super().wait(limited, *args, **options)
 
     def _limited(
         self, work: Generator[Any, Any, Answer], seconds: float
     ) -> Generator[Any, Any, Answer]:
-        """Pass everything on; psycopg comes by ten times a second also when nothing happened."""
+        """Forward every step; psycopg resumes this ten times a second even without an event."""
         deadline = time.monotonic() + seconds
         given_up = False
         try:
@@ -95,11 +95,11 @@ class Database:
     """The database that the settings name.
 
     Args:
-        settings: where it is and how long to wait for it.
+        settings: its DSN, and time limits.
         application_name: as the server shows it to its administrators.
 
     Raises:
-        ConfigurationError: no database is named, or the DSN cannot be one.
+        ConfigurationError: no database is named, or the DSN is malformed.
     """
 
     def __init__(
@@ -132,7 +132,8 @@ class Database:
         """Open a connection whose waits all end, on either side, as the settings say.
 
         Raises:
-            DatabaseAway: it cannot be had now, or not as it is configured; the message tells.
+            DatabaseAway: the database is unavailable, or rejects the connection; the message says
+                why.
         """
         try:
             connection = Connection.connect(self._conninfo, autocommit=True)
@@ -177,7 +178,7 @@ class Database:
         return create_engine("postgresql+psycopg://", creator=self.connect, poolclass=NullPool)
 
     def outage(self) -> Outage:
-        """Return what waits for this database when it is away."""
+        """Return a retry schedule for this database."""
         return Outage(self.display, longest_pause_seconds=self._settings.longest_pause_seconds)
 
     def _not_connected(self, error: psycopg.Error) -> DatabaseAway:
@@ -194,11 +195,11 @@ class Database:
 
 
 def _parse(dsn: str) -> dict[str, Any]:
-    """Return the parameters of a DSN; what is wrong with one is not shown, it may be a secret.
+    """Return the parameters of a DSN; errors do not quote it, because it may contain a secret.
 
     Raises:
-        ConfigurationError: it cannot be parsed, or only because a part of the password is taken
-            for something else.
+        ConfigurationError: it cannot be parsed, or only because a part of the password is taken for
+            something else.
     """
     try:
         parameters = conninfo_to_dict(dsn)
@@ -212,7 +213,7 @@ def _parse(dsn: str) -> dict[str, Any]:
 
 
 def _client_limits(settings: DatabaseSettings) -> Mapping[str, Any]:
-    """Parameters of libpq, so that this end notices a machine that is gone."""
+    """Return libpq parameters with which the client detects a machine that is gone."""
     seconds = settings.network_timeout_seconds
     return {
         "connect_timeout": settings.connect_timeout_seconds,
@@ -224,7 +225,7 @@ def _client_limits(settings: DatabaseSettings) -> Mapping[str, Any]:
 
 
 def _server_limits(settings: DatabaseSettings) -> Mapping[str, str]:
-    """Settings of the session, so that the other end does not keep locks for one that is gone."""
+    """Return session settings with which the server releases the locks of a lost client."""
     seconds = settings.network_timeout_seconds
     return {
         "statement": f"{settings.statement_timeout_seconds * 1000:.0f}ms",

@@ -1,7 +1,7 @@
-"""What an error of the database means, and what follows: the one classifier.
+"""The one classifier of database errors: their meaning and consequence.
 
-The table is data (`failures.yaml`). Only COMMIT needs more than a code: whether the server has
-said that the transaction is undone, or is gone without a word.
+The table is data (`failures.yaml`). Only COMMIT needs more than a code: whether the server answered
+that the transaction is rolled back, or the connection was lost.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MAY_USE = (
 
 
 class Category(StrEnum):
-    """What follows from an error."""
+    """Consequences of an error."""
 
     AWAY = "away"
     CONFLICT = "conflict"
@@ -47,9 +47,9 @@ class Failure:
     """One row of the table.
 
     Args:
-        meaning: of the code, in words.
+        meaning: of the code, as text.
         raises: name of the class in `eosframework.errors`.
-        mend: what somebody has to do first.
+        mend: the fix that is needed first.
     """
 
     category: Category
@@ -84,7 +84,7 @@ def table() -> Table:
 
 
 def classify(error: psycopg.Error) -> Failure:
-    """Return what an error means outside of COMMIT."""
+    """Return the meaning of an error outside of COMMIT."""
     states = table().states
     if error.sqlstate:
         for known in (error.sqlstate, error.sqlstate[:2]):
@@ -96,16 +96,16 @@ def classify(error: psycopg.Error) -> Failure:
 
 @contextmanager
 def translating(doing: str) -> Generator[None]:
-    """Raise what follows from an error of the database in place of the error.
+    """Raise the error's class of `eosframework.errors` in place of a database error.
 
     Args:
         doing: for the message, after "could not": "write to public.orders".
 
     Raises:
-        DatabaseAway: the connection is of no more use. In COMMIT, `commit` tells more.
-        DatabaseConflict: undone because of another transaction; the same may succeed.
-        DataRefused: undone because of its data; the same data would be refused again.
-        DatabaseRefused: nothing can succeed until somebody mends something.
+        DatabaseAway: the connection is no longer usable. For COMMIT, `commit` is more precise.
+        DatabaseConflict: rolled back because of another transaction; the same may succeed.
+        DataRefused: rolled back because of its data; the same data would be rejected again.
+        DatabaseRefused: nothing can succeed until the cause is fixed.
     """
     try:
         yield
@@ -114,10 +114,10 @@ def translating(doing: str) -> Generator[None]:
 
 
 def commit(connection: psycopg.Connection[Any], doing: str) -> None:
-    """Commit the transaction that is open.
+    """Commit the open transaction.
 
     Raises:
-        DatabaseAway: whether it is committed only the database knows.
+        DatabaseAway: it may or may not be committed.
         DatabaseConflict, DataRefused, DatabaseRefused: as `translating`; it is not committed.
     """
     try:
@@ -134,7 +134,7 @@ def commit(connection: psycopg.Connection[Any], doing: str) -> None:
 
 
 def explain(error: psycopg.Error | DBAPIError, doing: str) -> EosError:
-    """Return the error that says what follows."""
+    """Return the classified error."""
     original = error.orig if isinstance(error, DBAPIError) else error
     if not isinstance(original, psycopg.Error):
         return DatabaseAway(f"could not {doing}: {one_line(str(error))}")
@@ -151,15 +151,15 @@ def explain(error: psycopg.Error | DBAPIError, doing: str) -> EosError:
 
 
 def one_line(text: str) -> str:
-    """Return what libpq or the server said, without line breaks and libpq's conjecture."""
+    """Return a message of libpq or the server without line breaks and libpq's conjecture."""
     return " ".join(text.partition("\tThis probably means")[0].split())
 
 
 def _is_answer(error: psycopg.Error) -> bool:
-    """Whether the server answered that the transaction is undone.
+    """Return whether the server answered that the transaction is rolled back.
 
-    Once a transaction is committed the server can only say so or end the connection, with last
-    words or without: an ERROR is always from before.
+    Once a transaction is committed the server can only say so or end the connection, with a message
+    or without: an ERROR is always from before the commit.
     """
     if error.sqlstate in (None, "40003"):
         return False

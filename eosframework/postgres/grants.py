@@ -1,4 +1,4 @@
-"""What a role needs on eosframework's own tables that somebody else has made."""
+"""Privileges that a role needs on eosframework's tables if another role owns them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Grant:
     privileges: tuple[str, ...]
 
     def statement(self, role: str) -> str:
-        """Return the statement with which the owner grants it."""
+        """Return the GRANT statement for the owner to run."""
         where = SCHEMA if self.name is None else f"{SCHEMA}.{self.name}"
         return f"GRANT {', '.join(self.privileges)} ON {self.kind} {where} TO {role}"
 
@@ -36,12 +36,12 @@ _EVERYBODY = (
     Grant("TABLE", "alembic_version", ("SELECT",)),
 )
 
-PERSISTER_GRANTS = (
+TABLE_WRITER_GRANTS = (
     *_EVERYBODY,
     Grant("TABLE", "positions", ("SELECT", "INSERT", "UPDATE")),
     Grant("TABLE", "dead_letters", ("INSERT",)),
 )
-"""What filling tables takes, besides the tables that are filled."""
+"""Privileges of a table writer, besides those on the tables that it writes."""
 
 RELAY_GRANTS = (
     *_EVERYBODY,
@@ -50,15 +50,15 @@ RELAY_GRANTS = (
     Grant("TABLE", "relays", ("SELECT", "INSERT", "UPDATE", "DELETE")),
     Grant("TABLE", "outbox_refused", ("INSERT",)),
 )
-"""What a relay takes that reads the table."""
+"""Privileges of a relay that reads the outbox table."""
 
 
 def require_grants(database: Database, needed: tuple[Grant, ...]) -> None:
-    """Make sure that a role may use what there is of the schema.
+    """Make sure that the role has the privileges on the existing objects of the schema.
 
     Raises:
-        StartRefused: says what is lacking, as the statements that grant it.
-        DatabaseAway: the database cannot be had.
+        StartRefused: the message has the missing GRANT statements.
+        DatabaseAway: the database is unavailable.
     """
     flat = [(grant, privilege) for grant in needed for privilege in grant.privileges]
     with (

@@ -1,7 +1,7 @@
-"""Transactional ids leased from a table: for those whose ids somebody else has made.
+"""Transactional ids leased from a table, for users who cannot choose their ids.
 
-A lease is for one task and lasts until it is released. Whoever leases or releases locks the ids of
-the application, so they take turns.
+A lease is for one task and lasts until it is released. Leasing and releasing lock the ids of the
+application, so they are serialized.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from eosframework.postgres.queries import load_queries
 from eosframework.txnid import Allotted, PooledId, TransactionalId, allot
 
 LONGEST_ID = 249
-"""Characters. Kafka takes more, but what is longer was pasted by mistake."""
+"""In characters. Kafka accepts more, but a longer one was probably pasted by mistake."""
 
 _queries: Any = load_queries("leased_ids.sql")
 
@@ -33,18 +33,18 @@ class LeasedIds:
     """An `IdSource` over the table `eosframework.transactional_ids`.
 
     Args:
-        database: where the table is.
+        database: with the table.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def ids(self, tasks: Sequence[TransactionalId]) -> list[TransactionalId]:
-        """Return the tasks with the ids that they have; those without one get one for good.
+        """Return the tasks with their ids; a task without an id gets one permanently.
 
         Raises:
-            StartRefused: the pool is too small; says how many are missing. None was taken.
-            DatabaseUnusable: the database cannot be asked.
+            StartRefused: the pool is too small; says how many are missing. None was leased.
+            DatabaseUnusable: the database is unavailable.
         """
         if not tasks:
             return []
@@ -62,7 +62,7 @@ class LeasedIds:
         return list(allotted.ids)
 
     def preview(self, tasks: Sequence[TransactionalId]) -> list[TransactionalId]:
-        """Return what `ids` would return now, and change nothing.
+        """Return the result that `ids` would have now, and change nothing.
 
         Raises:
             StartRefused, DatabaseUnusable: as `ids`.
@@ -73,19 +73,19 @@ class LeasedIds:
             return list(self._allot(connection, tasks, locked=False).ids)
 
     def pool(self, application: str) -> list[PooledId]:
-        """Return the ids of an application, in the order in which they are given away.
+        """Return the ids of an application, in the order in which they are leased.
 
         Raises:
-            DatabaseUnusable: the database cannot be asked.
+            DatabaseUnusable: the database is unavailable.
         """
         with self._connected(f"read {self._database.display}") as connection:
             return _pool(connection, [application], locked=False)
 
     def leases(self) -> dict[str, TransactionalId]:
-        """Return every id that a task has, of all applications.
+        """Return every leased id, of all applications.
 
         Raises:
-            DatabaseUnusable: the database cannot be asked.
+            DatabaseUnusable: the database is unavailable.
         """
         with self._connected(f"read {self._database.display}") as connection:
             if not _queries.has_pools(connection):
@@ -93,15 +93,15 @@ class LeasedIds:
             return {row[0]: _task(row) for row in list(_queries.leases(connection))}
 
     def add(self, application: str, ids: Sequence[str]) -> list[str]:
-        """Put ids into the pool of an application; makes the table if it is missing.
+        """Put ids into the pool of an application; creates the table if it is missing.
 
         Returns:
-            Those that were not there before.
+            The ids that were not in the pool before.
 
         Raises:
-            ConfigurationError: one cannot be an id of its own, or is another application's;
-                none was added.
-            DatabaseUnusable: the database cannot be asked.
+            ConfigurationError: an id is invalid, or is in another application's pool; none was
+                added.
+            DatabaseUnusable: the database is unavailable.
         """
         for id_ in ids:
             refuse_bad_id(application, id_)
@@ -122,13 +122,13 @@ class LeasedIds:
 
     @contextmanager
     def releasing(self, application: str, ids: Sequence[str]) -> Generator[list[TransactionalId]]:
-        """Take ids back from the tasks that have them when the block ends without an error.
+        """Release the leases of ids when the block ends without an error.
 
-        Meanwhile nobody leases or releases ids of the application.
+        Until then no process leases or releases ids of the application.
 
         Raises:
-            ConfigurationError: one is not in the pool, or nobody has it.
-            DatabaseUnusable: the database cannot be asked; nothing was released.
+            ConfigurationError: an id is not in the pool, or is not leased.
+            DatabaseUnusable: the database is unavailable; nothing was released.
         """
         doing = f"release transactional ids in {self._database.display}"
         with self._connected(doing) as connection:
@@ -172,7 +172,7 @@ class LeasedIds:
 
 
 def refuse_bad_id(application: str, id_: str) -> None:
-    """Raise unless an id can be in a pool.
+    """Refuse an id that cannot be in a pool.
 
     Raises:
         ConfigurationError: it is empty, too long, not printable, or one that is derived.
@@ -197,7 +197,7 @@ def refuse_bad_id(application: str, id_: str) -> None:
 
 @contextmanager
 def _asking() -> Generator[None]:
-    """Raise what nothing was started for, whatever the database's reason is."""
+    """Raise DatabaseUnusable in place of any error of the database."""
     try:
         yield
     except (DatabaseFault, DatabaseRefused) as error:

@@ -1,7 +1,7 @@
-"""The schema `eosframework`: what is there, what is missing, and making it complete.
+"""Migrations of the schema `eosframework`.
 
-A revision is a file in `migrations/versions` that runs the .sql file beside it. Revisions add;
-none drops or narrows, so an older eosframework runs on a newer schema.
+A revision is a module in `migrations/versions` that runs the .sql file of the same name. Revisions
+add; none drops or narrows, so an older eosframework runs on a newer schema.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ SCHEMA = "eosframework"
 
 
 def migrate(database: Database) -> list[str]:
-    """Make the schema complete; processes that do so at once take turns.
+    """Apply the missing revisions; concurrent processes are serialized.
 
     Returns:
-        The revisions that were missing, in order; none: nothing was touched.
+        The revisions that were missing, in order; empty: nothing was changed.
 
     Raises:
         StartRefused: the schema was made by a newer eosframework.
-        DatabaseAway: the database cannot be had; what was missing still is, or the answer is
+        DatabaseAway: the database is unavailable; the missing revisions still are, or the answer is
             lost.
         DatabaseRefused: the user lacks a privilege; names it.
     """
@@ -54,18 +54,18 @@ def migrate(database: Database) -> list[str]:
 
 @contextmanager
 def locked(database: Database) -> Generator[Connection]:
-    """Open a transaction that may change tables; processes take turns with that."""
+    """Open a transaction that may change tables; concurrent processes are serialized."""
     with database.engine().begin() as connection:
         queries.lock_migrations(driver(connection))
         yield connection
 
 
 def pending(database: Database) -> list[str]:
-    """Return the revisions that the schema lacks, in the order in which they are applied.
+    """Return the missing revisions, in the order in which they are applied.
 
     Raises:
         StartRefused: the schema was made by a newer eosframework.
-        DatabaseAway: the database cannot be had.
+        DatabaseAway: the database is unavailable.
     """
     doing = f"read the schema {SCHEMA} of {database.display}"
     with translating(doing), database.engine().connect() as connection:
@@ -73,7 +73,7 @@ def pending(database: Database) -> list[str]:
 
 
 def run_sql(revision: str) -> None:
-    """Run the .sql file beside a revision, as one script.
+    """Run a revision's .sql file, as one script.
 
     Args:
         revision: the revision's own `__file__`.

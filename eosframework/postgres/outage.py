@@ -1,4 +1,4 @@
-"""Waiting for a database that is away: longer each time, and said once."""
+"""Retry schedule for an unavailable database: growing pauses, logged once."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _log = structlog.stdlib.get_logger(__name__)
 
 
 class Outage:
-    """When the next attempt to use a database is due, while it cannot be used.
+    """The schedule of attempts while a database is unavailable.
 
     Args:
         database: as it is shown in the log.
         longest_pause_seconds: no pause is longer.
         clock: seconds, monotonic.
-        chance: a number from 0 to 1, so that workers do not all come back at once.
+        chance: a number from 0 to 1, so that workers do not all reconnect at once.
     """
 
     def __init__(
@@ -43,22 +43,22 @@ class Outage:
 
     @property
     def is_on(self) -> bool:
-        """Whether the last attempt failed."""
+        """True if the last attempt failed."""
         return self._began is not None
 
     def is_due(self) -> bool:
-        """Tell whether the next attempt may be made."""
+        """Return whether the next attempt may be made."""
         return self._clock() >= self._due
 
     def remaining_seconds(self) -> float:
-        """Return how long until the next attempt may be made; 0 when it is due."""
+        """Return the time until the next attempt; 0 when it is due."""
         return max(0.0, self._due - self._clock())
 
     def failed(self, error: DatabaseFault) -> float:
-        """Note that an attempt failed, and return how long to wait before the next.
+        """Note that an attempt failed, and return the pause before the next.
 
-        The pauses double, each shortened at random by up to a half. The first failure is logged
-        as `database_away`, those after it are not.
+        The pauses double, each shortened at random by up to a half. Only the first failure is
+        logged, as `database_away`.
         """
         pause_seconds = FIRST_PAUSE_SECONDS * 2.0 ** min(self._attempts, 30)
         pause_seconds = min(pause_seconds, self._longest_pause_seconds)
@@ -76,7 +76,7 @@ class Outage:
         return pause_seconds
 
     def over(self) -> None:
-        """Note that an attempt succeeded; if the database was away, log `database_back`."""
+        """Note that an attempt succeeded; after a failure, log `database_back`."""
         if self._began is not None:
             seconds = round(self._clock() - self._began, 2)
             _log.info(

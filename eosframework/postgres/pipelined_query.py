@@ -1,8 +1,8 @@
-"""A query that the server answers while this process does something else.
+"""A query that the server answers while this process works on something else.
 
-psycopg's cursors ask and wait in one step. Here they are two: the question is sent at once, with
-all that ends it, so that the server is idle again as soon as it has answered; as much of the answer
-as the connection's buffers hold is on this side when it is taken.
+psycopg's cursors send and wait in one step. Here they are two: the query is sent at once, with its
+Sync, so that the server is idle again as soon as it has answered. When the result is read, the
+connection's buffers already hold as much of it as they can.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from psycopg.pq import ExecStatus, Format
 from eosframework.postgres.connection import Connection
 
 _INT8 = 20
-"""The type's number in every PostgreSQL."""
+"""The type's OID in every PostgreSQL."""
 
 
-class Asked:
-    """One question; until it is taken the connection can be used for nothing else.
+class PipelinedQuery:
+    """One pending query; the connection is busy until its result is read.
 
     Args:
         connection: in autocommit.
         sql: a query with $1 and so on in place of numbers.
-        numbers: these.
+        numbers: its parameters.
 
     Raises:
         psycopg.Error: it could not be sent.
@@ -46,7 +46,7 @@ class Asked:
         connection.wait(send(server))
 
     def rows(self) -> Sequence[tuple[Any, ...]]:
-        """Wait for the answer, once, and return it as the connection's adapters load it.
+        """Wait for the result, once, and return it as the connection's adapters load it.
 
         Raises:
             psycopg.Error: as a cursor raises it.

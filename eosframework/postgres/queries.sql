@@ -1,6 +1,6 @@
 -- name: set_limits(statement, idle_transaction, keepalives_idle, keepalives_interval, user_timeout)^
--- Limit how long the server waits for this connection and works for it. tcp_… change nothing on a
--- Unix socket.
+-- Limit how long the server waits for this connection and works for it. tcp_… settings do not affect
+-- a Unix socket.
 SELECT set_config('statement_timeout', :statement, false),
        set_config('idle_in_transaction_session_timeout', :idle_transaction, false),
        set_config('tcp_keepalives_idle', :keepalives_idle, false),
@@ -9,7 +9,7 @@ SELECT set_config('statement_timeout', :statement, false),
        set_config('tcp_user_timeout', :user_timeout, false);
 
 -- name: is_standby()$
--- Whether the server only follows another one, and so is read-only.
+-- True if the server is a standby, which is read-only.
 SELECT pg_is_in_recovery();
 
 -- name: lock_migrations()^
@@ -17,12 +17,12 @@ SELECT pg_is_in_recovery();
 SELECT pg_advisory_xact_lock(hashtextextended('eosframework.migrations', 0));
 
 -- name: has_schema()$
--- Whether the schema of eosframework's own tables exists.
+-- True if the schema of eosframework's own tables exists.
 SELECT to_regnamespace('eosframework') IS NOT NULL;
 
 -- name: lacking(kinds, names, privileges)
--- Which privileges in the schema of eosframework this role lacks, with its name. What does not exist
--- is not lacked here.
+-- Return the privileges on existing objects of the schema eosframework that this role lacks, with the
+-- name of the role.
 SELECT wanted.kind, wanted.name, wanted.privilege, quote_ident(current_user)
 FROM unnest(:kinds::text[], :names::text[], :privileges::text[])
     WITH ORDINALITY AS wanted (kind, name, privilege, place)

@@ -1,4 +1,4 @@
-"""Databases that are made for one purpose and dropped with all that holds on to them."""
+"""Temporary databases: created, and dropped with their connections and slots."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SCHEMES = ("postgresql", "postgres")
 
 
 def answers(server: str) -> bool:
-    """Whether a server takes connections now."""
+    """Return whether a server accepts connections now."""
     try:
         _connect(server).close()
     except EosError:
@@ -30,11 +30,11 @@ def create_database(server: str, prefix: str = "eos_test") -> str:
     """Create an empty database and return its DSN, which is `server` with another name.
 
     Args:
-        server: DSN of one who may create databases.
-        prefix: of its name, which nothing else has.
+        server: DSN of a role that may create databases.
+        prefix: of its unique name.
 
     Raises:
-        DatabaseUnusable: the server does not make one; says why.
+        DatabaseUnusable: the server does not create one; says why.
     """
     name = f"{prefix}_{uuid.uuid4().hex[:12]}"
     create = sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(name))
@@ -67,7 +67,7 @@ def drop_database(server: str, dsn: str) -> None:
 
 
 def on_database(server: str, name: str) -> str:
-    """Return the DSN of another database on the same server; a URI stays one."""
+    """Return the DSN of another database on the same server; a URI stays a URI."""
     parts = urlsplit(server)
     if parts.scheme in _SCHEMES:
         return urlunsplit(parts._replace(path=f"/{quote(name)}"))

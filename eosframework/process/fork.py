@@ -1,11 +1,11 @@
-"""Child processes made by fork: they run at once, because everything is imported already.
+"""Child processes started by fork, which run at once because all modules are imported already.
 
 A restarted worker would spend most of a second on imports before it could join its group. The
-parent therefore imports what its children need and creates nothing that a fork cannot copy: no
-thread, and above all no librdkafka client. What needs a client is asked in a child of its own.
+parent therefore imports the modules that its children need, and creates nothing that a fork cannot
+copy: no thread and no librdkafka client. Work that needs a client runs in a child (`answer_of`).
 
-A child is ended by SIGTERM and SIGINT until it handles them itself. On Linux the kernel kills it
-when its parent has ended, whatever it waits for: it would keep locks that the next one needs.
+SIGTERM and SIGINT end a child until it handles them itself. On Linux the kernel kills a child when
+its parent ends, because an orphan would keep locks that the next worker needs.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from typing import NoReturn
 from eosframework.process.signals import SIGNALS, be_ended_by_signals, handled, held_back
 
 _parents: list[int] = []
-"""In a child, who forked it; and who forked that one."""
+"""Pids of this process's ancestors that forked it; empty in a process that was not forked."""
 
 _PR_SET_PDEATHSIG = 1
 _prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 
 CRASHED = 70
-"""Exit code of a child that ended by an exception nobody expected (EX_SOFTWARE)."""
+"""Exit code of a child that ended by an unhandled exception (EX_SOFTWARE)."""
 
 
 class Forked:
-    """A child process that runs `work` and exits with what it returns.
+    """A child process that runs a function.
 
     Args:
         work: runs in the child; its result is the exit code.
@@ -45,7 +45,7 @@ class Forked:
         sys.stderr.flush()
         self._exit_code: int | None = None
         parent = os.getpid()
-        # The kernel means the thread that forked, and others end before their process does.
+        # PR_SET_PDEATHSIG follows the thread that forked, and other threads end before the process.
         lasts = threading.current_thread() is threading.main_thread()
         with held_back():
             self.pid = os.fork()
@@ -56,7 +56,7 @@ class Forked:
                 _be_the_child(work)
 
     def poll(self) -> int | None:
-        """Return the exit code, minus the signal's number if one ended it; None: it runs."""
+        """Return the exit code, minus the number of the signal that ended it; None: it runs."""
         return self._wait(os.WNOHANG)
 
     def wait(self) -> int:
@@ -79,12 +79,12 @@ class Forked:
 
 
 def is_orphaned() -> bool:
-    """Tell whether this process is a child whose parent has ended, however early that was."""
+    """Return whether this process is a forked child whose parent has ended."""
     return bool(_parents) and os.getppid() != _parents[-1]
 
 
 def _be_killed_without_a_parent() -> None:
-    """Let the kernel kill this process when its parent ends, and end if it has ended already."""
+    """Have the kernel kill this process when its parent ends; end if the parent has ended."""
     if _prctl is None:
         return
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -93,9 +93,9 @@ def _be_killed_without_a_parent() -> None:
 
 
 def answer_of(work: Callable[[], tuple[int, str]]) -> tuple[int, str]:
-    """Run `work` in a child of its own and return its exit code and its answer.
+    """Run `work` in a child process and return its exit code and text.
 
-    Whatever SIGTERM or SIGINT does to this process meanwhile, the child does not outlive it.
+    If SIGTERM or SIGINT ends this process in the meantime, the child is killed first.
 
     Args:
         work: returns an exit code and a short text.
@@ -105,7 +105,7 @@ def answer_of(work: Callable[[], tuple[int, str]]) -> tuple[int, str]:
     def child() -> int:
         os.close(reading)
         code, text = work()
-        with suppress(BrokenPipeError):  # The parent was killed: nobody asks any more.
+        with suppress(BrokenPipeError):  # The parent was killed.
             os.write(writing, text.encode())
         return code
 
@@ -121,7 +121,7 @@ def answer_of(work: Callable[[], tuple[int, str]]) -> tuple[int, str]:
 
 @contextmanager
 def _taken_along(process: Forked) -> Generator[None]:
-    """Let a signal that asks this process to stop end a child before."""
+    """Kill a child before a signal to stop ends this process."""
     former = {number: signal.getsignal(number) for number in SIGNALS}
 
     def pass_on(number: int, frame: FrameType | None) -> None:
@@ -144,5 +144,5 @@ def _be_the_child(work: Callable[[], int]) -> NoReturn:
         try:
             sys.stdout.flush()
             sys.stderr.flush()
-        finally:  # A stdout that is full must not let the child go on as its parent.
+        finally:  # Exit even if the flush fails, or the child would run the parent's code.
             os._exit(code)

@@ -1,10 +1,10 @@
-"""The name by which a worker takes its own partitions over again after a restart.
+"""Instance names of workers (`group.instance.id`), which are the same after a restart.
 
-A static group member that comes back under its name gets its partitions at once; under a new
-name it waits until the old member's session ends. So the name must be the same after a crash,
-and no two running workers may have the same one. By default it is the host's name and the
-lowest slot that no other worker of the application holds on this host. A slot is an advisory
-lock on a file: the kernel drops it when the process dies, however it dies.
+A static group member that rejoins under its name gets its partitions back at once; under a new
+name it waits until the old member's session expires. So the name must be the same after a crash,
+and no two running workers may share one. By default it consists of the host's name and the lowest
+slot that no other worker of the application holds on this host. A slot is an advisory lock on a
+file, which the kernel releases when the process ends in any way.
 """
 
 from __future__ import annotations

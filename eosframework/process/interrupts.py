@@ -1,11 +1,11 @@
-"""Ctrl-C in a command that does one thing and ends: exit code 130, and one line about what it left.
+"""Ctrl-C in one-shot commands: exit code 130, and one line that says what was changed.
 
-    most commands       SIGINT ends the process at once; a process that is killed leaves no more
-    some               clean up first (`cleaning_up`): SIGINT is a KeyboardInterrupt
-    those that last    see `stopping`: to stop on request is no failure, so their exit code is 0
+    most commands       SIGINT ends the process at once, as safe as being killed
+    some commands       clean up first (`cleaning_up`): SIGINT raises KeyboardInterrupt
+    long-running ones   see `signals`: stopping on request is a success, exit code 0
 
-Python's own way, a KeyboardInterrupt everywhere, waits for threads that wait for a broker, and is
-printed and lost in a callback of the import system.
+Python's default, a KeyboardInterrupt at any point, waits for threads that wait for a broker, and
+is printed and lost in a callback of the import system.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from types import FrameType
 from typing import NoReturn
 
 EXIT_CODE = 130
-"""128 and the number of SIGINT, as shells have it."""
+"""128 plus the number of SIGINT, as in shells."""
 
 _LASTING = frozenset({"run-worker", "relay-outbox", "demo", "demo-transfer", "demo-backfill"})
 _ONCE = frozenset({("relay-outbox", "plan"), ("relay-outbox", "reconcile")})
 
 NOTHING = "nothing was changed"
-"""Left by a command that only looks, and by one that has not begun."""
+"""The line's end for commands that only read, and for those that have not changed anything yet."""
 
 _state = {"left": NOTHING}
 
 
 def lasts(arguments: Sequence[str]) -> bool:
-    """Tell whether a command line runs until it is asked to stop.
+    """Return whether a command line runs until it is asked to stop.
 
     Args:
         arguments: without the program's name; one without a command prints help.
@@ -42,27 +42,27 @@ def lasts(arguments: Sequence[str]) -> bool:
 
 
 def leaves(left: str) -> None:
-    """Note what an interruption leaves from here on; the command is about to change something.
+    """Set the end of the line that an interruption shows, before the command changes something.
 
     Args:
-        left: the end of the line that a user is shown, with what to do next.
+        left: the changes that remain, and the next step.
     """
     _state["left"] = left
 
 
 def line() -> str:
-    """Return what a user whose command was interrupted is shown."""
+    """Return the line that an interrupted command shows."""
     return f"interrupted; {_state['left']}"
 
 
 def cleaning_up() -> None:
-    """Let SIGINT be a KeyboardInterrupt from here on: the command has to clean up."""
+    """Raise KeyboardInterrupt on SIGINT from now on, in a command that has to clean up."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager
 def ended_at_once(arguments: Sequence[str]) -> Generator[None]:
-    """Let SIGINT end this process with a line and `EXIT_CODE` for the length of the block."""
+    """End this process on SIGINT with `line` and `EXIT_CODE` during the block."""
 
     def end(_number: int, _frame: FrameType | None) -> NoReturn:
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Log events: a stable name with its facts, to stderr; for people on a terminal, else JSON."""
+"""Log events on stderr: a stable name with fields, as text on a terminal, else as JSON lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import structlog
 from eosframework.config import LogFormat, LogSettings
 
 CLIENT_LOGGER = "eosframework.kafka.librdkafka"
-"""Where librdkafka's own records go."""
+"""Logger of librdkafka's own records."""
 
 REPEAT_SECONDS = 30.0
 
@@ -63,12 +63,12 @@ def configure_logs(settings: LogSettings) -> None:
     root.handlers[:] = [handler]
     root.setLevel(level)
     if level > logging.DEBUG:
-        # Below an error librdkafka tells what it retries by itself.
+        # Below errors, librdkafka logs failures that it retries itself.
         logging.getLogger(CLIENT_LOGGER).setLevel(max(level, logging.ERROR))
 
 
 class _CurrentStderr(logging.StreamHandler[TextIO]):
-    """Writes to what `sys.stderr` is at the time: a progress line puts itself in between."""
+    """Writes to the current `sys.stderr`, which a progress line replaces."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record."""
@@ -77,9 +77,10 @@ class _CurrentStderr(logging.StreamHandler[TextIO]):
 
 
 class _Repetitions(logging.Filter):
-    """Lets librdkafka say the same kind of thing once in a while: it retries 20 times a second.
+    """Limits librdkafka's records, since it retries 20 times a second.
 
-    What a kind is: the facility and the client, the first two words of its records.
+    One record of each kind passes every `REPEAT_SECONDS`. Records are of the same kind if their
+    first two words, the facility and the client, are the same.
     """
 
     def __init__(self) -> None:
@@ -87,7 +88,7 @@ class _Repetitions(logging.Filter):
         self._next: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Tell whether the record is to be written."""
+        """Return whether the record is written."""
         if record.name != CLIENT_LOGGER:
             return True
         kind = " ".join(record.getMessage().split(maxsplit=2)[:2])

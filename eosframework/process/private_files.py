@@ -1,7 +1,7 @@
-"""Files and directories that are for their owner alone, whatever the umask.
+"""Files and directories that only their owner may access, independent of the umask.
 
-Stores, logs of brokers and records of servers hold what users wrote, and passwords. A directory
-that no other user may enter protects what libraries and child processes make in it.
+Stores, logs of brokers and state of servers contain users' data and passwords. A directory that
+other users may not enter also protects files that libraries and child processes create in it.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from pathlib import Path
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
 UMASK = 0o077
-"""For child processes that make files of their own."""
+"""Umask of child processes that create files."""
 
 
 def make_directory(directory: Path) -> None:
-    """Make a directory, and those above it that are missing, for its owner alone.
+    """Create a directory and its missing parents, accessible to their owner only.
 
-    One that is there is closed to others if this process owns it, and it is no place that several
-    users share (with the sticky bit).
+    An existing directory is closed to others if this process's user owns it, unless it is shared
+    by several users (sticky bit).
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     missing = [directory]
     while not missing[-1].parent.exists():
@@ -35,12 +35,12 @@ def make_directory(directory: Path) -> None:
 
 
 def opener(path: str, flags: int) -> int:
-    """Open a file for `open(…, opener=opener)`; a new one is for its owner alone."""
+    """Open a file for `open(…, opener=opener)`; only the owner may access a new one."""
     return os.open(path, flags, FILE_MODE)
 
 
 def close(path: Path) -> None:
-    """Take a file or directory of this process's user from the group and from others."""
+    """Remove the access of group and others to a file or directory of this process's user."""
     found = path.stat()
     if found.st_uid == os.geteuid() and not found.st_mode & stat.S_ISVTX and found.st_mode & UMASK:
         with suppress(PermissionError):

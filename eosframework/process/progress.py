@@ -1,8 +1,8 @@
-"""How a running worker shows what it does: a line on a terminal, log events elsewhere.
+"""Progress of running workers: a line on a terminal, log events elsewhere.
 
-While stores are brought up to date, a bar on the terminal shows how far that is.
+While stores are restored, the terminal shows a progress bar.
 
-Workers under a supervisor report through a pipe instead, and the supervisor shows the sum.
+Workers under a supervisor report through a pipe, and the supervisor shows the sum.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ProgressLine:
 
 
 class RestoreProgress:
-    """How far a worker is with bringing stores up to date."""
+    """Progress of restoring stores from their changelogs."""
 
     def __init__(self) -> None:
         self._began_at = 0.0
@@ -72,9 +72,9 @@ class RestoreProgress:
         self._per_second = 0.0
 
     def look(self, counts: WorkerCounts, now: float) -> bool:
-        """Take what is left; return whether there is anything.
+        """Note the number of records to restore; return whether there are any.
 
-        What is added meanwhile, for partitions that come, counts as if it had been there.
+        Records of partitions that are assigned later are added to the total.
         """
         if counts.restoring == 0:
             self._total = 0
@@ -88,7 +88,7 @@ class RestoreProgress:
 
     @property
     def text(self) -> str:
-        """What is left, how fast it goes, and how long it will take."""
+        """Records left, records per second and the remaining time."""
         rate = f"{self._left:,} of {self._total:,} records to restore"
         if self._per_second == 0:
             return rate
@@ -103,7 +103,7 @@ class RestoreProgress:
 
 
 class ProgressEvents:
-    """A `progress` log event every ten seconds while something happens."""
+    """A `progress` log event every ten seconds while records are processed."""
 
     def __init__(self) -> None:
         self._events = structlog.get_logger("eosframework.progress")
@@ -111,7 +111,7 @@ class ProgressEvents:
         self._shown_records: int = 0
 
     def show(self, counts: WorkerCounts) -> None:
-        """Log if it is time and records were processed since."""
+        """Log if the interval is over and records were processed in it."""
         now = time.monotonic()
         if now >= self._due and counts.records != self._shown_records:
             self._due = now + EVENT_SECONDS
@@ -120,7 +120,11 @@ class ProgressEvents:
 
 
 class ProgressPipe:
-    """Reports to the supervisor that started this process."""
+    """Reports counts to the supervisor that started this process.
+
+    Args:
+        descriptor: of the pipe's writing end.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -162,7 +166,7 @@ def total(parts: list[WorkerCounts]) -> WorkerCounts:
 
 
 def reporter() -> ProgressPipe | ProgressEvents | None:
-    """Return where this process reports when it shows no line itself."""
+    """Return the reporter of a process that shows no progress line; None: it shows one."""
     pipe = os.environ.get(PIPE_VARIABLE)
     if pipe is not None:
         return ProgressPipe(int(pipe))

@@ -1,13 +1,13 @@
-"""What SIGTERM and Ctrl-C do at each point of a command that runs until it is asked to stop.
+"""SIGTERM and Ctrl-C in commands that run until they are asked to stop.
 
-    while it starts     it holds nothing: the process ends at once, with exit code 0
-    while it runs       it takes note and stops; the same signal again ends the process
-    around a fork       signals wait until parent and child know what to do with them
+    while it starts     the process ends at once with exit code 0: it has nothing to release
+    while it runs       the command stops in order; the same signal again ends the process
+    around a fork       signals are blocked until parent and child have set their handlers
 
-A KeyboardInterrupt, Python's own way, can come anywhere, and during imports it is no way to end: in
-a callback of the import system it is printed and lost, and where it passes an `exec`, as those that
-make dataclasses, `python -m` ends by the signal although the exception was handled (CPython,
-`run_eval_code_obj` in Python/pythonrun.c).
+Python's default, a KeyboardInterrupt, can be raised anywhere. During imports it does not end the
+process reliably: in a callback of the import system it is printed and lost, and if it passes an
+`exec`, such as the one in dataclasses, `python -m` ends by the signal although the exception was
+handled (CPython, `run_eval_code_obj` in Python/pythonrun.c).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Handler = Callable[[int, FrameType | None], object]
 
 
 class Request:
-    """Whether somebody asked to stop, and whom that is passed on to.
+    """The request to stop, which a signal makes and which is passed on to a function.
 
     Args:
-        logger: of structlog; is told of the first request.
+        logger: of structlog; logs the first request.
     """
 
     def __init__(self, logger: Any) -> None:
@@ -41,7 +41,7 @@ class Request:
         self._stop: Callable[[], object] | None = None
 
     def goes_to(self, stop: Callable[[], object]) -> None:
-        """Call `stop` when somebody asks, and now if somebody did; it may be called again."""
+        """Call `stop` at each request, and now if there was one already."""
         self._stop = stop
         if self.came:
             stop()
@@ -57,9 +57,9 @@ class Request:
 
 
 def end_when_asked() -> None:
-    """End this process with exit code 0 on SIGTERM and SIGINT, until somebody else handles them.
+    """End this process with exit code 0 on SIGTERM and SIGINT, until another handler is set.
 
-    For a process that holds nothing yet but what ends with it.
+    For a process that holds nothing yet that outlives it.
     """
     for number in SIGNALS:
         signal.signal(number, end_at_once)
@@ -67,10 +67,10 @@ def end_when_asked() -> None:
 
 @contextmanager
 def requests(logger: Any) -> Generator[Request]:
-    """Take note of SIGTERM and SIGINT for the length of the block.
+    """Turn SIGTERM and SIGINT into a request to stop during the block.
 
     Args:
-        logger: of structlog; is told of the first request.
+        logger: of structlog; logs the first request.
     """
     request = Request(logger)
     with handled(request.take):
@@ -79,7 +79,7 @@ def requests(logger: Any) -> Generator[Request]:
 
 @contextmanager
 def handled(handler: Handler) -> Generator[None]:
-    """Let a function handle SIGTERM and SIGINT for the length of the block."""
+    """Handle SIGTERM and SIGINT with a function during the block."""
     before = [signal.signal(number, handler) for number in SIGNALS]
     try:
         yield
@@ -90,7 +90,7 @@ def handled(handler: Handler) -> Generator[None]:
 
 @contextmanager
 def held_back() -> Generator[None]:
-    """Let SIGTERM and SIGINT that come during the block come behind it."""
+    """Block SIGTERM and SIGINT until the end of the block."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield
@@ -100,11 +100,11 @@ def held_back() -> Generator[None]:
 
 @contextmanager
 def interrupted_later() -> Generator[None]:
-    """Let a Ctrl-C during the block be handled behind it; what is started meanwhile hears of it.
+    """Handle a Ctrl-C during the block after it; processes that the block starts receive it.
 
-    For blocks that start a process and note its id. An exception in between would leave a process
-    that nobody knows of, and a signal that is held back would stay so in the process. Only the main
-    thread is interrupted by signals; in others this does nothing.
+    For blocks that start a process and note its id. An exception in between would leave an
+    orphan, and a blocked signal would stay blocked in the started process. Only the main thread is
+    interrupted by signals; in other threads this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -120,19 +120,19 @@ def interrupted_later() -> Generator[None]:
 
 
 def be_ended_by_signals() -> None:
-    """Let SIGTERM and SIGINT end this process by themselves, also if they were held back."""
+    """Restore the default handlers of SIGTERM and SIGINT, and unblock the signals."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
 def run_to_the_end(command: Callable[[], object]) -> NoReturn:
-    """Run a command and end the process with its exit code, without taking the interpreter apart.
+    """Run a command and end the process with its exit code, without finalizing the interpreter.
 
-    The interpreter would free its modules at last. Threads of ours and of native libraries may
-    still run then; one that calls back into Python is ended in the middle of C code, which can end
-    the process by SIGSEGV after the command has done its work. A process that ends needs none of
-    it: what is registered to be called at the exit is, and all output is written.
+    Finalization frees modules while threads of ours and of native libraries may still run. A
+    thread that then calls back into Python is ended in the middle of C code, which can end the
+    process by SIGSEGV after the command has done its work. Functions registered with `atexit` are
+    called, and all output is flushed.
 
     Args:
         command: exits as `sys.exit()` does; 0 if it returns.
@@ -153,10 +153,12 @@ def run_to_the_end(command: Callable[[], object]) -> NoReturn:
 
 
 def _flushed(code: int) -> int:
-    """Write what output waits, and return the exit code: 1 where that fails."""
+    """Flush stdout and stderr; return the exit code, 1 instead of 0 if stdout cannot be written."""
     try:
         sys.stdout.flush()
-    except OSError:  # What commands print raises OutputLost; this is output of somebody else's.
+    except (
+        OSError
+    ):  # Output of users' code; commands print through a stream that raises OutputLost.
         code = code or 1
     with suppress(OSError):
         sys.stderr.flush()
@@ -164,5 +166,5 @@ def _flushed(code: int) -> int:
 
 
 def end_at_once(number: int, frame: FrameType | None) -> NoReturn:
-    """Handle a signal by ending this process with exit code 0; nothing is cleaned up."""
+    """Signal handler that ends this process with exit code 0, without cleaning up."""
     os._exit(0)

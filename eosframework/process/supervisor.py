@@ -1,9 +1,9 @@
-"""Runs several workers as child processes and restarts one that is killed, at once.
+"""The supervisor: runs several workers as child processes and restarts killed ones.
 
-A child that ends by a signal (SIGKILL, the kernel's out-of-memory killer, a crash in C) is
-started again under the same instance name, so it gets its partitions back without waiting. One
-that ends by itself with an error would do so again: the others are stopped and its exit code
-is the supervisor's.
+A child that a signal ends (SIGKILL, the kernel's out-of-memory killer, a crash in C) is restarted
+at once under the same instance name, so it gets its partitions back without waiting. A child that
+exits with an error would do so again: the supervisor stops the others and exits with the child's
+code.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from eosframework.processing.plan import WorkerCounts
 
 POLL_SECONDS = 0.05
 QUICK_DEATHS = 5
-"""A child that dies this often within `QUICK_SECONDS` is restarted after a pause only."""
+"""Number of deaths within `QUICK_SECONDS` after which a child is restarted with a pause."""
 QUICK_SECONDS = 10.0
 PAUSE_SECONDS = 2.0
 
@@ -41,7 +41,7 @@ class _Child:
     process: Forked | None = None
     progress: IO[bytes] | None = None
     output: IO[bytes] | None = None
-    """What it writes to stderr, where the terminal shows a progress line."""
+    """The child's stderr, if the terminal shows a progress line."""
     done_counts: WorkerCounts = field(default_factory=WorkerCounts)
     counts: WorkerCounts = field(default_factory=WorkerCounts)
     deaths: list[float] = field(default_factory=list[float])
@@ -53,9 +53,9 @@ class Supervisor:
     """Starts one child per instance name and keeps it running.
 
     Args:
-        run_child: runs a worker under an instance's name in the child and returns its exit code.
-        instances: names, one for each child.
-        stop_deadline_seconds: how long children may take to stop before they are killed.
+        run_child: called in the child with its instance name; returns the exit code.
+        instances: instance names, one for each child.
+        stop_deadline_seconds: time that children have to stop before they are killed.
     """
 
     def __init__(
@@ -75,14 +75,14 @@ class Supervisor:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the children were asked to stop."""
+        """True once the children were asked to stop."""
         return self._stopping_since is not None
 
     def run(self) -> int:
-        """Run until every child is done or SIGTERM or SIGINT asks to stop.
+        """Run until every child has ended; SIGTERM and SIGINT stop the children.
 
         Returns:
-            0, or the exit code of the first child that failed by itself.
+            0, or the exit code of the first child that exited with an error.
         """
         with handled(self._asked_to_stop):
             if self._on_terminal:
@@ -96,7 +96,7 @@ class Supervisor:
         try:
             while any(child.exit_code is None for child in self._children):
                 for child in self._children:
-                    # Else a child that is being started would not hear that it has to stop.
+                    # A signal during the start of a child would not be passed on to it.
                     with held_back():
                         self._look_after(child)
                 self._read()
@@ -219,11 +219,11 @@ def _counts(child: _Child) -> list[WorkerCounts]:
 
 
 def instances_for(base: str, processes: int, kind: str = "") -> list[str]:
-    """Return the names of the children of the supervisor that holds `base`.
+    """Return the instance names of a supervisor's children.
 
     Args:
-        base: name of the supervisor.
-        processes: how many children there are.
-        kind: tells children that do different things apart.
+        base: instance name of the supervisor.
+        processes: number of children.
+        kind: part of the names, if there are several kinds of workers.
     """
     return [f"{base}.{kind}{'.' if kind else ''}{number}" for number in range(processes)]

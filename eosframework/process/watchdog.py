@@ -1,9 +1,9 @@
-"""Ends a process that does not come back, since nothing inside it can.
+"""The watchdog: ends a process whose main thread is stuck.
 
-Python runs the handler of a signal on the main thread, between two bytecodes. A main thread that
-waits inside librdkafka therefore neither notices SIGTERM nor can be interrupted; and a call may
-never return. To end the process is safe at any moment: whatever it left open is ended by the next
-owner's init, or by the brokers when its transaction times out.
+Python runs signal handlers on the main thread, between two bytecodes. A main thread that waits
+inside librdkafka neither notices SIGTERM nor can be interrupted, and such a call may never return.
+Ending the process is safe at any moment: its open transactions are ended by the next owner's
+init, or by the brokers when they time out.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ import structlog
 
 STEP_SECONDS = 0.1
 LONGEST_STEP_SECONDS = 1.0
-"""A step that took longer is one in which this process stood still: its calls stood as well."""
+"""Longest time that one step counts. A longer step means that the whole process was suspended, and
+with it the main thread's call."""
 
 REPORT_SECONDS = 2.0
-"""How long the last message may take; nobody may be reading it."""
+"""Longest wait for writing the last message, since its reader may have stopped reading."""
 
 EXIT_CODE = 2
 
@@ -36,11 +37,11 @@ class Watchdog:
     """Watches the main thread for the length of a `with` block in it.
 
     Args:
-        turn_seconds: how long the main thread may take from one `turn` to the next.
-        stop_seconds: how long the block may take to end after SIGTERM or SIGINT came.
-        restarted: somebody restarts this process if a signal kills it: then one too long turn
-            ends it by SIGKILL, where it would end with exit code 2 otherwise.
-        end: ends the process; None: as said above.
+        turn_seconds: longest time between two calls of `turn`.
+        stop_seconds: longest time from SIGTERM or SIGINT to the end of the block.
+        restarted: a supervisor restarts this process if a signal kills it. Then a turn that takes
+            too long ends it by SIGKILL instead of exit code 2.
+        end: ends the process, in tests; None: as described for `restarted`.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Watchdog:
 
     def __enter__(self) -> Self:
         os.set_blocking(self._writing, False)
-        # The C handler writes the number of a signal here, whatever the main thread is doing.
+        # Python's C-level handler writes the signal's number here even if the main thread is stuck.
         signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
         threading.Thread(target=self._watch, name="eos-watchdog", daemon=True).start()
         return self
@@ -73,7 +74,7 @@ class Watchdog:
         os.close(self._writing)
 
     def turn(self) -> None:
-        """Say that the main thread goes on."""
+        """Note that the main thread has completed a turn."""
         self._turns += 1
 
     def _watch(self) -> None:
@@ -90,12 +91,12 @@ class Watchdog:
                 break
             if turn_took_seconds > self._turn_seconds:
                 limit = f"{self._turn_seconds:g} s, longer than all its timeouts together"
-                self._give_up(f"has stood in one place for {limit}", kill=self._restarted)
+                self._give_up(f"has been stuck for {limit}", kill=self._restarted)
                 break
         os.close(self._reading)
 
     def _step(self) -> tuple[float, bool]:
-        """Wait for a moment; return how long it was, and whether a request to stop came."""
+        """Wait one step; return its seconds and whether a signal to stop was received."""
         started = time.monotonic()
         ready, _, _ = select.select([self._reading], [], [], STEP_SECONDS)
         came = os.read(self._reading, 64) if ready else b""
@@ -113,7 +114,7 @@ class Watchdog:
 
 
 def _place(frame: FrameType | None) -> str:
-    """Return where a thread is: the innermost Python function, those that merely wait aside."""
+    """Return a thread's innermost Python function outside of `threading`."""
     while frame is not None and frame.f_globals.get("__name__") == threading.__name__:
         frame = frame.f_back
     if frame is None:
@@ -126,8 +127,8 @@ def _place(frame: FrameType | None) -> str:
 def _report(what: str, place: str) -> None:
     structlog.get_logger("eosframework.worker").error("worker_stuck", reason=what, waits_in=place)
     print(
-        f"error: the worker {what}: its main thread waits in {place}. The process ends now; what "
-        f"it left open is ended by the next owner of its partitions, or by the brokers after "
+        f"error: the worker {what}: its main thread waits in {place}. The process ends now; the "
+        f"next owner of its partitions ends its open transactions, or the brokers do after "
         f"worker.transaction_timeout_seconds",
         file=sys.stderr,
         flush=True,

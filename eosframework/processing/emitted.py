@@ -7,7 +7,7 @@ from typing import Any
 
 from eosframework.operators.joins.stream_joins import Unpaired
 from eosframework.serialization.serdes import Serde
-from eosframework.topology.graph.join_nodes import StreamJoin
+from eosframework.topology.graph.graph import StreamJoin
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,7 @@ from eosframework.processing.emitted import Emitted, alone
 from eosframework.processing.ports import Message, Output
 from eosframework.processing.transaction.late_results import LateResults
 from eosframework.serialization.serdes import JSON
-from eosframework.topology.graph.graph import Aggregate, Emit, Processor
-from eosframework.topology.graph.join_nodes import StreamJoin, Table
+from eosframework.topology.graph.graph import Aggregate, Emit, Processor, StreamJoin, Table
 
 
 @dataclass(frozen=True, slots=True)

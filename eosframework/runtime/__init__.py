@@ -1,1 +1,1 @@
-"""Composition roots: settings and a topology become a running worker, table writer or relay."""
+"""Composition roots: build workers, table writers and relays from settings and a topology."""

@@ -1,4 +1,4 @@
-"""Composition of transactional ids: settings become their source, and what is known of leases."""
+"""Composition of transactional ids: their source, and their leases in the database."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from eosframework.config import Ids, Settings
 from eosframework.txnid import DerivedIds, IdSource, TransactionalId
 
 if TYPE_CHECKING:
-    from eosframework.application.control_topic import Registry
+    from eosframework.application.control_topic import ControlTopic
     from eosframework.kafka.admin.cluster_admin import ClusterAdmin
     from eosframework.postgres.leased_ids import LeasedIds
 
 
 def id_source(settings: Settings) -> IdSource:
-    """Return where the ids of tasks come from.
+    """Return the source of tasks' transactional ids.
 
     Raises:
-        ConfigurationError: they are leased, and no database is named.
+        ConfigurationError: ids are leased, and no database is configured.
     """
     if settings.worker.ids is Ids.LEASED:
         return leased_ids(settings)
@@ -26,12 +26,12 @@ def id_source(settings: Settings) -> IdSource:
 
 
 def leased_ids(settings: Settings) -> LeasedIds:
-    """Return the pools in the database, whatever `worker.ids` says.
+    """Return the pools of ids in the database, independent of `worker.ids`.
 
     Raises:
-        ConfigurationError: no database is named.
+        ConfigurationError: no database is configured.
     """
-    # Whoever derives ids needs no driver of a database.
+    # Import the database driver only for leased ids.
     from eosframework.postgres import Database
     from eosframework.postgres.leased_ids import LeasedIds
 
@@ -39,11 +39,11 @@ def leased_ids(settings: Settings) -> LeasedIds:
 
 
 def known_leases(settings: Settings) -> Mapping[str, TransactionalId]:
-    """Return which task has which leased id; none where ids are derived.
+    """Return the tasks by leased id; empty if ids are derived.
 
     Raises:
-        ConfigurationError: ids are leased, and no database is named.
-        DatabaseUnusable: it cannot be asked.
+        ConfigurationError: ids are leased, and no database is configured.
+        DatabaseUnusable: the database cannot be queried.
     """
     return leased_ids(settings).leases() if settings.worker.ids is Ids.LEASED else {}
 
@@ -52,8 +52,8 @@ def leases_of(application: str, settings: Settings) -> dict[str, list[str]] | No
     """Return the leased ids of an application by sub-topology; None: its ids are derived.
 
     Raises:
-        ConfigurationError: ids are leased, and no database is named.
-        DatabaseUnusable: it cannot be asked.
+        ConfigurationError: ids are leased, and no database is configured.
+        DatabaseUnusable: the database cannot be queried.
     """
     if settings.worker.ids is not Ids.LEASED:
         return None
@@ -69,20 +69,20 @@ def release_ids(
     ids: Sequence[str],
     settings: Settings,
     admin: ClusterAdmin,
-    registry: Registry,
+    registry: ControlTopic,
 ) -> list[TransactionalId]:
-    """Take leased ids back from the tasks of a stopped application (R1 to R6 of `kafka.leases`).
+    """Release leased ids of a stopped application (R1 to R6 of `application.leases`).
 
     Returns:
-        The tasks that had them.
+        The tasks that had the ids.
 
     Raises:
-        ConfigurationError: one is not leased to this application; none was released.
+        ConfigurationError: an id is not leased to this application; none was released.
         StartRefused: the application runs; none was released.
-        DatabaseUnusable: the database cannot be asked; none was released.
+        DatabaseUnusable: the database cannot be queried; none was released.
         TransactionError: an id could not be inited; none was released.
     """
-    # Whoever only looks at leases needs no client of Kafka.
+    # Import Kafka clients only here: listing leases needs none.
     from eosframework.application.leases import release
     from eosframework.kafka.worker_clients import producers
 

@@ -1,6 +1,6 @@
-"""What a store held at its last commits: as this machine has it, or as its changelog tells.
+"""Committed contents of stores, read from files on this machine or from changelogs.
 
-Reading disturbs nobody: neither the worker that has the store open, nor the files.
+Reading changes no files and does not affect a worker that has the store open.
 """
 
 from __future__ import annotations
@@ -21,18 +21,17 @@ from eosframework.operators.operator_ports import CommittedStore
 from eosframework.records import TopicPartition
 from eosframework.state.labels import StoreLabel
 from eosframework.state.memory import MemoryStore
-from eosframework.state.places import Found, application_directory, found, has_data
-from eosframework.state.query.layouts import Row
-from eosframework.state.query.stores import QueriedStore
+from eosframework.state.query.layouts import QueriedStore, Row
+from eosframework.state.store_directories import Found, application_directory, found, has_data
 from eosframework.state.store_reader import StoredTask, read_only
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """One partition of a store.
+    """The contents of one partition of a store.
 
     Args:
-        position: next offset of the changelog that it does not have.
+        position: the first offset of the changelog that is not included.
     """
 
     partition: int
@@ -42,13 +41,13 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class PartitionStats:
-    """How large one partition of a store is, and how far.
+    """Size and position of one partition of a store.
 
     Args:
         keys: estimated; windows and indexes count as keys.
         written_at: seconds since the epoch.
-        held: by a process, probably the task's worker.
-        is_copy: the task runs elsewhere, and this follows its changelog.
+        held: locked by a process, probably the task's worker.
+        is_copy: a standby copy, whose task runs elsewhere.
     """
 
     store: str
@@ -63,10 +62,10 @@ class PartitionStats:
 
 
 class Source(Protocol):
-    """Where stores are read."""
+    """A source of the contents of stores."""
 
     def count(self, store: QueriedStore) -> int:
-        """Return how many partitions there are, here and elsewhere."""
+        """Return the number of partitions, readable here or not."""
         ...
 
     def partitions(self, store: QueriedStore) -> list[int]:
@@ -74,18 +73,18 @@ class Source(Protocol):
         ...
 
     def copies(self, store: QueriedStore) -> list[int]:
-        """Return those of which there is a copy only, which may lack the last changes."""
+        """Return the partitions that are standby copies, which may lack the last changes."""
         ...
 
     def contents(
         self, store: QueriedStore, partitions: Sequence[int], key: bytes | None = None
     ) -> Generator[Content]:
-        """Yield partitions one after the other; each can be read until the next one.
+        """Yield partitions one after the other; each can be read until the next one is yielded.
 
         Args:
             store: of the application.
-            partitions: which, in order.
-            key: nothing else will be asked for; None: everything may be.
+            partitions: to read, in this order.
+            key: the only key that will be read; None: any key may be.
         """
         ...
 
@@ -94,11 +93,11 @@ class OnMachine:
     """The stores of an application on this machine.
 
     Args:
-        application: whose they are.
-        settings: where they are.
+        application: name of the application.
+        settings: with the stores' directory.
 
     Raises:
-        ConfigurationError: they are in no files.
+        ConfigurationError: stores are configured to be in memory.
     """
 
     def __init__(self, application: str, settings: Settings) -> None:
@@ -109,18 +108,18 @@ class OnMachine:
             )
         self._application = application
         self._directory = application_directory(settings.state, application)
-        # Of several that a task has here the one written last comes first; what a task of this
-        # machine has in use comes before copies of it.
+        # If there are several directories of a task, prefer locked ones that are not copies, then
+        # the one written last.
         self._places: dict[str, Found] = {}
         places = [place for place in found(self._directory) if has_data(place.path)]
         for place in sorted(places, key=lambda place: place.is_copy or not place.held):
             self._places.setdefault(place.task, place)
 
     def partitions(self, store: QueriedStore) -> list[int]:
-        """Return the partitions of which there is something here.
+        """Return the partitions that are on this machine.
 
         Raises:
-            ConfigurationError: there is nothing at all.
+            ConfigurationError: there are none.
         """
         here = self._here(store)
         if not here:
@@ -136,7 +135,7 @@ class OnMachine:
         return [p for p in self._here(store) if self._place(store, p).is_copy]
 
     def count(self, store: QueriedStore) -> int:
-        """Return how many partitions there are, here and elsewhere."""
+        """Return the number of partitions, on this machine or not."""
         here = self.partitions(store)
         with read_only(self._place(store, here[0]).path) as task:
             label = task.label
@@ -145,7 +144,7 @@ class OnMachine:
     def contents(
         self, store: QueriedStore, partitions: Sequence[int], key: bytes | None = None
     ) -> Generator[Content]:
-        """Yield partitions; one that is not begun, or in another layout, is passed over."""
+        """Yield partitions; empty ones and those of another layout are skipped."""
         for partition in partitions:
             with read_only(self._place(store, partition).path) as task:
                 label = _label(task, store.name)
@@ -154,7 +153,7 @@ class OnMachine:
                     yield Content(partition, content, label.position)
 
     def stats(self, stores: Sequence[QueriedStore]) -> Iterator[PartitionStats]:
-        """Yield how large each partition of these stores is that is here."""
+        """Yield the size and position of each partition of these stores on this machine."""
         for store in stores:
             for partition in self._here(store):
                 place = self._place(store, partition)
@@ -184,10 +183,10 @@ class OnMachine:
 
 
 class InChangelog:
-    """The stores of an application as their changelogs have them; one partition is in memory.
+    """The stores of an application, read from their changelogs one partition at a time.
 
     Args:
-        settings: how to reach the cluster.
+        settings: of the cluster.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -195,7 +194,7 @@ class InChangelog:
         self._admin = ClusterAdmin(settings.kafka)
 
     def count(self, store: QueriedStore) -> int:
-        """Return how many partitions there are.
+        """Return the number of partitions.
 
         Raises:
             ConfigurationError: there is no changelog.
@@ -215,13 +214,13 @@ class InChangelog:
         return list(range(self.count(store)))
 
     def copies(self, store: QueriedStore) -> list[int]:
-        """Return nothing: the changelog is what copies are made from."""
+        """Return an empty list: a changelog is never a copy."""
         return []
 
     def contents(
         self, store: QueriedStore, partitions: Sequence[int], key: bytes | None = None
     ) -> Generator[Content]:
-        """Yield partitions; all entries of an operator for a key have its bytes in their keys."""
+        """Yield partitions; given a key, only entries whose key contains its bytes are kept."""
         places = [TopicPartition(store.store.changelog, partition) for partition in partitions]
         for place, bounds in self._admin.log_bounds(places).items():
             content, time = MemoryStore(), 0
@@ -233,10 +232,9 @@ class InChangelog:
 
 
 def find(source: Source, store: QueriedStore, key: bytes) -> tuple[Content, list[Row]] | None:
-    """Return the partition that has a key, and what there is for it; None: none of them has.
+    """Return the partition and the rows of a key; None: no partition has the key.
 
-    The one is looked at first where Kafka's own clients put the key; its producers may have put it
-    elsewhere.
+    The partition of Kafka's default partitioner is read first; producers may use another one.
     """
     likely = partition_of(key, source.count(store))
     order = sorted(source.partitions(store), key=lambda partition: partition != likely)

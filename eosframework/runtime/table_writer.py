@@ -1,17 +1,21 @@
-"""Composition of what fills tables: settings and a graph become tables and a worker for them."""
+"""Composition of table writers: create and check their tables, and build the worker."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
-from eosframework.application.position_changes import COMMITTED, Wish, by_partition, offsets_for
-from eosframework.application.start_checks import Facts
+from eosframework.application.position_changes import (
+    COMMITTED,
+    PositionRequest,
+    by_partition,
+    offsets_for,
+)
 from eosframework.config import Settings, Start
 from eosframework.errors import ConfigurationError, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.purging import RecordPurger
 from eosframework.kafka.client.properties import Role, client_properties
-from eosframework.kafka.client.statistics import ClientStatistics
 from eosframework.kafka.consumer.input_log import KafkaInputLog
 from eosframework.kafka.worker_clients import tables_group_settings
 from eosframework.postgres import Database
@@ -24,22 +28,22 @@ from eosframework.postgres.tables.table_schema import TablesPlan, apply_tables, 
 from eosframework.postgres.tables.table_sink import PostgresRowStore
 from eosframework.processing.plan import WorkerCounts
 from eosframework.records import Position, TopicPartition
-from eosframework.tables.claims import Starts
-from eosframework.tables.writer import PersisterOptions, PersisterWorker
+from eosframework.runtime.context import WorkerContext
+from eosframework.tables.write_cycle import TableWriter, TableWriterOptions
 from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import tables_group
 
 LONGEST_INTERVAL_SECONDS = 5.0
-"""No slow database stretches the interval beyond this."""
+"""Upper bound to which a slow database stretches the commit interval."""
 
 
 def plan_database(graph: Graph, settings: Settings) -> TablesPlan | None:
-    """Return what a graph's tables need; None: it fills none. Changes nothing.
+    """Return the changes that a graph's tables need; None: it has none. Changes nothing.
 
     Raises:
-        ConfigurationError: no database is named.
-        DatabaseUnusable: it cannot be connected to, is too old, or is a standby.
-        StartRefused: its schema was made by a newer eosframework.
+        ConfigurationError: no database is configured.
+        DatabaseUnusable: the connection fails, or the server is too old or a standby.
+        StartRefused: a newer eosframework created the schema.
     """
     if not graph.persisters:
         return None
@@ -49,13 +53,13 @@ def plan_database(graph: Graph, settings: Settings) -> TablesPlan | None:
 
 
 def apply_database(graph: Graph, settings: Settings) -> list[str]:
-    """Create what a graph's tables need and the database lacks, and return what was made.
+    """Create the tables and schema that a graph needs and the database lacks; return their names.
 
     Raises:
-        ConfigurationError: no database is named.
-        DatabaseUnusable: it cannot be connected to, is too old, or is a standby.
+        ConfigurationError: no database is configured.
+        DatabaseUnusable: the connection fails, or the server is too old or a standby.
         DatabaseRefused: a privilege is missing.
-        StartRefused: its schema was made by a newer eosframework.
+        StartRefused: a newer eosframework created the schema.
     """
     if not graph.persisters:
         return []
@@ -65,12 +69,12 @@ def apply_database(graph: Graph, settings: Settings) -> list[str]:
 
 
 def require_tables(graph: Graph, settings: Settings) -> None:
-    """Make sure that rows can be written before any is read.
+    """Check that a graph's rows can be written, before any record is read.
 
     Raises:
-        ConfigurationError: no database is named.
-        DatabaseUnusable: it cannot be connected to, is too old, or is a standby.
-        StartRefused: something is missing or does not fit; says all of it and what to do.
+        ConfigurationError: no database is configured.
+        DatabaseUnusable: the connection fails, or the server is too old or a standby.
+        StartRefused: tables are missing or do not match; lists all findings and the next step.
     """
     plan = plan_database(graph, settings)
     if plan is None:
@@ -84,11 +88,11 @@ def require_tables(graph: Graph, settings: Settings) -> None:
 
 
 def table_positions(graph: Graph, settings: Settings) -> list[Position]:
-    """Return where a graph's tables go on, as the database has it.
+    """Return the positions of a graph's table sinks in the database.
 
     Raises:
-        ConfigurationError: no database is named.
-        DatabaseUnusable: it cannot be asked, or has no schema yet.
+        ConfigurationError: no database is configured.
+        DatabaseUnusable: the database cannot be queried, or has no schema yet.
     """
     stored = stored_positions(_database(graph, settings), graph.application)
     topics = {persister.topic for persister in graph.persisters}
@@ -96,30 +100,31 @@ def table_positions(graph: Graph, settings: Settings) -> list[Position]:
 
 
 def set_table_positions(
-    graph: Graph, wishes: Sequence[Wish], settings: Settings, admin: ClusterAdmin
+    graph: Graph, wishes: Sequence[PositionRequest], settings: Settings, admin: ClusterAdmin
 ) -> list[Position]:
-    """Set where a graph's tables go on, while no worker fills them; a topic made again is accepted.
+    """Set the positions of a graph's table sinks while no table writer runs.
 
-    Rows stay as they are: what is read again is written again, upserts apart.
+    Rows stay as they are, so records that are read again give duplicate rows, except for upserts.
+    A topic that was created again is accepted.
 
     Raises:
-        StartRefused: workers are running.
-        ConfigurationError: a topic, a partition or an offset does not exist, `committed` is asked
-            for, or a topic that was created again is not given completely.
-        DatabaseUnusable: the database cannot be asked, or has no schema yet.
+        StartRefused: table writers are running.
+        ConfigurationError: a topic, a partition or an offset does not exist, `committed` is
+            requested, or partitions of a topic that was created again are missing.
+        DatabaseUnusable: the database cannot be queried, or has no schema yet.
     """
     members = admin.describe_group(tables_group(graph.application)).client_ids
     if members:
         raise StartRefused(
-            f"application {graph.application!r} has {len(members)} running workers that fill "
-            f"tables; stop them before their positions are set"
+            f"application {graph.application!r} has {len(members)} running table writers; stop "
+            f"them before their positions are set"
         )
     topics = admin.describe_topics([persister.topic for persister in graph.persisters])
     wanted = by_partition(graph, wishes, topics)
     if kept := [partition for partition, where in wanted.items() if where == COMMITTED]:
         raise ConfigurationError(
-            f"{kept[0]}: tables go on where the database is, so {COMMITTED} sets nothing; give an "
-            f"offset, earliest or latest"
+            f"{kept[0]}: table sinks resume at the database's position, so {COMMITTED} sets "
+            f"nothing; give an offset, earliest or latest"
         )
     database = _database(graph, settings)
     for stored in stored_positions(database, graph.application):
@@ -142,12 +147,12 @@ def set_table_positions(
 
 
 def forget_table_positions(graph: Graph, settings: Settings, topics: Sequence[str]) -> None:
-    """Let topics be read from their first row, whichever topics of these names are made next.
+    """Remove the positions of topics, so that new topics with these names are read from the start.
 
-    Whoever claimed them before writes no more.
+    Earlier claims of the topics' partitions can no longer write.
 
     Raises:
-        DatabaseUnusable: the database cannot be asked, or has no schema yet.
+        DatabaseUnusable: the database cannot be queried, or has no schema yet.
     """
     database = _database(graph, settings)
     stored = stored_positions(database, graph.application)
@@ -160,41 +165,32 @@ def _database(graph: Graph, settings: Settings) -> Database:
     return Database(settings.database, application_name=name)
 
 
-def persister_worker(
-    graph: Graph,
-    settings: Settings,
-    instance: str,
-    facts: Facts,
-    on_round: Callable[[WorkerCounts], None],
-    statistics: ClientStatistics | None = None,
-) -> PersisterWorker:
-    """Return the worker that carries a graph's topics into tables.
+def table_writer(context: WorkerContext, on_round: Callable[[WorkerCounts], None]) -> TableWriter:
+    """Return the table writer of a graph.
 
     Args:
-        graph: of the application.
-        settings: of the worker.
-        instance: its name.
-        facts: about the cluster, as found at the start.
+        context: of the worker.
         on_round: called about ten times a second.
-        statistics: looks at the consumer; None: nobody does.
 
     Raises:
-        ConfigurationError: no database is named, or a property would break the guarantee.
+        ConfigurationError: no database is configured, or a property would break the guarantee.
     """
+    graph, settings = context.graph, context.settings
     log = KafkaInputLog(
         client_properties(settings.kafka, Role.CONSUMER),
-        tables_group_settings(graph.application, settings, instance),
+        tables_group_settings(graph.application, settings, context.instance),
         request_timeout_seconds=settings.kafka.request_timeout_seconds,
         repositioning="eosframework positions set APP --tables",
-        statistics=statistics,
+        statistics=context.statistics,
     )
-    topic_ids = {p.topic: str(facts.topics[p.topic].topic_id) for p in graph.persisters}
-    return PersisterWorker(
+    topic_ids = {p.topic: str(context.facts.topics[p.topic].topic_id) for p in graph.persisters}
+    late = _late_topics(graph, settings)
+    return TableWriter(
         graph.application,
         graph.persisters,
         log,
         PostgresRowStore(_database(graph, settings), graph.application, topic_ids),
-        PersisterOptions(
+        TableWriterOptions(
             commit_interval_seconds=settings.database.commit_interval_seconds,
             longest_interval_seconds=LONGEST_INTERVAL_SECONDS,
             longest_pause_seconds=settings.database.longest_pause_seconds,
@@ -203,16 +199,16 @@ def persister_worker(
             batch_rows=settings.database.batch_rows,
             leave_on_stop=settings.worker.leave_on_stop,
         ),
-        start=_starts(graph, settings, log),
-        late=_late_topics(graph, settings),
-        tell_group=log.tell,
-        purger=_purger(graph, settings),
+        start=partial(_start_offsets, log, late),
+        late=late,
+        commit_to_group=log.tell,
+        purger=_purger(settings),
         on_round=on_round,
     )
 
 
-def _purger(graph: Graph, settings: Settings) -> RecordPurger | None:
-    """Return what removes rows that the database has; an audit by receipts counts all of them."""
+def _purger(settings: Settings) -> RecordPurger | None:
+    """Return the purger of written records; None: they are kept, as for an audit by receipts."""
     keep_seconds = settings.database.keep_rows_seconds
     if keep_seconds is None or settings.worker.receipts:
         return None
@@ -220,23 +216,20 @@ def _purger(graph: Graph, settings: Settings) -> RecordPurger | None:
 
 
 def _late_topics(graph: Graph, settings: Settings) -> frozenset[str]:
-    """Return the topics that are read from their end, unless something of them is written.
+    """Return the topics whose partitions start at their end if they have no position.
 
-    The application's own topics are read from their first row whatever `worker.start` says:
-    where the application itself started is decided where it reads its sources.
+    Internal topics are read from their first record independent of `worker.start`, which applies
+    to the sources of the application.
     """
     if settings.worker.start is not Start.LATEST:
         return frozenset()
     return frozenset(p.topic for p in graph.persisters if p.sub_topology is None)
 
 
-def _starts(graph: Graph, settings: Settings, log: KafkaInputLog) -> Starts:
-    """Return where partitions start that were never written."""
-    at_end = _late_topics(graph, settings)
-
-    def start(partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        late = [p for p in partitions if p.topic in at_end]
-        early = [p for p in partitions if p not in late]
-        return {**log.beginning_offsets(early), **log.end_offsets(late)}
-
-    return start
+def _start_offsets(
+    log: KafkaInputLog, late_topics: Collection[str], partitions: Sequence[TopicPartition]
+) -> Mapping[TopicPartition, int]:
+    """Return the start offsets of partitions without a position."""
+    late = [p for p in partitions if p.topic in late_topics]
+    early = [p for p in partitions if p.topic not in late_topics]
+    return {**log.beginning_offsets(early), **log.end_offsets(late)}

@@ -1,4 +1,4 @@
-"""Composition root: settings and a topology become a worker on a real cluster."""
+"""Composition root of `run-worker`: builds a worker from the settings and a topology."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import gc
 import os
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
@@ -14,28 +14,27 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from eosframework.application.control_topic import Registry
-from eosframework.application.known_refusals import known_refusals
-from eosframework.application.partition_growth import Growth, counting
+from eosframework.application.control_topic import ControlTopic
+from eosframework.application.output_limits import output_limits
+from eosframework.application.partition_growth import PartitionGrowth, partition_counter
 from eosframework.application.partitioner_checks import require_fitting_partitioners
 from eosframework.application.start_checks import (
-    Facts,
     check_worker_start,
     global_topics,
     persisted_topics,
     source_topics,
     written_topics,
 )
-from eosframework.application.start_positions import RegistryLedger, UnmarkedLedger
+from eosframework.application.start_positions import StartPositions, UnmarkedStartPositions
 from eosframework.config import Guarantee, Settings
-from eosframework.errors import RunError
+from eosframework.errors import ConfigurationError, RunError
+from eosframework.kafka.admin.auto_creation import ChosenTopics
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-from eosframework.kafka.admin.missing_topics import ChosenTopics
 from eosframework.kafka.admin.purging import RecordPurger
 from eosframework.kafka.at_least_once import AtLeastOnceOutputs
 from eosframework.kafka.consumer.input_log import KafkaInputLog
 from eosframework.kafka.consumer.range_reader import hold_nothing
-from eosframework.kafka.producer.producer_pool import KafkaOutputs
+from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.kafka.schema_registry.schema_codecs import open_schemas
 from eosframework.kafka.worker_clients import consumer_client, group_settings, producer_client
 from eosframework.process.fork import is_orphaned
@@ -49,25 +48,26 @@ from eosframework.processing.plan import Plan, WorkerCounts, WorkerOptions
 from eosframework.processing.stores.local_state import LocalState
 from eosframework.processing.task import Task
 from eosframework.processing.worker import Worker
+from eosframework.runtime.context import Observed, WorkerContext
 from eosframework.runtime.ids import id_source
-from eosframework.tables.writer import PersisterWorker
+from eosframework.tables.write_cycle import TableWriter
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
 from eosframework.txnid import TransactionalId
 
 if TYPE_CHECKING:
-    from eosframework.runtime.http import AskedWorker
+    from eosframework.processing.worker_views import WorkerView
 
 TAKEOVER_DEADLINE_SECONDS = 120.0
-"""How long taking partitions over is tried. Less than max.poll.interval.ms, after which the
-group would give the partitions to somebody else."""
+"""Time for which taking partitions over is retried. It is less than max.poll.interval.ms, after
+which the group would assign the partitions to another member."""
 
 
 class Kind(StrEnum):
-    """What a worker does: the two kinds have groups of their own, so neither waits for the other.
+    """Kinds of workers, each with its own consumer group.
 
-    A database that is away holds no transform up.
+    So transforms keep running while the database is unavailable.
     """
 
     TRANSFORMS = "transforms"
@@ -78,26 +78,26 @@ def load(application: str) -> Graph:
     """Return the topology that `application` names.
 
     Raises:
-        TopologyError: it cannot be loaded, or does not hold together.
+        TopologyError: it cannot be loaded, or is inconsistent.
     """
     return resolve(load_app(application))
 
 
 def kinds(graph: Graph) -> list[Kind]:
-    """Return what a graph needs workers for; rows come to be before they are written."""
+    """Return the kinds of workers that a graph needs, in the order in which to run them once."""
     has = {Kind.TRANSFORMS: graph.sub_topologies, Kind.TABLES: graph.persisters}
     return [kind for kind, parts in has.items() if parts]
 
 
 def prepare(graph: Graph, settings: Settings) -> None:
-    """Make sure that workers can start.
+    """Check that workers can start.
 
     Raises:
-        UserError: nothing was started; says what is wrong and what to do.
+        UserError: nothing was started; names the cause and the next step.
     """
     admin = ClusterAdmin(settings.kafka)
     facts = check_worker_start(
-        graph, settings, admin, _registry(graph, settings, admin), id_source(settings)
+        graph, settings, admin, _control_topic(graph, settings, admin), id_source(settings)
     )
     require_fitting_partitioners(graph, settings, admin, facts.partitions)
     open_schemas(graph.codecs, settings.registry)
@@ -112,60 +112,67 @@ def run_in_process(graph: Graph, settings: Settings, kind: Kind, *, until_caught
 
     Raises:
         UserError: nothing was started.
-        RunError: processing cannot go on; what was complete is committed.
+        RunError: processing cannot continue; complete transactions are committed.
         InstanceFenced: another worker took this one's identity over.
     """
     with own_instance(graph.application, settings.worker.instance) as instance:
-        admin = ClusterAdmin(settings.kafka)
-        registry = _registry(graph, settings, admin)
-        facts = check_worker_start(graph, settings, admin, registry, id_source(settings))
-        # A child's servers were there when its supervisor started; now they may be away.
-        is_child = PIPE_VARIABLE in os.environ
-        if kind is Kind.TRANSFORMS and not is_child:
-            require_fitting_partitioners(graph, settings, admin, facts.partitions)
-        open_schemas(graph.codecs, settings.registry, checked=not is_child)
-        if kind is Kind.TABLES and not is_child:
-            _require_tables(graph, settings)
+        context = _checked_context(graph, settings, instance, kind)
         with (
             requests(structlog.get_logger("eosframework.worker")) as request,
             _shown_progress() as show,
             _watchdog(settings) as watchdog,
-            _asked(graph, settings, instance, kind, facts) as asked,
-            _making_tasks(graph, settings, instance) as make_task,
+            _observed(context, kind) as observed,
+            _task_maker(context) as make_task,
         ):
 
             def on_round(counts: WorkerCounts) -> None:
                 watchdog.turn()
                 growth.turn()
                 show(counts)
-                if asked is not None:
-                    asked.turn(worker.view)
+                if observed is not None:
+                    observed.turn(worker.view)
                 if is_orphaned():
                     worker.stop()
 
-            growth = _growth(graph, settings, facts, kind)
-            worker: Worker | PersisterWorker
+            context = replace(context, observed=observed)
+            growth = _growth(context, kind)
+            worker: Worker | TableWriter
             if kind is Kind.TABLES:
-                worker = _persister(graph, settings, instance, facts, on_round, asked)
+                worker = _table_writer(context, on_round)
             else:
-                state = _state(graph, settings, instance, facts, admin, asked)
-                plan = plan_of(
-                    graph.with_times_within(settings.worker.max_event_time_ahead),
-                    facts.ids,
-                    known_refusals(settings, facts, graph),
-                    receipts=settings.worker.receipts,
-                    is_missing=ChosenTopics(settings.kafka, admin).is_missing,
-                )
-                plan = replace(plan, make_task=make_task)
-                log = _input_log(graph, settings, instance, facts, asked, growth)
-                worker = _worker(
-                    graph, settings, log, registry, facts, admin, on_round, state, asked, plan
-                )
+                worker = _worker(context, _plan(context, make_task), growth, on_round)
             request.goes_to(worker.stop)
             _collect_rarely()
             counts = worker.run(until_caught_up=until_caught_up)
         show(counts)
     return request.came
+
+
+def _checked_context(graph: Graph, settings: Settings, instance: str, kind: Kind) -> WorkerContext:
+    admin = ClusterAdmin(settings.kafka)
+    control_topic = _control_topic(graph, settings, admin)
+    facts = check_worker_start(graph, settings, admin, control_topic, id_source(settings))
+    # The supervisor made these checks when it started. A child must also start while a server is
+    # unavailable.
+    is_child = PIPE_VARIABLE in os.environ
+    if kind is Kind.TRANSFORMS and not is_child:
+        require_fitting_partitioners(graph, settings, admin, facts.partitions)
+    open_schemas(graph.codecs, settings.registry, checked=not is_child)
+    if kind is Kind.TABLES and not is_child:
+        _require_tables(graph, settings)
+    return WorkerContext(graph, settings, instance, admin, control_topic, facts)
+
+
+def _plan(context: WorkerContext, make_task: Callable[..., Task]) -> Plan:
+    graph, settings = context.graph, context.settings
+    plan = plan_of(
+        graph.with_times_within(settings.worker.max_event_time_ahead),
+        context.facts.ids,
+        output_limits(settings, context.facts, graph),
+        receipts=settings.worker.receipts,
+        is_missing=ChosenTopics(settings.kafka, context.admin).is_missing,
+    )
+    return replace(plan, make_task=make_task)
 
 
 def plan_of(
@@ -176,13 +183,13 @@ def plan_of(
     receipts: bool = False,
     is_missing: Callable[[str], bool] | None = None,
 ) -> Plan:
-    """Compile a graph into what a worker runs.
+    """Compile a graph into a worker's plan.
 
     Args:
         graph: of the application.
         ids: of all tasks.
-        limits: by topic, what it is known to refuse.
-        receipts: give outputs a receipt.
+        limits: known limits of output topics, by topic.
+        receipts: add a receipt to each output.
         is_missing: see `compile_part`.
     """
     known = {(task.sub_topology, task.partition): task for task in ids}
@@ -219,18 +226,12 @@ def plan_of(
 
 
 def _worker(
-    graph: Graph,
-    settings: Settings,
-    log: KafkaInputLog,
-    registry: Registry,
-    facts: Facts,
-    admin: ClusterAdmin,
-    on_round: Callable[[WorkerCounts], None],
-    state: LocalState | None,
-    asked: AskedWorker | None,
+    context: WorkerContext,
     plan: Plan,
+    growth: PartitionGrowth,
+    on_round: Callable[[WorkerCounts], None],
 ) -> Worker:
-    worker = settings.worker
+    graph, settings, worker = context.graph, context.settings, context.settings.worker
     options = WorkerOptions(
         commit_interval_seconds=worker.commit_interval_seconds,
         transaction_timeout_seconds=worker.transaction_timeout_seconds,
@@ -243,165 +244,137 @@ def _worker(
         max_task_idle_seconds=worker.max_task_idle_seconds,
         commit_turns=1 if worker.guarantee is Guarantee.AT_LEAST_ONCE else worker.commit_turns,
     )
+    # An audit by receipts reads processed records of repartition topics, so they are kept for it.
+    purges = bool(graph.repartitions) and not worker.receipts
+    state = _state(context)
+    log = _input_log(context, growth)
     return Worker(
         plan,
         log,
-        _outputs(graph, settings, facts, log, asked),
-        _ledger(graph, settings, registry, admin),
+        _outputs(context, log),
+        _ledger(context),
         options,
         state=state,
-        purger=None if worker.receipts else _purger(graph, settings),
-        hold_nothing=partial(hold_nothing, settings.kafka, admin),
-        measured=asked is not None,
+        purger=RecordPurger(settings.kafka) if purges else None,
+        hold_nothing=partial(hold_nothing, settings.kafka, context.admin),
+        measured=context.observed is not None,
         on_round=on_round,
     )
 
 
-def _input_log(
-    graph: Graph,
-    settings: Settings,
-    instance: str,
-    facts: Facts,
-    asked: AskedWorker | None,
-    growth: Growth,
-) -> KafkaInputLog:
+def _input_log(context: WorkerContext, growth: PartitionGrowth) -> KafkaInputLog:
+    graph, settings = context.graph, context.settings
     return KafkaInputLog(
-        consumer_client(settings, facts.largest_input_bytes(graph)),
-        group_settings(graph.application, settings, instance),
+        consumer_client(settings, context.facts.largest_input_bytes(graph)),
+        group_settings(graph.application, settings, context.instance),
         request_timeout_seconds=settings.kafka.request_timeout_seconds,
-        statistics=asked.statistics if asked else None,
+        statistics=context.statistics,
         refuse=growth.refuse_new,
     )
 
 
-def _growth(graph: Graph, settings: Settings, facts: Facts, kind: Kind) -> Growth:
-    """Return what finds topics that grow: a table writer takes new partitions in as they come."""
-    counts = {name: found.partitions for name, found in facts.topics.items() if found.exists}
+def _growth(context: WorkerContext, kind: Kind) -> PartitionGrowth:
+    """Return the check for topics that get partitions, which a table writer may read at once."""
+    graph = context.graph
+    counts = {
+        name: found.partitions for name, found in context.facts.topics.items() if found.exists
+    }
     tables = set(persisted_topics(graph))
     if kind is Kind.TABLES:
         known, read, whole = {t: n for t, n in counts.items() if t in tables}, (), ()
     else:
         known, read, whole = counts, source_topics(graph), global_topics(graph)
-    return Growth(known, read, whole, counting(settings.kafka, known))
+    return PartitionGrowth(known, read, whole, partition_counter(context.settings.kafka, known))
 
 
-def _purger(graph: Graph, settings: Settings) -> RecordPurger | None:
-    """Return what removes records of own topics that were read; an audit by receipts needs them."""
-    return RecordPurger(settings.kafka) if graph.repartitions else None
-
-
-def _state(
-    graph: Graph,
-    settings: Settings,
-    instance: str,
-    facts: Facts,
-    admin: ClusterAdmin,
-    asked: AskedWorker | None,
-) -> LocalState | None:
+def _state(context: WorkerContext) -> LocalState | None:
+    graph = context.graph
     if not graph.global_tables and not any(part.stores for part in graph.sub_topologies):
         return None
-    # Whoever keeps nothing needs no stores.
-    from eosframework.runtime.state import local_state
+    # Import stores only if the topology has some.
+    from eosframework.runtime.worker_state import local_state
 
-    shared = asked.shared if asked else None
-    return local_state(graph, settings, instance, facts.topics, admin, shared)
-
-
-@contextmanager
-def _making_tasks(
-    graph: Graph, settings: Settings, instance: str
-) -> Generator[Callable[..., Task]]:
-    """Trace what tasks do, if that is wanted."""
-    if not settings.tracing.enabled:
-        yield Task
-        return
-    # Whoever is not traced needs no OpenTelemetry.
-    from eosframework.monitoring.tracing.traced_tasks import traced_tasks
-
-    with traced_tasks(graph.application, instance, settings.tracing) as make_task:
-        yield make_task
+    shared = context.observed.shared if context.observed else None
+    topics = context.facts.topics
+    return local_state(graph, context.settings, context.instance, topics, context.admin, shared)
 
 
-@contextmanager
-def _asked(
-    graph: Graph, settings: Settings, instance: str, kind: Kind, facts: Facts
-) -> Generator[AskedWorker | None]:
-    """Answer over HTTP, if that is wanted."""
-    address = settings.worker.http_address
-    if address is None:
-        yield None
-        return
-    # Whoever is not asked needs no server.
-    from eosframework.monitoring.metrics.metric import Process
-    from eosframework.runtime.http import asked_worker
+def _task_maker(context: WorkerContext) -> AbstractContextManager[Callable[..., Task]]:
+    """Yield the factory of tasks, which are traced if `tracing.enabled`."""
+    tracing = context.settings.tracing
+    if not tracing.enabled:
+        return nullcontext(Task)
+    # Import OpenTelemetry only if it is used.
+    try:
+        from eosframework.monitoring.tracing.traced_tasks import traced_tasks
+    except ImportError as error:
+        raise ConfigurationError(
+            f"tracing.enabled=true needs more packages ({error.name} is missing); run: pip install "
+            f"'eosframework[tracing]'"
+        ) from error
+    return traced_tasks(context.graph.application, context.instance, tracing)
 
-    stuck_seconds = _turn_seconds(settings)
-    process = Process(kind.value)
-    with asked_worker(address, graph, settings, instance, process, facts, stuck_seconds) as asked:
-        yield asked
+
+def _observed(
+    context: WorkerContext, kind: Kind
+) -> AbstractContextManager[Observed[WorkerView] | None]:
+    """Run the HTTP server during the block, if an address is configured."""
+    if context.settings.worker.http_address is None:
+        return nullcontext()
+    # Import the server only if it is used.
+    from eosframework.monitoring.metrics.catalogue import Process
+    from eosframework.runtime.http import observed_worker
+
+    return observed_worker(context, Process(kind.value), _turn_seconds(context.settings))
 
 
 def _require_tables(graph: Graph, settings: Settings) -> None:
-    """Check the tables, where there are any."""
+    """Check the tables of the graph's table sinks."""
     if graph.persisters:
         from eosframework.runtime.table_writer import require_tables
 
         require_tables(graph, settings)
 
 
-def _persister(
-    graph: Graph,
-    settings: Settings,
-    instance: str,
-    facts: Facts,
-    on_round: Callable[[WorkerCounts], None],
-    asked: AskedWorker | None,
-) -> PersisterWorker:
-    # Whoever fills no tables needs no driver of a database.
-    from eosframework.runtime.table_writer import persister_worker
+def _table_writer(context: WorkerContext, on_round: Callable[[WorkerCounts], None]) -> TableWriter:
+    # Import the database driver only for table writers.
+    from eosframework.runtime.table_writer import table_writer
 
-    statistics = asked.statistics if asked else None
-    return persister_worker(graph, settings, instance, facts, on_round, statistics)
+    return table_writer(context, on_round)
 
 
-def _ledger(
-    graph: Graph, settings: Settings, registry: Registry, admin: ClusterAdmin
-) -> RegistryLedger:
-    exactly_once = settings.worker.guarantee is Guarantee.EXACTLY_ONCE
-    ledger = RegistryLedger if exactly_once else UnmarkedLedger
+def _ledger(context: WorkerContext) -> StartPositions:
+    graph, worker = context.graph, context.settings.worker
+    exactly_once = worker.guarantee is Guarantee.EXACTLY_ONCE
+    ledger = StartPositions if exactly_once else UnmarkedStartPositions
     return ledger(
         graph.application,
-        registry,
-        settings.worker.start,
+        context.control_topic,
+        worker.start,
         graph.whole_topics,
-        members=lambda: admin.describe_group(graph.application).client_ids,
+        members=lambda: context.admin.describe_group(graph.application).client_ids,
     )
 
 
-def _outputs(
-    graph: Graph,
-    settings: Settings,
-    facts: Facts,
-    log: KafkaInputLog,
-    asked: AskedWorker | None,
-) -> KafkaOutputs | AtLeastOnceOutputs:
-    properties = producer_client(settings, facts.output_limits(graph))
+def _outputs(context: WorkerContext, log: KafkaInputLog) -> ProducerPool | AtLeastOnceOutputs:
+    graph, settings = context.graph, context.settings
+    properties = producer_client(settings, context.facts.output_limits(graph))
     timeout_seconds = settings.worker.transaction_timeout_seconds
     if settings.worker.guarantee is Guarantee.AT_LEAST_ONCE:
         return AtLeastOnceOutputs(properties, log, delivery_timeout_seconds=timeout_seconds)
-    return KafkaOutputs(
+    return ProducerPool(
         properties,
         transaction_timeout_seconds=timeout_seconds,
         request_timeout_seconds=settings.kafka.request_timeout_seconds,
         assume_transaction_verification=settings.kafka.assume_transaction_verification,
         topics=written_topics(graph),
-        statistics=asked.statistics if asked else None,
+        statistics=context.statistics,
     )
 
 
-def _registry(graph: Graph, settings: Settings, admin: ClusterAdmin) -> Registry:
+def _control_topic(graph: Graph, settings: Settings, admin: ClusterAdmin) -> ControlTopic:
     factor = settings.topics.replication_factor
-    return Registry(graph.application, settings.kafka, admin, replication_factor=factor)
+    return ControlTopic(graph.application, settings.kafka, admin, replication_factor=factor)
 
 
 def _watchdog(settings: Settings) -> Watchdog:
@@ -413,10 +386,10 @@ def _watchdog(settings: Settings) -> Watchdog:
 
 
 def _turn_seconds(settings: Settings) -> float:
-    """Return the most that a turn takes.
+    """Return an upper bound for a turn.
 
-    It may take partitions over, commit, replace producers and read offsets. That of a persister may
-    claim and write, each a few statements long.
+    A worker's turn may take partitions over, commit, recycle producers and read offsets. A table
+    writer's turn may claim and write, each with a few statements.
     """
     database = settings.database
     return (
@@ -438,11 +411,11 @@ def _shown_progress() -> Generator[Callable[[WorkerCounts], None]]:
 
 
 def _collect_rarely() -> None:
-    """Let the garbage collector look once in a while instead of several times in each batch.
+    """Run the garbage collector rarely instead of several times in each batch.
 
-    A batch makes thousands of tuples and messages, all freed by their reference counts; walking
-    them at every 700th took 3 to 7% of the main thread. Cycles that users' functions make are
-    still found.
+    A batch allocates thousands of tuples and messages, which their reference counts free. A
+    collection at every 700th took 3 to 7% of the main thread. Cycles that users' functions create
+    are still collected.
     """
     gc.collect()
     gc.freeze()

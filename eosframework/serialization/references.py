@@ -1,4 +1,4 @@
-"""`module:attribute` references: from a text to the object it names, and back."""
+"""References to user code, `module:attribute`: from a text to the object it names, and back."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def find(reference: str) -> Any:
     """Return the object that `module:attribute` names, importing the module.
 
     Raises:
-        TopologyError: names the module or attribute that is missing and the closest one there
-            is, or what the module raised when it was imported.
+        TopologyError: names the missing module or attribute and the closest existing one, or
+            the error that the module raised when it was imported.
     """
     module_name, colon, attribute = reference.partition(":")
     if not colon or not attribute or not all(module_name.split(".")):
@@ -54,7 +54,7 @@ def name_of(target: Any) -> str | None:
 
 
 def place_of(target: Any) -> str:
-    """Return what a function that cannot be imported goes by: its name with file and line."""
+    """Return a display name for a function that cannot be imported: its name with file and line."""
     name = getattr(target, "__qualname__", None) or type(target).__qualname__
     short = name.rpartition("<locals>.")[2]
     code = getattr(target, "__code__", None)
@@ -64,7 +64,7 @@ def place_of(target: Any) -> str:
 
 
 def closest(name: str, known: Iterable[str]) -> str:
-    """Return `; did you mean 'x'?` for the known name most like `name`, or nothing."""
+    """Return `; did you mean 'x'?` for the known name most similar to `name`, or ""."""
     matches = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {matches[0]!r}?" if matches else ""
 
@@ -93,5 +93,5 @@ def _broken(name: str, reference: str, error: BaseException) -> TopologyError:
         where = ""
     return TopologyError(
         f"{reference!r} cannot be imported: importing module {name!r} raised "
-        f"{type(error).__name__}: {error}{where}; mend the module or install what it needs"
+        f"{type(error).__name__}: {error}{where}; fix the module or install what it needs"
     )

@@ -1,4 +1,4 @@
-"""Between bytes in a log and Python values: plain ones, JSON, models, and those of a registry."""
+"""Serdes between bytes in a log and Python values: plain, JSON, models, and registered formats."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Serde:
     Neither is called for None: a null key or value (a tombstone) stays None.
 
     Args:
-        name: `bytes`, `string`, `integer`, `float`, `json`, `module:Model`, or what `Registered`
-            is written as.
-        encode: value to bytes; None where the value already is the bytes.
-        decode: bytes to value; None where the value is the bytes themselves.
+        name: `bytes`, `string`, `integer`, `float`, `json`, `module:Model`, or the text of a
+            `Registered`.
+        encode: value to bytes; None: the value already is the bytes.
+        decode: bytes to value; None: the value is the bytes.
         model: the pydantic model of the values, if they have one.
-        codec: what a registry is bound to; None: the serde needs none.
+        codec: bound to a registry; None: the serde needs none.
     """
 
     name: str
@@ -40,8 +40,8 @@ class Serde:
 
 
 SerdeLike = str | type | Serde | Registered
-"""How a user names a serde: by its name, by a Python type, as a `Serde` of their own, or as what
-`avro`, `json_schema` or `protobuf` gives."""
+"""The forms in which users name a serde: by name, by a Python type, as their own `Serde`, or as the
+result of `avro`, `json_schema` or `protobuf`."""
 
 
 def serde_of(wanted: SerdeLike) -> Serde:
@@ -49,11 +49,11 @@ def serde_of(wanted: SerdeLike) -> Serde:
 
     Args:
         wanted: `bytes`, `str`, `int`, `float`, `dict`, `list` or a pydantic model; one of the
-            names `bytes`, `string`, `integer`, `float`, `json`; `module:Model`; a Serde; or what
-            `avro`, `json_schema` or `protobuf` gives, or is written as.
+            names `bytes`, `string`, `integer`, `float`, `json`; `module:Model`; a Serde; or the
+            result of `avro`, `json_schema` or `protobuf`, or its text.
 
     Raises:
-        TopologyError: there is no serde for it; names those there are.
+        TopologyError: there is no such serde; lists the known ones.
     """
     if isinstance(wanted, Serde):
         return wanted
@@ -76,8 +76,8 @@ def serde_of(wanted: SerdeLike) -> Serde:
 def model_serde(model: type[BaseModel]) -> Serde:
     """Return the serde that validates JSON into `model` and writes its JSON by alias.
 
-    It reads and writes neither NaN nor infinities, unless the model has another form for them, and
-    writes nothing that it could not read.
+    It neither reads nor writes NaN and infinities, unless the model declares another form for them,
+    and writes only JSON that it can read.
     """
     adapter = TypeAdapter(model)
     to_json = functools.partial(adapter.serializer.to_json, by_alias=True, warnings="error")
@@ -98,9 +98,9 @@ def model_serde(model: type[BaseModel]) -> Serde:
 
 
 class ModelSerde(Serde):
-    """The serde of a model, which is made again wherever it is unpickled.
+    """The serde of a model; unpickling builds it anew.
 
-    pydantic's serializers cannot be unpickled where their schema holds the model that holds them.
+    pydantic's serializers cannot be unpickled if their schema contains the model that holds them.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -108,7 +108,7 @@ class ModelSerde(Serde):
 
 
 def _strict(adapter: TypeAdapter[Any]) -> Callable[[bytes], Any]:
-    """Return what validates JSON, in which NaN and infinities are none unless the model says so."""
+    """Return a validator of JSON that refuses NaN and infinities unless the model allows them."""
     validate = adapter.validator.validate_json
     find_nan, find_infinity = strict_json.find_nan, strict_json.find_infinity
     if strict_json.writes_constants(adapter.core_schema):
@@ -129,11 +129,11 @@ def codec_serde(codec: Codec) -> Serde:
     return Serde(str(codec.declared), codec.encode, codec.decode, own, codec)
 
 
-def kept_name(name: str) -> str:
-    """Return the name of a serde for what stays inside the application: it needs no registry.
+def internal_serde_name(name: str) -> str:
+    """Return the name of the serde for stores and internal topics, which use no schema registry.
 
-    Values with a model, or of JSON Schema, are kept as JSON, messages in their own bytes; of Avro
-    without a model nothing is known that could keep every value, so its name stays.
+    Values with a model, or of JSON Schema, are stored as JSON, messages as their own bytes. No
+    other format can hold every value of Avro without a model, so its name stays.
     """
     declared = Registered.parse(name)
     if declared is None:
@@ -143,7 +143,7 @@ def kept_name(name: str) -> str:
 
 
 def _message_serde(message: Any, name: str) -> Serde:
-    """Return the serde of a class that protoc made: its bytes and nothing else."""
+    """Return the serde of a class generated by protoc: the bytes of its messages."""
 
     def encode(value: Any) -> bytes:
         if not isinstance(value, message):
@@ -233,7 +233,7 @@ BYTES = Serde("bytes", None, None)
 """The bytes themselves. Its encoder is the identity and checks nothing."""
 
 CHECKED_BYTES = Serde("bytes", _encode_bytes, None)
-"""As BYTES, for values that a function made: anything but bytes is refused."""
+"""As BYTES, for values that a function returned: other types are refused."""
 
 STRING = Serde("string", _encode_string, bytes.decode)
 """UTF-8, as Kafka's StringSerializer."""
@@ -242,7 +242,7 @@ INTEGER = Serde("integer", _encode_integer, _decode_integer)
 """8 bytes, big-endian, signed, as Kafka's LongSerializer."""
 
 FLOAT = Serde("float", _encode_float, _decode_float)
-"""8 bytes, big-endian IEEE 754, as Kafka's DoubleSerializer: NaN and infinities as well."""
+"""8 bytes, big-endian IEEE 754, as Kafka's DoubleSerializer; also for NaN and infinities."""
 
 JSON = Serde("json", strict_json.write, orjson.loads)
 """JSON in UTF-8. NaN and infinities are refused: JSON has no number for them."""

@@ -1,7 +1,7 @@
-"""JSON that can be read again: no NaN, no infinity, nothing too deep or too long to be parsed.
+"""JSON that can be read again: without NaN and infinities, not too deep, without overlong numbers.
 
-orjson and pydantic write NaN and infinities as null, without a word. The null then passes for a
-missing value, or cannot be read into the float that it was.
+orjson and pydantic silently write NaN and infinities as null. The null is then taken for a missing
+value, or cannot be read into the float that it was.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import orjson
 from pydantic import BaseModel
 
 DEEPEST = 200
-"""So many objects and lists in one another pydantic reads; it writes more."""
+"""Most levels of nested objects and lists that pydantic reads; it writes more."""
 
 SHORT_BYTES = 2 * DEEPEST
-"""JSON of at most so many bytes is neither too deep nor has it a number that is too long."""
+"""JSON of up to this many bytes is neither too deep nor contains an overlong number."""
 
 LONGEST_NUMBER = 4300
-"""So many digits pydantic reads; it writes more."""
+"""Most digits of a number that pydantic reads; it writes more."""
 
 _STRIDE = 1000
 _REPLACED = "\ufffd".encode()
@@ -37,7 +37,7 @@ Default = Callable[[Any], Any]
 find_null = re.compile(b"null").search
 find_nan = re.compile(b"NaN").search
 find_infinity = re.compile(b"Infinity").search
-"""Of all ways to look for bytes these take the least time."""
+"""A compiled pattern's `search` is the fastest way to look for bytes."""
 
 
 def write(value: Any) -> bytes:
@@ -45,7 +45,7 @@ def write(value: Any) -> bytes:
 
     Raises:
         TypeError: the value has no form in JSON.
-        ValueError: it holds NaN or an infinity; names the member.
+        ValueError: it contains NaN or an infinity; names the member.
     """
     data = orjson.dumps(value)
     if find_null(data):
@@ -57,8 +57,8 @@ def write_with(value: Any, default: Default | None = None, option: int | None = 
     """Return a value as JSON, as `write`.
 
     Args:
-        value: what orjson writes.
-        default: makes of another object one that orjson writes.
+        value: of types that orjson writes.
+        default: converts an object of another type to one that orjson writes.
         option: of orjson.
     """
     data = orjson.dumps(value, default, option)
@@ -68,7 +68,7 @@ def write_with(value: Any, default: Default | None = None, option: int | None = 
 
 
 def refuse_infinite(value: Any) -> None:
-    """Raise if a value that orjson has written holds NaN or an infinity.
+    """Raise if a value that orjson has written contains NaN or an infinity.
 
     Raises:
         ValueError: names the member.
@@ -78,7 +78,7 @@ def refuse_infinite(value: Any) -> None:
 
 
 def is_infinite(value: Any) -> bool:
-    """Tell whether there is a NaN or an infinity in a value that was written as JSON."""
+    """Return True if a value that was written as JSON contains NaN or an infinity."""
     left: list[Any] = [(value,)]
     while left:
         for member in _members(left.pop()):
@@ -92,7 +92,7 @@ def is_infinite(value: Any) -> bool:
 
 
 def infinite(value: Any) -> Iterator[tuple[Any, float]]:
-    """Yield each NaN and infinity in a value, with the name or index of the member that it is."""
+    """Yield each NaN and infinity in a value, with the name or index of its member."""
     left: list[tuple[Any, Any]] = [(None, value)]
     while left:
         place, found = left.pop()
@@ -106,7 +106,7 @@ def infinite(value: Any) -> Iterator[tuple[Any, float]]:
 
 
 def _members(value: Any) -> Iterable[Any]:
-    """Return what is in a value, if it is one that has members in JSON."""
+    """Return the members of a value; empty if it has none in JSON."""
     if isinstance(value, dict):
         return cast("dict[Any, Any]", value).values()
     if isinstance(value, tuple | list | set | frozenset):
@@ -122,10 +122,10 @@ def _members(value: Any) -> Iterable[Any]:
 
 
 def refuse_constants(data: bytes) -> None:
-    """Raise if bytes in which NaN or Infinity was found are not JSON; pydantic would read them.
+    """Raise if bytes that contain NaN or Infinity are not JSON; pydantic would read them.
 
     Raises:
-        ValueError: they are not.
+        ValueError: they are not JSON.
     """
     try:
         orjson.loads(data)
@@ -134,7 +134,7 @@ def refuse_constants(data: bytes) -> None:
 
 
 def writes_constants(schema: Any) -> bool:
-    """Tell whether a model's core schema asks for NaN and Infinity (`ser_json_inf_nan`)."""
+    """Return True if a model's core schema allows NaN and Infinity (`ser_json_inf_nan`)."""
     if isinstance(schema, dict):
         known = cast("dict[str, Any]", schema)
         return known.get("ser_json_inf_nan") == "constants" or any(
@@ -146,10 +146,10 @@ def writes_constants(schema: Any) -> bool:
 
 
 def refuse_surrogates(value: Any) -> None:
-    """Raise if a key in a value has a lone surrogate, in place of which pydantic writes U+FFFD.
+    """Raise if a key in a value has a lone surrogate, which pydantic replaces with U+FFFD.
 
     Raises:
-        UnicodeEncodeError: it has.
+        UnicodeEncodeError: names the surrogate.
     """
     left: list[Any] = [value]
     while left:
@@ -161,29 +161,29 @@ def refuse_surrogates(value: Any) -> None:
 
 
 def is_suspicious(data: bytes) -> bool:
-    """Tell whether JSON may be too deep, or hold a number with too many digits, for pydantic.
+    """Return True if JSON may be too deep for pydantic, or contain a number with too many digits.
 
-    That is cheap, and says yes of some that can be read.
+    The check is cheap, and also True for some readable texts.
     """
     if data.count(b"{") + data.count(b"[") > DEEPEST:
         return True
-    # Of a number that is too long every thousandth byte is a digit.
+    # An overlong number has enough digits that every thousandth byte of it is one.
     return len(data) > LONGEST_NUMBER and _DIGITS.search(data[::_STRIDE]) is not None
 
 
 def refuse_unreadable(
     value: Any, data: bytes, dump: Callable[[Any], Any], read: Callable[[bytes], Any]
 ) -> None:
-    """Raise if JSON cannot be read as the value that it was written of.
+    """Raise if JSON cannot be read as the value that it was written from.
 
     Args:
         value: a model.
         data: its JSON.
-        dump: gives the plain values of a model, NaN and infinities among them.
-        read: gives a model.
+        dump: returns the plain values of a model, NaN and infinities among them.
+        read: returns a model.
 
     Raises:
-        ValueError: it cannot; names the member that is NaN or infinite.
+        ValueError: it cannot be read; names the member that is NaN or infinite.
     """
     if _REPLACED in data:
         refuse_surrogates(value)
@@ -196,7 +196,7 @@ def refuse_unreadable(
         if wanted:
             raise _no_number(*wanted[0]) from None
         raise ValueError(f"its JSON could not be read again: {error}") from None
-    # A serializer of the user's may have written NaN in a way that its validator reads.
+    # A user's serializer may have written NaN in a form that the model's validator reads.
     if wanted and len(list(infinite(dump(again)))) < len(wanted):
         raise _no_number(*wanted[0])
 

@@ -1,8 +1,8 @@
-"""YAML that users wrote, as plain data, with bounds on what a short text may become.
+"""YAML from users, as plain data, with bounds on its expansion.
 
-Aliases let some hundred bytes stand for more values than memory holds ("a billion laughs"), and
-deep nesting ends Python's own stack. The text itself is read in linear time, so both are counted
-before any value is made.
+Aliases let a few hundred bytes stand for more values than memory holds ("a billion laughs"), and
+deep nesting overflows Python's stack. The text itself is read in linear time, so both are counted
+before any value is constructed.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any, cast
 import yaml
 
 MOST_VALUES = 100_000
-"""Maps, lists, keys and scalars of a text, each as often as aliases repeat it."""
+"""Most maps, lists, keys and scalars of a text, counted as often as aliases repeat them."""
 
 DEEPEST = 100
-"""Maps and lists within one another."""
+"""Most levels of nested maps and lists."""
 
 
 class BoundedLoader(yaml.SafeLoader):
-    """PyYAML's safe loader; raises `yaml.MarkedYAMLError` for each text that it does not take."""
+    """PyYAML's safe loader; raises `yaml.MarkedYAMLError` for every invalid text."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -47,10 +47,10 @@ class BoundedLoader(yaml.SafeLoader):
             ) from error
 
     def bounded_node(self) -> yaml.Node | None:
-        """Return the root of the document, whose values are few enough to be made; None: empty.
+        """Return the root of the document, after checking the bounds; None: it is empty.
 
         Raises:
-            yaml.YAMLError: the text is no YAML, has more than one document, or exceeds a bound.
+            yaml.YAMLError: the text is not YAML, has more than one document, or exceeds a bound.
         """
         root = self.get_single_node()
         if root is not None:
@@ -62,7 +62,7 @@ def read_plain(text: str) -> Any:
     """Return the data of a text with one document; None: it is empty.
 
     Raises:
-        yaml.YAMLError: the text is no YAML, has more than one document, or exceeds a bound.
+        yaml.YAMLError: the text is not YAML, has more than one document, or exceeds a bound.
     """
     loader = BoundedLoader(text)
     node = loader.bounded_node()
@@ -72,17 +72,17 @@ def read_plain(text: str) -> Any:
 
 
 class _Extents:
-    """Counts what nodes stand for, each once: an anchor comes before all of its aliases."""
+    """Counts the values and levels of nodes, each node once: an anchor precedes its aliases."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[int, int]] = {}
         self._open: set[int] = set()
 
     def of(self, node: yaml.Node) -> tuple[int, int]:
-        """Return how many values a node stands for, and how deep they are nested.
+        """Return the number of values of a node, and their levels of nesting.
 
         Raises:
-            yaml.MarkedYAMLError: more than the bounds, or without end.
+            yaml.MarkedYAMLError: a bound is exceeded, or an alias contains itself.
         """
         if id(node) in self._open:
             raise yaml.MarkedYAMLError(

@@ -1,9 +1,8 @@
-"""The stores on this machine: what tasks remember, committed values only.
+"""State stores of tasks on this machine, which contain committed values only.
 
-It owns the files (whose they are, how they are opened, read, written and discarded) and the
-memory that they may take. It refuses what was made for something else or is damaged, which is
-discarded and filled again from the changelog; it knows neither Kafka nor transactions, and it is
-the only importer of rocksdict.
+The package opens, reads, writes and discards the files, and limits the memory that RocksDB uses.
+Files that belong to another topology or are damaged are discarded, and the store is restored from
+its changelog. The package knows neither Kafka nor transactions; it alone imports rocksdict.
 """
 
 from __future__ import annotations
@@ -14,20 +13,20 @@ from eosframework.state.memory import MemoryState
 
 
 def state_backend(settings: StateSettings, application: str, slot: str) -> CopyBackend:
-    """Return what keeps the stores of a worker.
+    """Return the backend that opens the stores of a worker's tasks.
 
     Args:
         settings: of the state.
-        application: whose stores they are.
+        application: name of the application.
         slot: the worker's instance name.
 
     Raises:
-        ConfigurationError: a name cannot be that of a directory.
+        ConfigurationError: a name cannot be the name of a directory.
     """
     if settings.backend is StateBackendKind.MEMORY:
         return MemoryState()
-    # Whoever has no stores on disk needs no RocksDB.
-    from eosframework.state.rocks import RocksState
+    # Import RocksDB only for stores on disk.
+    from eosframework.state.rocksdb_backend import RocksState
 
     return RocksState(settings, application, slot)
 

@@ -1,6 +1,6 @@
-"""What a database says about itself: for what it was made, and how far each store is.
+"""Labels in a database: the task that it belongs to, and each store's changelog and position.
 
-It is written with the data, in the same batch, so that the two never part.
+A label is written in the same batch as the data, so it always matches the data.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from pydantic import TypeAdapter, ValidationError
 from eosframework.processing.stores.state_ports import Changes, StoreIdentity
 
 LAYOUT = 1
-"""Of the files; another one is not read."""
+"""Version of the files' layout; files of another version are discarded."""
 
 TASK = b"task"
 
 STREAM_TIME = b"stream time"
-"""Under it lies the task's stream time in milliseconds, as digits."""
+"""Key of the task's stream time in milliseconds, as digits."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskLabel:
-    """Whose stores a database holds."""
+    """The task that a database belongs to."""
 
     application: str
     task: str
@@ -52,13 +52,13 @@ class TaskLabel:
 
 @dataclass(frozen=True, slots=True)
 class StoreLabel:
-    """For what a store was made, and how far it is.
+    """The changelog that a store belongs to, and its position in it.
 
     Args:
-        changelog: the id of its changelog topic.
-        schema_version: of the format of its entries.
+        changelog: topic id of the changelog.
+        schema_version: version of the entries' format.
         position: next offset of the changelog to apply.
-        written_at: seconds since the epoch.
+        written_at: time of the last write, in seconds since the epoch.
     """
 
     changelog: str
@@ -89,27 +89,27 @@ class StoreLabel:
 
 
 def store_key(name: str) -> bytes:
-    """Return the key under which a store's label is."""
+    """Return the key of a store's label."""
     return b"store " + name.encode()
 
 
 def decoded_time(content: bytes | None) -> int | None:
-    """Return the stream time that was written under `STREAM_TIME`.
+    """Return the stream time in the content of `STREAM_TIME`.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the content is not a number.
     """
     return None if content is None else int(content)
 
 
 def require_positions(changes: Mapping[str, Changes], positions: Mapping[str, int]) -> None:
-    """Refuse content without a position, which nobody could tell from that of a crash.
+    """Refuse changes without a position, which would look like the remains of a crash.
 
     Raises:
-        ValueError: there is some.
+        ValueError: a store is changed and has no position.
     """
     if unplaced := changes.keys() - positions.keys():
-        raise ValueError(f"changes of {sorted(unplaced)} come without a position behind them")
+        raise ValueError(f"changes of {sorted(unplaced)} have no position")
 
 
 _READERS: dict[Any, TypeAdapter[Any]] = {}
@@ -120,7 +120,7 @@ def _made_of(cls: Any, content: bytes) -> Any:
     try:
         return reader.validate_json(content, strict=True)
     except ValidationError as error:
-        raise ValueError(f"{content[:200]!r} is no label of a store") from error
+        raise ValueError(f"{content[:200]!r} is not a label of a store") from error
 
 
 def _difference(found: dict[str, Any], wanted: dict[str, Any]) -> str | None:

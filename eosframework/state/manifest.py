@@ -1,10 +1,10 @@
-"""How much of a database's manifest there must be.
+"""Detection of a truncated RocksDB manifest.
 
-The manifest lists the files of a database; a flush adds to it and then deletes the log of writes
-that is in files now. RocksDB takes a manifest that lost its end for an older one: what was in that
-log is then missing, in the middle of the history. So each write tells how long the manifest was.
-A record that seems to reach behind the end, because its length was changed, counts as such an end
-as well; a process that was killed leaves none, so the records are walked through before.
+The manifest lists the files of a database. A flush appends to it and then deletes the write-ahead
+log whose entries are in files now. RocksDB accepts a manifest that lost its end as an older one;
+the entries of that log are then missing in the middle of the history. So each write also stores the
+manifest's size. RocksDB also stops at a record whose damaged length reaches beyond the end of the
+file. A killed process leaves no such record, so records are checked before the database is opened.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ _BLOCK_BYTES = 32 * 2**10
 _HEAD = struct.Struct("<4xHB")
 
 Sizes = dict[str, int]
-"""By name of a manifest, its size in bytes."""
+"""Sizes of manifests in bytes, by file name."""
 
 _NOTED = TypeAdapter(Sizes)
 
 
 def sizes(directory: Path) -> Sizes:
-    """Return the manifests in a directory."""
+    """Return the sizes of the manifests in a directory."""
     found: Sizes = {}
     for path in directory.glob("MANIFEST-*"):
-        # A process that has the database open may be done with it.
+        # A process that has the database open may delete it.
         with suppress(FileNotFoundError):
             found[path.name] = path.stat().st_size
     return found
 
 
 def shortened(noted: bytes | None, there: Sizes) -> str | None:
-    """Return what is missing of a manifest, as a reason for a log.
+    """Return a message if a manifest is shorter than it was at the last write, else None.
 
     Args:
-        noted: what the last write told.
-        there: what was found before the database was opened, which begins a new manifest.
+        noted: the entry that the last write stored.
+        there: sizes before the database was opened, which begins a new manifest.
     """
     try:
         told = _NOTED.validate_json(noted or b"{}", strict=True)
@@ -56,16 +56,16 @@ def shortened(noted: bytes | None, there: Sizes) -> str | None:
 
 
 def torn(directory: Path) -> str | None:
-    """Return what is wrong with the records of the current manifest, as a reason for a log.
+    """Return a message if the current manifest ends within a record, else None.
 
-    Only their lengths are looked at; RocksDB finds a record with other content by its checksum
+    Only the lengths of records are checked; RocksDB checks their contents by checksums
     (`db/log_format.h`: checksum, length, type, in blocks of 32 KiB).
     """
     try:
         path = directory / (directory / "CURRENT").read_text(encoding="ascii").strip()
         content = path.read_bytes()
     except (OSError, UnicodeDecodeError):
-        return None  # nothing was begun, or RocksDB says so
+        return None  # there is no database, or RocksDB reports the error
     at = 0
     while at < len(content):
         room = min(_BLOCK_BYTES - at % _BLOCK_BYTES, len(content) - at)
@@ -94,7 +94,7 @@ class Manifest:
         self._noted: int | None = None
 
     def news(self) -> bytes | None:
-        """Return what is to be noted; None: what was noted last still holds."""
+        """Return the entry to write if the size changed since the last call, else None."""
         try:
             size = os.stat(self._path).st_size
         except FileNotFoundError:
@@ -105,6 +105,6 @@ class Manifest:
         return orjson.dumps({os.path.basename(self._path): size})
 
     def _current(self) -> str:
-        # Renamed into its place when RocksDB begins another manifest: always there, and whole.
+        # RocksDB replaces CURRENT by renaming, so it always exists and is complete.
         name = (self._directory / "CURRENT").read_text(encoding="ascii").strip()
         return str(self._directory / name)

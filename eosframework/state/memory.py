@@ -1,4 +1,4 @@
-"""Stores in memory: nothing survives the process, so each start reads the changelogs again."""
+"""Stores in memory, which are restored from their changelogs at each start."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from eosframework.state.labels import require_positions
 CHUNK = 64
 
 MEASURED_ENTRIES = 1000
-"""From so many entries the size of all is estimated."""
+"""Number of entries from which the size of a store is estimated."""
 
 
 class MemoryState:
@@ -41,14 +41,14 @@ class MemoryState:
         return self.open(task, partitions, stores)
 
     def own(self, stores: TaskStores) -> None:
-        """Make a copy the stores of a task that runs here."""
+        """Turn a copy into the stores of a task that runs here."""
 
     def close(self) -> None:
-        """Give everything up."""
+        """Do nothing: each task's stores are closed with the task."""
 
 
 class MemoryStore:
-    """What one store holds; another thread may read while one writes."""
+    """The entries of one store; a thread may read while another one writes."""
 
     def __init__(self) -> None:
         self._entries: Any = SortedDict()
@@ -62,7 +62,7 @@ class MemoryStore:
     def scan(
         self, first: bytes = b"", last: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the entries with `first <= key < last` in the order of their bytes, as of now."""
+        """Yield the entries with `first <= key < last` of a snapshot taken now, in byte order."""
         if last is not None and last < first:
             return iter(())
         scan = _Scan(self._entries, self._turn, first, last, reverse=reverse)
@@ -70,7 +70,7 @@ class MemoryStore:
         return scan.entries()
 
     def apply(self, changes: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Put or, where there is None, delete entries."""
+        """Put entries; a value of None deletes the entry."""
         entries = self._entries
         with self._turn:
             self._settle()
@@ -81,13 +81,13 @@ class MemoryStore:
                     entries[key] = value
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Delete all entries."""
         with self._turn:
             self._settle()
             self._entries.clear()
 
     def stats(self, name: str) -> StoreStats:
-        """Return how large the store is."""
+        """Return the size of the store."""
         with self._turn:
             keys = len(self._entries)
             some: list[tuple[bytes, bytes]] = list(islice(self._entries.items(), MEASURED_ENTRIES))
@@ -101,7 +101,7 @@ class MemoryStore:
 
 
 class _Scan:
-    """A scan that reads on as it goes, and all the rest right before the store changes."""
+    """A scan that reads lazily, and reads all remaining entries just before the store changes."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class _Scan:
         self._read: deque[tuple[bytes, bytes]] = deque()
 
     def entries(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield what is left."""
+        """Yield the remaining entries."""
         while True:
             with self._turn:
                 if not self._read:
@@ -129,7 +129,7 @@ class _Scan:
             yield from chunk
 
     def settle(self) -> None:
-        """Read all that is left; whoever asks has the turn."""
+        """Read all remaining entries; the caller holds the lock."""
         self._read_on(None)
 
     def _read_on(self, count: int | None) -> None:
@@ -149,7 +149,7 @@ class MemoryTaskStores:
         self.stream_time: int | None = None
 
     def store(self, name: str) -> MemoryStore:
-        """Return what one of them holds."""
+        """Return the entries of a store."""
         return self._stores[name]
 
     def position(self, name: str) -> int | None:
@@ -157,7 +157,7 @@ class MemoryTaskStores:
         return self._positions[name][0] if name in self._positions else None
 
     def written_at(self, name: str) -> float | None:
-        """Return when the store was last written, in seconds since the epoch."""
+        """Return the time of the store's last write, in seconds since the epoch; None: never."""
         return self._positions[name][1] if name in self._positions else None
 
     def write(
@@ -167,10 +167,10 @@ class MemoryTaskStores:
         stream_time: int | None = None,
         whole_at: float | None = None,
     ) -> None:
-        """Apply changes and the positions behind them; see `TaskStores`.
+        """Apply changes and the positions that follow them; see `TaskStores`.
 
         Raises:
-            ValueError: a store is changed without a position behind it; nothing was applied.
+            ValueError: a store is changed without a position; nothing was applied.
         """
         require_positions(changes, positions)
         listed = {self._stores[name]: list(entries) for name, entries in changes.items()}
@@ -182,15 +182,15 @@ class MemoryTaskStores:
             self.stream_time = stream_time
 
     def clear(self, name: str) -> None:
-        """Forget a store's content and position."""
+        """Delete a store's content and position."""
         self._stores[name].clear()
         self._positions.pop(name, None)
 
     def stats(self) -> list[StoreStats]:
-        """Return how large each store is."""
+        """Return the size of each store."""
         return [store.stats(name) for name, store in self._stores.items()]
 
     def close(self) -> None:
-        """Give the stores up, with all that they hold."""
+        """Delete all stores."""
         self._stores.clear()
         self._positions.clear()

@@ -1,6 +1,6 @@
-"""Reading a task's stores beside the worker that holds them, or after it.
+"""Reading a task's stores while a worker has them open, or after it has ended.
 
-RocksDB opens them read-only: it takes no lock and changes nothing of the data.
+RocksDB opens them read-only, without a lock and without changing data.
 """
 
 from __future__ import annotations
@@ -15,10 +15,7 @@ from rocksdict import AccessType, Rdict
 
 from eosframework.errors import ConfigurationError, RunError
 from eosframework.processing.stores.state_ports import StoreStats
-from eosframework.state import manifest
-from eosframework.state import rocksdb_errors as trouble
-from eosframework.state.column import Column
-from eosframework.state.database import family_name, measure, store_names
+from eosframework.state import manifest, rocksdb_errors
 from eosframework.state.labels import (
     STREAM_TIME,
     TASK,
@@ -27,27 +24,29 @@ from eosframework.state.labels import (
     decoded_time,
     store_key,
 )
-from eosframework.state.places import has_data
-from eosframework.state.tuning import LABELS, SharedMemory
+from eosframework.state.rocksdb_column import Column
+from eosframework.state.rocksdb_options import LABELS, SharedMemory
+from eosframework.state.rocksdb_stores import family_name, measure, store_names
+from eosframework.state.store_directories import has_data
 
 CACHE_BYTES = 32 * 2**20
 
 OPEN_SECONDS = 30.0
-"""How long opening is tried while the worker changes its files."""
+"""Time for which opening is retried while the worker changes its files."""
 
 FAILURES = 3
-"""So many in a row while it changed none mean that they are damaged."""
+"""Number of consecutive failures without a change of files after which they count as damaged."""
 
 PAUSE_SECONDS = 0.02
 
 
 class StoredTask:
-    """What a task's stores held when they were opened.
+    """The contents of a task's stores when they were opened.
 
     Args:
         directory: of the stores.
         database: opened read-only with all column families.
-        families: their names.
+        families: names of the column families.
     """
 
     def __init__(self, directory: Path, database: Rdict, families: list[str]) -> None:
@@ -61,22 +60,22 @@ class StoredTask:
 
     @property
     def label(self) -> TaskLabel | None:
-        """Whose stores these are; None: they were not begun yet."""
+        """The task that the stores belong to; None: nothing was written yet."""
         content = self._labels.get(TASK)
         return TaskLabel.decode(content) if content else None
 
     @property
     def stream_time(self) -> int | None:
-        """The task's stream time at the last write that told it, in milliseconds."""
+        """The last written stream time of the task, in milliseconds."""
         return decoded_time(self._labels.get(STREAM_TIME))
 
     @property
     def names(self) -> list[str]:
-        """The stores that there are."""
+        """Names of the stores."""
         return list(self._columns)
 
     def store(self, name: str) -> Column:
-        """Return what one of them holds.
+        """Return the entries of a store.
 
         Raises:
             ConfigurationError: there is no such store.
@@ -89,16 +88,16 @@ class StoredTask:
         return self._columns[name]
 
     def made_for(self, name: str) -> StoreLabel | None:
-        """Return what a store was made for and how far it is; None: it was never written."""
+        """Return a store's label; None: the store was never written."""
         content = self._labels.get(store_key(name))
         return StoreLabel.decode(content) if content else None
 
     def stats(self) -> list[StoreStats]:
-        """Return how large each store is."""
+        """Return the size of each store."""
         return [measure(name, column) for name, column in self._columns.items()]
 
     def close(self) -> None:
-        """Let the files go."""
+        """Close the files."""
         for column in (self._labels, *self._columns.values()):
             column.release()
         self._database = None
@@ -106,15 +105,15 @@ class StoredTask:
 
 @contextmanager
 def read_only(directory: Path) -> Generator[StoredTask]:
-    """Open the stores in a directory for reading, whoever holds them.
+    """Open the stores in a directory for reading, even if a worker has them open.
 
     Args:
-        directory: of one task and slot, as `places.found` tells.
+        directory: of one task and slot, from `places.found`.
 
     Raises:
         ConfigurationError: there are no stores in it.
         StateDamaged: its files cannot be read.
-        RunError: they change too fast.
+        RunError: the files change too fast.
     """
     if not directory.is_dir() or not has_data(directory):
         raise ConfigurationError(f"there are no stores in {directory}; name a task's directory")
@@ -127,10 +126,11 @@ def read_only(directory: Path) -> Generator[StoredTask]:
 
 
 def _open(directory: Path, own: str) -> StoredTask:
-    """Open the stores at a moment when none of their files comes or goes.
+    """Open the stores; try again if their files changed at the same time.
 
-    Each change is in the manifest first. Where one came meanwhile, RocksDB may have read some
-    stores from files and others from a log of writes that ends earlier (seen).
+    Each change is in the manifest first. If one was made while the stores were opened, RocksDB may
+    have read some stores from files and others from a write-ahead log that ends earlier, as was
+    observed.
     """
     give_up = time.monotonic() + OPEN_SECONDS
     failed_undisturbed = 0
@@ -142,27 +142,27 @@ def _open(directory: Path, own: str) -> StoredTask:
             is_undisturbed = manifest.sizes(directory) == before
             failed_undisturbed = failed_undisturbed + 1 if is_undisturbed else 0
             if failed_undisturbed >= FAILURES or time.monotonic() > give_up:
-                raise trouble.reading(directory, error) from error
+                raise rocksdb_errors.reading(directory, error) from error
         else:
             if manifest.sizes(directory) == before:
                 return task
             task.close()
             if time.monotonic() > give_up:
                 raise RunError(
-                    f"the stores in {directory} are written too fast to be read beside their "
-                    f"worker; try again, or ask the worker itself"
+                    f"the stores in {directory} change too fast to be read while their worker "
+                    f"runs; try again, or ask the worker itself"
                 )
         time.sleep(PAUSE_SECONDS)
 
 
 def _open_once(directory: Path, own: str) -> StoredTask:
     setup = SharedMemory(CACHE_BYTES).setup()
-    # A file that the worker deletes stays readable while it is open.
+    # Keep all files open: a file that the worker deletes stays readable.
     setup.labels.set_max_open_files(-1)
-    # Else the keys in files are not counted.
+    # Without the update, keys in files are not counted.
     setup.labels.set_skip_stats_update_on_db_open(False)
     families = Rdict.list_cf(str(directory))
-    # A secondary instance would take a file that is gone for one that is still to come.
+    # A secondary instance treats a deleted file as one that is not written yet.
     access = AccessType.read_only(error_if_log_file_exist=False)
     setup.labels.set_db_log_dir(own)
     database = Rdict(str(directory), setup.labels, setup.families(families), access)

@@ -1,5 +1,6 @@
-"""Carries topics into tables: rows and the position they end at in one database transaction.
+"""Table sinks: write the records of topics to database tables exactly once.
 
-It decides when to claim, write and claim again. It refuses to know which database that is (its
-port is `RowStore`), and it never reads a position from Kafka: that of the database is the truth.
+Rows and the next offset are written in one database transaction. The package decides when to claim
+a partition, when to write, and when to claim again. The database is a port (`RowStore`).
+Positions are never read from Kafka: the database's position is authoritative.
 """

@@ -1,4 +1,4 @@
-"""From records to rows: decoded, made by the user's function where there is one, checked."""
+"""Conversion of records to rows: decode, call the user's function if there is one, check."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ class RowMaker:
     """Makes the rows of one topic.
 
     Args:
-        persister: the topic, its serdes and its tables.
+        sink: a topic, its serdes and its tables.
     """
 
-    def __init__(self, persister: Persister) -> None:
+    def __init__(self, sink: Persister) -> None:
         self.skipped = 0
         self.dead_letters = 0
-        self._persister = persister
-        self._decode_key = _decoder(persister.key)
-        self._decode_value = _decoder(persister.value)
-        self._takes_maps = all(table.row is None for table in persister.tables)
+        self._sink = sink
+        self._decode_key = _decoder(sink.key)
+        self._decode_value = _decoder(sink.value)
+        self._takes_maps = all(table.row is None for table in sink.tables)
 
     def empty(self, claim: Claim, next_offset: int) -> Batch:
         """Return a batch without rows."""
-        return Batch(claim, next_offset, [TableRows(table) for table in self._persister.tables])
+        return Batch(claim, next_offset, [TableRows(table) for table in self._sink.tables])
 
     def add(self, messages: Sequence[Message], batch: Batch) -> None:
         """Add the rows of messages, in offset order.
 
         Raises:
-            RecordFailed: a record gives no row and the policy is to fail; the batch holds
-                everything before it.
-            SchemasAway: the registry does not answer; the batch cannot be used any more.
+            RecordFailed: a record gives no row and the policy is to fail; the batch contains the
+                rows of all earlier records.
+            SchemasAway: the schema registry does not answer; the batch must be discarded.
         """
         values = self._decoded(messages)
         if values is None:
@@ -56,7 +56,7 @@ class RowMaker:
         batch.next_offset = messages[-1].offset() + 1
 
     def _decoded(self, messages: Sequence[Message]) -> list[Any] | None:
-        """Return all values without a loop in Python; None: not every one can be decoded."""
+        """Return all values without a loop in Python; None: decoding one of them failed."""
         try:
             values = [*map(self._decode_value, map(_VALUE_OF, messages))]
         except raised_by_functions():
@@ -69,7 +69,7 @@ class RowMaker:
             try:
                 value = self._decode_value(message.value())
             except raised_by_functions() as error:
-                self._give_up(self._persister.on_error, "", message, error, batch)
+                self._give_up(self._sink.on_error, "", message, error, batch)
             else:
                 self._add_values([message], [value], batch)
 
@@ -100,7 +100,9 @@ class RowMaker:
         if value is not None:
             return _checked(value)
         if table.mode is not TableMode.UPSERT_DELETE:
-            raise ValueError(f"a null value is no row of {table.table}, except for upsert_delete")
+            raise ValueError(
+                f"the value is null, which {table.table} accepts only in mode upsert_delete"
+            )
         return Deletion(_keys(table, self._decode_key(message.key())))
 
     def _record(self, message: Message, value: Any) -> Record:
@@ -129,8 +131,8 @@ class RowMaker:
                 aim = f" for table {table}" if table else ""
                 raise RecordFailed(
                     f"{describe(message)} gives no row{aim}: {summary(error)}. Nothing after it "
-                    f"was written. Mend the record or the function, or let the others go on "
-                    f"without it: on_error: skip or dead_letter",
+                    f"was written. Fix the record or the function, or continue without the "
+                    f"record: on_error: skip or dead_letter",
                     offset=message.offset(),
                 ) from error
 
@@ -168,7 +170,7 @@ def _keys(table: TableSink, key: Any) -> Mapping[str, Any]:
         return {name: given[name] for name in table.keys}
     if len(table.keys) != 1 or key is None:
         raise ValueError(
-            f"the record's key is {key!r:.80}; expected a map with {', '.join(table.keys)}, to "
-            f"tell which row to delete"
+            f"the record's key is {key!r:.80}; expected a map with {', '.join(table.keys)}, which "
+            f"identifies the row to delete"
         )
     return {table.keys[0]: key}

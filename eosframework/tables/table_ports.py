@@ -1,4 +1,4 @@
-"""What the persister needs from a database, as a protocol; `postgres/` implements it."""
+"""The table writer's port to a database, a protocol that `postgres/` implements."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Claim:
     """A partition's position as it was when this process took it over.
 
     Args:
-        epoch: raised by every claim; only the newest may write.
-        next_offset: of the first record that is not in the tables yet; None: none ever was.
+        epoch: incremented by every claim; only the newest claim may write.
+        next_offset: of the first record that is not in the tables yet; None: none was written.
     """
 
     partition: TopicPartition
@@ -27,12 +27,12 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What is to be seen of whoever carries a partition's rows.
+    """A partition's position, read without a claim, and whether its writer is connected.
 
     Args:
         epoch: of the last claim; None: there was none.
-        next_offset: None: nothing was ever written.
-        connected: whether somebody else of the same application_name is.
+        next_offset: None: no row was written yet.
+        connected: another session with the same application_name is connected.
     """
 
     epoch: int | None
@@ -42,7 +42,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """In place of a row: delete the one with these keys.
+    """The deletion of the row with these keys, in place of a row.
 
     Args:
         keys: values by key column.
@@ -73,7 +73,7 @@ class RefusedRow:
     """A record that gave no row, for the table of refused rows.
 
     Args:
-        table: which the row was meant for.
+        table: the table that the row was meant for.
         error: one line.
     """
 
@@ -84,13 +84,13 @@ class RefusedRow:
 
 @dataclass(slots=True)
 class Batch:
-    """What one transaction does for one partition.
+    """One partition's part of a database transaction.
 
     Args:
-        claim: of this process. Nothing is written unless epoch and position are still its own.
-        next_offset: the position afterwards.
+        claim: of this process. It is written only if epoch and position are still the claim's.
+        next_offset: the position after the transaction.
         tables: rows by table.
-        refused: records that are refused already.
+        refused: records that gave no row.
     """
 
     claim: Claim
@@ -100,7 +100,7 @@ class Batch:
 
     @property
     def size(self) -> int:
-        """How many rows it has."""
+        """Number of rows."""
         return sum(len(table.rows) for table in self.tables)
 
     def up_to(self, offset: int) -> Batch:
@@ -115,39 +115,41 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What became of refused rows: how many went to the table of refused rows, or nowhere."""
+    """Numbers of rows that the database refused, by what was done with them."""
 
     dead_letters: int = 0
     skipped: int = 0
 
 
 class RowStore(Protocol):
-    """The database: tables, and the position of every partition."""
+    """The database with the tables and the position of every partition."""
 
     def claim(self, partitions: Sequence[TopicPartition]) -> list[Claim]:
-        """Take the positions over; waits for a transaction that has one of them in doubt.
+        """Increment the partitions' epochs and return the positions.
+
+        Waits for open transactions that write one of them, so a COMMIT in doubt is decided.
 
         Raises:
             DatabaseAway: nothing is claimed; try again.
-            StartRefused: a topic is not the one whose offsets are stored.
-            RunError: the database refuses, and somebody has to mend something.
+            StartRefused: a topic was created again since its offsets were stored.
+            RunError: the database refuses the claim until its cause is fixed.
         """
         ...
 
     def write(self, batches: Sequence[Batch]) -> Written:
         """Write rows and positions of all batches in one transaction.
 
-        Rows that the database refuses because of their data go the way of their table's
+        Rows that the database refuses because of their data are handled by their table's
         `on_error`.
 
         Raises:
             RowRefused: with `fail`; names the row. Nothing was written.
-            Overtaken: names the partitions claimed by others since. Nothing was written.
-            DatabaseAway: it may or may not be written; claim again.
-            RunError: the database refuses, and somebody has to mend something.
+            Overtaken: names the partitions that others have claimed since. Nothing was written.
+            DatabaseAway: the outcome is unknown; claim again.
+            RunError: the database refuses the transaction until its cause is fixed.
         """
         ...
 
     def close(self) -> None:
-        """Give the connection up."""
+        """Close the connection."""
         ...

@@ -1,4 +1,4 @@
-"""A partition that is carried into tables: its claim, and the rows that wait to be written."""
+"""A table sink's task: one partition with its claim and the rows that are not written yet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eosframework.tables.table_ports import Batch, Claim
 
 
 class TaskState(StrEnum):
-    """Where a partition's task is in its life."""
+    """States of a partition's task."""
 
     UNCLAIMED = "unclaimed"
     RUNNING = "running"
@@ -22,7 +22,7 @@ class TaskState(StrEnum):
 
 @dataclass(slots=True)
 class PartitionTask:
-    """One partition: its claim, and the rows that wait to be written."""
+    """One partition with its claim and the rows that are not written yet."""
 
     partition: TopicPartition
     maker: RowMaker
@@ -35,7 +35,7 @@ class PartitionTask:
     records: int = 0
     failure: EosError | None = None
     in_doubt: tuple[Batch, int] | None = None
-    """What was being written when the database went away, with how many records it came from."""
+    """Batch whose COMMIT got no answer, and the number of records that it was made from."""
 
     @property
     def position(self) -> int:
@@ -44,25 +44,29 @@ class PartitionTask:
 
     @property
     def may_have_more(self) -> bool:
-        """Whether the partition is not read to its last stable offset, as far as is known."""
+        """True unless the partition is known to be read to its last stable offset."""
         return self.end_reached < self.position or self.batch is None
 
     @property
     def has_progress(self) -> bool:
-        """Whether a write would move the position."""
+        """True if a write would change the position."""
         return self.batch is not None and self.batch.next_offset != self.batch.claim.next_offset
 
     def begin(self, claim: Claim, offset: int) -> None:
-        """Begin a batch at `offset`; the first write of all stores it, rows or not."""
+        """Begin a batch at `offset`; a partition's first write stores it even without rows."""
         self.batch = self.maker.empty(claim, offset)
 
     def drop(self, claim_at: float) -> None:
-        """Forget rows and claim."""
+        """Discard rows and claim.
+
+        Args:
+            claim_at: clock time from which the partition may be claimed again, in seconds.
+        """
         self.state, self.batch, self.failure = TaskState.UNCLAIMED, None, None
         self.records, self.end_reached, self.claim_at = 0, 0, claim_at
 
     def turned_out_written(self, claim: Claim) -> tuple[Batch, int] | None:
-        """Return what was in doubt if `claim`, the next one, shows that it was written."""
+        """Return the batch in doubt if the next claim, `claim`, shows that it was written."""
         doubt, self.in_doubt = self.in_doubt, None
         if doubt is None:
             return None
@@ -71,6 +75,6 @@ class PartitionTask:
         return doubt if is_next and claim.next_offset == batch.next_offset else None
 
     def view(self) -> TaskView:
-        """Return what there is to see of it."""
+        """Return a snapshot for other threads."""
         read_to = {self.partition: max(self.position, self.end_reached)} if self.batch else {}
         return TaskView(str(self.partition), self.state.value, read_to)

@@ -1,12 +1,12 @@
-"""What users need to test their own topologies.
+"""Tools for users to test their own topologies.
 
-`TopologyTestDriver` runs a topology in this process, without a broker: for what the functions and
-the topology do, with `crash_everywhere` for what becomes of state, and with `cut_everywhere` for
-functions over batches. `TopologyDriver` is its small sister for topologies that keep nothing.
-`faults` makes a real worker crash, stop or wait at a named point of the protocol: for what the
-guarantee does. `fixtures` gives pytest a real Kafka and a real PostgreSQL: embedded ones, others in
-containers, or servers that run already. Nothing here stands in for Kafka: a claim about
-exactly-once needs a real broker.
+`TopologyTestDriver` runs a topology in this process, without a broker: for tests of functions and
+topologies, with `crash_everywhere` for tests of state, and with `cut_everywhere` for functions over
+batches. `TopologyDriver` is a smaller version for topologies without state. `faults` makes a real
+worker crash, stop or wait at a named point of the protocol, for tests of the guarantee. `fixtures`
+gives pytest a real Kafka and a real PostgreSQL: embedded ones, others in containers, or servers
+that are already running. Nothing here replaces Kafka: a claim about exactly-once needs a real
+broker.
 """
 
 from importlib import import_module
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from eosframework.testing.faults import Fault, arm, fired
 
 if TYPE_CHECKING:
-    from eosframework.testing.driver import Sent, TopologyDriver
     from eosframework.testing.everywhere import crash_everywhere, cut_everywhere
-    from eosframework.testing.topology_driver import TopologyTestDriver
+    from eosframework.testing.stateless_driver import Sent, TopologyDriver
+    from eosframework.testing.topology_test_driver import TopologyTestDriver
 
 __all__ = [
     "Fault",
@@ -31,13 +31,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Sent": "driver",
-    "TopologyDriver": "driver",
-    "TopologyTestDriver": "topology_driver",
+    "Sent": "stateless_driver",
+    "TopologyDriver": "stateless_driver",
+    "TopologyTestDriver": "topology_test_driver",
     "crash_everywhere": "everywhere",
     "cut_everywhere": "everywhere",
 }
-"""Modules that are imported at the first use: a worker that only arms faults needs neither."""
+"""Modules that are imported at first use: a worker that only arms faults needs none of them."""
 
 
 def __getattr__(name: str) -> Any:

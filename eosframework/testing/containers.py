@@ -1,8 +1,8 @@
 """Servers for tests in containers: the official images, through testcontainers.
 
-The only importer of testcontainers. Its own KafkaContainer knows the images of another vendor, so
-apache/kafka is started here, the way testcontainers for Java does it: the port under which clients
-reach the broker is known only once the container runs, so its command waits for a script.
+The only importer of testcontainers. Its KafkaContainer supports images of another vendor, so
+apache/kafka is started here in the same way as by testcontainers for Java: the port for clients is
+known only once the container runs, so its command waits for a script.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any
 
 from eosframework.config import KafkaSettings
 from eosframework.errors import ComponentFailed, ConfigurationError, EosError
-from eosframework.testing.providers import IMAGE_VARIABLES, PROVIDER_VARIABLE, Service
 
 try:
     from docker.errors import APIError, DockerException
@@ -28,13 +27,16 @@ except ImportError as _error:
         "run: pip install 'eosframework[containers]'"
     ) from _error
 
+IMAGE_VARIABLES = {"kafka": "EOS_TEST_KAFKA_IMAGE", "postgres": "EOS_TEST_POSTGRES_IMAGE"}
+DEFAULT_IMAGES = {"kafka": "apache/kafka:4.3.1", "postgres": "postgres:18"}
+
 _READY_SECONDS = 300
 _POLL_SECONDS = 0.1
 _CLIENT_PORT = 9092
 _SCRIPT = "/tmp/eosframework-start.sh"
 _WAIT_FOR_SCRIPT = f"while [ ! -f {_SCRIPT} ]; do sleep 0.1; done; exec sh {_SCRIPT}"
 _RUN = "/etc/kafka/docker/run"
-"""What the official image runs when no command is given."""
+"""The default command of the official image."""
 
 _ONE_NODE = {
     "node.id": "1",
@@ -55,7 +57,7 @@ _QUICK_JVM = {
     "KAFKA_HEAP_OPTS": "-Xmx512m",
     "KAFKA_JVM_PERFORMANCE_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
-"""A broker for tests starts in less time, at the price of throughput once running."""
+"""Options for a quick start of the broker, at the price of throughput once it runs."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +68,11 @@ class Containers:
         images: by service.
     """
 
-    images: Mapping[Service, str]
+    images: Mapping[str, str]
 
     @contextmanager
     def kafka(self, properties: Mapping[str, str]) -> Generator[str]:
-        """Start a broker and wait until it takes a client's questions."""
+        """Start a broker and wait until it answers requests."""
         chosen = {**_ONE_NODE, **properties}
         variables = {broker_variable(name): value for name, value in chosen.items()} | _QUICK_JVM
         command = ["sh", "-c", _WAIT_FOR_SCRIPT]
@@ -82,7 +84,7 @@ class Containers:
 
     @contextmanager
     def postgres(self, settings: Mapping[str, str]) -> Generator[str]:
-        """Start a server and wait until it takes connections."""
+        """Start a server and wait until it accepts connections."""
         from eosframework.postgres.scratch import answers
 
         variables = {"POSTGRES_USER": "postgres", "POSTGRES_PASSWORD": "postgres"}
@@ -95,9 +97,9 @@ class Containers:
 
     @contextmanager
     def _started(
-        self, service: Service, port: int, variables: Mapping[str, str], command: list[str]
+        self, service: str, port: int, variables: Mapping[str, str], command: list[str]
     ) -> Generator[tuple[DockerContainer, str]]:
-        """Run a container; gives also where its port is reached from here, as host:port."""
+        """Run a container; yields it with the address of its port, as host:port."""
         container: DockerContainer | None = None
         try:
             try:
@@ -113,7 +115,7 @@ class Containers:
             except DockerException as error:
                 raise ConfigurationError(
                     f"no Docker engine answers ({error}); start one, set DOCKER_HOST, or choose "
-                    f"{PROVIDER_VARIABLE}=embedded"
+                    "EOS_TEST_PROVIDER=embedded"
                 ) from error
             yield container, address
         finally:
@@ -121,13 +123,21 @@ class Containers:
                 container.stop()
 
 
+def chosen_images(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the image of each service: the one in its variable, else the official one."""
+    return {
+        service: environment.get(IMAGE_VARIABLES[service]) or image
+        for service, image in DEFAULT_IMAGES.items()
+    }
+
+
 def broker_variable(name: str) -> str:
-    """The variable by which the image takes a broker's property (KafkaDockerWrapper)."""
+    """Return the variable from which the image reads a broker's property (KafkaDockerWrapper)."""
     return "KAFKA_" + name.replace("_", "__").replace("-", "___").replace(".", "_").upper()
 
 
 def _host_of(container: DockerContainer) -> str:
-    """Where the engine's machine is; by number, because a name may mean IPv6 first."""
+    """Return the host of the engine; as a number, because a name may resolve to IPv6 first."""
     host = container.get_container_host_ip()
     return "127.0.0.1" if host == "localhost" else host
 

@@ -1,17 +1,17 @@
-"""Runs a scenario again and again under what must make no difference to it."""
+"""Repetitions of a scenario under conditions that must not change its result."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from eosframework.testing.topology_driver import TopologyTestDriver, graph_of
+from eosframework.testing.topology_test_driver import TopologyTestDriver, graph_of
 from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.graph.graph import Aggregate, Emit, Graph
 from eosframework.topology.graph.walk import nodes_of
 
 BATCH_ROWS = (1, 2)
-"""Sizes of batches with which a scenario is run besides as they come."""
+"""Sizes of batches with which a scenario is repeated."""
 
 
 def crash_everywhere(
@@ -22,8 +22,8 @@ def crash_everywhere(
 ) -> int:
     """Run a scenario once without a crash, then once per step of the cycle with a crash there.
 
-    Each time the last value of every key of every topic, and every store, have to be what they
-    were without; with one partition also every record in between.
+    Each run must end with the same last value of every key in every topic, and the same stores, as
+    the run without a crash; with one partition also with the same records in between.
 
     Args:
         app: as for the driver.
@@ -31,10 +31,10 @@ def crash_everywhere(
         partitions: as for the driver.
 
     Returns:
-        At how many steps it was made to crash.
+        The number of steps at which it crashed.
 
     Raises:
-        AssertionError: names the step and what differs.
+        AssertionError: names the step and the difference.
     """
     graph = graph_of(app)
     whole = TopologyTestDriver(graph, partitions=partitions)
@@ -57,8 +57,8 @@ def cut_everywhere(
 ) -> None:
     """Run a scenario with records in batches as they come, then one by one and two by two.
 
-    What it leaves has to be the same each time: workers cut batches as it suits them, and cut them
-    otherwise after a crash.
+    Each run must have the same result: the sizes of a worker's batches vary, and are others after a
+    crash.
 
     Args:
         app: as for the driver; has batch operators.
@@ -66,7 +66,7 @@ def cut_everywhere(
         partitions: as for the driver.
 
     Raises:
-        AssertionError: names the size and what differs.
+        AssertionError: names the size and the difference.
     """
     graph = graph_of(app)
     whole = TopologyTestDriver(graph, partitions=partitions)
@@ -86,7 +86,7 @@ def _compare(found: Mapping[str, Any], expected: Mapping[str, Any], when: str) -
 
 
 def _outcome(driver: TopologyTestDriver) -> dict[str, Any]:
-    """Return what a scenario left: all records where their order is given, and the last ones."""
+    """Return the result of a scenario: all records if their order is given, else the last ones."""
     graph, outcome = driver.graph, dict[str, Any]()
     exact = max(driver.tasks.values(), default=1) == 1 and not _emits_at_commits(graph)
     topics = {topic for part in graph.sub_topologies for topic in part.sink_topics}

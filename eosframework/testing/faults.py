@@ -1,7 +1,7 @@
-"""Crash, stop or hold a worker at a named point of its protocol, and tell that it happened.
+"""Faults: crash, stop or hold a worker at a named point of its protocol, and report it.
 
-A worker process arms its faults at start; the test that started it reads from a directory which
-of them fired, so that a fault that never happened cannot pass for one that was survived.
+A worker process arms its faults at start. The test that started it reads from a directory which of
+them fired, so that a fault that never happened cannot pass for one that was survived.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from eosframework import failpoints
 
 
 class Action(StrEnum):
-    """What a fault does to its process."""
+    """The effect of a fault on its process."""
 
     KILL = "kill"
-    """SIGKILL: as a crash, the kernel's out-of-memory killer or a lost machine."""
+    """SIGKILL, as in a crash, by the kernel's out-of-memory killer, or when a machine is lost."""
     STOP = "stop"
-    """SIGSTOP: the process stands still until somebody continues it: a zombie in the making."""
+    """SIGSTOP: the process stands still until a SIGCONT, and may then be a zombie."""
     HOLD = "hold"
-    """Waits until the file `release` appears beside the one that tells it fired."""
+    """Waits until the file `release` appears in the directory of the fault's marker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What happens the n-th time a point is reached.
+    """An action for the n-th time that a point is reached.
 
     Args:
         point: one of `failpoints.POINTS`.
@@ -47,7 +47,7 @@ class Fault:
 
     @classmethod
     def parse(cls, text: str) -> Fault:
-        """Read what `str` wrote."""
+        """Return the fault of a text that `str` produced."""
         point, _, rest = text.partition("=")
         action, _, hit = rest.partition("@")
         return cls(point, Action(action), int(hit or 1))
@@ -58,14 +58,14 @@ def arm(faults: Iterable[Fault], directory: Path) -> None:
 
     Args:
         faults: at most one for each point.
-        directory: where a file `POINT.fired` appears just before a fault acts.
+        directory: in which a file `POINT.fired` appears just before a fault acts.
     """
     for fault in faults:
         failpoints.arm(fault.point, _Armed(fault, directory))
 
 
 def fired(point: str, directory: Path) -> bool:
-    """Tell whether the fault at `point` has fired in any process armed with `directory`."""
+    """Return True if the fault at `point` has fired in any process armed with `directory`."""
     return (directory / f"{point}.fired").exists()
 
 
@@ -79,8 +79,8 @@ class _Armed:
         self._lock = threading.Lock()
 
     def __call__(self, point: str) -> None:
-        # Points are hit from several threads. One that comes while the process is about to end or
-        # to stand still waits here: it would commit meanwhile.
+        # Points are hit from several threads. A thread that arrives while the process is about to
+        # end or stop waits here; otherwise it would commit meanwhile.
         with self._lock:
             self._hits += 1
             if self._hits != self._fault.hit or fired(point, self._directory):
@@ -91,8 +91,9 @@ class _Armed:
                 case Action.KILL:
                     os.kill(os.getpid(), signal.SIGKILL)
                 case Action.STOP:
-                    # A signal to the process may be taken by any of its threads, and until that
-                    # one has woken up, this one goes on and commits.
+                    # 1. SIGSTOP to the process is delivered to any of its threads.
+                    # 2. Until that thread wakes up, this one would continue and commit.
+                    # So the signal is sent to this thread.
                     signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
                 case Action.HOLD:
                     pass

@@ -1,16 +1,16 @@
 """pytest fixtures for tests against a real Kafka and a real PostgreSQL.
 
-A suite asks for them by name, once, in its `conftest.py`:
+A suite requests them once, in its `conftest.py`:
 
     pytest_plugins = ["eosframework.testing.fixtures"]
 
-They are no entry point of pytest: that would load them into every run of every suite in an
-environment that has eosframework installed, also where nobody wants their names.
+They are not an entry point of pytest: an entry point would load them into every run of every suite
+in an environment with eosframework.
 
 `kafka_cluster` is one cluster for a whole run; `postgres_database` is a new, empty database for
 each test, on one server for a whole run. Both start at their first use. `kafka_properties` and
-`postgres_settings` may be overridden. Where the servers come from says `--eos-provider`, else
-EOS_TEST_PROVIDER (see `providers`).
+`postgres_settings` may be overridden. `--eos-provider`, else EOS_TEST_PROVIDER, chooses the
+provider of the servers (see `providers`).
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ class KafkaForTests:
         *,
         config: Mapping[str, str] | None = None,
     ) -> str:
-        """Create a topic and return its name, which begins with `name` and no other test has.
+        """Create a topic and return its name, which begins with `name` and is unique.
 
         Args:
             name: of [a-zA-Z0-9._-].
-            partitions: how many.
+            partitions: number of partitions.
             config: its settings, by Kafka's names.
 
         Raises:
-            ConfigurationError: the cluster does not take it; says why.
+            ConfigurationError: the cluster refuses the topic; names the reason.
             ClusterUnreachable: no broker answered.
         """
         from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
@@ -64,22 +64,22 @@ class KafkaForTests:
         return topic.name
 
     def unique(self, name: str) -> str:
-        """Return a name that no other test has, for an application, a group or a topic."""
+        """Return a unique name for an application, a group or a topic."""
         self._names.append(f"{name}.{uuid.uuid4().hex[:12]}")
         return self._names[-1]
 
     def delete_topics(self) -> None:
-        """Delete every topic whose name begins with one that came from here.
+        """Delete every topic whose name begins with one that was made here.
 
-        That is what tests made and what their applications did, if nothing of them runs any more.
-        A cluster may not allow it: what it refuses to delete stays.
+        These are the topics of tests and of their applications, which must have stopped. Topics
+        that the cluster refuses to delete stay.
         """
         from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-        from eosframework.kafka.admin.requests import QUESTION_FAILED
+        from eosframework.kafka.admin.requests import REQUEST_FAILED
 
         if self._names:
             admin = ClusterAdmin(KafkaSettings(bootstrap_servers=self.bootstrap_servers))
-            with suppress(*QUESTION_FAILED):
+            with suppress(*REQUEST_FAILED):
                 own = tuple(self._names)
                 if doomed := [name for name in admin.topic_names() if name.startswith(own)]:
                     admin.delete_topics(doomed)
@@ -87,27 +87,27 @@ class KafkaForTests:
 
 @dataclass(frozen=True)
 class PostgresForTests:
-    """A real, empty database of one test's own.
+    """A real, empty database for one test.
 
     Args:
-        dsn: where it is, with the password of one who owns it.
+        dsn: its connection string, with its owner's password.
     """
 
     dsn: str = field(repr=False)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option that says where servers come from."""
+    """Add the option that chooses the provider of servers."""
     parser.addoption(
         "--eos-provider",
         metavar="NAME",
-        help="where Kafka and PostgreSQL come from: embedded, containers or external",
+        help="provider of Kafka and PostgreSQL: embedded, containers or external",
     )
 
 
 @pytest.fixture(scope="session")
 def kafka_properties() -> Mapping[str, str]:
-    """Properties of the brokers. Internal topics are made at their first use: few are quick."""
+    """Properties of the brokers; few partitions of internal topics make their creation quick."""
     return {
         "group.initial.rebalance.delay.ms": "0",
         "offsets.topic.num.partitions": "4",
@@ -117,7 +117,7 @@ def kafka_properties() -> Mapping[str, str]:
 
 @pytest.fixture(scope="session")
 def postgres_settings() -> Mapping[str, str]:
-    """Settings of the server. Nothing here has to survive a crash of the machine."""
+    """Settings of the server; its data need not survive a crash of the machine."""
     return {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
 
 
@@ -127,12 +127,12 @@ def kafka_cluster(
     tmp_path_factory: pytest.TempPathFactory,
     kafka_properties: Mapping[str, str],
 ) -> Iterator[KafkaForTests]:
-    """One real cluster for the whole run; one that outlives it loses the topics of the run."""
+    """One real cluster for the whole run; a cluster that stays loses the topics of the run."""
     provider = _provider("kafka", request, tmp_path_factory)
     with provider.kafka(kafka_properties) as bootstrap_servers:
         cluster = KafkaForTests(bootstrap_servers)
         yield cluster
-        if isinstance(provider, External):  # Others end with all that is in them.
+        if isinstance(provider, External):  # other providers remove the cluster
             cluster.delete_topics()
 
 
@@ -142,7 +142,7 @@ def postgres_server(
     tmp_path_factory: pytest.TempPathFactory,
     postgres_settings: Mapping[str, str],
 ) -> Iterator[str]:
-    """One real PostgreSQL for the whole run: a DSN of one who may create databases."""
+    """One real PostgreSQL for the whole run: the DSN of a user who may create databases."""
     provider = _provider("postgres", request, tmp_path_factory)
     with provider.postgres(postgres_settings) as dsn:
         yield dsn

@@ -1,8 +1,8 @@
-"""Topics, transactions and a consumer group in memory: the ports of `processing`, without Kafka.
+"""An in-memory Kafka: topics, transactions and a consumer group for the worker's ports.
 
-The worker's own code runs over it, so what it shows is what the user's functions and the
-topology do. It knows no network, no second worker and no broker that fails: about exactly-once
-it says nothing, for which there are real brokers.
+The worker's own code runs over it, so it tests the user's functions and the topology. It has no
+network, no second worker and no failing broker: it proves nothing about exactly-once, which needs
+real brokers.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from eosframework.processing.ports import (
 )
 from eosframework.processing.stores.state_ports import Bounds
 from eosframework.records import Position, TopicPartition
-from eosframework.testing.driver import Sent
+from eosframework.testing.stateless_driver import Sent
 
 
 @dataclass(slots=True)
 class MemoryPartition:
-    """A log. A commit leaves a gap of one offset behind its records, as a marker does."""
+    """The log of a partition; a commit leaves a gap of one offset, as a marker does."""
 
     messages: list[Sent] = field(default_factory=list[Sent])
     end: int = 0
 
     def read(self, offset: int, limit: int) -> list[Message]:
-        """Return messages from an offset on."""
+        """Return at most `limit` messages, starting at an offset."""
         found: list[Message] = []
         for message in reversed(self.messages):
             if message.offset_ < offset:
@@ -47,10 +47,10 @@ class MemoryPartition:
 
 
 class MemoryKafka:
-    """What outlasts a worker.
+    """The cluster's state, which survives a worker.
 
     Args:
-        topics: how many partitions each has.
+        topics: number of partitions by topic.
     """
 
     def __init__(self, topics: Mapping[str, int]) -> None:
@@ -64,7 +64,7 @@ class MemoryKafka:
         self.now = 0.0
 
     def partitions_of(self, topic: str) -> list[TopicPartition]:
-        """Return a topic's partitions; a topic that nobody declared has one."""
+        """Return a topic's partitions; an undeclared topic gets one."""
         found = [partition for partition in self.logs if partition.topic == topic]
         if not found:
             found = [TopicPartition(topic, 0)]
@@ -72,7 +72,7 @@ class MemoryKafka:
         return found
 
     def partition_for(self, topic: str, key: bytes | None) -> TopicPartition:
-        """Return where a key goes; the same for all topics with as many partitions."""
+        """Return the partition of a key; the same for all topics with as many partitions."""
         partitions = self.partitions_of(topic)
         return partitions[zlib.crc32(key or b"") % len(partitions)]
 
@@ -91,7 +91,7 @@ class MemoryKafka:
 
 
 class MemoryOutput:
-    """One transactional.id."""
+    """A transactional producer with one transactional.id."""
 
     def __init__(self, kafka: MemoryKafka, transactional_id: str) -> None:
         self.transactional_id = transactional_id
@@ -104,7 +104,7 @@ class MemoryOutput:
         return lambda *output: self._open.append(cast("Output", output))
 
     def explain(self, error: Exception) -> TransactionError:
-        """Raise it: nothing here fails on purpose."""
+        """Raise the error: nothing here fails on purpose."""
         raise error
 
     def begin(self) -> None:
@@ -112,18 +112,18 @@ class MemoryOutput:
         self._open = []
 
     def poll(self, timeout_seconds: float = 0) -> None:
-        """Deliveries are told at the commit."""
+        """Do nothing: deliveries are reported at the commit."""
 
     def deliver(self) -> None:
-        """Nothing is refused."""
+        """Do nothing: no record is refused."""
 
     def take_over(self) -> None:
-        """Take the id: what the last owner left open is gone."""
+        """Take the id and drop the open transaction of the last owner."""
         self._kafka.owners[self.transactional_id] = self
         self._open = []
 
     def commit(self, commit: Commit) -> TransactionError | None:
-        """Make everything visible, or say that another one has the id."""
+        """Make everything visible, or return the error that another owner has the id."""
         failpoints.hit("transaction.after_send_offsets")
         failpoints.hit("transaction.before_commit")
         if self._kafka.owners.get(self.transactional_id) is not self:
@@ -149,7 +149,7 @@ class MemoryOutputs:
         self._kafka = kafka
 
     def open(self, transactional_ids: Sequence[str]) -> list[TransactionalOutput]:
-        """Take every id."""
+        """Take over every id."""
         outputs = [MemoryOutput(self._kafka, name) for name in transactional_ids]
         for output in outputs:
             output.take_over()
@@ -158,7 +158,7 @@ class MemoryOutputs:
     def begin_commit(
         self, commits: Sequence[Commit], within_seconds: float | None = None
     ) -> FinishedRound:
-        """Commit and do not return before."""
+        """Commit before returning."""
         return FinishedRound(self.commit, commits)
 
     def commit(
@@ -168,24 +168,24 @@ class MemoryOutputs:
         return [Committed(cast("MemoryOutput", each.output).commit(each)) for each in commits]
 
     def abort(self, outputs: Sequence[TransactionalOutput]) -> list[TransactionError | None]:
-        """Forget what is open."""
+        """Drop open transactions."""
         return self.recycle(outputs)
 
     def recycle(self, outputs: Sequence[TransactionalOutput]) -> list[TransactionError | None]:
-        """Take the ids again."""
+        """Take over the ids anew."""
         for output in outputs:
             cast("MemoryOutput", output).take_over()
         return [None] * len(outputs)
 
     def close(self, outputs: Sequence[TransactionalOutput]) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
     def stop(self) -> None:
-        """Nothing runs."""
+        """Do nothing: no thread runs."""
 
 
 class MemoryInput:
-    """A group with one member, which has all partitions; see `InputLog`."""
+    """A consumer group with one member, which owns all partitions; see `InputLog`."""
 
     def __init__(self, kafka: MemoryKafka) -> None:
         self._kafka = kafka
@@ -199,7 +199,7 @@ class MemoryInput:
         self._listener, self._wanted = listener, self.partitions(topics)
 
     def fetch(self, limit: int, timeout_seconds: float, gather_seconds: float = 0.0) -> Fetched:
-        """Return what there is; where there is nothing, the time to wait passes at once."""
+        """Return the available messages; if there are none, the timeout passes at once."""
         if self._wanted and self._listener is not None:
             partitions, self._wanted = self._wanted, []
             self._paused.update(partitions)
@@ -218,7 +218,7 @@ class MemoryInput:
         return Fetched(messages, ends, "member")
 
     def membership(self) -> str:
-        """Return the only one that there is."""
+        """Return the only membership."""
         return "member"
 
     def committed(self, partitions: Sequence[TopicPartition]) -> list[Position]:
@@ -226,15 +226,15 @@ class MemoryInput:
         return [self._kafka.positions.get(p, Position(*p, None)) for p in partitions]
 
     def resume(self, partitions: Sequence[TopicPartition]) -> None:
-        """Deliver messages of these partitions again."""
+        """Deliver messages of these partitions from now on."""
         self._paused.difference_update(partitions)
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
-        """Deliver no message of these partitions."""
+        """Deliver no more messages of these partitions."""
         self._paused.update(partitions)
 
     def seek(self, positions: Sequence[Position]) -> None:
-        """Go on at these positions."""
+        """Continue at these positions."""
         self._at |= {p.topic_partition: p.offset or 0 for p in positions}
 
     def beginning_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
@@ -242,7 +242,7 @@ class MemoryInput:
         return dict.fromkeys(partitions, 0)
 
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return where each ends."""
+        """Return the end of each partition."""
         return {partition: self._kafka.logs[partition].end for partition in partitions}
 
     def partitions(self, topics: Sequence[str]) -> list[TopicPartition]:
@@ -250,22 +250,22 @@ class MemoryInput:
         return [partition for topic in topics for partition in self._kafka.partitions_of(topic)]
 
     def lag(self, positions: Mapping[TopicPartition, int]) -> int:
-        """Return how many offsets lie after the positions."""
+        """Return the number of offsets after the positions."""
         return sum(self._kafka.logs[p].end - offset for p, offset in positions.items())
 
     def close(self, *, leave: bool) -> None:
-        """Leave."""
+        """Do nothing: the group has no other member."""
 
 
-class MemoryLedger:
+class MemoryStartPositions:
     """Starts every partition at its beginning; see `ProgressLedger`."""
 
     def starting_positions(self, committed: Sequence[Position], log: Any) -> list[Position]:
-        """Give every partition without a committed offset its beginning."""
+        """Start every partition without a committed offset at its beginning."""
         return [p if p.offset is not None else Position(p.topic, p.partition, 0) for p in committed]
 
     def marker(self, sub_topology: str, partition: TopicPartition) -> Output | None:
-        """Return None: nothing is registered."""
+        """Return None: no progress is recorded."""
         return None
 
     def starts_at_end(self, partition: TopicPartition) -> bool:
@@ -273,14 +273,14 @@ class MemoryLedger:
         return False
 
     def former_ids(self, by_task: Any) -> list[str]:
-        """Return none."""
+        """Return no ids."""
         return []
 
     def confirm_ids(self, by_task: Any) -> None:
-        """All are there."""
+        """Do nothing: all ids are valid."""
 
     def confirm_start(self) -> None:
-        """Nothing is reset."""
+        """Do nothing: no reset runs."""
 
 
 class MemoryChangelogs:
@@ -290,20 +290,20 @@ class MemoryChangelogs:
         self._kafka = kafka
 
     def bounds(self, partitions: Sequence[TopicPartition]) -> Bounds:
-        """Return where each begins and ends."""
+        """Return the beginning and end of each partition."""
         return {partition: (0, self._kafka.logs[partition].end) for partition in partitions}
 
     def written_ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return where each ends: nothing is ever open in them."""
+        """Return the end of each partition: no transaction is ever open."""
         return {partition: self._kafka.logs[partition].end for partition in partitions}
 
     def open(self, ranges: Bounds) -> _MemoryReading:
-        """Begin to read ranges."""
+        """Start to read ranges."""
         return _MemoryReading(self._kafka, ranges)
 
 
 class _MemoryReading:
-    """Gives what there is of each range at once; see `ChangelogReading`."""
+    """Returns the content of each range at once; see `ChangelogReading`."""
 
     def __init__(self, kafka: MemoryKafka, ranges: Bounds) -> None:
         self._kafka = kafka
@@ -311,7 +311,7 @@ class _MemoryReading:
         self._read_to = {partition: start for partition, (start, _) in ranges.items()}
 
     def read(self, seconds: float) -> Mapping[TopicPartition, Sequence[Message]]:
-        """Return all that is there."""
+        """Return all messages that are left."""
         found: dict[TopicPartition, Sequence[Message]] = {}
         for partition, end in self._ends.items():
             start, until = self._read_to[partition], min(end, self._kafka.logs[partition].end)
@@ -326,4 +326,4 @@ class _MemoryReading:
         return self._read_to[partition]
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""

@@ -1,4 +1,4 @@
-"""Where the servers of a test run come from: this machine, containers, or somewhere else."""
+"""Providers of the servers of a test run: this machine, containers, or running servers."""
 
 from __future__ import annotations
 
@@ -17,18 +17,13 @@ ADDRESS_VARIABLES: Mapping[Service, str] = {
     "kafka": "EOS_TEST_BOOTSTRAP",
     "postgres": "EOS_TEST_DSN",
 }
-IMAGE_VARIABLES: Mapping[Service, str] = {
-    "kafka": "EOS_TEST_KAFKA_IMAGE",
-    "postgres": "EOS_TEST_POSTGRES_IMAGE",
-}
-DEFAULT_IMAGES: Mapping[Service, str] = {"kafka": "apache/kafka:4.3.1", "postgres": "postgres:18"}
 
 
 class Provider(Protocol):
-    """Real servers for as long as a context lasts; each is one that no other test run uses."""
+    """Provides real servers for the duration of a context; no other test run uses them."""
 
     def kafka(self, properties: Mapping[str, str]) -> AbstractContextManager[str]:
-        """Provide a cluster; gives its bootstrap servers.
+        """Provide a cluster; yields its bootstrap servers.
 
         Args:
             properties: of its brokers, by Kafka's names.
@@ -36,7 +31,7 @@ class Provider(Protocol):
         ...
 
     def postgres(self, settings: Mapping[str, str]) -> AbstractContextManager[str]:
-        """Provide a database server; gives a DSN of one who may create databases on it.
+        """Provide a database server; yields the DSN of a user who may create databases.
 
         Args:
             settings: of the server, by PostgreSQL's names.
@@ -53,27 +48,24 @@ def choose_provider(
     """Return the provider of a service.
 
     Args:
-        service: what is asked for.
-        name: the user's choice; None: EOS_TEST_PROVIDER, else the server that EOS_TEST_BOOTSTRAP
-            or EOS_TEST_DSN names, else embedded.
+        service: that a test needs.
+        name: the user's choice; None: EOS_TEST_PROVIDER, else the server in EOS_TEST_BOOTSTRAP
+            or EOS_TEST_DSN, else embedded.
         environment: variables by name.
-        make_folder: makes a new folder for what a server keeps.
+        make_folder: creates a new folder for a server's data.
 
     Raises:
-        ConfigurationError: there is no such provider, or what it needs is not set or installed.
+        ConfigurationError: there is no such provider, or a variable or package that it needs is
+            missing.
     """
     address = environment.get(ADDRESS_VARIABLES[service])
     name = name or environment.get(PROVIDER_VARIABLE) or ("external" if address else "embedded")
     if name == "embedded":
         return Embedded(make_folder)
     if name == "containers":
-        from eosframework.testing.containers import Containers
+        from eosframework.testing.containers import Containers, chosen_images
 
-        images: dict[Service, str] = {
-            each: environment.get(IMAGE_VARIABLES[each]) or DEFAULT_IMAGES[each]
-            for each in DEFAULT_IMAGES
-        }
-        return Containers(images)
+        return Containers(chosen_images(environment))
     if name == "external":
         return External(environment)
     raise ConfigurationError(
@@ -83,17 +75,17 @@ def choose_provider(
 
 @dataclass(frozen=True)
 class Embedded:
-    """Servers started from packages, as processes of this machine.
+    """Servers started from packages, as processes on this machine.
 
     Args:
-        make_folder: makes a new folder for what a server keeps.
+        make_folder: creates a new folder for a server's data.
     """
 
     make_folder: Callable[[str], Path]
 
     @contextmanager
     def kafka(self, properties: Mapping[str, str]) -> Generator[str]:
-        """Start a broker; it is killed at the end, because nothing of it is needed again."""
+        """Start a broker; it is killed at the end, because its data is not needed again."""
         from eosframework.embedded import start_kafka
 
         folder = self.make_folder("kafka")
@@ -114,23 +106,23 @@ class Embedded:
 
 @dataclass(frozen=True)
 class External:
-    """Servers that run already; their settings are their owner's.
+    """Servers that are already running, with their own settings.
 
     Args:
-        environment: variables by name; EOS_TEST_BOOTSTRAP and EOS_TEST_DSN say where they are.
+        environment: variables by name; EOS_TEST_BOOTSTRAP and EOS_TEST_DSN are the addresses.
     """
 
     environment: Mapping[str, str] = field(repr=False)
 
     @contextmanager
     def kafka(self, properties: Mapping[str, str]) -> Generator[str]:
-        """Give the brokers of EOS_TEST_BOOTSTRAP."""
+        """Yield the brokers of EOS_TEST_BOOTSTRAP."""
         del properties
         yield self._address("kafka")
 
     @contextmanager
     def postgres(self, settings: Mapping[str, str]) -> Generator[str]:
-        """Give the server of EOS_TEST_DSN."""
+        """Yield the server of EOS_TEST_DSN."""
         del settings
         yield self._address("postgres")
 

@@ -1,4 +1,4 @@
-"""JSON Schemas, so that editors complete and check topology and config files."""
+"""JSON Schemas, with which editors complete and check topology and config files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def settings_schema() -> dict[str, Any]:
 
 
 def _without_titles(schema: Any) -> Any:
-    """Leave out the titles that only repeat the names of fields."""
+    """Remove the titles that only repeat the names of fields."""
     if isinstance(schema, list):
         return [_without_titles(item) for item in schema]  # pyright: ignore[reportUnknownVariableType]
     if not isinstance(schema, dict):

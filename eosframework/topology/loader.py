@@ -1,4 +1,4 @@
-"""Find the topology that a user names: a YAML file, a Python file or `module:attribute`."""
+"""Loading of a topology from a YAML file, a Python file or `module:attribute`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def load_app(text: str) -> LoadedApp:
 def read_app(text: str) -> LoadedApp:
     """Return the topology that `text` names, as far as it can be read.
 
-    The directory of the file and the current one become importable.
+    Makes the directory of the file and the current one importable.
 
     Raises:
         TopologyError: there is no such file, module or attribute, or it holds no topology.
@@ -74,9 +74,10 @@ def _existing(text: str) -> Path:
 
 
 def _make_importable(*directories: Path) -> None:
-    """Let modules of directories be found, behind all that are installed.
+    """Append directories to the module search path.
 
-    A file that happens to lie where a command is run, `psycopg.py` for example, is no library.
+    They come after the installed packages: a file `psycopg.py` in the current directory must not
+    shadow the library.
     """
     for directory in (*directories, Path.cwd()):
         if str(directory) not in sys.path:

@@ -1,9 +1,9 @@
-"""The same topology beside itself: under another name, with topics and tables of its own.
+"""A copy of a topology that runs alongside the original and shares no output with it.
 
-Everything that it writes has `_SUFFIX` behind its name: sinks, dead letters, topics of late
-records, tables; so have sources that it writes itself. What others write is read as it is. The
-application has the suffix behind its name as well, so that its registry, its ids, its groups and
-all topics of its own are others.
+Every output gets `_SUFFIX` after its name: sinks, dead-letter topics, topics for late records,
+tables; also the sources that the topology writes itself. Sources that others write keep their
+names. The application's name gets the suffix, too, so the copy has its own control topic, ids,
+groups and internal topics.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from eosframework.topology.spec.topology_spec import (
 )
 
 LONGEST_TABLE_NAME = 63
-"""PostgreSQL cuts longer ones, and two of them may then be the same."""
+"""PostgreSQL truncates longer names, and two truncated names may collide."""
 
 _SUFFIX = re.compile(r"[a-z0-9_]{1,40}")
 
@@ -38,14 +38,14 @@ Part = TypeVar("Part", bound=BaseModel)
 
 
 def renamed(app: LoadedApp, suffix: str) -> LoadedApp:
-    """Return the topology that runs beside `app` and shares nothing with it that is written.
+    """Return a copy of `app` whose outputs all have the suffix.
 
     Raises:
         ConfigurationError: the suffix cannot be part of the names.
     """
     if _SUFFIX.fullmatch(suffix) is None:
         raise ConfigurationError(
-            f"suffix {suffix!r} cannot stand behind the names of applications, topics and tables; "
+            f"suffix {suffix!r} cannot follow the names of applications, topics and tables; "
             f"expected up to 40 lower-case letters a-z, digits and '_', for example: fixed"
         )
     written = written_topics(app.spec)
@@ -68,12 +68,12 @@ def renamed(app: LoadedApp, suffix: str) -> LoadedApp:
 
 
 def suffixed(name: str, suffix: str) -> str:
-    """Return what an application, a topic or a table is called beside the one of this name."""
+    """Return the name of an application, topic or table with the suffix."""
     return f"{name}_{suffix}"
 
 
 def written_topics(spec: TopologySpec) -> set[str]:
-    """Return the topics that a topology writes and names."""
+    """Return the topics that a topology names and writes to."""
     topics: set[str] = set()
     for part in (*spec.sources.values(), *spec.streams.values()):
         if isinstance(part.on_error, DeadLetter):
@@ -111,7 +111,7 @@ def _stream(
 
 
 def _step(step: StepSpec, suffix: str) -> StepSpec:
-    """Return a step whose records that are late go beside those of the one it is made from."""
+    """Return a step whose topic for late records has the suffix."""
     operator = step.operator
     declared = getattr(step, operator)
     window = None if step.aggregates is None else step.aggregates.window
@@ -138,7 +138,7 @@ def _sink(sink: SinkSpec, suffix: str, app: LoadedApp, choosers: dict[str, Any])
 def _beside(choose: Callable[[Any], Any], suffix: str) -> Callable[[Any], Any]:
     @wraps(choose)
     def beside(record: Any) -> Any:
-        topic = choose(record)  # what is no name is refused where every other one is
+        topic = choose(record)  # the sink refuses a result that is not a name
         return suffixed(topic, suffix) if isinstance(topic, str) else topic
 
     return beside
@@ -161,6 +161,6 @@ def _policy(policy: str | DeadLetter | None, suffix: str) -> str | DeadLetter | 
 
 
 def _changed(part: Part, changes: Mapping[str, Any]) -> Part:
-    """Return a copy in which only what differs counts as given by the user."""
+    """Return a copy; fields that stay equal do not count as set by the user."""
     differing = {name: value for name, value in changes.items() if value != getattr(part, name)}
     return part.model_copy(update=differing)

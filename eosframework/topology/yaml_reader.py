@@ -1,4 +1,4 @@
-"""From the text of a YAML file to a spec, as far as it can be read, with every problem."""
+"""Reading of a YAML file into a spec, as far as possible, with all problems."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from eosframework.topology.spec.topology_spec import (
 
 _HARMLESS_STEP = {"peek": "builtins:id"}
 _HARMLESS_SINK = {"topic_from": "builtins:id"}
-"""These stand for what cannot be read, so that what comes after it keeps its place."""
+"""Placeholders for unreadable parts, so that later parts keep their positions."""
 
 _CLUSTER_KEYS = {"bootstrap_servers", "bootstrap.servers", "brokers", "cluster", "clusters"}
 _ONE_CLUSTER = (
@@ -50,7 +50,7 @@ _EXPECTED = {
 
 
 def read_yaml(text: str, file: str) -> LoadedApp:
-    """Return what can be read of a topology file; `problems` has what cannot.
+    """Return the readable parts of a topology file; `problems` lists the others.
 
     Args:
         text: content of the file.
@@ -71,7 +71,7 @@ def read_yaml(text: str, file: str) -> LoadedApp:
 
 
 class _Tree:
-    """Plain data of a YAML text, with the place of every key and value."""
+    """The plain data of a YAML text, with the place of every key and value."""
 
     def __init__(self, file: str) -> None:
         self.places: dict[Path, Place] = {}
@@ -79,7 +79,7 @@ class _Tree:
         self._file = file
 
     def read(self, text: str) -> Any:
-        """Return the data; None where the text is no YAML."""
+        """Return the data; None if the text is not YAML."""
         try:
             loader = BoundedLoader(text)
             node = loader.bounded_node()
@@ -127,7 +127,7 @@ class _Tree:
 
 
 class _Reader:
-    """Reads data as a spec; takes out what does not fit until the rest does."""
+    """Reads data as a spec, and removes invalid parts until the rest is valid."""
 
     def __init__(self, data: dict[str, Any], places: SourceMap, findings: list[Finding]) -> None:
         self.unread: set[str] = set()
@@ -136,7 +136,7 @@ class _Reader:
         self._findings = findings
 
     def read(self) -> TopologySpec:
-        """Return the spec of what fits; every round takes something out."""
+        """Return the spec of the valid parts; each round removes at least one part."""
         self._list_sinks()
         while True:
             try:
@@ -179,7 +179,7 @@ class _Reader:
         self._findings.append(Finding(place, rule, message))
 
     def _path(self, detail: ErrorDetails) -> Path:
-        """Return the part of the location that the file has."""
+        """Return the part of the location that is in the file."""
         known: Path = ()
         for part in detail["loc"]:
             if (*known, part) in self._places.places:
@@ -224,7 +224,7 @@ class _Reader:
                 parts.pop(str(name), None)
 
     def _leave_unread(self, section: str) -> None:
-        """Note every name that is referred to, so that none is reported as unknown."""
+        """Record every name that is referred to, so that none is reported as unknown."""
         if section == "sources":
             for stream in _maps(self._data.get("streams")):
                 parents = stream.get("from")
@@ -277,7 +277,7 @@ def _known_keys(path: Path) -> list[str]:
 
 
 def _model_of(model: type[BaseModel], *path: str) -> type[BaseModel]:
-    """Return the model of a field, and of a field of that one; none is as good as the last one."""
+    """Return the model of a nested field, or the innermost one that is known."""
     for name in path:
         field = model.model_fields.get(name)
         inner = [] if field is None else [field.annotation, *get_args(field.annotation)]

@@ -1,4 +1,4 @@
-"""Which tasks a sub-topology has: one for each partition that its sources have in common."""
+"""The tasks of a sub-topology: one for each partition number of its co-partitioned sources."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from eosframework.txnid.identity import TransactionalId
 def co_partitioned(sub_topology: str, partitions: Mapping[str, int]) -> int:
     """Return the number of partitions that all sources of a sub-topology have.
 
-    A task takes the same partition of every source, so that equal keys of different topics
-    meet; that needs equal counts.
+    A task processes the same partition of every source, so that equal keys of different topics
+    are in one task; that needs equal counts.
 
     Args:
         sub_topology: its name, for messages.

@@ -36,15 +36,15 @@ _RESERVED_PREFIXES = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class TransactionalId:
-    """Who writes the outputs of one partition, whichever worker runs it.
+    """The identity under which the outputs of one partition are written, on any worker.
 
     Args:
         application: name of the application.
         sub_topology: name of the connected part of its topology.
         partition: the input partition, from 0.
-        leased: the id that it was given; None: it is derived from the others.
-        partitions_per_producer: how many partitions share an id. Of one number all ids differ from
-            all of another number, so the one never fences the other by accident.
+        leased: the leased id; None: the id is derived from the other fields.
+        partitions_per_producer: how many partitions share an id. Ids for different numbers never
+            coincide, so workers before and after a change never fence each other by accident.
 
     Raises:
         TopologyError: a name does not match the grammar, or the partition is negative.
@@ -89,7 +89,7 @@ class TransactionalId:
     def parse(cls, text: str) -> Self:
         """Return the task whose derived id `text` is: `str(parse(text)) == text`.
 
-        Of tasks that share an id it is the first.
+        For an id that several tasks share, this is the first of them.
 
         Raises:
             ConfigurationError: the text is not an id of this grammar.
@@ -107,12 +107,12 @@ class TransactionalId:
             task = cls(application, sub_topology, int(first), None, max(1, together))
         except TopologyError as error:
             raise ConfigurationError(
-                f"transactional id {text!r:.300} is nobody's: {error}"
+                f"transactional id {text!r:.300} belongs to no task: {error}"
             ) from None
         if str(task) != text:
             raise ConfigurationError(
-                f"transactional id {text!r} is nobody's: partitions {first} to {last} never share "
-                f"a producer, for these start at a multiple of their number"
+                f"transactional id {text!r} belongs to no task: partitions {first} to {last} never "
+                f"share a producer, because these start at a multiple of their number"
             )
         return task
 
@@ -123,7 +123,7 @@ class TransactionalId:
 
     @property
     def numbers(self) -> str:
-        """Its partition, or the first and the last of those that share its producer."""
+        """The partition, or the first and last partition of the producer group."""
         if self.partitions_per_producer == 1:
             return str(self.partition)
         first = first_of(self.partition, self.partitions_per_producer)
@@ -131,12 +131,12 @@ class TransactionalId:
 
 
 def first_of(partition: int, partitions_per_producer: int) -> int:
-    """Return the first of the partitions that share a producer with `partition`."""
+    """Return the first partition of the producer group of `partition`."""
     return partition - partition % partitions_per_producer
 
 
 def prefix(application: str) -> str:
-    """Return what every derived id of `application`, and no other's, starts with.
+    """Return the prefix that all derived ids of `application` have, and no others.
 
     Raises:
         TopologyError: the name does not match the grammar.

@@ -1,4 +1,4 @@
-"""Where transactional ids come from: derived from a task's name, or leased out of a pool."""
+"""The sources of transactional ids: derived from a task's name, or leased from a pool."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from eosframework.txnid.identity import TransactionalId
 
 
 class IdSource(Protocol):
-    """Gives each task its id: always the same one.
+    """Gives each task an id, always the same one.
 
-    It is never one that another task has, unless they share a producer.
+    No other task has the id, unless both share a producer.
     """
 
     def ids(self, tasks: Sequence[TransactionalId]) -> list[TransactionalId]:
         """Return the tasks, each with the id that it writes under from now on.
 
         Raises:
-            StartRefused: there is no id for one of them; none was taken.
-            DatabaseUnusable: the source cannot be asked.
+            StartRefused: there is no id for one of them; none was leased.
+            DatabaseUnusable: the database with the pool is unavailable.
         """
         ...
 
     def preview(self, tasks: Sequence[TransactionalId]) -> list[TransactionalId]:
-        """Return what `ids` would return now, and change nothing.
+        """Return the result that `ids` would have now, without leasing an id.
 
         Raises:
             StartRefused, DatabaseUnusable: as `ids`.
@@ -35,7 +35,7 @@ class IdSource(Protocol):
 
 
 class DerivedIds:
-    """The `IdSource` that needs no memory: an id is its task's name, written out.
+    """The `IdSource` without storage: an id is its task's name, as text.
 
     Args:
         partitions_per_producer: how many partitions share an id.
@@ -46,11 +46,11 @@ class DerivedIds:
 
     @property
     def pattern(self) -> str:
-        """What stands behind the sub-topology in an id, for people."""
+        """The part of an id after the sub-topology, for display."""
         return "{partition}" if self._partitions_per_producer == 1 else "{first}..{last}"
 
     def ids(self, tasks: Sequence[TransactionalId]) -> list[TransactionalId]:
-        """Return the tasks with the ids that their names make."""
+        """Return the tasks with the ids derived from their names."""
         together = self._partitions_per_producer
         return [replace(task, leased=None, partitions_per_producer=together) for task in tasks]
 
@@ -61,11 +61,11 @@ class DerivedIds:
 
 @dataclass(frozen=True, slots=True)
 class PooledId:
-    """An id that somebody has put into the pool of an application.
+    """An id in the pool of an application.
 
     Args:
-        application: whose tasks may have it.
-        task: who has it, until it is released; None: it is free.
+        application: whose tasks may lease it.
+        task: its holder, until it is released; None: it is free.
     """
 
     id: str
@@ -75,11 +75,11 @@ class PooledId:
 
 @dataclass(frozen=True, slots=True)
 class Allotted:
-    """Which task has which id.
+    """The result of allotting ids to tasks.
 
     Args:
-        ids: by task, in the order asked for, those without an id left out.
-        new: those of them whose id was free.
+        ids: by task, in the order of the request, without the tasks that got none.
+        new: those of them whose id was free before.
         missing: tasks for which no id is left.
     """
 
@@ -89,11 +89,11 @@ class Allotted:
 
 
 def allot(tasks: Sequence[TransactionalId], pool: Sequence[PooledId]) -> Allotted:
-    """Give each task the id that it has, or else the first of its application that is free.
+    """Return for each task the id that it holds, or else the first free one of its application.
 
     Args:
-        tasks: who needs an id.
-        pool: in the order in which ids are given away.
+        tasks: that need an id.
+        pool: in the order in which ids are leased.
     """
     had = {replace(entry.task, leased=None): entry.id for entry in pool if entry.task is not None}
     free: dict[str, deque[str]] = {}

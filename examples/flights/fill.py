@@ -14,7 +14,7 @@ from eosframework.demo.feeds import FEEDS, MONTHS
 from eosframework.demo.nycflights import require_packages
 from eosframework.errors import EosError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
-from eosframework.kafka.client.feeder import feed
+from eosframework.kafka.client.plain_writes import feed
 
 PARTITIONS = 4
 KEEP = {"retention.ms": "-1"}

@@ -19,7 +19,7 @@ from eosframework.errors import OutcomeUnknown
 from eosframework.kafka.client.properties import Role, client_properties
 from eosframework.kafka.consumer.group import GroupSettings
 from eosframework.kafka.consumer.input_log import KafkaInputLog
-from eosframework.kafka.producer.producer_pool import KafkaOutputs
+from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.processing.plan import WorkerCounts
 from eosframework.processing.ports import (
     Commit,
@@ -99,7 +99,7 @@ def on_kafka(name: str, bootstrap_servers: str) -> Iterator[World]:
     assert producer.flush(60) == 0
     settings = KafkaSettings(bootstrap_servers=bootstrap_servers)
     log = KafkaInputLog(client_properties(settings, Role.CONSUMER), GroupSettings(name))
-    outputs = KafkaOutputs(client_properties(settings, Role.PRODUCER))
+    outputs = ProducerPool(client_properties(settings, Role.PRODUCER))
     yield World(
         name,
         TopicPartition(f"{name}.in", 0),

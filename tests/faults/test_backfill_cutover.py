@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from eosframework.application.control_topic import Registry
+from eosframework.application.control_topic import ControlTopic
 from eosframework.config import KafkaSettings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from tests.conftest import KafkaService
@@ -98,7 +98,7 @@ def test_workers_refuse_to_start_until_the_job_is_cut_over(history: HandedOver) 
     assert "unfinished-backfill" in here("doctor", *asked, "--json").out
 
     settings = KafkaSettings(bootstrap_servers=history.bootstrap_servers)
-    registry = Registry(history.name, settings, ClusterAdmin(settings))
+    registry = ControlTopic(history.name, settings, ClusterAdmin(settings))
     [key, *_] = sorted(k for k in registry.refresh().entries if "/task/" in k)
     complete = registry.state.entries[key]
     registry.write({key: {**complete, "complete": False}})

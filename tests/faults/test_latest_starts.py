@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from eosframework.application.control_topic import Registry
+from eosframework.application.control_topic import ControlTopic
 from eosframework.config import KafkaSettings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.records import TopicPartition
@@ -59,7 +59,7 @@ def test_a_worker_killed_before_its_first_record_has_left_where_it_starts(
     worker.wait_for_fault("takeover.after_assign")
     assert worker.wait() == -signal.SIGKILL
     settings = KafkaSettings(bootstrap_servers=pipeline.bootstrap_servers)
-    registry = Registry(pipeline.name, settings, ClusterAdmin(settings)).refresh()
+    registry = ControlTopic(pipeline.name, settings, ClusterAdmin(settings)).refresh()
     wanted = {TopicPartition(pipeline.source, number) for number in range(pipeline.partitions)}
     assert registry.committed.keys() == wanted, "a lost offset would not be told of"
     pipeline.feed(FED)

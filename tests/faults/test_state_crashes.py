@@ -13,7 +13,7 @@ import pytest
 
 from eosframework.config import StateSettings
 from eosframework.embedded.suspension import suspend_process
-from eosframework.state.places import application_directory, found
+from eosframework.state.store_directories import application_directory, found
 from tests.support.store_writer import (
     APPLICATION,
     Expected,

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from eosframework.errors import StateDamaged
 from eosframework.state import manifest
-from eosframework.state.places import LOCK
+from eosframework.state.store_directories import LOCK
 from tests.support.pipeline import wait_until
 from tests.support.store_writer import (
     APPLICATION,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from eosframework.kafka.inspect.coordinators import Described
+from eosframework.kafka.inspect.coordinators import TransactionDescription
 from eosframework.kafka.inspect.formats import CONSUMER_OFFSETS, State
 from eosframework.records import TopicPartition
 from tests.support.pipeline import Pipeline, WorkerProcess, wait_until
@@ -136,9 +136,9 @@ def transactional_ids(worker: WorkerProcess) -> list[str]:
     return sorted({str(event["transactional_id"]) for event in worker.events("task_assigned")})
 
 
-def the_open_one(brokers: ThreeBrokers, worker: WorkerProcess) -> Described:
+def the_open_one(brokers: ThreeBrokers, worker: WorkerProcess) -> TransactionDescription:
     """The transaction that is held, when those committed in the same round are complete."""
-    found: list[Described] = []
+    found: list[TransactionDescription] = []
 
     def alone() -> bool:
         found[:] = [t for t in brokers.transactions(transactional_ids(worker)) if t.is_open]
@@ -148,7 +148,7 @@ def the_open_one(brokers: ThreeBrokers, worker: WorkerProcess) -> Described:
     return found[0]
 
 
-def takes_offsets(transaction: Described) -> bool:
+def takes_offsets(transaction: TransactionDescription) -> bool:
     return any(partition.topic == CONSUMER_OFFSETS for partition in transaction.partitions)
 
 
@@ -171,7 +171,9 @@ def another_than(brokers: ThreeBrokers, *node_ids: int) -> int:
     return next(node.id for node in brokers.cluster.nodes if node.id not in node_ids)
 
 
-def goes_on_without(brokers: ThreeBrokers, held: Described, pipeline: Pipeline) -> None:
+def goes_on_without(
+    brokers: ThreeBrokers, held: TransactionDescription, pipeline: Pipeline
+) -> None:
     """Two brokers are enough to take over the id and to commit whatever comes."""
     name = held.transactional_id
     wait_until(
@@ -183,7 +185,7 @@ def goes_on_without(brokers: ThreeBrokers, held: Described, pipeline: Pipeline) 
 
 
 def ends_clean(
-    brokers: ThreeBrokers, held: Described, pipeline: Pipeline, worker: WorkerProcess
+    brokers: ThreeBrokers, held: TransactionDescription, pipeline: Pipeline, worker: WorkerProcess
 ) -> None:
     """The old coordinator comes back and changes nothing."""
     brokers.bring_back(held.coordinator_id)

@@ -9,7 +9,7 @@ import pytest
 
 from eosframework.config import KafkaSettings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-from eosframework.kafka.inspect.coordinators import Described, describe_transaction
+from eosframework.kafka.inspect.coordinators import TransactionDescription, describe_transaction
 from eosframework.kafka.inspect.formats import State
 from eosframework.kafka.inspect.wire import Wire
 from tests.support.commands import here
@@ -126,7 +126,7 @@ def test_a_worker_that_sleeps_in_its_commit_is_fenced_before_positions_are_set(
     assert not verdict.torn
 
 
-def transactions_of(pipeline: Pipeline) -> list[Described]:
+def transactions_of(pipeline: Pipeline) -> list[TransactionDescription]:
     """What the coordinators say of the tasks' transactions."""
     with Wire(KafkaSettings(bootstrap_servers=pipeline.bootstrap_servers)) as wire:
         ids = [f"{pipeline.name}-doubled-{number}" for number in range(pipeline.partitions)]

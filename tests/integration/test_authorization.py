@@ -13,7 +13,7 @@ from eosframework.config import KafkaSettings
 from eosframework.embedded import start_kafka
 from eosframework.errors import TransactionFatal
 from eosframework.kafka.client.properties import Role, client_properties
-from eosframework.kafka.producer.producer_pool import KafkaOutputs
+from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.processing.ports import Commit
 from eosframework.processing.transaction.producing import produce_all
 from eosframework.records import Position
@@ -144,7 +144,7 @@ def test_a_right_that_is_taken_away_stops_a_running_worker(guarded: Guarded) -> 
 
 
 def produce_and_commit(
-    outputs: KafkaOutputs, output: Any, topic: str, progress: Position, consumer: Consumer
+    outputs: ProducerPool, output: Any, topic: str, progress: Position, consumer: Consumer
 ) -> None:
     """Do what a worker does, and raise what it is told."""
     produce_all(output, [(topic, b"{}", None, -1, None, None, 0, None)])
@@ -160,7 +160,7 @@ def test_a_topic_hidden_from_a_producer_is_not_the_records_fault(guarded: Guarde
     guarded.deny(ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
     guarded.deny(ResourceType.TOPIC, topic, AclOperation.WRITE)
     settings = KafkaSettings(bootstrap_servers=guarded.cluster.bootstrap_servers)
-    outputs = KafkaOutputs(client_properties(settings, Role.PRODUCER), topics=[topic])
+    outputs = ProducerPool(client_properties(settings, Role.PRODUCER), topics=[topic])
     [output] = outputs.open([f"{guarded.name}-copied-0"])
     group = {"bootstrap.servers": settings.bootstrap_servers, "group.id": guarded.name}
     consumer = Consumer(group)

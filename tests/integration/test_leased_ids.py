@@ -135,7 +135,7 @@ def test_workers_write_under_the_ids_of_the_table_and_keep_them(leasing: Leasing
     pipeline.feed(RECORDS)
     away = leasing.start("one", dsn="postgresql://nobody@127.0.0.1:1/none", until_caught_up=True)
     assert away.wait() == 0, away.log[-3000:]
-    assert away.events("ids_taken_from_registry")
+    assert away.events("ids_taken_from_control_topic")
     assert ids_of(away) == set(leased.values())
     assert leasing.leases() == leased
     assert pipeline.verify().clean

@@ -9,12 +9,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from eosframework.application.control_topic import Registry
+from eosframework.application.control_topic import ControlTopic
 from eosframework.application.start_checks import check_start
 from eosframework.config import load_settings
 from eosframework.errors import UserError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-from eosframework.kafka.inspect.probes import missing_on_id
+from eosframework.kafka.inspect.probes import missing_operation
 from eosframework.kafka.inspect.wire import Wire
 from eosframework.outbox import publish
 from eosframework.postgres import Database, migrate
@@ -122,7 +122,7 @@ def test_with_the_planned_acls_an_application_runs_and_without_any_one_it_names_
     graph = load(str(guarded.directory / "app.yaml"))
 
     admin = ClusterAdmin(settings.kafka)
-    registry = Registry(name, settings.kafka, admin)
+    registry = ControlTopic(name, settings.kafka, admin)
 
     def refused() -> str:
         try:
@@ -136,7 +136,7 @@ def test_with_the_planned_acls_an_application_runs_and_without_any_one_it_names_
         if right.kind == "TransactionalId":
             id_ = f"{name}-kept-0"
             with Wire(settings.kafka) as wire:
-                wait_until(lambda: missing_on_id(wire, id_) != "", "the ACL is gone")  # noqa: B023
+                wait_until(lambda: missing_operation(wire, id_) != "", "the ACL is gone")  # noqa: B023
             done = guarded.run("run-worker", "app.yaml", "--until-caught-up", own=own)
             assert done.exit_code == 2, done.err
             assert f"allow it {right.operation}" in done.error

@@ -20,7 +20,7 @@ from typing import Any
 
 import orjson
 
-from eosframework.application.control_topic import Registry
+from eosframework.application.control_topic import ControlTopic
 from eosframework.application.internal_topics import task_counts
 from eosframework.application.start_checks import Facts, check_start
 from eosframework.backfill.executor.attempt import run_attempt
@@ -35,7 +35,7 @@ from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.process.logs import configure_logs
 from eosframework.records import TopicPartition
 from eosframework.testing import Fault, arm
-from eosframework.testing.driver import Sent
+from eosframework.testing.stateless_driver import Sent
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
@@ -188,7 +188,7 @@ def _run(
 def _work(graph: Graph, settings: Settings, sub_topology: str) -> Work:
     admin = ClusterAdmin(settings.kafka)
     facts: Facts = check_start(
-        graph, settings, admin, Registry(graph.application, settings.kafka, admin)
+        graph, settings, admin, ControlTopic(graph.application, settings.kafka, admin)
     )
     own = frozenset(repartition.topic for repartition in graph.repartitions)
     part = next(part for part in graph.sub_topologies if part.name == sub_topology)

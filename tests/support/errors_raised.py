@@ -35,6 +35,25 @@ def raises(*pairs: tuple[str, str]) -> Callable[[Callable[..., Seen]], Callable[
     return decorate
 
 
+def raises_one_of(*pairs: tuple[str, str]) -> Callable[[Callable[..., Seen]], Callable[..., None]]:
+    """The test returns one (error, call) pair; which of these it is, a race in the client decides.
+
+    None of them counts as raised: another test has to raise each by itself.
+    """
+    declared = {(code, Call(call)) for code, call in pairs}
+
+    def decorate(test: Callable[..., Seen]) -> Callable[..., None]:
+        @functools.wraps(test)
+        def run(*args: Any, **kwargs: Any) -> None:
+            ((error, call),) = test(*args, **kwargs)
+            found = (kafka_error(error).name(), Call(call))
+            assert found in declared, f"{found} is none of {declared}"
+
+        return run
+
+    return decorate
+
+
 class Caught:
     """Keeps whatever leaves the block, also what `except` clauses do not match.
 

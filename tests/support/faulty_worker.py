@@ -22,10 +22,10 @@ from eosframework.testing import Fault, arm
 
 def without_protection() -> None:
     """Make producers that recycle nothing."""
-    from eosframework.kafka.producer.producer_pool import KafkaOutputs
+    from eosframework.kafka.producer.producer_pool import ProducerPool
     from eosframework.runtime import worker as runtime
 
-    runtime.__dict__["KafkaOutputs"] = partial(KafkaOutputs, protection=False)
+    runtime.__dict__["ProducerPool"] = partial(ProducerPool, protection=False)
 
 
 def with_stopped_children() -> None:

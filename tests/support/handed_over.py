@@ -18,7 +18,7 @@ from typing import Any
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from eosframework.application.control_topic import Registry
+from eosframework.application.control_topic import ControlTopic
 from eosframework.backfill.job.fingerprint import fingerprint
 from eosframework.backfill.job.job_entry import Job, OffsetRange, TaskProgress, ends_key, task_key
 from eosframework.backfill.job.job_state import to_entries
@@ -157,7 +157,7 @@ class HandedOver(Pipeline):
         """Put a complete job in place of what a worker leaves about itself."""
         settings = KafkaSettings(bootstrap_servers=self.bootstrap_servers)
         admin = ClusterAdmin(settings)
-        registry = Registry(self.name, settings, admin)
+        registry = ControlTopic(self.name, settings, admin)
         registered = registry.refresh().entries
         registry.write(self.job_entries(admin))
         registry.write({key: None for key in registered if key.startswith("committed/")})

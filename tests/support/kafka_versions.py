@@ -9,7 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from eosframework.embedded import class_archive, cluster
+from eosframework.embedded import java, kafka_cluster
 from eosframework.embedded.jars import KAFKA_VERSION, LOG_BINDING, JarSet, fetched
 
 OLDEST_ACCEPTED = "4.0.1"
@@ -37,8 +37,8 @@ def kafka_of(version: str) -> Generator[None]:
         _LOG4J_1 if is_3 else _LOG4J_2,
     )
     with (
-        patch.object(cluster, "kafka_jars", lambda: fetched(jars)),
-        patch.object(cluster, "FEATURES", () if is_3 else cluster.FEATURES),
-        patch.object(class_archive, "KAFKA", jars),
+        patch.object(kafka_cluster, "kafka_jars", lambda: fetched(jars)),
+        patch.object(kafka_cluster, "FEATURES", () if is_3 else kafka_cluster.FEATURES),
+        patch.object(java, "KAFKA", jars),
     ):
         yield

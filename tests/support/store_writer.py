@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import IO
 
 from eosframework.config import StateSettings
-from eosframework.state.database import RocksTaskStores
-from eosframework.state.rocks import RocksState
+from eosframework.state.rocksdb_backend import RocksState
+from eosframework.state.rocksdb_stores import RocksTaskStores
 from tests.support.stores import COUNTS, NAMES, TASK, content
 from tests.support.waiting import PATIENCE_SECONDS
 

@@ -16,7 +16,12 @@ from eosframework.embedded import KafkaCluster
 from eosframework.embedded.node import Node
 from eosframework.embedded.ports import live_brokers
 from eosframework.errors import EosError
-from eosframework.kafka.inspect.coordinators import Described, at, find_transaction, log_partition
+from eosframework.kafka.inspect.coordinators import (
+    TransactionDescription,
+    at,
+    find_transaction,
+    log_partition,
+)
 from eosframework.kafka.inspect.formats import (
     CONSUMER_OFFSETS,
     State,
@@ -141,13 +146,13 @@ class ThreeBrokers:
         count = len(self._metadata().topics[CONSUMER_OFFSETS].partitions)
         return self.leader(CONSUMER_OFFSETS, coordinator_partition(group, count))
 
-    def transaction(self, transactional_id: str) -> Described:
+    def transaction(self, transactional_id: str) -> TransactionDescription:
         """What its coordinator says about an id; waits for a coordinator that can say it."""
         found = self.ask(lambda wire: find_transaction(wire, transactional_id))
         assert found is not None, f"no coordinator knows {transactional_id}"
         return found
 
-    def transactions(self, transactional_ids: Iterable[str]) -> list[Described]:
+    def transactions(self, transactional_ids: Iterable[str]) -> list[TransactionDescription]:
         return [self.transaction(name) for name in transactional_ids]
 
     def first_commit_after(self, transactional_id: str, moment: datetime) -> datetime | None:

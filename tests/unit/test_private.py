@@ -12,7 +12,7 @@ from eosframework.embedded.layout import Layout, save_layout
 from eosframework.embedded.postgres.record import Record, mark_initialized, save_record
 from eosframework.process.instance import own_instance
 from eosframework.process.private_files import make_directory
-from eosframework.state.places import take, take_own
+from eosframework.state.store_directories import take, take_own
 from tests.support.modes import open_to_others, open_umask
 
 

@@ -24,7 +24,7 @@ from eosframework.serialization.schemas import (
     json_schema,
     protobuf,
 )
-from eosframework.serialization.serdes import Serde, kept_name, serde_of
+from eosframework.serialization.serdes import Serde, internal_serde_name, serde_of
 from eosframework.tables.row_conversion import RowMaker
 from eosframework.tables.table_ports import Claim
 from eosframework.testing import Sent
@@ -132,11 +132,11 @@ def test_a_codec_without_a_registry_says_so_and_travels() -> None:
     ],
 )
 def test_what_stays_inside_needs_no_registry(declared: Registered, kept: str) -> None:
-    assert kept_name(str(declared)) == kept
+    assert internal_serde_name(str(declared)) == kept
 
 
 def test_plain_serdes_are_kept_as_they_are() -> None:
-    assert kept_name("json") == "json"
+    assert internal_serde_name("json") == "json"
 
 
 def test_a_declaration_and_its_text_are_the_same_serde() -> None:

@@ -60,7 +60,7 @@ def test_a_turn_that_never_ends_ends_the_process(start: Start) -> None:
     process = start(turn=1)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert "has stood in one place for 1 s" in errors
+    assert "has been stuck for 1 s" in errors
 
 
 def test_under_a_supervisor_it_ends_by_a_signal_so_that_it_is_restarted(start: Start) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from eosframework.application.control_topic import Registered
+from eosframework.application.control_topic import ControlState
 from eosframework.backfill.job.fingerprint import differences, fingerprint
 from eosframework.backfill.job.job_entry import Job
 from eosframework.backfill.job.job_state import JobState
@@ -120,7 +120,7 @@ def refuse_positions(
     graph: Graph,
     wanted: Sequence[Position],
     committed: Sequence[Position],
-    registered: Registered,
+    registered: ControlState,
 ) -> None:
     """Raise if an application has processed something live, from which nothing could go on."""
     targets = {position.topic_partition: position.offset for position in wanted}

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import structlog
 
 from eosframework import failpoints
-from eosframework.application.control_topic import Registry
+from eosframework.application.control_topic import ControlTopic
 from eosframework.application.fencing import fence, live_ids
 from eosframework.application.start_checks import Facts, check_start
 from eosframework.backfill.cutover.cutover_rules import (
@@ -83,7 +83,7 @@ def cut_over(
     settings: Settings,
     name: str,
     admin: ClusterAdmin,
-    registry: Registry,
+    registry: ControlTopic,
     *,
     accept_lost: bool = False,
 ) -> CutOver:
@@ -142,7 +142,7 @@ def _refuse(
     settings: Settings,
     state: JobState,
     admin: ClusterAdmin,
-    registry: Registry,
+    registry: ControlTopic,
     instance: str,
 ) -> Facts:
     """Apply every rule that needs no membership (C1); the topology is registered as by a worker."""
@@ -175,7 +175,7 @@ class _Cutover:
         facts: Facts,
         positions: Sequence[Position],
         admin: ClusterAdmin,
-        registry: Registry,
+        registry: ControlTopic,
         log: JobLog,
         instance: str,
     ) -> None:

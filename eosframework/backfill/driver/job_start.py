@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from eosframework.application.control_topic import Registry
+from eosframework.application.control_topic import ControlTopic
 from eosframework.application.fencing import fence, live_ids
 from eosframework.application.internal_topics import changelog_topics, task_counts
 from eosframework.application.partitioner_checks import require_fitting_partitioners
@@ -87,7 +87,7 @@ def start(
             by another topology.
         DatabaseUnusable: tables are to be filled, and the database cannot be asked.
     """
-    registry = Registry(
+    registry = ControlTopic(
         graph.application,
         settings.kafka,
         admin,
@@ -251,7 +251,7 @@ def _refuse_another(job: Job, graph: Graph, request: Request, facts: Facts) -> N
 
 
 def _refuse_running(
-    graph: Graph, settings: Settings, facts: Facts, admin: ClusterAdmin, registry: Registry
+    graph: Graph, settings: Settings, facts: Facts, admin: ClusterAdmin, registry: ControlTopic
 ) -> None:
     """Raise if an application that remembers has something to remember already.
 

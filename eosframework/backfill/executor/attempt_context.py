@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from eosframework.application.known_refusals import known_refusals
+from eosframework.application.output_limits import output_limits
 from eosframework.backfill.executor.marking import MarkedOutput
 from eosframework.backfill.executor.task_spec import Work
 from eosframework.backfill.job.job_entry import TaskProgress
@@ -19,19 +19,18 @@ from eosframework.backfill.job.job_log import JobLog
 from eosframework.backfill.spark.pickling import unpack
 from eosframework.config import Settings
 from eosframework.errors import ConfigurationError, RunError, StateUnwritable
+from eosframework.kafka.admin.auto_creation import ChosenTopics
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-from eosframework.kafka.admin.missing_topics import ChosenTopics
 from eosframework.kafka.consumer.range_reader import hold_nothing
-from eosframework.kafka.producer.producer_pool import KafkaOutputs
+from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.kafka.worker_clients import producers
 from eosframework.process.private_files import DIRECTORY_MODE
 from eosframework.processing.codegen.compiler import CompiledPart, compile_part
 from eosframework.processing.ports import Output, TransactionalOutput, TransactionalOutputs
 from eosframework.processing.stores.local_state import LocalState
 from eosframework.records import TopicPartition
-from eosframework.runtime.state import local_state
-from eosframework.topology.graph.graph import Graph, SubTopology
-from eosframework.topology.graph.join_nodes import Lookup
+from eosframework.runtime.worker_state import local_state
+from eosframework.topology.graph.graph import Graph, Lookup, SubTopology
 from eosframework.topology.graph.walk import nodes_of
 from eosframework.txnid import TransactionalId
 
@@ -152,7 +151,7 @@ def equipped(work: Work, partition: int) -> Generator[Equipment]:
                 compiled=compile_part(
                     part,
                     closed_topics=graph.internal_topics,
-                    limits=known_refusals(work.settings, work.facts, graph),
+                    limits=output_limits(work.settings, work.facts, graph),
                     is_missing=ChosenTopics(work.settings.kafka, admin).is_missing,
                 ),
                 settings=work.settings,
@@ -176,7 +175,7 @@ def _written(part: SubTopology, topics: frozenset[str]) -> frozenset[str]:
     return topics if part.dynamic_sinks else topics.intersection(part.sink_topics)
 
 
-def _outputs(work: Work, graph: Graph) -> KafkaOutputs:
+def _outputs(work: Work, graph: Graph) -> ProducerPool:
     return producers(work.settings, work.facts.output_limits(graph), sorted(work.facts.topics))
 
 

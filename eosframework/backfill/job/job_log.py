@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from eosframework.application.control_log import RegistryLog
+from eosframework.application.control_log import ControlLog
 from eosframework.backfill.job.job_entry import TaskProgress, job_key, task_key
 from eosframework.backfill.job.job_state import JobState, from_entries
 from eosframework.config import KafkaSettings
@@ -38,7 +38,7 @@ class JobLog:
         settle_seconds: float = SETTLE_SECONDS,
     ) -> None:
         self.name = name
-        self._log = RegistryLog(application, settings, admin, settle_seconds=settle_seconds)
+        self._log = ControlLog(application, settings, admin, settle_seconds=settle_seconds)
 
     def read(self) -> JobState | None:
         """Return the job with everything that is committed of it; None: there is none.
@@ -135,7 +135,7 @@ class JobLog:
         return self._log.output(key, entry)
 
     def write(self, entries: Mapping[str, Any]) -> None:
-        """Write entries outside any transaction; see `Registry.write`."""
+        """Write entries outside any transaction; see `ControlTopic.write`."""
         self._log.write(entries)
 
 
@@ -149,7 +149,7 @@ def job_states(application: str, settings: KafkaSettings, admin: ClusterAdmin) -
     Raises:
         ClusterUnreachable: nobody answered.
     """
-    log = RegistryLog(application, settings, admin, settle_seconds=SETTLE_SECONDS)
+    log = ControlLog(application, settings, admin, settle_seconds=SETTLE_SECONDS)
     if not log.exists():
         return []
     entries = log.decided(job_key(""))

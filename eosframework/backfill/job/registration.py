@@ -22,7 +22,7 @@ from eosframework.backfill.job.job_log import JobLog
 from eosframework.backfill.job.job_state import JobState, to_entries
 from eosframework.config import Settings
 from eosframework.errors import ClusterUnreachable, TransactionError
-from eosframework.kafka.producer.producer_pool import KafkaOutputs
+from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.kafka.worker_clients import producers
 from eosframework.processing.ports import Commit, TransactionalOutput
 from eosframework.txnid import TransactionalId
@@ -58,7 +58,7 @@ def register(
 
 
 def _registered(
-    job: Job, log: JobLog, outputs: KafkaOutputs, pause: Callable[[float], None]
+    job: Job, log: JobLog, outputs: ProducerPool, pause: Callable[[float], None]
 ) -> JobState:
     events = structlog.get_logger("eosframework.backfill").bind(job=job.name)
     identity = str(TransactionalId.backfill(job.application, job.name, 0))
@@ -82,7 +82,7 @@ def _registered(
     ) from failed
 
 
-def _write(job: Job, log: JobLog, outputs: KafkaOutputs, output: TransactionalOutput) -> None:
+def _write(job: Job, log: JobLog, outputs: ProducerPool, output: TransactionalOutput) -> None:
     try:
         output.begin()
         for key, entry in to_entries(job).items():

@@ -17,7 +17,7 @@ from eosframework.demo.stage import PARTITIONS
 from eosframework.demo.workers import Workers
 from eosframework.embedded import KafkaCluster, PostgresServer
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
-from eosframework.kafka.client.feeder import feed
+from eosframework.kafka.client.plain_writes import feed
 from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.operations.audit.digest import digest_of
 from eosframework.postgres import Database, translating

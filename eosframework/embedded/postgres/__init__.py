@@ -1,8 +1,7 @@
 """A real PostgreSQL as a local process, started from the programs in a wheel.
 
-Owns the programs, the account that runs them, the process and its data directory. Refuses to
-share: one directory is one server, it listens on 127.0.0.1 alone, and every connection needs the
-password that its DSN holds.
+Owns the programs, the account that runs them, the process and its data directory. One directory is
+one server; it listens on 127.0.0.1 only, and every connection needs the password in its DSN.
 """
 
 from __future__ import annotations

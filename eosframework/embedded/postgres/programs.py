@@ -1,7 +1,7 @@
-"""PostgreSQL's programs from the wheel, and an account that they agree to run as.
+"""PostgreSQL's programs from the wheel, and the account that runs them.
 
-Nothing of the wheel is imported: its own server ends when the last of the processes that it has
-written down is gone, and as root it opens every folder above the data to everybody.
+The wheel's Python code is not imported: its server ends when the last process that it has recorded
+is gone, and as root it makes every folder above the data accessible to everybody.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ MAJOR_VERSION = 18
 SUPERUSER = "postgres"
 
 _ACCOUNT = "nobody"
-"""PostgreSQL refuses to run as root; this account is everywhere, and has nothing to lose."""
+"""PostgreSQL refuses to run as root; this account exists everywhere and owns no files."""
 
 _CAPABILITIES = (("dac_read_search", 2), ("dac_override", 1))
-"""What lets the account read below folders that only root may enter, with the kernel's number;
-the weaker one first. Containers often have the second only."""
+"""Capabilities with which the account reads below folders that only root may enter, with the
+kernel's numbers; the weaker one first. Containers often have only the second one."""
 
 
 @dataclass(frozen=True)
@@ -33,19 +33,19 @@ class Programs:
     """The programs of one PostgreSQL.
 
     Args:
-        directory: where `postgres` and `initdb` are.
-        bundled: they are those of the wheel.
+        directory: of `postgres` and `initdb`.
+        bundled: they belong to the wheel.
     """
 
     directory: Path
     bundled: bool
 
     def path(self, name: str) -> str:
-        """Return where a program is."""
+        """Return the path of a program."""
         return str(self.directory / name)
 
     def environment(self) -> dict[str, str]:
-        """Return this process's variables without those that PostgreSQL would take for itself."""
+        """Return this process's variables without those that configure PostgreSQL."""
         own = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
         return own | {"LC_ALL": "C"}
 
@@ -68,13 +68,13 @@ def find_programs(chosen: str | None = None) -> Programs:
 
 
 def initialize(programs: Programs, data: Path, password: str, *, durable: bool) -> None:
-    """Make the files of a new server in `data`, which does not exist.
+    """Create the files of a new server in `data`, which must not exist.
 
     Args:
-        programs: what makes them.
-        data: becomes the server's own directory.
-        password: of the superuser; every connection needs it, or any user of this machine would
-            be the superuser.
+        programs: of the server.
+        data: becomes PostgreSQL's data directory.
+        password: of the superuser; every connection needs it, since otherwise any user of this
+            machine could be the superuser.
         durable: wait until the files are on the disk.
 
     Raises:
@@ -119,17 +119,17 @@ def initialize(programs: Programs, data: Path, password: str, *, durable: bool) 
 
 
 def as_account(command: Sequence[str], *, reach: Sequence[Path]) -> list[str]:
-    """Return a command line that runs `command` as an account that is not root's.
+    """Return a command line that runs `command` under an account other than root.
 
-    The account takes along a capability of root's only where it has to read below a folder that
-    is closed to it. So nothing on the way is opened to others.
+    The account gets a capability of root only if it must read below a folder that is closed to it.
+    So no folder on the path is opened to others.
 
     Args:
-        command: what to run; unchanged if this process is not root's.
-        reach: what it has to get at.
+        command: to run; unchanged if this process does not run as root.
+        reach: paths that it must read.
 
     Raises:
-        ConfigurationError: this process is root's and has no way to be another.
+        ConfigurationError: this process runs as root and cannot change its account.
     """
     if os.geteuid() != 0:
         return list(command)
@@ -147,13 +147,13 @@ def as_account(command: Sequence[str], *, reach: Sequence[Path]) -> list[str]:
 
 
 def let_account_pass(directory: Path) -> None:
-    """Let the account through a directory of root's to its own below, but not see what is there."""
+    """Let the account pass through a directory of root to its own files, without listing it."""
     if os.geteuid() == 0:
         directory.chmod(directory.stat().st_mode | 0o011)
 
 
 def give_to_account(path: Path) -> None:
-    """Make a file or folder of root's that of the account; those of other users stay."""
+    """Change the owner of a file or folder of root's to the account; other users' files stay."""
     if os.geteuid() == 0:
         account = pwd.getpwnam(_ACCOUNT)
         os.chown(path, account.pw_uid, account.pw_gid)
@@ -169,7 +169,7 @@ def _bundled_directory() -> Path:
 
 
 def _is_open(path: Path) -> bool:
-    """Whether every folder above can be entered by everybody."""
+    """Return True if everybody can enter every folder above."""
     return all(folder.stat().st_mode & 0o001 for folder in path.resolve().parents)
 
 

@@ -1,8 +1,8 @@
-"""What the data directory of a PostgreSQL server holds.
+"""The files in the data directory of a PostgreSQL server.
 
 postgres.json   port, password, settings and programs
-server.log      what the server says
-initialized     the data is complete; without it, it is made again
+server.log      the server's log
+initialized     the data is complete; without this file, it is created again
 data            PostgreSQL's own directory
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from eosframework.embedded.folder import replace_file
+from eosframework.embedded.data_directory import replace_file
 from eosframework.errors import ConfigurationError
 from eosframework.process.private_files import FILE_MODE
 
@@ -24,12 +24,12 @@ _STATE = "postgres.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """A server as its data directory records it.
+    """A server as recorded in its data directory.
 
     Args:
-        port: where it listens on 127.0.0.1.
-        password: the superuser's.
-        settings: PostgreSQL's own.
+        port: its port on 127.0.0.1.
+        password: of the superuser.
+        settings: of PostgreSQL.
         programs: the directory with its programs. None: those of the wheel.
     """
 
@@ -40,7 +40,7 @@ class Record:
 
     @property
     def durable(self) -> bool:
-        """Whether a commit waits until it is on the disk."""
+        """True if a commit waits until it is on the disk."""
         return self.settings.get("fsync", "on") not in ("off", "false", "no", "0")
 
 
@@ -48,7 +48,7 @@ _RECORD = TypeAdapter(Record)
 
 
 def load_record(data_dir: Path) -> Record | None:
-    """Read what an earlier start recorded; None if there was none.
+    """Return the record of an earlier start; None if there was none.
 
     Raises:
         ConfigurationError: the record cannot be read.
@@ -66,7 +66,7 @@ def load_record(data_dir: Path) -> Record | None:
 
 
 def save_record(data_dir: Path, record: Record) -> None:
-    """Write the record for its owner's eyes only: it has the password."""
+    """Write the record, readable by its owner only: it contains the password."""
     replace_file(data_dir / _STATE, json.dumps(asdict(record), indent=2))
 
 
@@ -81,10 +81,10 @@ def log_of(data_dir: Path) -> Path:
 
 
 def is_initialized(data_dir: Path) -> bool:
-    """Whether the data is complete."""
+    """Return True if the data is complete."""
     return (data_dir / "initialized").exists()
 
 
 def mark_initialized(data_dir: Path) -> None:
-    """Say that the data is complete."""
+    """Record that the data is complete."""
     (data_dir / "initialized").touch(FILE_MODE)

@@ -1,4 +1,4 @@
-"""One server process: found by PostgreSQL's own pid file, believed only if the process agrees."""
+"""A PostgreSQL server process, found by PostgreSQL's pid file and verified by its command line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Self
 
 import psutil
 
-from eosframework.embedded.folder import START_SECONDS, tail_of
+from eosframework.embedded.data_directory import START_SECONDS, tail_of
 from eosframework.embedded.guard import Guard
 from eosframework.embedded.ports import HOST, require_free
 from eosframework.embedded.postgres.programs import SUPERUSER, as_account, find_programs
@@ -24,23 +24,24 @@ from eosframework.process.signals import interrupted_later
 
 _POLL_SECONDS = 0.02
 _SIGNAL_SECONDS = 10.0
-"""More than any process needs to act on a signal; one that waits for a disk may take a while."""
+"""More than a process needs to act on a signal, even one that waits for a disk."""
 
 _ENDED = frozenset({psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD})
 _AT_REST = _ENDED | {psutil.STATUS_STOPPED}
-"""A process that ended while its server was stopped already is buried by nobody."""
+"""A process that ends while its server is stopped stays a zombie, since the server does not reap
+it."""
 
 _READY_LINE = 7
-"""Of PostgreSQL's pid file; the first is the pid."""
+"""Index of the status line in PostgreSQL's pid file; the first line is the pid."""
 
 
 class PostgresServer:
     """A real PostgreSQL on this machine; as a context manager it stops at the end.
 
     Args:
-        data_dir: everything of the server, absolute.
-        record: what is recorded there.
-        guarded: once started here, it ends with this process, however that ends.
+        data_dir: for all files of the server, absolute.
+        record: of the server, from the directory.
+        guarded: kill the server when this process ends, even by SIGKILL.
     """
 
     def __init__(self, data_dir: Path, record: Record, *, guarded: bool = False) -> None:
@@ -55,22 +56,22 @@ class PostgresServer:
 
     @property
     def dsn(self) -> str:
-        """Where clients reach it, with the superuser's password."""
+        """Its connection string, with the superuser's password."""
         return f"postgresql://{SUPERUSER}:{self._record.password}@{HOST}:{self.port}/postgres"
 
     @property
     def log_file(self) -> Path:
-        """What the server says; what it said before its last start is in `server.log.1`."""
+        """The server's log; the log before its last start is `server.log.1`."""
         return log_of(self.data_dir)
 
     @property
     def running(self) -> bool:
-        """Whether the process exists; a suspended one does."""
+        """True if the process exists, even suspended."""
         return self._process() is not None
 
     @property
     def pid(self) -> int | None:
-        """The process id, or None when the server is not running."""
+        """The process id, or None if the server is not running."""
         process = self._process()
         return process.pid if process else None
 
@@ -91,9 +92,9 @@ class PostgresServer:
             raise
 
     def stop(self, *, deadline_seconds: float = 20) -> None:
-        """End the server in order: transactions roll back, connections end, nothing is left.
+        """Stop the server: transactions are rolled back, connections are closed.
 
-        A server that has not ended by the deadline is killed.
+        A server that still runs at the deadline is killed.
         """
         if process := self._process():
             self.resume()
@@ -105,7 +106,7 @@ class PostgresServer:
         self._forget()
 
     def kill(self) -> None:
-        """SIGKILL every process of the server: none gets a chance to do anything."""
+        """Send SIGKILL to every process of the server."""
         frozen = self._freeze()
         for process in frozen:
             _signal(process, signal.SIGKILL)
@@ -113,11 +114,11 @@ class PostgresServer:
         _await(frozen, _ENDED)
 
     def suspend(self) -> None:
-        """SIGSTOP every process of the server: it keeps its connections and does not run."""
+        """Send SIGSTOP to every process of the server; it keeps its connections."""
         self._freeze()
 
     def resume(self) -> None:
-        """SIGCONT: a suspended server runs on."""
+        """Send SIGCONT to every process of a suspended server."""
         if process := self._process():
             for each in [*process.children(recursive=True), process]:
                 _signal(each, signal.SIGCONT)
@@ -150,7 +151,7 @@ class PostgresServer:
         if self.log_file.exists():
             self.log_file.replace(self.log_file.with_suffix(".log.1"))
         with interrupted_later(), open(self.log_file, "wb", opener=opener) as log:
-            # A session of its own: Ctrl-C in a terminal is for the program, not for its database.
+            # In a new session, so that Ctrl-C in a terminal does not reach the database.
             self._child = subprocess.Popen(
                 as_account(command, reach=(self._data, programs.directory)),
                 stdin=subprocess.DEVNULL,
@@ -163,7 +164,7 @@ class PostgresServer:
             )
 
     def _await_ready(self, deadline: float) -> None:
-        """Raise ComponentFailed when the server ended, or `deadline` (monotonic) passed."""
+        """Raise ComponentFailed if the server ended, or `deadline` (monotonic seconds) passed."""
         while not self._is_ready():
             if not self.running:
                 raise ComponentFailed(f"PostgreSQL ended while it started; {self._tail()}")
@@ -174,16 +175,16 @@ class PostgresServer:
             time.sleep(_POLL_SECONDS)
 
     def _is_ready(self) -> bool:
-        """Whether the server's own process says that it takes connections."""
+        """Return True if the server's own process reports that it accepts connections."""
         lines = self._pid_lines()
         if len(lines) <= _READY_LINE or lines[_READY_LINE].strip() != "ready":
             return False
         return lines[0] == str(self.pid)
 
     def _freeze(self) -> list[psutil.Process]:
-        """Stop the process that makes the others, then those, so that none is missed.
+        """Stop the postmaster, then its children, so that no new child is missed.
 
-        Each is in a session of its own, so no group of processes has them all.
+        Each process has its own session, so no process group contains them all.
         """
         server = self._process()
         if server is None:
@@ -197,7 +198,7 @@ class PostgresServer:
         return [server, *children]
 
     def _process(self) -> psutil.Process | None:
-        """The server's process, unless the pid is stale or belongs to another program now."""
+        """Return the server's process, unless the pid is stale or is now another program's."""
         if self._child is not None and self._child.poll() is None:
             return psutil.Process(self._child.pid)
         try:
@@ -236,7 +237,7 @@ def _signal(process: psutil.Process, number: signal.Signals) -> None:
 
 
 def _await(processes: Iterable[psutil.Process], states: frozenset[str]) -> None:
-    """Wait until each process is in one of the states or gone, within reason."""
+    """Wait, with a limit, until each process is in one of the states or gone."""
     deadline = time.monotonic() + _SIGNAL_SECONDS
     for process in processes:
         with suppress(psutil.NoSuchProcess):

@@ -1,4 +1,4 @@
-"""Starting a PostgreSQL server, and finding one that was started."""
+"""The start of a PostgreSQL server, and the search for one that was started."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from eosframework.embedded.folder import START_SECONDS, exclusively, own_directory
+from eosframework.embedded.data_directory import START_SECONDS, exclusively, own_directory
 from eosframework.embedded.ports import free_ports, require_free
 from eosframework.embedded.postgres.programs import (
     find_programs,
@@ -50,24 +50,24 @@ def start_postgres(
 ) -> PostgresServer:
     """Start a server on the data in `data_dir`, or a new one if there is none.
 
-    1. record port and settings  2. make the data  3. start  4. wait until it serves
+    1. record port and settings  2. create the data  3. start  4. wait until it serves
 
-    A commit is on the disk before it is acknowledged, unless `settings` say otherwise. As root
-    the server runs as another account, because PostgreSQL does not run as root.
+    A commit is on the disk before it is acknowledged, unless `settings` state otherwise. PostgreSQL
+    does not run as root, so a process of root's starts it under another account.
 
     Args:
-        data_dir: everything of the server; on later starts its data and port are used again.
-        port: where it listens on 127.0.0.1. None: as recorded, a free one for a new server.
-        settings: PostgreSQL's own (`{"wal_level": "logical"}`). None: as recorded.
-        detached: let the server outlive this process. Otherwise it ends with it, however that
-            ends.
+        data_dir: for all files of the server; later starts use its data and port again.
+        port: its port on 127.0.0.1. None: as recorded, a free one for a new server.
+        settings: of PostgreSQL (`{"wal_level": "logical"}`). None: as recorded.
+        detached: let the server outlive this process. Otherwise it is killed when this process
+            ends, even by SIGKILL.
         programs: the directory with another PostgreSQL's programs. None: as recorded, those of
             the wheel for a new server.
-        deadline_seconds: how long steps 3 and 4 may take.
+        deadline_seconds: limit for steps 3 and 4.
 
     Raises:
         ConfigurationError: the port is taken, the server already runs, its programs are missing,
-            or a setting is one that the data directory decides; nothing was started.
+            or a setting is one that the data directory determines; nothing was started.
         ComponentFailed: the server ended or did not serve in time; it is not running.
     """
     data_dir = data_dir.expanduser().resolve()
@@ -89,7 +89,7 @@ def start_postgres(
 
 
 def find_postgres(data_dir: Path) -> PostgresServer | None:
-    """The server recorded in `data_dir`, running or not; None if there is none."""
+    """Return the server recorded in `data_dir`, running or not; None if there is none."""
     data_dir = data_dir.expanduser().resolve()
     record = load_record(data_dir)
     return PostgresServer(data_dir, record) if record else None
@@ -101,7 +101,7 @@ def _plan(
     settings: Mapping[str, str] | None,
     programs: Path | None,
 ) -> Record:
-    """The record to start with: what is recorded, unless the caller wants something else."""
+    """Return the record to start with: the recorded one, with the caller's changes."""
     if owned := _OWNED_SETTINGS & (settings or {}).keys():
         raise ConfigurationError(
             f"PostgreSQL setting {min(owned)} is decided by the embedded server; remove it"
@@ -118,7 +118,7 @@ def _plan(
 
 
 def _make_data(data_dir: Path, record: Record) -> None:
-    """Make the data if no earlier start has; what one left unfinished is made again."""
+    """Create the data unless it is complete; incomplete data is created anew."""
     if is_initialized(data_dir):
         return
     data = data_of(data_dir)

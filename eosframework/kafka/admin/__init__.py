@@ -1,1 +1,1 @@
-"""Admin requests: topics, groups, offsets, ACLs, and the brokers' settings."""
+"""Admin requests: topics, groups, offsets, ACLs and broker settings."""

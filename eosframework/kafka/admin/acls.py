@@ -1,4 +1,4 @@
-"""ACLs: needed operations on a resource, and errors that name those that are missing."""
+"""ACLs: operations that are needed on a resource, and errors that name the missing ones."""
 
 from __future__ import annotations
 
@@ -8,18 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import (
-    AclOperation,  # pyright: ignore[reportPrivateImportUsage]
-    AdminClient,
-)
-
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.requests import AccessDenied
-from eosframework.kafka.client.defaults import admin_properties
 
 _INCLUDE_DESCRIBE = frozenset({"Read", "Write", "Delete", "Alter"})
-"""Operations that include Describe (StandardAuthorizerData, Kafka's docs)."""
+"""Operations that imply Describe (StandardAuthorizerData, and Kafka's documentation)."""
 
 _ORDER = ("Read", "Write", "Create", "Delete", "Describe", "DescribeConfigs")
 
@@ -33,12 +26,13 @@ _OPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Operations on one resource, or on all whose name begins so.
+    """Operations on one resource, or on all resources whose name has a prefix.
 
     Args:
         kind: as Kafka's tools write it: Topic, Group, TransactionalId or Cluster.
-        name: None: the cluster, which has none.
+        name: None: the cluster, which has no name.
         operations: as Kafka's tools write them, for example DescribeConfigs.
+        is_prefix: `name` is a prefix of resource names.
     """
 
     kind: str
@@ -52,24 +46,24 @@ class Access:
 
     @property
     def granted(self) -> tuple[str, ...]:
-        """The operations to grant: those that no other one includes."""
+        """Operations to grant: those that no other one of them implies."""
         if _INCLUDE_DESCRIBE.isdisjoint(self.operations):
             return self.operations
         return tuple(name for name in self.operations if name != "Describe")
 
     @property
     def listed(self) -> str:
-        """The operations to grant, for a sentence."""
+        """Operations to grant, as text."""
         return ", ".join(self.granted)
 
     def missing(self, allowed: frozenset[str] | None) -> str:
-        """Return the operations that are not `allowed`; empty where brokers do not say."""
+        """Return the operations that are not in `allowed`; empty if brokers do not report them."""
         if allowed is None:
             return ""
         return " and ".join(name for name in self.granted if name not in allowed)
 
     def as_data(self) -> dict[str, Any]:
-        """Return what to grant as plain data, for JSON."""
+        """Return the operations to grant as plain data, for JSON."""
         return {
             "kind": self.kind,
             "name": self.name,
@@ -78,7 +72,7 @@ class Access:
         }
 
     def command(self, servers: str, principal: str) -> str:
-        """Return the command of Kafka's tools that grants it."""
+        """Return the kafka-acls.sh command that grants the access."""
         words = ["kafka-acls.sh", "--bootstrap-server", servers, "--add"]
         words += ["--allow-principal", principal]
         words += [word for name in self.granted for word in ("--operation", name)]
@@ -88,7 +82,7 @@ class Access:
 
 
 def merged(needed: Iterable[Access]) -> list[Access]:
-    """Return one entry for each resource, in the order in which these come first."""
+    """Return one entry per resource, in the order of first occurrence."""
     operations: dict[tuple[str, str | None, bool], dict[str, None]] = {}
     for access in needed:
         resource = access.kind, access.name, access.is_prefix
@@ -102,14 +96,15 @@ def merged(needed: Iterable[Access]) -> list[Access]:
 def refuse_denied(
     needed: Iterable[Access], allowed: Mapping[tuple[str, str | None], frozenset[str] | None]
 ) -> None:
-    """Raise if an ACL is missing that would be asked for later.
+    """Refuse to start if an ACL is missing that the application would need later.
 
     Args:
-        needed: what an application does.
-        allowed: operations by kind and name of a resource, as brokers say; None: they do not.
+        needed: the accesses of the application.
+        allowed: operations by kind and name of a resource, as brokers report them; None: they do
+            not report them.
 
     Raises:
-        StartRefused: names the first operation that is missing, and the resource.
+        StartRefused: names the first missing operation and its resource.
     """
     for access in needed:
         if missing := access.missing(allowed.get((access.kind, access.name))):
@@ -121,11 +116,11 @@ def refuse_denied(
 
 
 @contextmanager
-def naming_what_is_needed(needed: Sequence[Access]) -> Generator[None]:
-    """Say of a resource that may not even be described what the application does with it.
+def naming_needed_access(needed: Sequence[Access]) -> Generator[None]:
+    """Replace AccessDenied by an error that names the operations the application needs.
 
     Raises:
-        StartRefused: in place of the error that only says that describing is denied.
+        StartRefused: a resource in `needed` may not be described.
     """
     try:
         yield
@@ -145,34 +140,3 @@ def _grant(operations: str, access: Access) -> str:
         f"grant {operations} on {access.kind} {access.name} "
         f"(`eosframework plan APP` lists every ACL a worker needs)"
     )
-
-
-def unwritable(
-    properties: Mapping[str, Any], topics: Sequence[str], timeout_seconds: float
-) -> list[str]:
-    """Return those of `topics` that this principal may not write; none where nobody answers.
-
-    Args:
-        properties: a client's, of which those that reach the cluster are used.
-        topics: as far as the application knows them.
-        timeout_seconds: for the answer.
-    """
-    if not topics:
-        return []
-    # Any: the stubs leave the futures' results open.
-    admin: Any = AdminClient(admin_properties(properties))
-    answers = admin.describe_topics(
-        TopicCollection(list(topics)),
-        include_authorized_operations=True,
-        request_timeout=timeout_seconds,
-    )
-    return sorted(topic for topic, answer in answers.items() if not _may_write(answer))
-
-
-def _may_write(answer: Any) -> bool:
-    """Tell whether a described topic may be written, as far as that is known."""
-    try:
-        operations = answer.result().authorized_operations
-    except KafkaException as error:
-        return error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED
-    return operations is None or AclOperation.WRITE in operations

@@ -1,4 +1,4 @@
-"""Questions to the cluster and topics made on it: blocking, each within one deadline."""
+"""Admin requests to one cluster: blocking, each within one deadline."""
 
 from __future__ import annotations
 
@@ -38,30 +38,30 @@ from eosframework.kafka.admin.metadata import (
 )
 from eosframework.kafka.admin.requests import (
     DENIED,
-    TAKE_A_MOMENT,
+    TRANSIENT,
     UNANSWERED,
     AccessDenied,
-    Asking,
+    AdminRequests,
 )
-from eosframework.kafka.client.positions import committed_position
+from eosframework.kafka.client.partition_conversion import committed_position
 from eosframework.kafka.client.properties import Role, client_properties, new_client
 from eosframework.records import Position, TopicPartition
 
-_NOT_YET = TAKE_A_MOMENT | {
+_NOT_YET = TRANSIENT | {
     KafkaError._TIMED_OUT,  # noqa: SLF001
     KafkaError._WAIT_COORD,  # noqa: SLF001
 }
 _DENIED: Any = object()
-"""Stands for the description of a topic that may not be described."""
+"""Placeholder for the description of a topic that may not be described."""
 
 _TURN_SECONDS = 0.5
 _COMMITTED_TURN_SECONDS = 2.0
-"""Ctrl-C is noticed after as long."""
+"""The longest delay until Ctrl-C takes effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicToCreate:
-    """A topic that is missing.
+    """A topic that does not exist yet.
 
     Args:
         replication_factor: None: the cluster's default.
@@ -73,18 +73,18 @@ class TopicToCreate:
     config: Mapping[str, str] | None = None
 
 
-class ClusterAdmin(Asking):
-    """Asks one cluster. Every method raises ClusterUnreachable if nobody answers in time."""
+class ClusterAdmin(AdminRequests):
+    """Admin client of one cluster; each method raises ClusterUnreachable on a timeout."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         super().__init__(settings)
         self._readers: dict[tuple[str, bool], Consumer] = {}
 
     def cluster_id(self) -> str:
-        """Return the id that the cluster got when it was formatted, as any broker tells it.
+        """Return the cluster id from the metadata of any broker.
 
-        `describe_cluster` tells it too, but waits for the one broker that librdkafka takes for the
-        controller: where that one has just died, for as long as its session lasts.
+        `describe_cluster` also returns it, but waits for the broker that librdkafka takes for the
+        controller: if that broker has just died, for as long as its session lasts.
         """
         deadline = time.monotonic() + self._deadline_seconds
         while (left := deadline - time.monotonic()) > 0:
@@ -103,28 +103,28 @@ class ClusterAdmin(Asking):
         raise self._unreachable()
 
     def allowed_on_cluster(self) -> frozenset[str] | None:
-        """Return what this principal may do with the cluster itself; None: brokers do not say."""
+        """Return this principal's operations on the cluster; None: brokers do not report them."""
 
         def ask(request_timeout: float) -> Any:
             return self._client.describe_cluster(
                 include_authorized_operations=True, request_timeout=request_timeout
             )
 
-        return operation_names(self._ask(ask).authorized_operations)
+        return operation_names(self._request(ask).authorized_operations)
 
     def describe_topics(self, names: Iterable[str]) -> dict[str, TopicFacts]:
-        """Return the facts of each topic, also of those that do not exist."""
+        """Return the description of each topic, including topics that do not exist."""
         return {name: facts for name, facts in self._described(names).items() if facts is not None}
 
     def describe_written(self, names: Iterable[str]) -> dict[str, TopicFacts | None]:
-        """Return the facts of each topic; None where this principal may not describe it."""
+        """Return the description of each topic; None where this principal may not describe it."""
         return self._described(names, {KafkaError.TOPIC_AUTHORIZATION_FAILED: _DENIED})
 
     def partition_counts(self, names: Iterable[str]) -> dict[str, int]:
         """Return the number of partitions of each topic that exists."""
         if not (wanted := sorted(set(names))):
             return {}
-        described = self._ask_each(
+        described = self._request_each(
             lambda timeout: self._client.describe_topics(
                 TopicCollection(wanted), request_timeout=timeout
             ),
@@ -133,13 +133,13 @@ class ClusterAdmin(Asking):
         return {name: len(found.partitions) for name, found in described.items() if found}
 
     def broker_settings(self) -> dict[int, Values | None]:
-        """Return the settings of each broker; None where they may not be read, or it hangs."""
-        brokers = self._ask(self._client.describe_cluster).nodes
+        """Return the settings of each broker; None if denied, or if the broker does not answer."""
+        brokers = self._request(self._client.describe_cluster).nodes
         resources = [
             ConfigResource(ConfigResource.Type.BROKER, str(broker.id)) for broker in brokers
         ]
-        answers = self._ask_each(
-            # A call takes one broker at most (rd_kafka_DescribeConfigs); all wait at the same time.
+        answers = self._request_each(
+            # A call takes one broker at most (rd_kafka_DescribeConfigs); the calls overlap.
             lambda timeout: {
                 resource: answer
                 for one in resources
@@ -154,10 +154,11 @@ class ClusterAdmin(Asking):
         }
 
     def create_topics(self, topics: Sequence[TopicToCreate]) -> list[str]:
-        """Create those that do not exist and return their names.
+        """Create the topics that do not exist, and return their names.
 
         Raises:
-            ConfigurationError: the cluster does not take one of them; says why.
+            ConfigurationError: the cluster rejects a topic; the message has its reason.
+            StartRefused: this principal may not create one of them.
         """
         if not topics:
             return []
@@ -192,16 +193,16 @@ class ClusterAdmin(Asking):
         return names
 
     def grow_topics(self, counts: Mapping[str, int]) -> None:
-        """Give topics partitions up to a number; one that has as many already is no error.
+        """Increase partition counts; a topic that has as many already is not an error.
 
         Raises:
-            StartRefused: this principal may not alter one of them.
+            StartRefused: this principal may not alter a topic.
         """
         wanted = [NewPartitions(name, count) for name, count in counts.items()]
         if not wanted:
             return
         try:
-            self._ask_each(
+            self._request_each(
                 lambda timeout: self._client.create_partitions(wanted, request_timeout=timeout),
                 absent=(KafkaError.INVALID_PARTITIONS,),
             )
@@ -212,20 +213,20 @@ class ClusterAdmin(Asking):
             ) from error
 
     def delete_topics(self, names: Sequence[str]) -> None:
-        """Delete topics; one that does not exist is no error."""
-        self._ask_each(
+        """Delete topics; a topic that does not exist is not an error."""
+        self._request_each(
             lambda timeout: self._client.delete_topics(list(names), request_timeout=timeout),
             absent=(KafkaError.UNKNOWN_TOPIC_OR_PART,),
         )
 
     def delete_group(self, group: str) -> bool:
-        """Delete a group; one that does not exist is no error.
+        """Delete a consumer group; a group that does not exist is not an error.
 
         Returns:
             False: the group has members, so the broker refused.
         """
         try:
-            self._ask_each(
+            self._request_each(
                 lambda timeout: self._client.delete_consumer_groups(
                     [group], request_timeout=timeout
                 ),
@@ -238,8 +239,8 @@ class ClusterAdmin(Asking):
         return True
 
     def describe_group(self, group: str) -> GroupFacts:
-        """Return the live members of a consumer group, and what this principal may do with it."""
-        described = self._ask_each(
+        """Return the members of a consumer group, and this principal's operations on it."""
+        described = self._request_each(
             lambda timeout: self._client.describe_consumer_groups(
                 [group], include_authorized_operations=True, request_timeout=timeout
             ),
@@ -250,9 +251,12 @@ class ClusterAdmin(Asking):
     def committed(
         self, group: str, partitions: Iterable[TopicPartition], *, stable: bool = True
     ) -> list[Position]:
-        """Return the committed positions of a group, whether it has members or not.
+        """Return the committed positions of a group, with or without members.
 
-        `stable` waits for transactions in doubt.
+        Args:
+            group: its id.
+            partitions: the partitions to look up.
+            stable: wait for pending transactional offsets.
         """
         wanted = [KafkaTopicPartition(topic, number) for topic, number in partitions]
         if not wanted:
@@ -269,11 +273,9 @@ class ClusterAdmin(Asking):
                     raise self._explained(error) from error
 
     def _reader_of(self, group: str, *, stable: bool) -> Consumer:
-        """Return a consumer that is no member of the group and asks in its name.
-
-        The admin client's own question (list_consumer_group_offsets) ends the process with a
-        segmentation fault when the coordinator is just moving or starting (librdkafka #5040).
-        """
+        """Return a consumer with the group's id that never joins the group."""
+        # The admin client's own request (list_consumer_group_offsets) ends the process with a
+        # segmentation fault while the coordinator moves or starts (librdkafka #5040).
         if (group, stable) not in self._readers:
             properties = client_properties(self._settings, Role.CONSUMER)
             isolation = "read_committed" if stable else "read_uncommitted"
@@ -283,7 +285,7 @@ class ClusterAdmin(Asking):
         return self._readers[group, stable]
 
     def commit(self, group: str, positions: Sequence[Position]) -> None:
-        """Set the committed positions of a group that has no members.
+        """Set the committed positions of a group without members.
 
         Raises:
             ConfigurationError: the group has members, or a partition does not exist.
@@ -294,7 +296,7 @@ class ClusterAdmin(Asking):
         ]
         request = [ConsumerGroupTopicPartitions(group, wanted)]
         try:
-            answer = self._ask_each(
+            answer = self._request_each(
                 lambda timeout: self._client.alter_consumer_group_offsets(
                     request, request_timeout=timeout
                 )
@@ -315,23 +317,23 @@ class ClusterAdmin(Asking):
     def log_bounds(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """Return the first offset and the last stable one of each partition."""
+        """Return the first offset and the last stable offset of each partition."""
         first = self._offsets(partitions, OffsetSpec.earliest())
         last = self._offsets(partitions, OffsetSpec.latest())
         return {partition: (first[partition], last[partition]) for partition in partitions}
 
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the offset behind the last record, of open transactions too, of each partition."""
+        """Return the high watermark of each partition, which includes open transactions."""
         return self._offsets(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
 
     def offsets_at(
         self, partitions: Sequence[TopicPartition], moment: int
     ) -> dict[TopicPartition, int | None]:
-        """Return where each partition has the first record that is not older than `moment`.
+        """Return the offset of the first record of each partition at or after a time.
 
         Args:
-            partitions: those that are asked about.
-            moment: in milliseconds since the epoch; records count by their own timestamps.
+            partitions: the partitions to look up.
+            moment: in milliseconds since the epoch, compared with the records' own timestamps.
 
         Returns:
             None where every record is older.
@@ -340,7 +342,7 @@ class ClusterAdmin(Asking):
         return {partition: offset if offset >= 0 else None for partition, offset in found.items()}
 
     def topic_setting(self, names: Iterable[str], setting: str) -> dict[str, str | None]:
-        """Return a setting of each topic; None where it does not exist or cannot be read."""
+        """Return one setting of each topic; None if the topic is missing or cannot be read."""
         found = self._topic_values(sorted(set(names)))
         return {name: (values or {}).get(setting) for name, values in found.items()}
 
@@ -353,13 +355,13 @@ class ClusterAdmin(Asking):
         if not partitions:
             return {}
         wanted = {KafkaTopicPartition(topic, number): spec for topic, number in partitions}
-        answers = self._ask_each(
+        answers = self._request_each(
             lambda timeout: self._client.list_offsets(
                 wanted, isolation_level=isolation_level, request_timeout=timeout
             )
         )
         if any(answer.offset == OFFSET_INVALID for answer in answers.values()):
-            raise self._unreachable()  # librdkafka says so of a broker that went away meanwhile
+            raise self._unreachable()  # librdkafka's answer if the broker left meanwhile
         return {
             TopicPartition(entry.topic, entry.partition): answer.offset
             for entry, answer in answers.items()
@@ -371,7 +373,7 @@ class ClusterAdmin(Asking):
         wanted = sorted(set(names))
         if not wanted:
             return {}
-        described = self._ask_each(
+        described = self._request_each(
             lambda timeout: self._client.describe_topics(
                 TopicCollection(wanted), include_authorized_operations=True, request_timeout=timeout
             ),
@@ -389,14 +391,14 @@ class ClusterAdmin(Asking):
         if not names:
             return {}
         resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
-        answers = self._ask_each(
+        answers = self._request_each(
             lambda timeout: self._client.describe_configs(resources, request_timeout=timeout),
             absent=(KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART),
         )
         return {resource.name: setting_values(entries) for resource, entries in answers.items()}
 
     def _wait_until_described(self, names: Sequence[str]) -> None:
-        """Return once brokers describe new topics: they learn of them a moment later."""
+        """Wait until brokers describe new topics: their metadata follows a moment later."""
         deadline = time.monotonic() + self._deadline_seconds
         while time.monotonic() < deadline:
             if all(facts.exists for facts in self.describe_topics(names).values()):

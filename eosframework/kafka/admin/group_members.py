@@ -1,4 +1,4 @@
-"""Looks at the members of a group, without waiting for the coordinator."""
+"""Non-blocking look at the members of a consumer group."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import structlog
 from confluent_kafka import KafkaException
 
 from eosframework.config import KafkaSettings
-from eosframework.kafka.admin.requests import Asking
+from eosframework.kafka.admin.requests import AdminRequests
 from eosframework.processing.stores.standby_assignment import Member
 
 
-class KafkaGroupLook(Asking):
-    """Who is in a group now; see `processing.standby.GroupLook`.
+class KafkaGroupMembers(AdminRequests):
+    """The current members of a group; implements `state_ports.GroupLook`.
 
     Args:
         settings: how to reach the cluster.
@@ -28,14 +28,14 @@ class KafkaGroupLook(Asking):
         self._future: Future[Any] | None = None
 
     def ask(self) -> None:
-        """Begin to ask, unless an answer is on its way."""
+        """Send a request unless one is pending."""
         if self._future is None:
             seconds = self._deadline_seconds
             asked = self._client.describe_consumer_groups([self._group], request_timeout=seconds)
             self._future = asked[self._group]
 
     def answer(self) -> Sequence[Member] | None:
-        """Return the members with a name of their own, once; None: there is no answer yet."""
+        """Return the static members, once per answer; None: there is no answer yet."""
         self._client.poll(0)
         future = self._future
         if future is None or not future.done():
@@ -55,5 +55,5 @@ class KafkaGroupLook(Asking):
         ]
 
     def close(self) -> None:
-        """Stop asking."""
+        """Forget the pending request."""
         self._future = None

@@ -1,4 +1,4 @@
-"""What a cluster says about its topics and groups, read from what it answers."""
+"""Descriptions of topics and groups, built from admin responses."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 from eosframework.records import TopicPartition
 
 Values = Mapping[str, str | None]
-"""Settings of a broker or a topic by name; a value is None where it is secret."""
+"""Settings of a broker or a topic by name; None stands for a secret value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a partition is: ids of brokers.
+    """The brokers that host a partition, by id.
 
     Args:
-        leader: None: it has none, so it can be neither read nor written.
-        in_sync: those of the replicas that have everything.
+        leader: None: the partition has no leader, so it can be neither read nor written.
+        in_sync: the replicas that have every record.
     """
 
     partition: int
@@ -29,13 +29,14 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """What the cluster says about a topic. One that does not exist has no partitions.
+    """Description of a topic; a topic that does not exist has no partitions.
 
     Args:
-        max_message_bytes: 0: it cannot be read.
-        values: the topic's settings, those that it has from the brokers too; None: they cannot
-            be read.
-        allowed: operations that this principal may perform on it; None: brokers do not say.
+        max_message_bytes: 0: the setting cannot be read.
+        values: the topic's settings, including those inherited from brokers; None: they cannot be
+            read.
+        allowed: operations that this principal may perform on the topic; None: brokers do not
+            report them.
     """
 
     exists: bool
@@ -53,9 +54,9 @@ class GroupMember:
     """A member of a consumer group.
 
     Args:
-        name: by which it comes back, else its client id.
-        host: where it is, as its coordinator sees it.
-        partitions: that it was given.
+        name: its `group.instance.id`, else its client id.
+        host: its address, as the coordinator sees it.
+        partitions: the assigned partitions.
     """
 
     name: str
@@ -65,12 +66,13 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """What the coordinator says about a consumer group; one that does not exist has no members.
+    """Description of a consumer group; a group that does not exist has no members.
 
     Args:
-        allowed: operations that this principal may perform on it; None: brokers do not say.
-        instances: of each member the name by which it comes back; None: it has none.
-        members: each with what it was given.
+        allowed: operations that this principal may perform on the group; None: brokers do not
+            report them.
+        instances: the `group.instance.id` of each member; None: a dynamic member.
+        members: each with its assignment.
     """
 
     client_ids: tuple[str, ...] = ()
@@ -81,13 +83,13 @@ class GroupFacts:
 
 @dataclass(frozen=True, slots=True)
 class SizeLimits:
-    """The bounds that topics set to what is written to them, in bytes.
+    """The record sizes that a set of output topics accepts, in bytes.
 
     Args:
         smallest: the smallest max.message.bytes of the topics; a batch has to fit it. None: no
             topic is known.
         largest: the largest one; a record may have that size. None: no topic is known.
-        are_all: there are no other topics, which may take larger or only smaller ones.
+        are_all: no other topic is written to, so these limits are complete.
     """
 
     smallest: int | None = None
@@ -96,7 +98,7 @@ class SizeLimits:
 
 
 def size_limits(topics: Iterable[TopicFacts], *, are_all: bool = True) -> SizeLimits:
-    """Return the bounds of topics that are written to.
+    """Return the limits of topics that are written to.
 
     Args:
         topics: as the cluster describes them.
@@ -112,7 +114,7 @@ def size_limits(topics: Iterable[TopicFacts], *, are_all: bool = True) -> SizeLi
 
 
 def topic_facts(topic: Any, values: Values | None) -> TopicFacts:
-    """Return what a description of a topic says; None: there is no such topic."""
+    """Return a topic's description from a response; None: the topic does not exist."""
     if topic is None:
         return TopicFacts(exists=False)
     return TopicFacts(
@@ -136,7 +138,7 @@ def topic_facts(topic: Any, values: Values | None) -> TopicFacts:
 
 
 def group_facts(described: Any) -> GroupFacts:
-    """Return what a description of a group says; None: there is no such group."""
+    """Return a group's description from a response; None: the group does not exist."""
     if described is None:
         return GroupFacts()
     return GroupFacts(

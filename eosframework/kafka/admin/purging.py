@@ -1,7 +1,7 @@
-"""Removes records that nobody will read again from topics of the application's own.
+"""Deletion of records in internal topics that no task will read again.
 
-Deleting needs Delete on the topic, without which no worker starts. Where that is taken away later
-the topic grows until its retention removes them; nothing else suffers.
+It needs Delete on the topic; no worker starts without it. If that ACL is revoked later, the topic
+grows until its retention removes the records; nothing else is affected.
 """
 
 from __future__ import annotations
@@ -24,25 +24,27 @@ from eosframework.kafka.client.properties import Role, client_properties, new_cl
 from eosframework.records import Position, TopicPartition
 
 CLOSE_SECONDS = 5.0
-"""How long closing waits for answers; what is lost then is asked for by whoever commits next."""
+"""The longest wait of `close` for responses; the next owner's commits repeat lost requests."""
 
 _NEVER_ALLOWED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant Delete on it",
     KafkaError.POLICY_VIOLATION: "set its cleanup.policy to delete",
 }
-"""Answers that stay the same however often one asks, and what changes them.
+"""Permanent errors, each with its fix.
 
-A topic that is compacted alone refuses with the second (`DeleteRecordsRequest`, KIP-107).
+POLICY_VIOLATION is the response for a topic that is only compacted (`DeleteRecordsRequest`,
+KIP-107).
 """
 
 
 @dataclass(slots=True)
 class _Behind:
-    """What is known of one partition.
+    """Deletion state of one partition.
 
     Args:
-        seen: offsets that were committed, each with the time when this was first known.
-        asked: up to where deletion was asked for.
+        seen: committed offsets, each with the time at which it was first known.
+        asked: the offset of the last deletion request.
+        look_at: the earliest time of the next deletion.
     """
 
     seen: deque[tuple[float, int]] = field(default_factory=deque[tuple[float, int]])
@@ -51,16 +53,17 @@ class _Behind:
 
 
 class RecordPurger:
-    """Deletes records behind committed positions (DeleteRecords, KIP-107).
+    """Deletes records below committed positions (DeleteRecords, KIP-107).
 
-    A partition is looked at only while it is told to be committed. So where positions can go
-    back, as those of a database do whose lagging standby was promoted, nothing is deleted by
-    what was true before.
+    It considers a partition only while commits of it are reported. Positions can go back, as those
+    of a database whose lagging standby was promoted; a position that is no longer reported deletes
+    nothing.
 
     Args:
-        settings: the cluster.
-        keep_seconds: for so long records stay after their position was committed.
+        settings: how to reach the cluster.
+        keep_seconds: the time for which records stay after their position was committed.
         interval_seconds: between two deletions in a partition.
+        clock: seconds, monotonic.
     """
 
     def __init__(
@@ -82,12 +85,12 @@ class RecordPurger:
         self._events = structlog.get_logger("eosframework.kafka")
 
     def committed(self, positions: Sequence[Position]) -> None:
-        """Say where partitions are now; returns at once, what is asked of brokers goes on.
+        """Record committed positions and request deletions that are due; never waits.
 
         Call it after each commit, and after a claim that found another position.
 
         Args:
-            positions: committed for certain. One below an earlier one takes that back.
+            positions: certainly committed. One below an earlier one revokes that.
         """
         now = self._clock()
         due: dict[TopicPartition, int] = {}
@@ -100,20 +103,20 @@ class RecordPurger:
         self._delete(due)
 
     def close(self) -> None:
-        """Wait a moment for what is under way: with its client a request goes, sent or not.
+        """Wait up to `CLOSE_SECONDS` for pending requests: closing the client would drop them.
 
-        A worker that runs only until it has caught up may live no longer than its first request.
+        A worker that runs only until it has caught up may end before its first request is sent.
         """
         wait(self._under_way, CLOSE_SECONDS)
         self._client = None
         self._partitions.clear()
 
     def _advance(self, partition: TopicPartition, offset: int, now: float) -> int | None:
-        """Return the offset before which records are to go; None: not now."""
+        """Return the offset below which to delete records; None: nothing is due."""
         behind = self._partitions.setdefault(partition, _Behind())
         while behind.seen and behind.seen[-1][1] > offset:
             behind.seen.pop()
-        # So many points are enough, however often somebody commits.
+        # Bounds the number of points kept, however frequent the commits are.
         spacing_seconds = max(self._interval_seconds / 10, self._keep_seconds / 1000)
         if not behind.seen or now - behind.seen[-1][0] >= spacing_seconds:
             behind.seen.append((now, offset))
@@ -157,14 +160,14 @@ class RecordPurger:
             future.add_done_callback(partial(self._answered, place))
 
     def _answered(self, partition: TopicPartition, answer: Future[Any]) -> None:
-        """Take an answer, on librdkafka's thread."""
+        """Handle a response, on librdkafka's thread."""
         error = answer.exception()
         if error is None:
             return
         reason = error.args[0] if isinstance(error, KafkaException) else None
         mend = _NEVER_ALLOWED.get(reason.code()) if isinstance(reason, KafkaError) else None
         if mend is None:
-            # The next position that is old enough covers this one too.
+            # The next deletion in this partition covers this one too.
             self._events.debug("records_not_purged", partition=str(partition), error=str(error))
         elif partition.topic not in self._given_up:
             self._given_up.add(partition.topic)

@@ -1,4 +1,4 @@
-"""How questions to a cluster are put: blocking, each within one deadline, failures explained."""
+"""Blocking admin requests, each within one deadline, with failures explained."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNANSWERED = {
     KafkaError._NOENT,  # noqa: SLF001
     KafkaError.REQUEST_TIMED_OUT,
 }
-"""Nobody who could answer did; _NOENT: librdkafka knows no leader of a partition."""
+"""Codes without an answer of a broker; _NOENT: librdkafka knows no leader of a partition."""
 _REFUSED = {
     KafkaError._AUTHENTICATION,  # noqa: SLF001
     KafkaError._SSL,  # noqa: SLF001
@@ -38,9 +38,9 @@ DENIED = {
     KafkaError.GROUP_AUTHORIZATION_FAILED: "group",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "cluster",
 }
-"""What an ACL is missing on."""
+"""Kind of the resource on which an ACL is missing, by code."""
 
-TAKE_A_MOMENT = {
+TRANSIENT = {
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.NOT_COORDINATOR,
@@ -50,17 +50,18 @@ TAKE_A_MOMENT = {
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH,
 }
-"""What a cluster answers that has just started, moved a leader or created the topic."""
+"""Transient codes of a cluster that has just started, moved a leader or created the topic."""
 
 
-QUESTION_FAILED = (EosError, KafkaException)
-"""What a question ends with that has no answer."""
+REQUEST_FAILED = (EosError, KafkaException)
+"""Exceptions of a request that got no usable answer."""
 
 
 class AccessDenied(StartRefused):
     """This principal may not even describe a resource.
 
     Args:
+        message: the error message.
         kind: topic, group or cluster.
         name: of the resource; None: the cluster.
     """
@@ -71,12 +72,12 @@ class AccessDenied(StartRefused):
         self.name = name
 
 
-class Asking:
-    """Puts questions to one cluster; raises ClusterUnreachable if nobody answers in time.
+class AdminRequests:
+    """Sends admin requests to one cluster; raises ClusterUnreachable on a timeout.
 
-    The next question after one without an answer is put by a new client. One of librdkafka whose
-    connection broke while it was idle may not connect again for a question to a group's
-    coordinator, however often it is asked, until another of its connections changes (seen, 2.16).
+    A request that follows an unanswered one uses a new client: a librdkafka client whose idle
+    connection broke may not reconnect for a request to a group coordinator, however often it is
+    sent, until another of its connections changes (seen in 2.16).
     """
 
     def __init__(self, settings: KafkaSettings) -> None:
@@ -87,33 +88,33 @@ class Asking:
 
     @property
     def _client(self) -> Any:
-        """The client; of any type, since the stubs leave the futures' results open."""
+        """The admin client, typed Any because the stubs leave the futures' results open."""
         if self._connected is None:
             properties = client_properties(self._settings, Role.ADMIN)
             properties["error_cb"] = self._remember
             self._connected = new_client(AdminClient, properties)
         return self._connected
 
-    def _ask(self, call: Callable[..., Future[Answer]]) -> Answer:
-        """Return the one answer of a call."""
+    def _request(self, call: Callable[..., Future[Answer]]) -> Answer:
+        """Return the single answer of a call."""
         future = self._futures(lambda timeout: {0: call(request_timeout=timeout)})[0]
         try:
             return self._result(future)
         except KafkaException as error:
             raise self._explained(error) from error
 
-    def _ask_each(
+    def _request_each(
         self,
         call: Callable[[float], Mapping[Key, Future[Any]]],
         absent: Sequence[int] = (),
         instead: Mapping[int, Any] | None = None,
     ) -> dict[Key, Any]:
-        """Return the answer for each key; None where it is one of the codes in `absent`.
+        """Return the answer for each key; None for a key whose error code is in `absent`.
 
         Args:
-            call: puts the question, with a timeout in seconds.
-            absent: codes of errors.
-            instead: what stands for other errors, by code.
+            call: sends the request, with a timeout in seconds.
+            absent: error codes that mean that there is no such object.
+            instead: replacement values for other error codes.
         """
         instead = {**dict.fromkeys(absent), **(instead or {})}
         deadline = time.monotonic() + self._deadline_seconds
@@ -130,14 +131,14 @@ class Asking:
                         answers[key] = instead[error.args[0].code()]
                 return answers
             except KafkaException as error:
-                again = error.args[0].code() in TAKE_A_MOMENT
+                again = error.args[0].code() in TRANSIENT
                 if not again or time.monotonic() > deadline:
                     raise self._explained(error, about=key) from error
                 time.sleep(0.1)
                 self._look_for_leaders(deadline)
 
     def _look_for_leaders(self, deadline: float) -> None:
-        """Read the metadata again: librdkafka's ListOffsets goes on asking under an old epoch."""
+        """Refresh the metadata: librdkafka's ListOffsets keeps sending an old leader epoch."""
         with suppress(KafkaException):
             self._client.list_topics(timeout=max(deadline - time.monotonic(), 0.1))
 
@@ -147,7 +148,7 @@ class Asking:
         return call(self._deadline_seconds)
 
     def _result(self, future: Future[Answer]) -> Answer:
-        """Wait for an answer, serving librdkafka's log and error callbacks meanwhile."""
+        """Wait for an answer, and serve librdkafka's log and error callbacks meanwhile."""
         deadline = time.monotonic() + self._deadline_seconds + 1
         while not future.done():
             if time.monotonic() > deadline:
@@ -160,7 +161,7 @@ class Asking:
         self._last_error = error
 
     def _explained(self, error: KafkaException, about: object = None) -> Exception:
-        """Return what a failed question about a topic or a group means for the user."""
+        """Return the user's error for a failed request about a topic or a group."""
         if kind := DENIED.get(error.args[0].code()):
             return _denied(kind, about)
         codes = {error.args[0].code()}

@@ -1,15 +1,16 @@
-"""Whether the brokers rule out what a delayed frame could do (KIP-890, part 1).
+"""Check that brokers protect transactions from delayed requests (KIP-890, part 1).
 
-Everything else rests on two things that every broker has to do:
+Exactly-once processing relies on two properties of every broker:
 
-- verify that a partition is part of a transaction: without it a straggler of a fenced producer is
-  written all the same. Brokers from 3.6 on do, unless it is switched off.
-- coordinate groups as brokers from 4.0 on do. Up to 3.9 the group coordinator that refuses a late
-  TxnOffsetCommit drops what the *next* transaction of the same producer has pending: that one is
-  committed, and the committed offset stays where it was (seen on 3.6.2, 3.7.2 and 3.9.1).
+- It verifies that a partition is part of a transaction; otherwise a straggler of a fenced producer
+  is written nevertheless. Brokers from 3.6 on do, unless it is switched off.
+- It coordinates groups as brokers from 4.0 on do. Up to 3.9 the group coordinator that rejects a
+  late TxnOffsetCommit drops the pending offsets of the *next* transaction of the same producer:
+  that transaction is committed, and the committed offset stays where it was (seen on 3.6.2, 3.7.2
+  and 3.9.1).
 
-A broker tells neither its version nor its features to librdkafka. Its settings do: those that
-Kafka 4.0 took out are there, or they are not.
+Brokers report neither their version nor their features to librdkafka. Their settings show both: the
+settings that Kafka 4.0 removed are present or absent.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
@@ -34,26 +35,26 @@ from eosframework.kafka.client.defaults import admin_properties
 SETTING = "transaction.partition.verification.enable"
 
 OLDER = "inter.broker.protocol.version"
-"""What brokers before 4.0 speak among themselves; 4.0 took the setting out (KIP-724)."""
+"""The protocol version among brokers before 4.0, which removed the setting (KIP-724)."""
 
 COORDINATOR = "group.coordinator.rebalance.protocols"
 """A setting of the group coordinator that all brokers from 4.0 on have."""
 
 Settings = Mapping[str, str | None]
-"""Of one broker, by name."""
+"""Settings of one broker, by name."""
 
 _UPGRADE = "upgrade the brokers, or set worker.guarantee=at_least_once"
 
 
 @dataclass(frozen=True, slots=True)
 class Shortcoming:
-    """What a broker lacks.
+    """A protection that a broker lacks.
 
     Args:
-        found: as a predicate of the broker.
-        expected: in its place.
-        consequence: of that.
-        remedy: what to do.
+        found: the broker's state, as a predicate: "has no setting ...".
+        expected: the required value or version.
+        consequence: the effect of the difference.
+        remedy: how to fix it.
     """
 
     found: str
@@ -66,13 +67,13 @@ class Shortcoming:
 
 
 LEAVING_SECONDS = 20.0
-"""How long brokers that do not answer are given to answer or to leave the cluster: more than
-broker.session.timeout.ms, after which the controller lists them no more."""
+"""Time for silent brokers to answer or to leave the cluster: longer than broker.session.timeout.ms,
+after which the controller no longer lists them."""
 
 ASK_AGAIN_SECONDS = 0.5
 
 _verified: dict[str, set[int]] = {}
-"""By bootstrap.servers, the brokers that this process found to be as they should."""
+"""By bootstrap.servers, the brokers that this process found to be protected."""
 
 _lock = threading.Lock()
 
@@ -83,17 +84,17 @@ def require_transaction_verification(
     assume: bool = False,
     timeout_seconds: float = 10.0,
 ) -> None:
-    """Refuse a cluster in which a delayed frame could tear a transaction.
+    """Refuse a cluster in which a delayed request could tear a transaction.
 
     Asks every broker once per cluster and process.
 
     Args:
-        properties: a client's, of which those that reach the cluster are used.
-        assume: take it for granted of brokers whose settings cannot be read.
+        properties: of any client; only those that reach the cluster are used.
+        assume: trust brokers whose settings cannot be read.
         timeout_seconds: for the answers.
 
     Raises:
-        StartRefused: a broker does not rule it out, or its settings cannot be read.
+        StartRefused: a broker is not protected, or its settings cannot be read.
         ClusterUnreachable: no broker answered.
     """
     reachable = admin_properties(properties)
@@ -114,20 +115,20 @@ def require_answered(
     assume: bool,
     within_seconds: float = LEAVING_SECONDS,
 ) -> None:
-    """Refuse what the settings of a cluster's brokers do not rule out, as above.
+    """Refuse brokers that are not protected, after asking silent brokers again.
 
-    A broker that was killed or hangs is in the list of brokers until its session expires, so those
-    that do not answer are asked again before they are refused.
+    A broker that was killed or hangs stays in the list of brokers until its session expires, so
+    silent brokers are asked again before they are refused.
 
     Args:
         cluster: its bootstrap.servers.
         brokers: settings of each broker; None: they cannot be read.
-        ask: asks for them again.
-        assume: take it for granted of brokers whose settings cannot be read.
-        within_seconds: how long it is asked again.
+        ask: reads them again.
+        assume: trust brokers whose settings cannot be read.
+        within_seconds: the time for which silent brokers are asked again.
 
     Raises:
-        StartRefused: a broker does not rule it out, or its settings cannot be read.
+        StartRefused: a broker is not protected, or its settings cannot be read.
         ClusterUnreachable: no broker answered.
     """
     deadline = time.monotonic() + within_seconds
@@ -142,17 +143,17 @@ def require_answered(
 def require_verified(
     cluster: str, brokers: Mapping[int, Settings | None], *, assume: bool = False
 ) -> None:
-    """Refuse what the settings of a cluster's brokers do not rule out, as above; asks nobody.
+    """Refuse brokers whose settings show no protection; sends no request.
 
-    The answer holds for all producers that this process makes for the cluster.
+    A success holds for all producers that this process creates for the cluster.
 
     Args:
         cluster: its bootstrap.servers.
         brokers: settings of each broker; None: they cannot be read.
-        assume: take it for granted of brokers whose settings cannot be read.
+        assume: trust brokers whose settings cannot be read.
 
     Raises:
-        StartRefused: a broker does not rule it out, or its settings cannot be read.
+        StartRefused: a broker is not protected, or its settings cannot be read.
     """
     for broker, settings in sorted(brokers.items()):
         if settings is not None and (wrong := shortcoming(settings)):
@@ -169,10 +170,10 @@ def require_verified(
 
 
 def unread(cluster: str, brokers: Mapping[int, Settings | None]) -> list[int]:
-    """Return the brokers of which it is not known what they do, now or from before.
+    """Return the brokers whose protection is unknown, now and from earlier reads.
 
-    One that this process has read before and that is away now is known; where no broker tells
-    anything, they may not be read.
+    A broker that this process has read before and that is unavailable now counts as known. If no
+    broker reports settings, reading them is denied, and earlier reads do not count.
     """
     known = _verified.get(cluster, set()) if any(brokers.values()) else set[int]()
     return sorted(
@@ -183,12 +184,12 @@ def unread(cluster: str, brokers: Mapping[int, Settings | None]) -> list[int]:
 
 
 def _some_are_away(brokers: Mapping[int, Settings | None]) -> bool:
-    """Tell whether brokers answer, but not all: where they may not be read, none does."""
+    """Return whether some brokers answered and others did not; if reading is denied, none does."""
     return None in brokers.values() and any(brokers.values())
 
 
 def shortcoming(settings: Settings) -> Shortcoming | None:
-    """Return what a broker with these settings lacks; None: nothing that they tell."""
+    """Return the missing protection of a broker with these settings; None: none shows."""
     value = settings.get(SETTING)
     if value is None:
         return Shortcoming(
@@ -217,7 +218,7 @@ def shortcoming(settings: Settings) -> Shortcoming | None:
 
 
 def tells(settings: Settings) -> bool:
-    """Tell whether settings show what a broker does; some services leave most of them out."""
+    """Return whether the settings suffice to judge a broker; some services omit most of them."""
     return shortcoming(settings) is not None or COORDINATOR in settings
 
 
@@ -238,8 +239,8 @@ def _ask(cluster: str, admin: AdminClient, timeout_seconds: float) -> dict[int, 
             f"check bootstrap.servers and that the cluster is up"
         ) from error
     resources = [ConfigResource(ResourceType.BROKER, str(broker)) for broker in brokers]
-    describe = cast("Any", admin.describe_configs)  # pyright: ignore[reportUnknownMemberType]
-    # A call takes one broker at most (rd_kafka_DescribeConfigs); they all wait at the same time.
+    describe: Any = admin.describe_configs  # pyright: ignore[reportUnknownMemberType]
+    # A call takes one broker at most (rd_kafka_DescribeConfigs); the calls overlap.
     answers = [
         (int(resource.name), answer)
         for one in resources

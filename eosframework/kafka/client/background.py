@@ -1,6 +1,6 @@
-"""What must never hold up a caller: closing discarded clients, and draining idle ones.
+"""Background work on clients: closing discarded ones and polling idle ones.
 
-Every thread here is a daemon: at the end of the process none of them is waited for.
+All threads are daemons, so the end of the process waits for none of them.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from confluent_kafka import KafkaException, Producer
 
 _DRAIN_INTERVAL_SECONDS = 1.0
 
-# What a closed producer could not do any more has been fenced, so nobody need be warned of it.
+# A discarded producer has been fenced, so a failed abort of it needs no warning.
 warnings.filterwarnings("ignore", "Producer abort_transaction failed", RuntimeWarning)
 
 
 def discard(producer: Producer) -> threading.Thread:
-    """Close a producer that nobody uses any more, on a thread of its own.
+    """Close an unused producer on a thread of its own, and return that thread.
 
-    `Producer.close` waits for an unreachable broker for as long as that stays so. It waits
-    without the GIL. What is still queued is dropped first: its transaction cannot commit.
+    `Producer.close` waits for an unreachable broker without a limit, and without the GIL. Queued
+    records are dropped first: their transaction cannot commit.
     """
     thread = threading.Thread(target=_close, args=(producer,), name="eos-discard", daemon=True)
     thread.start()
@@ -31,16 +31,16 @@ def discard(producer: Producer) -> threading.Thread:
 
 
 def discard_admin(client: object) -> None:
-    """Give up an admin client on a thread of its own, which waits for what it still asks."""
+    """Release an admin client on a thread of its own, which waits for its pending requests."""
     threading.Thread(target=_let_go, args=(client,), name="eos-discard", daemon=True).start()
 
 
 def _let_go(_client: object) -> None:
-    """The client ends with the last reference to it, which is this one."""
+    """Hold the last reference to the client, which is destroyed when this returns."""
 
 
 def _close(producer: Producer) -> None:
-    # Its errors concern an epoch that is over: whatever it could still do has been fenced.
+    # Its errors concern an outdated epoch: the producer has been fenced.
     with suppress(KafkaException, RuntimeError, SystemError):
         producer.purge()
     with suppress(KafkaException, RuntimeError, SystemError):
@@ -51,7 +51,7 @@ class Drainable(Protocol):
     """A client whose event queue grows while its owner does not poll."""
 
     def drain_while_idle(self) -> None:
-        """Serve what is queued, unless the owner is using the client."""
+        """Serve queued events, unless the owner is using the client."""
         ...
 
 
@@ -86,4 +86,4 @@ class _Drain:
 
 
 DRAIN = _Drain()
-"""Polls idle producers, so that what they log of their connections does not pile up."""
+"""Polls idle producers, so that their connection log does not pile up in their queue."""

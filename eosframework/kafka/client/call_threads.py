@@ -1,9 +1,9 @@
 """Threads for calls that may never return.
 
-`rd_kafka_send_offsets_to_transaction` waits without a deadline of its own, and for ever where the
-group's coordinator left the cluster meanwhile (librdkafka #5456, #5511). Python cannot interrupt
-a thread inside C. So such calls are made on threads that the caller can leave behind: they are
-daemons, do not keep the process alive, and are replaced.
+`rd_kafka_send_offsets_to_transaction` waits without a deadline, and forever if the group's
+coordinator left the cluster meanwhile (librdkafka #5456, #5511). Python cannot interrupt a thread
+inside C. So such calls run on daemon threads that the caller can abandon: they do not keep the
+process alive, and are replaced.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ def _never(item: object, waited_seconds: float) -> bool:
 
 
 class Hung:
-    """In place of the result of a call that did not return in time."""
+    """Result of a call that did not return in time."""
 
 
 HUNG = Hung()
 
 
-class Crew:
+class CallThreads:
     """A bounded number of daemon threads that make calls at the same time.
 
     Args:
-        most: how many threads, those left behind not counted.
+        most: the number of threads, without the abandoned ones.
     """
 
     def __init__(self, most: int) -> None:
@@ -54,11 +54,12 @@ class Crew:
         """Run `step` for all items at once and return the results in order.
 
         Args:
-            step: raises nothing that the caller wants to see: an exception becomes one here.
+            step: returns its errors; an exception that it raises is raised here.
             items: one call each.
-            seconds: for all of them; what has not returned by then is `HUNG`. None: no limit.
-            is_stalled: asked about a call that has not returned, with the seconds that all of
-                them have been waited for; what it confirms is `HUNG` at once.
+            seconds: for all of them; a call that has not returned by then is `HUNG`. None: no
+                limit.
+            is_stalled: receives the item of a pending call and the seconds that all of them have
+                been waited for; if it returns True the call is `HUNG` at once.
         """
         return self.start(step, items).results(seconds, is_stalled=is_stalled)
 
@@ -72,7 +73,7 @@ class Crew:
         return Calls(items, jobs, self._replace)
 
     def stop(self) -> None:
-        """Let the threads end; one left behind ends with its call."""
+        """Let the threads end; an abandoned one ends with its call."""
         for _ in range(self._threads):
             self._jobs.put(None)
 
@@ -82,17 +83,17 @@ class Crew:
 
     def _start(self) -> None:
         self._threads += 1
-        threading.Thread(target=self._work, name="eos-crew", daemon=True).start()
+        threading.Thread(target=self._work, name="eos-calls", daemon=True).start()
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             job.run()
-            if job.is_left_behind:
-                return  # another thread has taken this one's place
+            if job.is_abandoned:
+                return  # another thread has replaced this one
 
 
 class Calls(Generic[Item, Result]):
-    """Calls that a crew was given at once."""
+    """Calls that were started together."""
 
     def __init__(
         self, items: Sequence[Item], jobs: Sequence[_Job[Result]], replace: Callable[[], None]
@@ -107,7 +108,7 @@ class Calls(Generic[Item, Result]):
         self._jobs += others._jobs
 
     def are_done(self) -> bool:
-        """Tell whether every call has returned."""
+        """Return whether every call has returned."""
         return all(job.done.is_set() for job in self._jobs)
 
     def results(
@@ -116,7 +117,7 @@ class Calls(Generic[Item, Result]):
         *,
         is_stalled: Callable[[Item, float], bool] = _never,
     ) -> list[Result | Hung]:
-        """Wait for the calls and return their results in order; see `Crew.each`."""
+        """Wait for the calls and return their results in order; see `CallThreads.each`."""
         patience = _Patience(seconds)
         return [
             self._result(job, patience, partial(is_stalled, item))
@@ -126,7 +127,7 @@ class Calls(Generic[Item, Result]):
     def _result(
         self, job: _Job[Result], patience: _Patience, is_stalled: Callable[[float], bool]
     ) -> Result | Hung:
-        if not patience.wait_for(job.done, is_stalled) and job.leave_behind():
+        if not patience.wait_for(job.done, is_stalled) and job.abandon():
             self._replace()
             return HUNG
         if job.error is not None:
@@ -137,8 +138,8 @@ class Calls(Generic[Item, Result]):
 class _Patience:
     """Waits for a number of seconds in which this process runs.
 
-    A process that stood still finds every deadline over when it goes on, although its calls have
-    had no time to return; so steps are counted, not the clock.
+    It counts steps instead of reading the clock. In a process that was suspended every deadline is
+    over when it resumes, although its calls have had no time to return.
     """
 
     def __init__(self, seconds: float | None) -> None:
@@ -162,15 +163,15 @@ class _Job(Generic[Result]):
         self._item = item
         self._ending = threading.Lock()
         self.done = threading.Event()
-        self.is_left_behind = False
+        self.is_abandoned = False
         self.results: list[Result] = []
         self.error: BaseException | None = None
 
-    def leave_behind(self) -> bool:
-        """Give up waiting for this call; False: it has just returned."""
+    def abandon(self) -> bool:
+        """Abandon this call; False: it has just returned."""
         with self._ending:
-            self.is_left_behind = not self.done.is_set()
-        return self.is_left_behind
+            self.is_abandoned = not self.done.is_set()
+        return self.is_abandoned
 
     def run(self) -> None:
         try:

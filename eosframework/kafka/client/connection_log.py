@@ -1,10 +1,10 @@
-"""The connections of one librdkafka client that broke, as its own log tells of them.
+"""Broken connections of one librdkafka client, read from its own log.
 
-With `debug=broker` librdkafka logs each change of a connection's state, none of them suppressed.
-The record is queued by the thread that finds a connection broken, before it gives the requests of
-that connection back to be repeated (`rd_kafka_broker_fail`: `rd_kafka_broker_set_state`, then
-`rd_kafka_bufq_purge`). So whoever has the answer to a repeated request finds the record in the
-queue of the client, and one poll brings it. An idle client logs nothing.
+With `debug=broker` librdkafka logs each change of a connection's state, without suppressing any.
+The thread that finds a connection broken queues the record before it returns that connection's
+requests to the retry queue (`rd_kafka_broker_fail`: `rd_kafka_broker_set_state`, then
+`rd_kafka_bufq_purge`). So when a retried request is answered, the record is in the client's queue,
+and one poll delivers it. An idle client logs nothing.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from collections import Counter
 from typing import Any, Protocol
 
 DEBUG_CONTEXT = "broker"
-"""Of librdkafka's `debug`: the one that tells of the states of connections."""
+"""The context of librdkafka's `debug` that logs connection states."""
 
 INFO_LEVEL, DEBUG_LEVEL = 6, 7
-"""librdkafka's own levels, which are syslog's: the one that it has by default, and the last."""
+"""librdkafka's own levels, which are syslog's: its default and the last one."""
 
 _CHANGE = re.compile(r"(\S+): Broker changed state (\w+) -> (\w+)$")
 
 _CONNECTED = frozenset({"UP", "REAUTH"})
-"""States in which requests of the application are on their way; REAUTH is in the middle of UP."""
+"""States with application requests in flight; REAUTH occurs in the middle of UP."""
 
 
 class Logger(Protocol):
-    """What librdkafka's records go to, such as a `logging.Logger`."""
+    """A receiver of librdkafka's log records, such as a `logging.Logger`."""
 
     def log(self, level: int, form: str, *arguments: Any) -> object:
-        """Take a record, with a level as `logging` has it."""
+        """Handle a record, with a level of `logging`."""
         ...
 
 
 class ConnectionLog:
-    """The `logger` of a client: notes its connections, and passes on what its user asked for.
+    """The `logger` of a client: counts connections, and forwards the records its user wants.
 
     Args:
         forward: the user's logger.
-        forward_from: the lowest level that is passed on, as `logging` has it.
+        forward_from: the lowest level to forward, as in `logging`.
 
     Attributes:
-        opened: how many connections came into use.
-        broken: by broker, how many that were in use broke.
+        opened: the number of connections that came into use.
+        broken: by broker, the number of used connections that broke.
     """
 
     def __init__(self, forward: Logger, forward_from: int = logging.INFO) -> None:
@@ -53,7 +53,7 @@ class ConnectionLog:
         self._forward_from = forward_from
 
     def log(self, level: int, form: str, *arguments: Any) -> None:
-        """Take a record of librdkafka: its facility, the client's name, and the text."""
+        """Handle a record of librdkafka: its facility, the client's name, and the text."""
         if arguments and arguments[0] == "STATE":
             self._note(str(arguments[-1]))
         if level >= self._forward_from:

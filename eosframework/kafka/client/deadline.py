@@ -1,4 +1,4 @@
-"""A moment by which a wait ends."""
+"""Deadlines of waits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Deadline:
 
     @classmethod
     def from_timeout(cls, timeout: float) -> Self:
-        """Return the deadline that confluent_kafka's `timeout` means: below 0 is none."""
+        """Return the deadline of a confluent_kafka `timeout`; below 0: none."""
         return cls(None if timeout < 0 else timeout)
 
     def timeout(self, at_most: float | None = None) -> float:
@@ -30,5 +30,5 @@ class Deadline:
 
     @property
     def is_over(self) -> bool:
-        """Whether the moment has come."""
+        """True once the moment has passed."""
         return self._at is not None and time.monotonic() >= self._at

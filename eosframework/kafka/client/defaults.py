@@ -1,4 +1,4 @@
-"""librdkafka properties: our defaults, and what is refused because it breaks the guarantee."""
+"""librdkafka properties: our defaults, and refusal of those that break the guarantee."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ALIASES = {
     "max.in.flight": "max.in.flight.requests.per.connection",
     "compression.codec": "compression.type",
 }
-"""librdkafka takes either name; a configuration that holds both would be decided by its order."""
+"""Second names of properties; with both in one configuration the order would decide."""
 
 _TIMEOUT = "transaction.timeout.ms"
 
@@ -38,14 +38,15 @@ _FAILOVER: Properties = {
     "topic.metadata.refresh.interval.ms": 3_000,
     "metadata.max.age.ms": 900_000,
 }
-"""What makes clients follow partitions and coordinators to other brokers soon.
+"""Properties that make clients follow partitions and coordinators to other brokers soon.
 
-- socket.timeout.ms: an unanswered request fails after as long.
+- socket.timeout.ms: an unanswered request fails after this time.
 - reconnect.backoff.max.ms: at the default of 10 s a client misses a coordinator that is back.
-- topic.metadata.refresh.interval.ms: a broker that stands still closes no connection, so each
-  client would find out for itself, by a request that times out; at the default of 5 minutes
-  they did so one after the other. Metadata without the broker ends what waits for it.
-- metadata.max.age.ms: its default, which would otherwise follow the one above."""
+- topic.metadata.refresh.interval.ms: a broker that hangs closes no connection, so each client would
+  find out by a request of its own that times out; at the default of 5 minutes they did so one after
+  the other. Metadata without the broker ends the requests that wait for it.
+- metadata.max.age.ms: its default, which would otherwise follow the one above.
+"""
 
 PRODUCER_DEFAULTS: Properties = {
     **_FAILOVER,
@@ -58,13 +59,14 @@ PRODUCER_DEFAULTS: Properties = {
     "queue.buffering.max.messages": 100_000,
     "queue.buffering.max.kbytes": 65_536,
 }
-"""- transaction.timeout.ms: an abandoned transaction holds readers back for as long.
+"""- transaction.timeout.ms: an abandoned transaction blocks readers for this time.
 - retry.backoff.ms: at the default of 100 back-to-back transactions take 100 ms each.
 - reconnect.backoff.max.ms: at the default of 10000 the second connection that breaks within ten
   seconds was replaced after up to 8 s; at 1000 within a second or so.
-- metadata.recovery.strategy: see the rule below; a worker starts anew with another client instead.
-- partitioner: where Java's producers put a key; librdkafka's own default is CRC32.
-- linger.ms: does not delay a commit, which flushes."""
+- metadata.recovery.strategy: see the rule below; a worker starts another client instead.
+- partitioner: the one of Java's producers; librdkafka's own default is CRC32.
+- linger.ms: does not delay a commit, which flushes.
+"""
 
 CONSUMER_DEFAULTS: Properties = {
     "auto.offset.reset": "error",
@@ -76,7 +78,8 @@ CONSUMER_DEFAULTS: Properties = {
     "fetch.message.max.bytes": 1_048_576,
 }
 """- fetch.queue.backoff.ms: at the default of 1000 a consumer that keeps up starves.
-- queued.max.messages.kbytes: bounds a partition's prefetch, so that a backlog takes no memory."""
+- queued.max.messages.kbytes: bounds a partition's prefetch, so that a backlog takes no memory.
+"""
 
 
 def _is_true(value: Any) -> bool:
@@ -138,7 +141,7 @@ def producer_properties(given: Mapping[str, Any]) -> Properties:
 def idempotent_properties(given: Mapping[str, Any]) -> Properties:
     """Return `given` completed for a producer without transactions.
 
-    Only failed deliveries are reported: a callback for each record would cost more than it tells.
+    Only failed deliveries are reported: a callback per record costs more than it is worth.
     """
     given = _canonical(given)
     _refuse(given, _PRODUCER_RULES)
@@ -148,9 +151,9 @@ def idempotent_properties(given: Mapping[str, Any]) -> Properties:
 
 
 def with_connection_log(properties: Properties) -> tuple[Properties, ConnectionLog]:
-    """Return the properties with the log that the straggler protection needs.
+    """Return the properties with the log that straggler detection reads.
 
-    The user's own logger goes on having what it would have had.
+    The user's own logger receives the same records as before.
     """
     debug = str(properties.get("debug", ""))
     level = DEBUG_LEVEL if debug else _number(properties, "log_level", INFO_LEVEL)
@@ -160,7 +163,7 @@ def with_connection_log(properties: Properties) -> tuple[Properties, ConnectionL
 
 
 def _forwarded_from(level: int) -> int:
-    """Return the lowest level, as `logging` has it, of what librdkafka logs at its own `level`."""
+    """Return the lowest `logging` level of the records that librdkafka logs at its `level`."""
     for least, own in ((DEBUG_LEVEL, logging.DEBUG), (5, logging.INFO), (4, logging.WARNING)):
         if level >= least:
             return own
@@ -183,7 +186,7 @@ def consumer_properties(given: Mapping[str, Any]) -> Properties:
 
 
 def admin_properties(given: Mapping[str, Any]) -> Properties:
-    """Return those of a client's properties that say how to reach the cluster."""
+    """Return the properties of a client that determine how to reach the cluster."""
     prefixes = ("bootstrap.", "security.", "sasl.", "ssl.", "socket.", "broker.", "client.")
     names = ("oauth_cb", "enable.sasl.oauthbearer.unsecure.jwt", "retry.backoff.ms", "logger")
     return {

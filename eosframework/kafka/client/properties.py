@@ -1,4 +1,4 @@
-"""From the settings to a librdkafka client: its properties by role, and errors that help."""
+"""librdkafka clients from settings: properties by role, and explained errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from eosframework.process.logs import CLIENT_LOGGER
 Client = TypeVar("Client")
 
 CLIENT_ID = "eosframework"
-"""What every client id begins with; it tells our group members from other people's."""
+"""Prefix of every client id; it distinguishes our group members from others."""
 
 _REPORTED_AS = {
     "linger.ms": "queue.buffering.max.ms",
@@ -32,13 +32,13 @@ _REPORTED_AS = {
     "retries": "message.send.max.retries",
     "max.partition.fetch.bytes": "fetch.message.max.bytes",
 }
-"""Aliases: librdkafka complains of such a value under the property's other name."""
+"""Aliases under which librdkafka reports an unusable value."""
 
 logging.getLogger(CLIENT_LOGGER).addHandler(logging.NullHandler())
 
 
 class Role(StrEnum):
-    """What a client is for. An admin client takes only what the others have in common."""
+    """Kinds of clients; an admin client takes only the properties that the others share."""
 
     PRODUCER = "producer"
     CONSUMER = "consumer"
@@ -46,13 +46,13 @@ class Role(StrEnum):
 
 
 def client_properties(settings: KafkaSettings, role: Role | str) -> dict[str, Any]:
-    """Return what every client of `role` starts from; the caller adds its own on top.
+    """Return the properties that every client of `role` starts from.
 
-    Properties of other roles are left out, because librdkafka would warn of each. Its log
-    records go to the logger named `CLIENT_LOGGER`, whenever the client is polled.
+    Properties of other roles are left out, because librdkafka would warn about each. Its log
+    records go to the logger named `CLIENT_LOGGER` when the client is polled.
 
     Args:
-        settings: the cluster, and the properties the user passes through.
+        settings: the cluster, and the user's own properties.
         role: producer, consumer or admin.
     """
     role = Role(role)
@@ -73,7 +73,7 @@ def client_properties(settings: KafkaSettings, role: Role | str) -> dict[str, An
 
 
 def new_client(make: Callable[[dict[str, Any]], Client], properties: Mapping[str, Any]) -> Client:
-    """Return `make(properties)`, with a message that helps if a property cannot be used.
+    """Return `make(properties)`, with an explained error if a property cannot be used.
 
     Raises:
         ConfigurationError: names the property, and the closest one that exists.

@@ -1,7 +1,7 @@
-"""What librdkafka's statistics tell of this process's clients, added up over all of one kind.
+"""librdkafka statistics of this process's clients, summed over all of one kind.
 
-Clients make statistics only where somebody looks at them. The newest text of each client is kept,
-and read when it is asked for.
+Clients make statistics only if metrics are collected. The newest text of each client is kept and
+parsed on demand.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ import orjson
 from eosframework.records import TopicPartition
 
 INTERVAL_SECONDS = 2.0
-"""How old what is seen may get. A partition takes about 1 kB of a consumer's text."""
+"""The greatest age of consumer statistics. A partition takes about 1 kB of the text."""
 
 PRODUCER_INTERVAL_SECONDS = 10.0
-"""How old what is seen of producers may get. There are as many as tasks, and each lists every
-partition of its topics: 16 of them, with 1,000 partitions, make 12 MB at a time."""
+"""The greatest age of producer statistics. There are as many producers as tasks, and each lists
+every partition of its topics: 16 of them, with 1,000 partitions, make 12 MB at a time."""
 
 CONSUMER, PRODUCER = "consumer", "producer"
 
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Where a partition ends, as the last fetch said.
+    """End offsets of a partition, as of the last fetch.
 
     Args:
-        stable: the last stable offset: what lies behind it belongs to open transactions.
-        last: the end of the log, the high watermark.
+        stable: the last stable offset; records from there on belong to open transactions.
+        last: the high watermark.
     """
 
     stable: int
@@ -44,11 +44,12 @@ class Clients:
     """All clients of one kind in this process.
 
     Args:
-        round_trip_seconds: of the slowest 1% of requests to the slowest broker, when there were
-            some last; None: there were none, or it is a consumer, whose fetches wait for records.
-        disconnects: connections that broke, since the process began.
-        timeouts: requests that were not answered in time, since the process began.
-        queued_bytes: of records that were fetched and not taken, or produced and not delivered.
+        round_trip_seconds: the 99th percentile of requests to the slowest broker, from the last
+            interval with requests; None: there were none, or it is a consumer, whose fetches wait
+            for records.
+        disconnects: connections that broke since the process began.
+        timeouts: requests that timed out since the process began.
+        queued_bytes: of records that were fetched and not consumed, or produced and not delivered.
     """
 
     round_trip_seconds: float | None = None
@@ -59,7 +60,7 @@ class Clients:
 
 @dataclass(frozen=True, slots=True)
 class ClientsSeen:
-    """What was seen of the clients of this process.
+    """Statistics of all clients of this process.
 
     Args:
         clients: by kind.
@@ -82,7 +83,7 @@ class HasStatistics(Protocol):
 
 
 class ClientStatistics:
-    """Looks at the clients of a process.
+    """Collects the statistics of a process's clients.
 
     Args:
         clock: seconds, monotonic.
@@ -97,7 +98,7 @@ class ClientStatistics:
         self._look_at = 0.0
 
     def consumer_properties(self) -> dict[str, Any]:
-        """Return the properties with which a consumer tells its statistics here."""
+        """Return the properties with which a consumer reports its statistics here."""
         interval_ms = round(INTERVAL_SECONDS * 1000)
         return {"statistics.interval.ms": interval_ms, "stats_cb": self._take}
 
@@ -106,11 +107,11 @@ class ClientStatistics:
         return {"statistics.interval.ms": round(PRODUCER_INTERVAL_SECONDS * 1000)}
 
     def watch(self, output: HasStatistics) -> None:
-        """Look at the producers of an output, for as long as there is one."""
+        """Include an output's producers for as long as the output exists."""
         self._outputs.add(output)
 
     def look(self) -> ClientsSeen:
-        """Return what is to be seen; it is read anew once in an interval."""
+        """Return the newest statistics, parsed at most once per interval."""
         if self._clock() < self._look_at:
             return self._seen
         self._look_at = self._clock() + INTERVAL_SECONDS
@@ -133,7 +134,7 @@ class ClientStatistics:
 
 
 class _Counted:
-    """Adds counts up over clients that come and go: a recycled producer begins at 0."""
+    """Sums counters over changing clients: a recycled producer begins at 0."""
 
     def __init__(self, *, timed: bool) -> None:
         self._timed = timed
@@ -142,7 +143,7 @@ class _Counted:
         self._totals = {"disconnects": 0, "req_timeouts": 0}
 
     def with_(self, contents: Iterable[Mapping[str, Any]]) -> Clients:
-        """Take the newest statistics of all clients in."""
+        """Add the newest statistics of all clients."""
         round_trip_microseconds = queued_bytes = 0
         now = dict[tuple[str, str], int]()
         for content in contents:
@@ -166,7 +167,7 @@ class _Counted:
 
 
 def _ends(content: Mapping[str, Any]) -> Iterable[tuple[TopicPartition, Ends]]:
-    """Yield the ends of the partitions that were fetched; -1 is a partition without an index."""
+    """Yield the ends of fetched partitions; -1 is the partition number of "unassigned"."""
     for topic in content.get("topics", {}).values():
         for partition in topic["partitions"].values():
             stable, last = partition.get("ls_offset", -1), partition.get("hi_offset", -1)

@@ -1,1 +1,1 @@
-"""Reading: consumers of committed records, ranges of logs, group membership."""
+"""Consumers of committed records, reads of log ranges, and group membership."""

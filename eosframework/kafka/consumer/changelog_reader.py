@@ -1,4 +1,4 @@
-"""Reads changelog topics: the ranges that stores on this machine lack."""
+"""Reads of changelog topics: the ranges that local stores lack."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class KafkaChangelogs:
 
     Args:
         settings: how to reach the cluster.
-        admin: asks for the bounds of logs.
+        admin: returns the bounds of logs.
     """
 
     def __init__(self, settings: KafkaSettings, admin: ClusterAdmin) -> None:
@@ -27,7 +27,7 @@ class KafkaChangelogs:
         self._admin = admin
 
     def bounds(self, partitions: Sequence[TopicPartition]) -> Bounds:
-        """Return the first offset and the last stable one of each changelog.
+        """Return the first offset and the last stable offset of each changelog.
 
         Raises:
             ClusterUnreachable: no broker answered in time.

@@ -13,16 +13,17 @@ _CLIENT_ID = re.compile(r".*\.([1-9][0-9]{0,9})-partitions-per-producer")
 class GroupSettings:
     """Membership in a group of the classic protocol, with the `range` assignor.
 
-    `range` gives partitions of the same number of all topics to the same member, which keeps the
-    sources of a task together.
+    `range` assigns the partitions with the same number of all topics to the same member, which
+    keeps the sources of a task together.
 
     Args:
         group_id: the application's name.
-        instance: name of this member, stable across restarts (`group.instance.id`): it gets its
-            own partitions back at once. None: a new member each time.
-        session_timeout_seconds: after so long without a heartbeat the member is given up.
+        instance: the static member's name (`group.instance.id`), stable across restarts: the member
+            gets its own partitions back at once. None: a dynamic member.
+        session_timeout_seconds: the coordinator removes the member after this time without a
+            heartbeat.
         heartbeat_interval_seconds: a rebalance is noticed at the next heartbeat.
-        max_poll_interval_seconds: after so long without a fetch the member leaves by itself.
+        max_poll_interval_seconds: the member leaves after this time without a fetch.
     """
 
     group_id: str
@@ -48,13 +49,13 @@ class GroupSettings:
 
 
 def sharing_client_id(client_id: str, partitions_per_producer: int) -> str:
-    """Return the client id of a member."""
+    """Return a member's client id, which states how many partitions share a producer."""
     if partitions_per_producer == 1:
         return client_id
     return f"{client_id}.{partitions_per_producer}-partitions-per-producer"
 
 
 def shared_by(client_id: str) -> int:
-    """Return how many partitions share a producer of a member."""
+    """Return how many partitions share a producer, by a member's client id."""
     found = _CLIENT_ID.fullmatch(client_id)
     return 1 if found is None else int(found[1])

@@ -1,8 +1,9 @@
-"""Headers whose names are no UTF-8: confluent_kafka cannot read them, and ends at the second try.
+"""Workaround for header names that are not UTF-8, which crash confluent_kafka.
 
-`Message.headers()` raises a SystemError for such a record, and keeps a half-made list; the next
-call reads that and ends the process by SIGSEGV (2.16). So the headers of every record are read here
-first, once for a batch. The record goes on without its headers: their names cannot be had.
+`Message.headers()` raises a SystemError for such a record and keeps a half-made list; the next call
+reads that list and ends the process by SIGSEGV (2.16). So the headers of every record are read here
+first, once per batch. The record is delivered without its headers, because their names cannot be
+read.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from operator import length_hint
 from confluent_kafka import Message
 
 HEADER_UNREADABLE = "eos.unreadable-headers"
-"""The only header of a record whose own could not be read."""
+"""The only header of a record whose own headers could not be read."""
 
 
 def make_readable(messages: Sequence[Message]) -> None:

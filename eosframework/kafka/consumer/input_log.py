@@ -1,4 +1,4 @@
-"""The worker's consumer: a `read_committed` group member that reads where it is told."""
+"""The worker's consumer: a `read_committed` group member with explicit positions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from eosframework.errors import EosError, PositionLost, Retriable, RunError, TransactionError
 from eosframework.kafka.client.deadline import Deadline
-from eosframework.kafka.client.positions import (
+from eosframework.kafka.client.partition_conversion import (
     committed_position,
     from_kafka,
     partitions_to_kafka,
@@ -30,28 +30,28 @@ from eosframework.processing.ports import Fetched, RebalanceListener
 from eosframework.records import Position, TopicPartition
 
 FEW_RECORDS = 500
-"""Where so many came, their work is worth more than to wait for others."""
+"""With this many records at hand, processing them is worth more than waiting for others."""
 
 FENCE_SECONDS = 0.5
-"""How long librdkafka may take to tell of a fence that has emptied the assignment already."""
+"""The longest delay until librdkafka reports a fence that has emptied the assignment already."""
 
 LEAVE_SECONDS = 5.0
-"""How long `close(leave=True)` waits to be let out of the group."""
+"""The longest wait of `close(leave=True)` for the group to be left."""
 
 _BEGINNING, _END = -2, -1
-"""Timestamps by which ListOffsets means the first offset and the last stable one."""
+"""Timestamps of ListOffsets for the first offset and the last stable one."""
 
 
 class KafkaInputLog:
-    """A member of a consumer group, as `processing.ports.InputLog` asks for it.
+    """A member of a consumer group; implements `processing.ports.InputLog`.
 
     Args:
-        client: librdkafka properties that reach the cluster, and further ones of the user's.
+        client: librdkafka properties that reach the cluster, with the user's own.
         group: the membership.
-        request_timeout_seconds: for the questions to brokers.
+        request_timeout_seconds: for requests to brokers.
         repositioning: the command that sets the positions, wherever they are kept.
-        statistics: looks at the consumer, for metrics; None: nobody does.
-        refuse: raises where a member must not take partitions over; None: it takes all.
+        statistics: collects the consumer's statistics; None: there are no metrics.
+        refuse: raises if a member must not take over the partitions; None: it takes all.
     """
 
     def __init__(
@@ -121,11 +121,11 @@ class KafkaInputLog:
         return Fetched(found, ends, self._current_membership(), sizes_of(found))
 
     def membership(self) -> Any:
-        """Return the membership as it is now; inside `assigned`, the one that it is about."""
+        """Return the current membership; inside `assigned`, that of the assignment."""
         return self._consumer.consumer_group_metadata()
 
     def committed(self, partitions: Sequence[TopicPartition]) -> list[Position]:
-        """Return the stable committed positions (waits for a transaction in doubt).
+        """Return the stable committed positions (waits for pending transactional offsets).
 
         Raises:
             Retriable: they could not be read within the request timeout.
@@ -156,9 +156,9 @@ class KafkaInputLog:
                 self._raise(KafkaException(answer.error), Call.SEND_OFFSETS)
 
     def tell(self, positions: Sequence[Position]) -> None:
-        """Show the group how far somebody is, without waiting and without a promise.
+        """Commit to the consumer group for lag monitoring only; never waits and may fail silently.
 
-        For displays of lag, where the positions proper are kept elsewhere.
+        The authoritative positions are kept elsewhere.
         """
         offsets = [to_kafka(position) for position in positions]
         with suppress(KafkaException):
@@ -173,7 +173,7 @@ class KafkaInputLog:
         self._consumer.pause(partitions_to_kafka(partitions))
 
     def seek(self, positions: Sequence[Position]) -> None:
-        """Go on at these positions; the partitions are assigned to this member.
+        """Resume at these positions; the partitions are assigned to this member.
 
         Raises:
             RunError: a partition is not assigned.
@@ -184,7 +184,7 @@ class KafkaInputLog:
             self._seek(to_kafka(position))
 
     def beginning_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the first offset still in the log of each partition."""
+        """Return the first offset of each partition's log."""
         return self._offsets(partitions, _BEGINNING)
 
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
@@ -213,14 +213,14 @@ class KafkaInputLog:
         return found
 
     def lag(self, positions: Mapping[TopicPartition, int]) -> int:
-        """Return how many offsets lie after `positions`, by what the last fetches said.
+        """Return the number of offsets after `positions`, as of the last fetches.
 
-        Markers of transactions count as well, so leave partitions out that are read to their end.
+        Transaction markers count as well, so leave out partitions that are read to their end.
         """
         lag = 0
         for (topic, number), position in positions.items():
             partition = KafkaPartition(topic, number)
-            # A partition that the topic got just now is not in the client's metadata at once.
+            # A partition that was added just now is not in the client's metadata yet.
             with suppress(KafkaException):
                 _, high = self._consumer.get_watermark_offsets(partition, cached=True)
                 lag += max(0, high - position)
@@ -229,14 +229,14 @@ class KafkaInputLog:
     def close(self, *, leave: bool) -> None:
         """Stop consuming. With `leave` the partitions go to other members at once.
 
-        1. Wait until a join under way is answered: the broker would keep a static member that
-           has gone meanwhile, with partitions, until its session times out.
+        1. Wait until a pending join is answered: otherwise the broker would keep a static member
+           that has gone meanwhile, with partitions, until its session times out.
         2. Unsubscribe, and serve the callbacks until the listener has let the partitions go.
-        3. Only then close: a static member that closes at once stays in the group until its
-           session times out (KIP-345), one that has unsubscribed before leaves it.
+        3. Only then close: a static member that closes at once stays in the group until its session
+           times out (KIP-345); one that has unsubscribed before leaves it.
 
         Raises:
-            Exception: what the listener raised; the consumer is closed all the same.
+            Exception: the listener's exception; the consumer is closed nevertheless.
         """
         try:
             if leave and self._rebalancing is not None and self._fatal is None:
@@ -254,7 +254,7 @@ class KafkaInputLog:
         try:
             self._consumer.unsubscribe()
         except KafkaException as error:
-            # A member that another of its name has fenced is in no group, told so or not.
+            # A member fenced by another of its name is in no group, whether it knows or not.
             self._events.warning("group_not_left", error=str(error))
             return
         while not deadline.is_over:
@@ -264,11 +264,11 @@ class KafkaInputLog:
         self._events.warning("group_not_left", waited_seconds=LEAVE_SECONDS)
 
     def _current_membership(self) -> Any:
-        """Return the membership; librdkafka is asked after a rebalance only.
+        """Return the membership; librdkafka is asked only after a rebalance.
 
-        The answer comes from its main thread, for which a busy machine lets every fetch wait. No
-        generation of the classic protocol begins without a callback (`rd_kafka_rebalance_op`), and
-        an older one than the current is refused.
+        Its main thread answers, so on a busy machine every fetch would wait for it. No generation
+        of the classic protocol begins without a callback (`rd_kafka_rebalance_op`), and the
+        coordinator rejects an older one.
         """
         count = 0 if self._rebalancing is None else self._rebalancing.count
         if self._membership is None or self._membership[0] != count:
@@ -289,7 +289,7 @@ class KafkaInputLog:
     def _without_errors(
         self, messages: list[Message], ends: dict[TopicPartition, int]
     ) -> list[Message]:
-        """Return the messages proper; note the ends, and raise what cannot be waited out."""
+        """Return the messages without errors; note partition ends, and raise permanent errors."""
         proper: list[Message] = []
         for message in messages:
             error = message.error()
@@ -355,7 +355,7 @@ class KafkaInputLog:
         return {from_kafka(answer): answer.offset for answer in answers}
 
     def _seek(self, partition: KafkaPartition) -> None:
-        """Seek; a partition assigned just now takes a moment until it can be moved."""
+        """Seek; a partition assigned just now cannot be moved for a moment."""
         deadline = Deadline(self._request_timeout_seconds)
         while True:
             try:
@@ -364,7 +364,7 @@ class KafkaInputLog:
             except KafkaException as error:
                 starting = error.args[0].code() == KafkaError._STATE  # noqa: SLF001
                 if not starting or deadline.is_over or not self._consumer.assignment():
-                    self.fetch(1, FENCE_SECONDS)  # Raises a fence that was not told yet.
+                    self.fetch(1, FENCE_SECONDS)  # Raises a fence that is not reported yet.
                     raise RunError(
                         f"{from_kafka(partition)} cannot be moved to offset {partition.offset}: "
                         f"{error.args[0].str()}"
@@ -377,7 +377,7 @@ class KafkaInputLog:
         ) from error
 
     def _remember(self, error: KafkaError) -> None:
-        """Take what librdkafka reports outside any call; it mends a connection by itself."""
+        """Record an error that librdkafka reports outside any call; it reconnects by itself."""
         if error.fatal() or error.code() == KafkaError._FATAL:  # noqa: SLF001
             self._fatal = _cause_of_fatal(error)
         else:
@@ -390,7 +390,7 @@ class KafkaInputLog:
 
 
 def _cause_of_fatal(error: KafkaError) -> KafkaError:
-    """Return what is behind a consumer's _FATAL, of which librdkafka tells only the text."""
+    """Return the cause of a consumer's _FATAL, for which librdkafka has only the text."""
     text = error.str() or ""
     fenced = KafkaError(KafkaError.FENCED_INSTANCE_ID).str() or ""
     return KafkaError(KafkaError.FENCED_INSTANCE_ID, text) if fenced in text else error

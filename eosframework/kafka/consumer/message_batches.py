@@ -1,4 +1,4 @@
-"""Messages as librdkafka gives them, grouped by partition."""
+"""Messages of librdkafka, grouped by partition."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from eosframework.processing import ports
 from eosframework.records import TopicPartition
 
 error_of: Callable[[Message], KafkaError | None] = Message.error
-"""For `map`, which takes no step of Python for each message."""
+"""For `map`, which runs no Python step per message."""
 
 SAMPLED = 8
-"""Of so many messages of a partition, at most, the sizes are looked at."""
+"""The most messages of a partition whose sizes are read."""
 
 _size_of: Callable[[Any], int] = Message.__len__
 _topic_of: Callable[[Message], str | None] = Message.topic
@@ -23,7 +23,7 @@ _partition_of: Callable[[Message], int | None] = Message.partition
 
 
 def by_partition(messages: list[Message]) -> dict[TopicPartition, list[ports.Message]]:
-    """Group messages without a step of Python per message: they come in runs per partition."""
+    """Group messages without a Python step per message: they come in runs per partition."""
     grouped: dict[TopicPartition, list[Any]] = {}
     for topic, of_topic in groupby(messages, _topic_of):
         for partition, run in groupby(of_topic, _partition_of):
@@ -34,9 +34,9 @@ def by_partition(messages: list[Message]) -> dict[TopicPartition, list[ports.Mes
 def sizes_of(
     grouped: Mapping[TopicPartition, Sequence[ports.Message]],
 ) -> dict[TopicPartition, int]:
-    """Estimate how large the values of messages are, in bytes, by partition.
+    """Estimate the total size of the values, in bytes, by partition.
 
-    To ask each message takes 35 to 100 ns, one to two percent of what a record takes in all.
+    Reading each message's size takes 35 to 100 ns, one to two percent of a record's total cost.
     """
     return {partition: _size(messages) for partition, messages in grouped.items()}
 

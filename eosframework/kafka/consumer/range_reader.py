@@ -1,4 +1,4 @@
-"""Reads logs outside any group: a fixed range of each partition, or everything as it comes."""
+"""Reads outside any group: fixed ranges of partitions, or everything as it arrives."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from eosframework.processing.ports import Message
 from eosframework.records import TopicPartition
 
 Ranges = Mapping[TopicPartition, tuple[int, int]]
-"""By partition, the first offset to read and the one to stop before."""
+"""By partition, the first offset to read and the offset to stop before."""
 
 Batch = tuple[TopicPartition, list[Message]]
 """Messages of one partition, in offset order."""
@@ -30,14 +30,14 @@ Batch = tuple[TopicPartition, list[Message]]
 BATCH_RECORDS = 2000
 POLL_SECONDS = 0.05
 FETCH_WAIT_MILLISECONDS = 50
-"""The end of a range behind which nothing is written shows only after a fetch has waited this
-long; librdkafka's own default of 500 made up most of reading a short range."""
+"""The end of a range at the end of its log shows only after a fetch has waited this long; with
+librdkafka's default of 500 that wait was most of the time to read a short range."""
 
 PREFETCH_KILOBYTES = 65_536
 """Shared by all partitions that are read at once."""
 
 _GROUP = "eosframework.reader"
-"""librdkafka asks for a name; nothing is joined or committed under it."""
+"""librdkafka requires a group id; the reader neither joins the group nor commits to it."""
 
 
 def read_ranges(
@@ -47,18 +47,18 @@ def read_ranges(
     undecided: bool = False,
     patience_seconds: float | None = None,
 ) -> Generator[Batch]:
-    """Yield what a `read_committed` reader sees of each range, in bounded memory.
+    """Yield the committed records of each range, in bounded memory.
 
     Args:
         settings: how to reach the cluster.
         ranges: their ends are at most the partitions' last stable offsets.
-        undecided: give what open and aborted transactions wrote, too; the ends are then at most
-            the high watermarks.
-        patience_seconds: for how long nothing may come; None: as long as a request may take.
+        undecided: include records of open and aborted transactions; the ends are then at most the
+            high watermarks.
+        patience_seconds: the longest time without a record; None: a request's timeout.
 
     Raises:
         PositionLost: retention removed the start of a range; read its bounds again.
-        ClusterUnreachable: nothing came for so long.
+        ClusterUnreachable: no record arrived in that time.
     """
     ends = {partition: end for partition, (start, end) in ranges.items() if start < end}
     if not ends:
@@ -77,7 +77,7 @@ def read_ranges(
             for partition, messages in batches.items():
                 if kept := _before(messages, ends.get(partition, 0)):
                     yield partition, kept
-            if read_to:  # only now: whoever took the messages may have been at it for long
+            if read_to:  # only now: the consumer of this generator may have taken long
                 silent_since = time.monotonic()
             done = [p for p in read_to if p in ends and read_to[p] >= ends[p]]
             for partition in done:
@@ -87,12 +87,12 @@ def read_ranges(
 
 
 def hold_nothing(settings: KafkaSettings, admin: ClusterAdmin, ranges: Ranges) -> bool:
-    """Tell whether a `read_committed` reader sees no record in any of the ranges.
+    """Return whether no range contains a committed record.
 
-    What retention has removed of them is none.
+    Records that retention has removed do not count.
 
     Raises:
-        ClusterUnreachable: nobody answered in time.
+        ClusterUnreachable: no broker answered in time.
     """
     bounds = admin.log_bounds(list(ranges))
     kept = {p: (max(start, bounds[p][0]), end) for p, (start, end) in ranges.items()}
@@ -100,9 +100,9 @@ def hold_nothing(settings: KafkaSettings, admin: ClusterAdmin, ranges: Ranges) -
 
 
 def without_records(settings: KafkaSettings, ranges: Ranges) -> frozenset[TopicPartition]:
-    """Return the partitions in whose range a `read_committed` reader sees no record.
+    """Return the partitions whose range contains no committed record.
 
-    Of each one the first record that comes is enough. One that says nothing in time, or that may
+    The first record of a partition decides. A partition that does not answer in time, or that may
     not be read, is left out.
 
     Args:
@@ -133,7 +133,7 @@ def follow(
     partitions: Iterable[TopicPartition],
     stopped: Callable[[], bool],
 ) -> Generator[Batch]:
-    """Yield what a `read_committed` reader sees from the first offset on, until `stopped`.
+    """Yield committed records from the first offset on, until `stopped`.
 
     Raises:
         PositionLost: retention removed a record before it was read.
@@ -146,12 +146,12 @@ def follow(
 def assigned_consumer(
     settings: KafkaSettings, starts: Mapping[TopicPartition, int], *, undecided: bool = False
 ) -> Consumer:
-    """Return a consumer that reads partitions from the given offsets, and tells their ends.
+    """Return a consumer that reads partitions from the given offsets and reports their ends.
 
     Args:
         settings: how to reach the cluster.
         starts: by partition, the first offset.
-        undecided: read what is not committed as well.
+        undecided: also read records that are not committed.
     """
     share = max(PREFETCH_KILOBYTES // len(starts), 1024)
     properties = {
@@ -171,7 +171,7 @@ def assigned_consumer(
 def consume(
     consumer: Consumer, seconds: float = POLL_SECONDS
 ) -> tuple[dict[TopicPartition, list[Message]], dict[TopicPartition, int]]:
-    """Return messages by partition, and how far each partition that gave a sign is read.
+    """Return messages by partition, and the next offset of each partition that answered.
 
     Raises:
         PositionLost: retention removed the next record.
@@ -196,9 +196,9 @@ def _before(messages: list[Message], end: int) -> list[Message]:
 def _without_errors(
     messages: Iterable[KafkaMessage], read_to: dict[TopicPartition, int]
 ) -> list[KafkaMessage]:
-    """Return the messages proper; note up to where partitions are read that are at their end."""
+    """Return the messages without errors; note the next offset of partitions at their end."""
     proper: list[KafkaMessage] = []
-    # Any: the stubs make every part of a message optional; one of a partition has them all.
+    # Any: the stubs make every part of a message optional; a fetched message has them all.
     one: Any
     for one in messages:
         error: KafkaError | None = one.error()
@@ -212,7 +212,7 @@ def _without_errors(
 
 
 def _refuse(message: Any, error: KafkaError) -> None:
-    """Raise for an error that reading on does not mend."""
+    """Raise for a permanent error."""
     if error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001
         raise PositionLost(
             f"{message.topic()}[{message.partition()}]: the next offset to read was removed from "
@@ -230,7 +230,7 @@ _PASSING = {
     KafkaError._TIMED_OUT,  # noqa: SLF001
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
-    # It looks for the coordinator of a group that is never used (`_GROUP`), so it need not find it.
+    # librdkafka looks up the coordinator of `_GROUP`, which the reader never uses.
     KafkaError.GROUP_AUTHORIZATION_FAILED,
 }
-"""librdkafka tries again by itself."""
+"""librdkafka retries these by itself."""

@@ -1,4 +1,4 @@
-"""Carries librdkafka's rebalance callbacks to a `RebalanceListener`, and its exceptions out."""
+"""Rebalance callbacks of librdkafka, passed to a `RebalanceListener`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import OFFSET_END, Consumer
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from eosframework.kafka.client.positions import from_kafka, to_kafka
+from eosframework.kafka.client.partition_conversion import from_kafka, to_kafka
 from eosframework.processing.ports import RebalanceListener
 from eosframework.records import Position, TopicPartition
 
@@ -16,17 +16,17 @@ Refuse = Callable[[Sequence[TopicPartition]], None]
 
 
 class Rebalancing:
-    """The callbacks of one consumer.
+    """The rebalance callbacks of one consumer.
 
-    An exception of the listener must not pass through librdkafka, which would finish the
-    rebalance by itself, from wherever it thinks right. It is kept, and `raise_pending` raises it
-    in the fetch that served the callback; until then nothing is assigned.
+    An exception of the listener must not pass through librdkafka, which would finish the rebalance
+    by itself. It is kept, and `raise_pending` raises it in the fetch that served the callback;
+    until then no partition is assigned.
 
-    `count` says how many callbacks were served: the membership of the group changes with them only.
+    `count` is the number of callbacks served: the group membership changes only with them.
 
     Args:
-        listener: takes partitions over and lets them go.
-        refuse: raises where the listener must not be given partitions; None: it may be given all.
+        listener: takes partitions over and releases them.
+        refuse: raises if the listener must not be assigned partitions; None: it takes all.
     """
 
     def __init__(self, listener: RebalanceListener, refuse: Refuse | None = None) -> None:
@@ -37,11 +37,11 @@ class Rebalancing:
         self._takes = True
 
     def take_no_more(self) -> None:
-        """Decline what is assigned from now on: the listener has closed."""
+        """Decline further assignments: the listener has closed."""
         self._takes = False
 
     def assigned(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
-        """Assign the partitions, paused, where the listener says."""
+        """Assign the partitions, paused, at the listener's positions."""
 
         def take_over() -> None:
             given = [from_kafka(p) for p in partitions]
@@ -56,15 +56,15 @@ class Rebalancing:
             consumer.assign([])
 
     def revoked(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
-        """Let the listener finish, then let the partitions go whatever came of it."""
+        """Let the listener finish, then unassign the partitions even if it failed."""
         self._let_go(self._listener.revoked, consumer, partitions)
 
     def lost(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
-        """Tell the listener that somebody else may own the partitions already."""
+        """Report to the listener that another member may own the partitions already."""
         self._let_go(self._listener.lost, consumer, partitions)
 
     def raise_pending(self) -> None:
-        """Raise what the listener raised, if it did."""
+        """Raise the listener's exception, if there is one."""
         if self._pending is not None:
             pending, self._pending = self._pending, None
             raise pending
@@ -86,9 +86,9 @@ class Rebalancing:
 
 
 def _start(position: Position) -> KafkaPartition:
-    """Return where to begin. What is not known yet begins at the end, which every log has.
+    """Return the position to begin at; an unknown one begins at the end, which every log has.
 
-    Of an offset that the log does not have, a fetch tells even while the partition is paused.
+    A fetch reports an offset that is not in the log even while the partition is paused.
     """
     start = to_kafka(position)
     if position.offset is None:

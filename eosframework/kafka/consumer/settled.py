@@ -1,8 +1,8 @@
-"""Waiting until what is written in a partition is decided: committed, aborted or alone.
+"""Waits until all written records are decided: committed, aborted or non-transactional.
 
-A `read_committed` reader gets to the last stable offset, and what was committed may lie behind
-that, where a transaction is still open. So who must see all that was committed waits until the last
-stable offset is where the log ended when it was asked.
+A `read_committed` reader stops at the last stable offset. While a transaction is open, committed
+records may exist after that offset. A reader that needs all of them waits until the last stable
+offset reaches the end that the log had when it asked.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ LOOK_SECONDS = 0.01
 def decided_ends(
     admin: ClusterAdmin, partitions: Sequence[TopicPartition], within_seconds: float
 ) -> dict[TopicPartition, int | None]:
-    """Return offsets before which everything is decided that is written now.
+    """Wait until every record written so far is decided; return the offset after them.
 
     Args:
-        admin: asks the cluster.
+        admin: reads the offsets.
         partitions: are waited for together.
-        within_seconds: how long to wait for open transactions.
+        within_seconds: the longest wait for open transactions.
 
     Returns:
         By partition; None where a transaction is still open.
@@ -46,7 +46,7 @@ def decided_ends(
 def settled_ends(
     admin: ClusterAdmin, partitions: Sequence[TopicPartition], within_seconds: float
 ) -> dict[TopicPartition, int]:
-    """Return offsets before which everything is decided that is written now; see `decided_ends`.
+    """Wait like `decided_ends`, and fail if a transaction stays open.
 
     Raises:
         ClusterUnreachable: no broker answered, or a transaction stays open.

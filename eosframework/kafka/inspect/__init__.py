@@ -1,6 +1,5 @@
-"""What brokers know about transactions: read from them, explained, and ended where they hang.
+"""Inspection of the cluster's transactions, and ending those that hang.
 
-confluent_kafka has none of these requests, so this package alone speaks through kafka-python. It
-refuses to judge what the cluster does not let it see, and to end a transaction that it can tell
-is healthy.
+confluent_kafka lacks these requests, so this package alone uses kafka-python. It refuses to judge a
+transaction whose facts this principal may not see, and to end one that is healthy.
 """

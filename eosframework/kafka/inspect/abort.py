@@ -1,9 +1,10 @@
-"""Ends an open transaction from outside: the two ways, and when to refuse.
+"""Ends an open transaction from outside, in one of two ways.
 
 - *Taking the id over* (InitProducerId) makes its coordinator abort the transaction everywhere and
-  fences its producer. The way for every transaction that a coordinator knows.
-- *Writing the abort marker* into one partition (KIP-664) ends what no coordinator knows. Where one
-  does know it, that would tear the transaction: the other partitions could still be committed.
+  fences its producer. It is used for every transaction that a coordinator knows.
+- *Writing the abort marker* into one partition (KIP-664) ends a transaction that no coordinator
+  knows. If a coordinator did know it, that would tear the transaction: the other partitions could
+  still be committed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,11 @@ from typing import Any
 from eosframework.config import KafkaSettings
 from eosframework.errors import ClusterUnreachable, ConfigurationError, Retriable, TransactionError
 from eosframework.kafka.client.properties import Role, client_properties
-from eosframework.kafka.inspect.coordinators import ActiveProducer, Described, describe_transaction
+from eosframework.kafka.inspect.coordinators import (
+    ActiveProducer,
+    TransactionDescription,
+    describe_transaction,
+)
 from eosframework.kafka.inspect.formats import State
 from eosframework.kafka.inspect.hanging import Health, judge, open_producers, remaining
 from eosframework.kafka.inspect.vendor import errors, producer_protocol
@@ -27,13 +32,13 @@ from eosframework.records import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class TakeOver:
-    """Abort a transaction by taking its id: fences its producer."""
+    """Abort a transaction by taking its id, which fences its producer."""
 
-    described: Described
+    described: TransactionDescription
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """What it will do, for people."""
+        """The steps of the abort, for display."""
         told = self.described
         places = ", ".join(map(str, told.partitions)) or "no partition"
         return (
@@ -46,13 +51,13 @@ class TakeOver:
 
 @dataclass(frozen=True, slots=True)
 class WriteMarker:
-    """Abort what a producer has open in one partition by writing the marker."""
+    """Abort a producer's open transaction in one partition by writing the marker."""
 
     producer: ActiveProducer
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """What it will do, for people."""
+        """The steps of the abort, for display."""
         told = self.producer
         return (
             f"write an abort marker for producer {told.producer_id} with epoch "
@@ -67,11 +72,11 @@ Plan = TakeOver | WriteMarker
 def plan_by_id(
     wire: Wire, transactional_id: str, *, force: bool = False, now: datetime | None = None
 ) -> TakeOver:
-    """Return how to abort the open transaction of an id.
+    """Return the way to abort the open transaction of an id.
 
     Raises:
-        ConfigurationError: the id is unknown, nothing of it is open, its end is decided already,
-            or it is healthy and `force` is not given.
+        ConfigurationError: the id is unknown, it has no open transaction, its end is decided
+            already, or it is healthy and `force` is not given.
     """
     described = describe_transaction(wire, transactional_id)
     if not described.is_open:
@@ -95,10 +100,10 @@ def plan_by_producer(
     force: bool = False,
     now: datetime | None = None,
 ) -> Plan:
-    """Return how to abort what a producer has open in a partition.
+    """Return the way to abort a producer's open transaction in a partition.
 
     Raises:
-        ConfigurationError: nothing of it is open there, or as `plan_by_id`.
+        ConfigurationError: it has none there, or as `plan_by_id`.
     """
     if partition not in wire.leaders([partition.topic]):
         raise ConfigurationError(f"{partition} does not exist; correct --topic and --partition")
@@ -120,11 +125,11 @@ def plan_by_producer(
     return TakeOver(described)
 
 
-def carry_out(wire: Wire, settings: KafkaSettings, plan: Plan) -> str:
-    """Abort as planned, wait until it is done, and return what is the case then.
+def perform(wire: Wire, settings: KafkaSettings, plan: Plan) -> str:
+    """Abort as planned, wait until it is done, and return the resulting state.
 
     Raises:
-        ConfigurationError: this principal may not, or the transaction is another one by now.
+        ConfigurationError: this principal may not, or another transaction is open by now.
         ClusterUnreachable: it was not done within the deadline.
     """
     if isinstance(plan, TakeOver):
@@ -132,7 +137,7 @@ def carry_out(wire: Wire, settings: KafkaSettings, plan: Plan) -> str:
     return _write_marker(wire, settings, plan.producer)
 
 
-def _refuse_decided(described: Described) -> None:
+def _refuse_decided(described: TransactionDescription) -> None:
     if described.state in (State.PREPARE_COMMIT, State.PREPARE_ABORT):
         raise ConfigurationError(
             f"the transaction of {described.transactional_id!r} is decided ({described.state}) "
@@ -141,7 +146,7 @@ def _refuse_decided(described: Described) -> None:
         )
 
 
-def _healthy(described: Described, now: datetime) -> ConfigurationError:
+def _healthy(described: TransactionDescription, now: datetime) -> ConfigurationError:
     left = max(remaining(described, now).total_seconds(), 0)
     return ConfigurationError(
         f"the transaction of {described.transactional_id!r} is healthy: its coordinator aborts it "
@@ -150,7 +155,7 @@ def _healthy(described: Described, now: datetime) -> ConfigurationError:
     )
 
 
-def _take_over(wire: Wire, settings: KafkaSettings, described: Described) -> str:
+def _take_over(wire: Wire, settings: KafkaSettings, described: TransactionDescription) -> str:
     transactional_id = described.transactional_id
     current = describe_transaction(wire, transactional_id)
     if (current.started, current.producer_epoch) != (described.started, described.producer_epoch):
@@ -192,7 +197,7 @@ def _write_marker(wire: Wire, settings: KafkaSettings, producer: ActiveProducer)
                         name=partition.topic, partition_indexes=[partition.partition]
                     )
                 ],
-                # An older one than that of the last marker there is refused.
+                # Brokers reject an epoch older than that of the partition's last marker.
                 coordinator_epoch=producer.coordinator_epoch or 0,
             )
         ]

@@ -1,4 +1,4 @@
-"""From librdkafka's properties to kafka-python's configuration, or a clear no."""
+"""Translation of librdkafka properties to kafka-python's configuration."""
 
 from __future__ import annotations
 
@@ -36,14 +36,15 @@ _TRANSLATED = {
 }
 
 _DECIDES_WHO_IS_REACHED = ("sasl.", "ssl.", "ssl_", "oauthbearer", "enable.sasl.", "https.ca.")
-"""A property of these groups that has no equivalent is refused; the others only tune."""
+"""Prefixes of properties that decide which cluster is reached, and as which principal. One of them
+without an equivalent is refused; other properties only tune."""
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 
 
 def client_configuration(settings: KafkaSettings) -> dict[str, Any]:
-    """Return what reaches the same cluster, as the same principal, through kafka-python.
+    """Return a kafka-python configuration for the same cluster and principal.
 
     Args:
         settings: how librdkafka reaches the cluster.
@@ -105,7 +106,7 @@ def _mechanism(properties: Mapping[str, Any]) -> str:
 
 
 def _address(server: str) -> str:
-    """Return host:port of one entry, which librdkafka takes with a protocol in front as well."""
+    """Return host:port of an entry; librdkafka also accepts it with a protocol in front."""
     return server.strip().rpartition("://")[2]
 
 
@@ -143,7 +144,7 @@ def _load_files(context: ssl.SSLContext, properties: Mapping[str, Any]) -> None:
         context.load_cert_chain(
             str(certificate),
             str(key) if key else None,
-            # Without an answer of ours, OpenSSL would ask the terminal for a password.
+            # Without a password OpenSSL would prompt for one on the terminal.
             str(password or ""),
         )
     if crl := properties.get("ssl.crl.location"):

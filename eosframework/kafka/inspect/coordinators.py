@@ -1,4 +1,4 @@
-"""What transaction coordinators and partition leaders say now: lists, descriptions, producers."""
+"""Transactional ids and producers as coordinators and partition leaders report them now."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from eosframework.records import TopicPartition
 from eosframework.txnid import TransactionalId, prefix
 
 LATE = timedelta(seconds=15)
-"""A coordinator ends expired transactions every 10 s by default, and clocks differ a little."""
+"""Tolerance: a coordinator aborts expired transactions every 10 s by default, and clocks differ."""
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class TransactionListing:
     """A transactional id that a coordinator knows.
 
     Args:
-        lease: the task that has the id leased; None: nobody has.
+        lease: the task that holds a lease of the id; None: the id is not leased.
     """
 
     transactional_id: str
@@ -39,18 +39,18 @@ class Listed:
 
     @property
     def owner(self) -> TransactionalId | None:
-        """The task whose id it is; None: it is foreign, not one of eosframework's."""
+        """The task that owns the id; None: it is not an id of eosframework's."""
         return self.lease or owner(self.transactional_id)
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
-    """All that its coordinator says about a transactional id.
+class TransactionDescription:
+    """A coordinator's description of a transactional id.
 
     Args:
-        started: when its open transaction began; None: none is open.
+        started: the start of its open transaction; None: none is open.
         partitions: of the open transaction.
-        lease: the task that has the id leased; None: nobody has.
+        lease: the task that holds a lease of the id; None: the id is not leased.
     """
 
     transactional_id: str
@@ -65,31 +65,31 @@ class Described:
 
     @property
     def owner(self) -> TransactionalId | None:
-        """The task whose id it is; None: it is foreign, not one of eosframework's."""
+        """The task that owns the id; None: it is not an id of eosframework's."""
         return self.lease or owner(self.transactional_id)
 
     @property
     def is_open(self) -> bool:
-        """Whether a transaction is open, or being ended."""
+        """True if a transaction is open or is being ended."""
         return self.state in OPEN_STATES
 
     def open_for(self, now: datetime) -> timedelta | None:
-        """Return how long the transaction is open; None: none is."""
+        """Return the age of the open transaction; None: none is open."""
         return now - self.started if self.is_open and self.started else None
 
     def is_overdue(self, now: datetime) -> bool:
-        """Tell whether the coordinator should have ended the transaction long ago."""
+        """Return whether the coordinator should have ended the transaction long ago."""
         duration = self.open_for(now)
         return duration is not None and duration > self.timeout + LATE
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveProducer:
-    """What a partition's leader knows about one producer.
+    """A partition leader's state of one producer.
 
     Args:
-        coordinator_epoch: of its last marker there; None: it has had none.
-        start_offset: where its open transaction begins; None: none is open there.
+        coordinator_epoch: of its last marker in the partition; None: it has had none.
+        start_offset: the first offset of its open transaction; None: none is open there.
     """
 
     partition: TopicPartition
@@ -101,7 +101,7 @@ class ActiveProducer:
 
 
 def owner(transactional_id: str) -> TransactionalId | None:
-    """Return the task whose derived id it is; None: it is foreign."""
+    """Return the task whose derived id it is; None: it is not one of eosframework's."""
     try:
         return TransactionalId.parse(transactional_id)
     except ConfigurationError:
@@ -109,7 +109,7 @@ def owner(transactional_id: str) -> TransactionalId | None:
 
 
 def at(milliseconds: int) -> datetime:
-    """Return the time that Kafka writes as milliseconds since 1970."""
+    """Return the time of Kafka's milliseconds since 1970."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
@@ -118,11 +118,10 @@ def list_transactions(
     *,
     states: Collection[State] = (),
     producer_ids: Collection[int] = (),
-) -> list[Listed]:
-    """Return the ids that the coordinators know, of all states and producers or of these.
+) -> list[TransactionListing]:
+    """Return the ids that the coordinators know, filtered by state and producer.
 
-    Brokers leave out, without a word, what this principal may not describe: see
-    `require_authority`.
+    Brokers silently omit the ids that this principal may not describe: see `require_authority`.
 
     Args:
         wire: to the cluster.
@@ -133,9 +132,9 @@ def list_transactions(
         state_filters=[str(state) for state in states], producer_id_filters=list(producer_ids)
     )
 
-    def ask() -> list[Listed]:
+    def ask() -> list[TransactionListing]:
         return [
-            Listed(
+            TransactionListing(
                 transactional_id=entry.transactional_id,
                 state=_state(entry.transaction_state),
                 producer_id=entry.producer_id,
@@ -151,8 +150,8 @@ def list_transactions(
     return sorted(listed, key=lambda entry: entry.transactional_id)
 
 
-def describe_transaction(wire: Wire, transactional_id: str) -> Described:
-    """Return what its coordinator says about an id.
+def describe_transaction(wire: Wire, transactional_id: str) -> TransactionDescription:
+    """Return its coordinator's description of an id.
 
     Raises:
         ConfigurationError: no coordinator knows it, or this principal may not describe it.
@@ -170,7 +169,7 @@ def describe_transaction(wire: Wire, transactional_id: str) -> Described:
 def require_authority(wire: Wire, application: str | None = None) -> None:
     """Raise unless this principal may describe all ids, or all of one application.
 
-    An id that nobody uses is asked about: brokers say whether it is hidden or unknown.
+    It describes an unused id: brokers answer differently for a hidden id and an unknown one.
     """
     probe = TransactionalId.make(application or "eosframework", "txn.probe", 0)
     whose = f"those that start with '{prefix(application)}'" if application else "*"
@@ -179,8 +178,8 @@ def require_authority(wire: Wire, application: str | None = None) -> None:
 
 def find_transaction(
     wire: Wire, transactional_id: str, *, needs: str | None = None
-) -> Described | None:
-    """Return what its coordinator says about an id; None: it does not know it.
+) -> TransactionDescription | None:
+    """Return its coordinator's description of an id; None: the coordinator does not know it.
 
     Args:
         wire: to the cluster.
@@ -191,7 +190,7 @@ def find_transaction(
         ConfigurationError: this principal may not describe it.
     """
 
-    def ask() -> Described | None:
+    def ask() -> TransactionDescription | None:
         coordinator_id = coordinator_of(wire, transactional_id)
         request = admin_protocol.DescribeTransactionsRequest(transactional_ids=[transactional_id])
         (entry,) = wire.send(request, coordinator_id).transaction_states
@@ -237,7 +236,7 @@ def active_producers(wire: Wire, partitions: Iterable[TopicPartition]) -> list[A
 
 
 def coordinator_of(wire: Wire, transactional_id: str) -> int | None:
-    """Return the coordinator's broker, found anew each time: a cached one may have moved."""
+    """Return the coordinator's broker, looked up each time because it may have moved."""
     request = metadata_protocol.FindCoordinatorRequest(
         key_type=metadata_protocol.CoordinatorType.TRANSACTION.value,
         coordinator_keys=[transactional_id],
@@ -248,7 +247,7 @@ def coordinator_of(wire: Wire, transactional_id: str) -> int | None:
 
 
 def require_all_coordinators(wire: Wire) -> None:
-    """Raise if some are away: what only they know would be missing from any list."""
+    """Raise if coordinators are unavailable: their transactions would be missing from a list."""
     leaders = wire.leaders([TRANSACTION_STATE])
     if offline := [partition for partition, leader in leaders.items() if leader is None]:
         raise RunError(
@@ -258,7 +257,7 @@ def require_all_coordinators(wire: Wire) -> None:
 
 
 def log_partition(wire: Wire, transactional_id: str) -> TopicPartition:
-    """Return the partition of `__transaction_state` in which an id's states are written."""
+    """Return the partition of `__transaction_state` that stores an id's states."""
     count = len(wire.leaders([TRANSACTION_STATE]))
     if not count:
         raise ConfigurationError(
@@ -267,12 +266,12 @@ def log_partition(wire: Wire, transactional_id: str) -> TopicPartition:
     return TopicPartition(TRANSACTION_STATE, coordinator_partition(transactional_id, count))
 
 
-def _described(entry: Any, coordinator_id: int | None) -> Described:
+def _described(entry: Any, coordinator_id: int | None) -> TransactionDescription:
     started = entry.transaction_start_time_ms
     partitions = [
         TopicPartition(topic.topic, number) for topic in entry.topics for number in topic.partitions
     ]
-    return Described(
+    return TransactionDescription(
         transactional_id=entry.transactional_id,
         state=_state(entry.transaction_state),
         producer_id=entry.producer_id,

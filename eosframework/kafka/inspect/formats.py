@@ -1,4 +1,4 @@
-"""What brokers write into `__transaction_state` and `__consumer_offsets`, decoded.
+"""Decoding of the records in `__transaction_state` and `__consumer_offsets`.
 
 Sources: TransactionLogKey.json, TransactionLogValue.json (transaction-coordinator) and
 OffsetCommitKey.json, OffsetCommitValue.json (group-coordinator) of Apache Kafka 4.3; the encoding
@@ -24,7 +24,7 @@ Element = TypeVar("Element")
 
 
 class State(StrEnum):
-    """Where a transactional id is in its cycle, by the names that brokers use."""
+    """States of a transactional id, by the names that brokers use."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -37,20 +37,20 @@ class State(StrEnum):
 
 
 _STATES = tuple(State)
-"""By the number that stands for them in the log (TransactionState.java)."""
+"""Indexed by the number of each state in the log (TransactionState.java)."""
 
 OPEN_STATES = frozenset(
     {State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT, State.PREPARE_EPOCH_FENCE}
 )
-"""In these, partitions of the transaction hold their readers back."""
+"""States in which the transaction's partitions block their readers."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateValue:
-    """What the coordinator wrote about an id at one of its transitions; times in ms since 1970.
+    """A state transition of an id, as the coordinator logged it; times in ms since 1970.
 
     Args:
-        started_ms: when its transaction began; None: none did yet.
+        started_ms: the start of its transaction; None: it has had none.
         partitions: of the transaction; those of `__consumer_offsets` stand for groups.
     """
 
@@ -65,7 +65,7 @@ class StateValue:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """The next offset to read that a group committed for a partition."""
+    """A group's committed next offset of a partition."""
 
     group: str
     partition: TopicPartition
@@ -75,8 +75,8 @@ class CommittedOffset:
 def coordinator_partition(name: str, partitions: int) -> int:
     """Return the partition of an internal topic whose leader coordinates `name`.
 
-    The absolute value of Java's String.hashCode, of a transactional id or of a group, modulo the
-    number of partitions (TransactionStateManager.partitionFor, GroupCoordinatorService).
+    It is the absolute value of Java's String.hashCode, of a transactional id or of a group, modulo
+    the number of partitions (TransactionStateManager.partitionFor, GroupCoordinatorService).
     """
     hashed = 0
     units = name.encode("utf-16-be")
@@ -87,10 +87,10 @@ def coordinator_partition(name: str, partitions: int) -> int:
 
 
 def transactional_id_of(key: bytes) -> str | None:
-    """Return whom a record of `__transaction_state` is about; None: of a kind not known here.
+    """Return the id in a key of `__transaction_state`; None: the key is of an unknown kind.
 
     Raises:
-        RunError: it is cut short.
+        RunError: it is truncated.
     """
     with _naming("TransactionLogKey", key):
         reader = _Reader(key)
@@ -98,19 +98,19 @@ def transactional_id_of(key: bytes) -> str | None:
 
 
 def decode_state(value: bytes) -> StateValue:
-    """Return what a record of `__transaction_state` says.
+    """Decode a value of `__transaction_state`.
 
     Raises:
-        RunError: it is of a version that is not known here, or cut short.
+        RunError: its version is unknown, or it is truncated.
     """
     return _decoded("TransactionLogValue", value, newest=1, decode=_state)
 
 
 def decode_offset(key: bytes, value: bytes) -> CommittedOffset | None:
-    """Return the position that a record of `__consumer_offsets` commits; None: it is another kind.
+    """Decode a committed position from `__consumer_offsets`; None: it is another kind of record.
 
     Raises:
-        RunError: it is of a version that is not known here, or cut short.
+        RunError: its version is unknown, or it is truncated.
     """
     with _naming("OffsetCommitKey", key):
         reader = _Reader(key)
@@ -169,7 +169,7 @@ def _topic(reader: _Reader, *, flexible: bool) -> list[TopicPartition]:
 
 
 class _Reader:
-    """Takes values off the front of bytes. Raises struct.error or IndexError at their end."""
+    """Reads values from the front of bytes. Raises struct.error or IndexError at their end."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -194,7 +194,7 @@ class _Reader:
         return self._bytes(self.varint() - 1).decode()
 
     def array(self, element: Callable[[], Element], *, compact: bool) -> list[Element]:
-        """Return the elements; none where the array is null."""
+        """Return the elements; empty if the array is null."""
         count = self.varint() - 1 if compact else self.int32()
         return [element() for _ in range(count)]
 

@@ -1,8 +1,9 @@
-"""Transactions that hold readers back, and which of them nobody will end.
+"""Detection of hanging transactions: they block readers, and no coordinator will end them.
 
 1. Ask the leaders which producers have a transaction open in a partition, and since which offset.
 2. Ask the coordinators which ids have these producers, and whether they know the partition.
-3. Ask the leaders again: only what is open both times can be hanging, the rest ended meanwhile.
+3. Ask the leaders again: a transaction is hanging only if it is open both times; the rest ended
+   meanwhile.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from enum import StrEnum
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.inspect.coordinators import (
     ActiveProducer,
-    Described,
+    TransactionDescription,
     active_producers,
     find_transaction,
     list_transactions,
@@ -28,7 +29,7 @@ from eosframework.records import TopicPartition
 
 
 class Health(StrEnum):
-    """Who will end an open transaction, and when."""
+    """Prospects of an open transaction."""
 
     HEALTHY = "healthy"
     OVERDUE = "overdue"
@@ -36,7 +37,7 @@ class Health(StrEnum):
 
     @property
     def meaning(self) -> str:
-        """What it says about the transaction."""
+        """Explanation of the value."""
         return _MEANINGS[self]
 
 
@@ -52,49 +53,48 @@ class OpenTransaction:
     """A producer's open transaction in one partition, whose readers wait before `start_offset`.
 
     Args:
-        held_back: offsets from the last stable one to the end of the log.
-        described: of the id that has the producer; None: no coordinator knows it.
+        described: the description of the producer's id; None: no coordinator knows it.
     """
 
     producer: ActiveProducer
     start_offset: int
     last_stable_offset: int
     high_watermark: int
-    described: Described | None
+    described: TransactionDescription | None
     health: Health
 
     @property
     def partition(self) -> TopicPartition:
-        """Where it is open."""
+        """The partition in which it is open."""
         return self.producer.partition
 
     @property
     def held_back(self) -> int:
-        """How many offsets `read_committed` readers of the partition do not get to."""
+        """Number of offsets that `read_committed` readers of the partition cannot reach."""
         return self.high_watermark - self.last_stable_offset
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What is open on the cluster.
+    """Open transactions of the cluster.
 
     Args:
         open_transactions: in partitions, whatever their health.
-        overdue: transactions past their timeouts that hold no partition back.
+        overdue: transactions past their timeouts that block no partition.
     """
 
     open_transactions: tuple[OpenTransaction, ...]
-    overdue: tuple[Described, ...]
+    overdue: tuple[TransactionDescription, ...]
 
     @property
     def hanging(self) -> tuple[OpenTransaction, ...]:
-        """Those that are not healthy."""
+        """The open transactions that are not healthy."""
         return tuple(o for o in self.open_transactions if o.health is not Health.HEALTHY)
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far a partition's last stable offset is behind its end."""
+    """Distance between a partition's last stable offset and its high watermark."""
 
     partition: TopicPartition
     last_stable_offset: int
@@ -102,23 +102,23 @@ class Lag:
 
     @property
     def offsets(self) -> int:
-        """How many offsets `read_committed` readers do not get to."""
+        """Number of offsets that `read_committed` readers cannot reach."""
         return self.high_watermark - self.last_stable_offset
 
 
 def lags(wire: Wire, partitions: Iterable[TopicPartition]) -> list[Lag]:
-    """Return how far the readers of each partition are held back; none for one that is gone."""
+    """Return how far each partition's readers are held back; a deleted topic has no entry."""
     wanted = set(partitions)
     leaders = wire.leaders({partition.topic for partition in wanted})
     readable = sorted(p for p in wanted if leaders.get(p) is not None)
-    # The end last: so the lag is never negative.
+    # Read last, so that the lag is never negative.
     stable = wire.last_stable_offsets(readable)
     ends = wire.high_watermarks(readable)
     return [Lag(partition, stable[partition], ends[partition]) for partition in readable]
 
 
 def find_open(wire: Wire, topics: Collection[str] = (), *, now: datetime | None = None) -> Findings:
-    """Return the open transactions of these topics, or of all, and tell how healthy they are.
+    """Return the open transactions of these topics, or of all, with their health.
 
     Args:
         wire: to the cluster.
@@ -156,26 +156,26 @@ def find_open(wire: Wire, topics: Collection[str] = (), *, now: datetime | None 
 
 
 def open_producers(wire: Wire, partitions: Iterable[TopicPartition]) -> list[ActiveProducer]:
-    """Return the producers that have a transaction open in these partitions."""
+    """Return the producers with an open transaction in these partitions."""
     found = active_producers(wire, partitions)
     return [producer for producer in found if producer.start_offset is not None]
 
 
-Judged = tuple[ActiveProducer, Described | None, Health]
+Judged = tuple[ActiveProducer, TransactionDescription | None, Health]
 
 
 def judge(
     wire: Wire, producers: Sequence[ActiveProducer], *, now: datetime | None = None
 ) -> list[Judged]:
-    """Return those that are still open, with what their coordinator says about them.
+    """Return the producers that are still open, with their coordinator's description.
 
     Raises:
-        ConfigurationError: this principal may not describe all ids, so one that it does not see
-            cannot be told from one that does not exist.
+        ConfigurationError: this principal may not describe all ids, so a hidden id cannot be
+            distinguished from one that does not exist.
     """
     if not producers:
         return []
-    known: dict[int, Described] = {}
+    known: dict[int, TransactionDescription] = {}
     for listed in list_transactions(wire, producer_ids={p.producer_id for p in producers}):
         if described := find_transaction(wire, listed.transactional_id):
             known[described.producer_id] = described
@@ -197,7 +197,9 @@ def judge(
     ]
 
 
-def _judged(producer: ActiveProducer, described: Described | None, now: datetime | None) -> Judged:
+def _judged(
+    producer: ActiveProducer, described: TransactionDescription | None, now: datetime | None
+) -> Judged:
     if described is None or not described.is_open:
         return producer, described, Health.UNKNOWN
     if producer.partition not in described.partitions:
@@ -206,7 +208,7 @@ def _judged(producer: ActiveProducer, described: Described | None, now: datetime
     return producer, described, Health.OVERDUE if overdue else Health.HEALTHY
 
 
-def _overdue(wire: Wire, now: datetime) -> tuple[Described, ...]:
+def _overdue(wire: Wire, now: datetime) -> tuple[TransactionDescription, ...]:
     listed = list_transactions(
         wire, states=(State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT)
     )
@@ -214,13 +216,13 @@ def _overdue(wire: Wire, now: datetime) -> tuple[Described, ...]:
     return tuple(entry for entry in described if entry and entry.is_overdue(now))
 
 
-def remaining(described: Described, now: datetime) -> timedelta:
-    """Return after how long the coordinator is to end an open transaction by itself."""
+def remaining(described: TransactionDescription, now: datetime) -> timedelta:
+    """Return the time until the coordinator aborts an open transaction by itself."""
     return described.timeout - (described.open_for(now) or timedelta(0))
 
 
 def remedy(entry: OpenTransaction) -> str:
-    """Return what ends a transaction that hangs, for the user to do."""
+    """Return the command or step that ends a hanging transaction."""
     told, place = entry.described, entry.partition
     if entry.health is Health.UNKNOWN or told is None:
         return (

@@ -1,4 +1,4 @@
-"""What a partition's log holds of some transactions: their markers, and what lies between."""
+"""Markers and records of given transactions in a partition's log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eosframework.kafka.inspect.partition_log import LogBatch
 from eosframework.records import TopicPartition
 
 SKEW_MILLISECONDS = 5_000
-"""How far the clocks of two brokers may be apart."""
+"""The greatest expected difference between the clocks of two brokers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class TracedMarker:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What one transaction wrote into one partition, markers apart."""
+    """Records that one transaction wrote into one partition, without markers."""
 
     partition: TopicPartition
     first_offset: int
@@ -39,7 +39,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the log of one partition holds of one transaction."""
+    """One transaction's marker, records and offsets in the log of one partition."""
 
     marker: TracedMarker | None
     written: Written | None
@@ -47,11 +47,11 @@ class Found:
 
 
 class Collected:
-    """Batches of some producers in one partition, and the markers that divide them.
+    """Batches of some producers in one partition, split by their markers.
 
     Args:
-        partition: whose log.
-        is_whole: nothing that the traced transactions wrote lies before what is taken.
+        partition: of the log.
+        is_whole: the traced transactions wrote nothing before the first batch.
     """
 
     def __init__(self, partition: TopicPartition, *, is_whole: bool) -> None:
@@ -62,7 +62,7 @@ class Collected:
         self._ended: list[tuple[DatedMarker, TracedMarker, list[LogBatch] | None]] = []
 
     def take(self, batch: LogBatch) -> None:
-        """Keep a batch; they come in the order of the log."""
+        """Add a batch; batches come in the order of the log."""
         producer_id = batch.producer_id
         marker = batch.marker()
         if marker is None:
@@ -77,13 +77,13 @@ class Collected:
         )
         dated = DatedMarker(producer_id, batch.time_ms, marker.committed)
         batches = self._open.pop(producer_id, [])
-        # What lies before the first marker may have begun before the search did.
+        # The transaction before the first marker may have begun before the searched range.
         known = self._is_whole or producer_id in self._divided
         self._divided.add(producer_id)
         self._ended.append((dated, traced, batches if known else None))
 
     def assign(self, spans: dict[int, Span]) -> dict[int, Found]:
-        """Return to which transaction each marker, and what lies before it, belongs."""
+        """Return the transaction of each marker, and of the batches before it."""
         chosen = match([dated for dated, _, _ in self._ended], spans, SKEW_MILLISECONDS)
         found = {
             index: self._found(traced, batches or [])

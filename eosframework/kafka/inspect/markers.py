@@ -1,4 +1,4 @@
-"""Which marker ended which transaction: markers name a producer, not a transaction."""
+"""Assignment of markers to transactions: a marker names a producer, not a transaction."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class DatedMarker:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """When a transaction's markers can have been written; times in ms since 1970.
+    """The time span of a transaction's markers; times in ms since 1970.
 
     Args:
-        from_ms: when it began.
-        decided_ms: when its end was decided; None: the record of that is gone, or there is none.
-        complete_ms: when all markers were written; None: they may not be yet.
-        committed: how it was decided; None: not yet, so it has no marker.
+        from_ms: the start of the transaction.
+        decided_ms: the time of its decision; None: the record of that is gone, or there is none.
+        complete_ms: the time when all markers were written; None: they may not be yet.
+        committed: the decision; None: it is not decided, so it has no marker.
     """
 
     producer_id: int | None
@@ -33,7 +33,7 @@ class Span:
     committed: bool | None
 
     def distance_ms(self, time_ms: int) -> int:
-        """Return how far a time lies outside; 0: inside."""
+        """Return how far a time lies outside the span; 0: inside."""
         earliest = self.decided_ms if self.decided_ms is not None else self.from_ms
         after = time_ms - self.complete_ms if self.complete_ms is not None else 0
         return max(earliest - time_ms, after, 0)
@@ -44,13 +44,13 @@ def match(
 ) -> list[int | None]:
     """Return for each marker the key of the transaction that it ended; None: of none of these.
 
-    A coordinator decides, has the markers written and only then completes, so that a marker's
-    time lies in its transaction's span. Those that lie in none, because the clocks of brokers
-    differ, are given afterwards to the nearest transaction that has no marker yet.
+    A coordinator decides, has the markers written and only then completes, so that a marker's time
+    lies in its transaction's span. Markers outside all spans, because the clocks of brokers differ,
+    are assigned afterwards to the nearest transaction without a marker.
 
     Args:
         markers: of one partition, in the order of its log.
-        spans: of transactions that the partition took part in, in their order.
+        spans: of the transactions that involve the partition, in their order.
         skew_ms: how far outside a span a marker may lie.
     """
     chosen: list[int | None] = [None] * len(markers)

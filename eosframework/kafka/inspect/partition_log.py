@@ -1,6 +1,6 @@
-"""Records and markers as they lie in a partition's log, control records included.
+"""Batches of a partition's log, including control records.
 
-Consumers never see control records, so batches are fetched and taken apart here.
+Consumers never see control records, so batches are fetched and parsed here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from eosframework.records import TopicPartition
 FETCH_BYTES = 1 << 20
 WAIT_MILLISECONDS = 500
 EMPTY_ANSWERS = 4
-"""So many in a row end a read: the rest of the range was compacted away."""
+"""After this many in a row the rest of the range counts as compacted away."""
 
 _COMMIT = 1
 
@@ -45,7 +45,7 @@ class LogRecord:
 
 
 class LogBatch:
-    """One batch of a log; its header is read at once, its records only when asked for."""
+    """One batch of a log; its header is read at once, its records on demand."""
 
     def __init__(self, batch: Any) -> None:
         self._batch = batch
@@ -60,7 +60,7 @@ class LogBatch:
         self.is_control: bool = batch.is_control_batch
 
     def marker(self) -> Marker | None:
-        """Return the marker that this batch is; None: it is none."""
+        """Return this batch's marker; None: it is not a control batch."""
         if not (self.is_control and self.is_transactional and self.record_count):
             return None
         control = next(iter(self._batch))
@@ -92,13 +92,13 @@ def read_log(
 
     Args:
         wire: to the cluster.
-        partition: whose log.
-        start: the first offset; a batch that only ends behind it is yielded whole.
+        partition: of the log.
+        start: the first offset; a batch that contains it is yielded whole.
         end: the offset to stop before, at most the high watermark.
 
     Raises:
         ConfigurationError: this principal may not read the topic.
-        RunError: the start is no longer there.
+        RunError: the start was removed from the log.
     """
     offset, empty = start, 0
     while offset < end and empty < EMPTY_ANSWERS:
@@ -143,7 +143,7 @@ def _fetch(wire: Wire, partition: TopicPartition, offset: int) -> Any:
                 ],
             )
         ],
-        # From 13 on topics go by their ids.
+        # Version 13 and later identify topics by their ids.
         max_version=12,
     )
     answer = wire.send(request, leader)

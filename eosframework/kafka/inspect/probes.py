@@ -1,4 +1,4 @@
-"""What brokers tell without being changed by the question: their clock, versions, permissions."""
+"""Read-only probes of brokers: their clock, versions and permissions."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from eosframework.kafka.inspect.wire import Wire
 
 LOOKS_AT_THE_CLOCK = 3
 
-NOBODYS_PRODUCER_ID = 1 << 62
-"""Brokers give producer ids from 0 upwards, in blocks of 1000."""
+UNUSED_PRODUCER_ID = 1 << 62
+"""An unused id: brokers assign producer ids from 0 upwards, in blocks of 1000."""
 
-_ALLOWED_BUT_NOT_OURS = (
+_ALLOWED = (
     errors.InvalidProducerIdMappingError.errno,
     errors.InvalidProducerEpochError.errno,
     errors.InvalidTxnStateError.errno,
@@ -29,11 +29,11 @@ _ALLOWED_BUT_NOT_OURS = (
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The controller's clock against this host's.
+    """Offset of the controller's clock from this host's.
 
     Args:
-        ahead: of this host's; negative: behind.
-        uncertainty: half of what the question took.
+        ahead: of this host's clock; negative: it is late.
+        uncertainty: half of the request's duration.
     """
 
     ahead: timedelta
@@ -41,10 +41,10 @@ class Clock:
 
 
 def controller_clock(wire: Wire) -> Clock:
-    """Return how far the clock of the active controller is from this host's.
+    """Return the offset of the active controller's clock from this host's.
 
     The leader of the metadata quorum reports its own time as the time at which it was caught up
-    (KIP-836), which no other answer of a broker does without something being written.
+    (KIP-836); no other response reports a broker's time without a write.
     """
 
     def look() -> Clock:
@@ -90,11 +90,11 @@ def metadata_levels(wire: Wire) -> dict[int, int]:
     return wire.call("asking brokers for their versions", "nothing", ask)
 
 
-def missing_on_id(wire: Wire, transactional_id: str) -> str:
+def missing_operation(wire: Wire, transactional_id: str) -> str:
     """Return the operation that this principal lacks on an id; empty: it may write under it.
 
-    Asks to end a transaction of a producer that nobody has. A broker looks at the permission
-    first and at the producer next, so that nothing is ended and nobody is fenced.
+    Requests the end of a transaction of a producer that does not exist. A broker checks the
+    permission first and the producer next, so that no transaction ends and no producer is fenced.
     """
 
     def ask() -> str:
@@ -104,7 +104,7 @@ def missing_on_id(wire: Wire, transactional_id: str) -> str:
             return "Describe"
         request = producer_protocol.EndTxnRequest(
             transactional_id=transactional_id,
-            producer_id=NOBODYS_PRODUCER_ID,
+            producer_id=UNUSED_PRODUCER_ID,
             producer_epoch=0,
             committed=False,
             max_version=3,
@@ -112,7 +112,7 @@ def missing_on_id(wire: Wire, transactional_id: str) -> str:
         code = wire.send(request, coordinator_id).error_code
         if code == errors.TransactionalIdAuthorizationFailedError.errno:
             return "Write"
-        if code in _ALLOWED_BUT_NOT_OURS:
+        if code in _ALLOWED:
             return ""
         raise errors.for_code(code)()
 

@@ -1,7 +1,7 @@
-"""Tokens for OAUTHBEARER, got as librdkafka gets them from the same properties.
+"""OAUTHBEARER tokens, obtained as librdkafka does with the same properties.
 
-Two ways: from an endpoint with the client's credentials (`sasl.oauthbearer.method=oidc`), or
-unsecured, made here, for brokers that are not in production.
+There are two ways: from an endpoint with the client's credentials (`sasl.oauthbearer.method=oidc`),
+or unsecured, made here, for brokers that are not in production.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ TOKEN_PROPERTIES = frozenset(
         *(*_CLIENT_IDS, *_SECRETS, _AUTHORITY_FILE, _AUTHORITY),
     }
 )
-"""What says where tokens come from, as far as it is understood here."""
+"""The supported properties about the source of tokens."""
 
 ENDPOINT_SECONDS = 10.0
 
 RENEWED_AT = 0.8
-"""Of a token's life, as librdkafka renews it."""
+"""Fraction of a token's life, as in librdkafka."""
 
 
 def token_provider(properties: Mapping[str, Any]) -> Any:
-    """Return what gives kafka-python its tokens.
+    """Return a token provider for kafka-python.
 
     Raises:
-        ConfigurationError: the properties name no way to get one that is known here.
+        ConfigurationError: the properties select no supported way to get a token.
     """
     if str(properties.get(_METHOD, "default")).lower() == "oidc":
         return EndpointTokens(properties)
@@ -61,7 +61,7 @@ def token_provider(properties: Mapping[str, Any]) -> Any:
 
 
 class EndpointTokens(oauth.AbstractTokenProvider):
-    """Asks an endpoint with the client's credentials (RFC 6749, 4.4) and keeps what it gives."""
+    """Requests tokens from an endpoint with the client's credentials (RFC 6749, 4.4)."""
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
         self._endpoint = _required(properties, _ENDPOINT)
@@ -80,7 +80,7 @@ class EndpointTokens(oauth.AbstractTokenProvider):
         self._renew_at = 0.0
 
     def token(self) -> str:
-        """Return a token that is still good for a while.
+        """Return a token that is valid for a while.
 
         Raises:
             ConfigurationError: the endpoint gave none.
@@ -93,7 +93,7 @@ class EndpointTokens(oauth.AbstractTokenProvider):
         return self._token
 
     def extensions(self) -> dict[str, str]:
-        """Return what goes to the broker beside the token."""
+        """Return the SASL extensions to send with the token."""
         return self._extensions
 
     def _ask(self) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class EndpointTokens(oauth.AbstractTokenProvider):
 
 
 class UnsecuredTokens(oauth.AbstractTokenProvider):
-    """Makes tokens that nobody signs, from the words of `sasl.oauthbearer.config`."""
+    """Makes unsigned tokens from the pairs in `sasl.oauthbearer.config`."""
 
     def __init__(self, config: str) -> None:
         given = _pairs(config, " ")
@@ -147,7 +147,7 @@ class UnsecuredTokens(oauth.AbstractTokenProvider):
         return f"{_encoded({'alg': 'none'})}.{_encoded(claims)}."
 
     def extensions(self) -> dict[str, str]:
-        """Return what goes to the broker beside the token."""
+        """Return the SASL extensions to send with the token."""
         return self._extensions
 
 

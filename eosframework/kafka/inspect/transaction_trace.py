@@ -1,8 +1,8 @@
-"""The life of an id's last transactions, from the broker's own records.
+"""History of an id's last transactions, from the brokers' own records.
 
 1. The states come from `__transaction_state`, where the coordinator writes each transition.
-2. The markers and what was written come from the logs of the partitions that took part.
-3. The committed offsets come from `__consumer_offsets`, where a group's partition takes part too.
+2. The markers and written records come from the logs of the participating partitions.
+3. The committed offsets come from `__consumer_offsets`, where a group's partition participates too.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from eosframework.kafka.inspect.wire import Wire
 from eosframework.records import TopicPartition
 
 FIRST_WINDOW_OFFSETS = 20_000
-"""How far back the states are first looked for; each further window is twice as long."""
+"""Size of the first search window for states; each further window is twice as large."""
 
 MOST_OFFSETS = 2_000_000
-"""How far back they are looked for at most."""
+"""The greatest distance from the end that is searched for states."""
 
 MOST_BYTES = 128 << 20
-"""How much of a partition's log is searched for markers at most."""
+"""The most bytes of a partition's log that are searched for markers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class StateChange:
     """One record of the coordinator.
 
     Args:
-        joined: partitions that were not yet part of the transaction before.
+        joined: partitions that this record added to the transaction.
     """
 
     state: State
@@ -60,15 +60,15 @@ class StateChange:
 
 @dataclass(frozen=True, slots=True)
 class TracedTransaction:
-    """One transaction as its records tell it, in the order in which they were written.
+    """One transaction, with its records in the order in which they were written.
 
     Args:
-        producer_id: None: the id was forgotten (its state was deleted).
-        partitions: all that took part.
-        missing_markers: partitions that took part and whose marker was not found.
+        producer_id: None: the id expired (its state was deleted).
+        partitions: all participants.
+        missing_markers: participants whose marker was not found.
         written: per partition; a partition whose log was not searched far enough back is absent.
-        offsets: those still in the log; compaction removes what was aborted, and what the same
-            group committed later for the same partition replaces the earlier.
+        offsets: those still in the log; compaction removes aborted ones, and keeps only the group's
+            newest offset of a partition.
     """
 
     producer_id: int | None
@@ -83,7 +83,7 @@ class TracedTransaction:
 
     @property
     def state(self) -> State:
-        """The last one written."""
+        """The last state written."""
         return self.changes[-1].state
 
     @property
@@ -96,7 +96,7 @@ class TracedTransaction:
 
     @property
     def is_committed(self) -> bool | None:
-        """Whether it was decided to commit; None: it is not decided."""
+        """The decision: True to commit, False to abort; None: it is not decided."""
         return _DECIDED[self.decision.state] if self.decision else None
 
 
@@ -128,8 +128,8 @@ def trace(wire: Wire, transactional_id: str, last: int) -> Trace:
 
     Args:
         wire: to the cluster.
-        transactional_id: whose.
-        last: how many transactions.
+        transactional_id: the id.
+        last: the number of transactions.
 
     Raises:
         ConfigurationError: nothing is recorded of the id, or this principal may not read it.
@@ -163,11 +163,11 @@ def trace(wire: Wire, transactional_id: str, last: int) -> Trace:
 
 
 Stated = tuple[int, int, StateValue | None]
-"""Offset, time in ms, and the state; None: the coordinator forgot the id."""
+"""Offset, time in ms, and the state; None: the id expired."""
 
 
 def split(states: Iterable[Stated]) -> list[TracedTransaction]:
-    """Return the transactions that a sequence of states tells of.
+    """Return the transactions in a sequence of states.
 
     A new producer's state (Empty) opens the transaction that it begins next.
     """
@@ -188,7 +188,7 @@ def _transaction(states: Sequence[Stated]) -> TracedTransaction:
     changes: list[StateChange] = []
     partitions: set[TopicPartition] = set()
     values = [value for _, _, value in states if value is not None]
-    # A producer id that runs out of epochs is exchanged with the record that completes.
+    # A producer id that runs out of epochs is replaced in the record that completes.
     acting = [value for value in values if value.state in OPEN_STATES] or values
     newest = acting[-1] if acting else None
     for offset, time_ms, value in states:
@@ -209,9 +209,9 @@ def _transaction(states: Sequence[Stated]) -> TracedTransaction:
 def _read_states(
     wire: Wire, partition: TopicPartition, transactional_id: str, last: int
 ) -> list[Stated]:
-    """Return the id's states, oldest first, from the end back to one transaction more than `last`.
+    """Return the id's states, oldest first, of one transaction more than `last`.
 
-    The one more makes sure that the oldest of them is whole.
+    The additional one makes sure that the oldest requested one is complete.
     """
     first = wire.first_offsets([partition])[partition]
     end = high = wire.high_watermarks([partition])[partition]
@@ -243,7 +243,7 @@ def _states_between(
 def _search(
     wire: Wire, partition: TopicPartition, transactions: Sequence[TracedTransaction]
 ) -> tuple[dict[int, Found], bool]:
-    """Return what a partition's log holds of these transactions, and whether all was searched."""
+    """Return these transactions' parts of a partition's log, and whether all was searched."""
     spans = {
         index: _span(entry)
         for index, entry in enumerate(transactions)
@@ -256,13 +256,13 @@ def _search(
     end = wire.high_watermarks([partition])[partition]
     if start < 0:
         return {}, True
-    # Coordinators date the offsets themselves; records of other topics have any time they like.
+    # Coordinators date committed offsets; records of other topics have arbitrary timestamps.
     is_whole = start <= first or partition.topic == CONSUMER_OFFSETS
     collected = Collected(partition, is_whole=is_whole)
     left_bytes = MOST_BYTES
     completed = [span.complete_ms for span in spans.values() if span.complete_ms is not None]
     for batch in read_log(wire, partition, start, end):
-        # Markers carry the broker's time: behind this one there are none of these transactions.
+        # Markers have the broker's time: none of these transactions has a marker after this one.
         is_late = bool(completed) and batch.time_ms > max(completed) + SKEW_MILLISECONDS
         if batch.is_control and is_late and len(completed) == len(spans):
             break
@@ -275,7 +275,7 @@ def _search(
 
 
 def _span(entry: TracedTransaction) -> Span:
-    """Return between which times the markers of a transaction must have been written."""
+    """Return the time span in which the markers of a transaction must have been written."""
     decision = entry.decision
     complete = entry.changes[-1] if entry.state in _COMPLETE else None
     started = entry.started or entry.changes[0].time

@@ -1,4 +1,4 @@
-"""Requests to the brokers through kafka-python: routed, repeated within a deadline, explained."""
+"""Requests to brokers through kafka-python: routed, retried within a deadline, explained."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from eosframework.txnid import TransactionalId
 Answer = TypeVar("Answer")
 
 SHARE = 0.6
-"""Of the time that a call to a broker may take, for each question: a command asks several, and is
-to have failed when that time is over."""
+"""Fraction of the request timeout for each call: a command makes several, and must fail within that
+timeout."""
 
 PAUSE_SECONDS = 0.1
 
@@ -31,7 +31,7 @@ _REFUSED = (
 )
 
 _PASSING = (errors.RetriableError, errors.UnknownBrokerIdError)
-"""A broker that left or joined is known to some of the others a moment earlier."""
+"""Transient errors: brokers learn of a broker that left or joined at different times."""
 
 _FAILED_CONNECTION = re.compile(r"Bootstrap connection to \S+ failed: (.+?)(?: \(backoff .*)?$")
 
@@ -40,11 +40,11 @@ _LOG.addHandler(logging.NullHandler())
 
 
 class Wire:
-    """Asks one cluster, through kafka-python, what confluent_kafka cannot ask.
+    """A kafka-python connection to one cluster, for requests that confluent_kafka lacks.
 
     Args:
         settings: how to reach the cluster.
-        leases: the tasks that have leased ids, by id; what is told of an id names its task.
+        leases: tasks by leased id, so that messages about an id name its task.
 
     Raises:
         ConfigurationError: a property has no equivalent, or cannot be used.
@@ -62,7 +62,7 @@ class Wire:
         try:
             configuration = client_configuration(settings)
             if tokens := configuration.get("sasl_oauth_token_provider"):
-                tokens.token()  # first of all: asked for inside kafka-python, its error is lost
+                tokens.token()  # first, because kafka-python would lose its error
             self._client = self._reach(configuration)
         except (errors.KafkaError, OSError, ValueError, ImportError) as error:
             _LOG.removeHandler(self._complaint)
@@ -72,7 +72,7 @@ class Wire:
             raise
 
     def close(self) -> None:
-        """End the connections."""
+        """Close the connections."""
         _LOG.removeHandler(self._complaint)
         self._client.close()
 
@@ -88,12 +88,12 @@ class Wire:
         self.close()
 
     def call(self, what: str, needs: str, function: Callable[[], Answer]) -> Answer:
-        """Return what `function` returns, calling it again while a broker takes a moment.
+        """Return the result of `function`, retrying transient errors.
 
         Args:
-            what: what is being done, for messages: "describing transactional id 'x'".
-            needs: the permission it takes: "Describe on TransactionalId x".
-            function: asks brokers and raises kafka-python's errors.
+            what: the step, for messages: "describing transactional id 'x'".
+            needs: the required permission: "Describe on TransactionalId x".
+            function: sends requests and raises kafka-python's errors.
 
         Raises:
             ConfigurationError: this principal may not do it.
@@ -125,7 +125,7 @@ class Wire:
         return self._client.ask(request, broker_id)
 
     def describe_producers(self, partitions: Collection[Any]) -> Any:
-        """Return what the leaders know of each partition's producers; raises as `send`."""
+        """Return the leaders' state of each partition's producers; raises as `send`."""
         return self._client.describe_producers(partitions)
 
     def brokers(self) -> tuple[int, ...]:
@@ -137,9 +137,9 @@ class Wire:
         return tuple(sorted(broker["broker_id"] for broker in live))
 
     def leaders(self, topics: Iterable[str] | None = None) -> dict[TopicPartition, int | None]:
-        """Return the leader of every partition of `topics`, or of all topics that may be seen.
+        """Return the leader of every partition of `topics`, or of all visible topics.
 
-        A topic that does not exist has no partitions here; an offline one has no leader.
+        A topic that does not exist has no partitions here; an offline partition has no leader.
         """
         wanted = None if topics is None else sorted(set(topics))
         if wanted == []:
@@ -164,13 +164,13 @@ class Wire:
         }
 
     def first_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the first offset that is still there, of each partition."""
+        """Return the first offset of each partition's log."""
         return self._offsets(
             dict.fromkeys(partitions, consumer_protocol.OffsetSpec.EARLIEST), stable=False
         )
 
     def high_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the offset behind the last record, of each partition."""
+        """Return the high watermark of each partition."""
         return self._offsets(
             dict.fromkeys(partitions, consumer_protocol.OffsetSpec.LATEST), stable=False
         )
@@ -178,7 +178,7 @@ class Wire:
     def last_stable_offsets(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """Return the offset that a `read_committed` reader gets to, of each partition."""
+        """Return the last stable offset of each partition."""
         return self._offsets(
             dict.fromkeys(partitions, consumer_protocol.OffsetSpec.LATEST), stable=True
         )
@@ -206,13 +206,13 @@ class Wire:
         return {TopicPartition(*partition): found.offset for partition, found in answers.items()}
 
     def _reach(self, configuration: dict[str, Any]) -> _Client:
-        """Return a client of the first broker that answers, each having its share of the time.
+        """Return a client of the first broker that answers, with a share of the time for each.
 
         Given all of them, kafka-python spends the whole time on one that hangs.
         """
         servers: list[str] = configuration.pop("bootstrap_servers")
         share_ms = max(round(self._deadline_seconds * 1000 / len(servers)), 10)
-        # Half of a question's time, so that it is asked again when its broker was just replaced.
+        # Half of a call's time, so that it is retried when its broker was just replaced.
         configuration["request_timeout_ms"] = max(round(self._deadline_seconds * 500), 10)
         for server in servers[:-1]:
             try:
@@ -241,7 +241,7 @@ class Wire:
 
 
 class _Client(admin.KafkaAdminClient):
-    """The admin client with one more door: any request to any broker."""
+    """The admin client, extended to send any request to any broker."""
 
     def __init__(self, server: str, reach_ms: int, configuration: dict[str, Any]) -> None:
         try:
@@ -259,7 +259,7 @@ class _Client(admin.KafkaAdminClient):
 
 
 class _LastComplaint(logging.Handler):
-    """Keeps why the last connection failed: kafka-python says so only in its log."""
+    """Keeps the reason of the last failed connection, which kafka-python only logs."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

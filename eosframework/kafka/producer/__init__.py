@@ -1,1 +1,1 @@
-"""Writing in transactions: one producer per transactional.id, recycled when suspect."""
+"""Transactional producers: one per transactional.id, recycled when suspect."""

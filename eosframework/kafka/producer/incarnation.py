@@ -14,17 +14,17 @@ from eosframework.kafka.client.background import discard
 from eosframework.kafka.client.deadline import Deadline
 from eosframework.kafka.client.defaults import Properties, with_connection_log
 from eosframework.kafka.client.properties import new_client
-from eosframework.kafka.producer.straggler_detection import Suspicion
+from eosframework.kafka.producer.straggler_detection import StragglerDetection
 from eosframework.kafka.taxonomy import kafka_error
 
 CONNECT_SECONDS = 5.0
 
 LOOK_SECONDS = 0.1
-"""How often a wait for deliveries looks whether the transaction has failed meanwhile."""
+"""Interval at which a wait for deliveries checks for a failed transaction."""
 
 
 class Statistics:
-    """The `stats_cb` of a producer: keeps the newest text, where any are made.
+    """The `stats_cb` of a producer: keeps the newest text.
 
     Args:
         forward: the user's own `stats_cb`, or None.
@@ -35,17 +35,17 @@ class Statistics:
         self._forward = forward
 
     def __call__(self, text: str) -> None:
-        """Take librdkafka's statistics, a JSON text."""
+        """Receive librdkafka's statistics, a JSON text."""
         self.text = text
         if self._forward is not None:
             self._forward(text)
 
 
 class Incarnation:
-    """A confluent_kafka producer with what is known about its connections.
+    """A confluent_kafka producer with the state of its connections.
 
     Args:
-        properties: of the producer, complete but for the log of its connections.
+        properties: of the producer, complete but for its connection log.
     """
 
     def __init__(self, properties: Properties) -> None:
@@ -54,20 +54,18 @@ class Incarnation:
         self.producer = new_client(Producer, {**complete, "stats_cb": self.statistics})
         # Not a method of this object: in a cycle of references the closed client would keep its
         # thread-local key, of which a process has 1024, until the garbage collector comes.
-        self.suspicion = Suspicion(connections, partial(_serve, self.producer, 0))
+        self.stragglers = StragglerDetection(connections, partial(_serve, self.producer, 0))
         self._delivery_seconds = int(complete["message.timeout.ms"]) / 1000 or math.inf
         self._began_at = time.monotonic()
 
     def init(self, deadline: Deadline) -> None:
-        """Take the id.
-
-        The brokers are asked for first: librdkafka looks for the coordinator at once, and where
-        it catches the bootstrap connection on its way out it waits 500 ms to look again.
-        """
+        """Take the id (InitProducerId)."""
+        # Connect to the brokers first: librdkafka looks for the coordinator at once, and if the
+        # bootstrap connection is just closing it waits 500 ms before it looks again.
         with suppress(KafkaException):
             self.producer.list_topics(timeout=deadline.timeout(at_most=CONNECT_SECONDS))
         self.producer.init_transactions(deadline.timeout())
-        self.suspicion.take_faults_as_known()
+        self.stragglers.ignore_earlier_faults()
 
     def begin(self) -> None:
         """Begin a transaction."""
@@ -75,24 +73,25 @@ class Incarnation:
         self._began_at = time.monotonic()
 
     def serve(self, seconds: float) -> None:
-        """Let what is queued arrive; an error here comes back from the next transactional call."""
+        """Serve queued events; the next transactional call reports an error that occurs here."""
         _serve(self.producer, seconds)
 
     def cause(self, error: BaseException, *, in_transaction: bool) -> BaseException:
-        """Return the error behind one that only says that there was one.
+        """Return the error that a call's error only announces.
 
-        confluent_kafka loses a fatal one on its way out of a callback (SystemError), and `produce`
-        returns _FATAL in its place. Where a record was refused meanwhile, `produce` and
-        `send_offsets_to_transaction` return _STATE. The calls made here to ask are refused in
-        their state, with the transaction's first error (rd_kafka_txn_require_states0).
+        confluent_kafka loses a fatal error on its way out of a callback (SystemError), and
+        `produce` returns _FATAL in its place. After a rejected record, `produce` and
+        `send_offsets_to_transaction` return _STATE. The probing calls made here are invalid in that
+        state, so librdkafka rejects them with the transaction's first error
+        (rd_kafka_txn_require_states0).
 
-        `_INCONSISTENT` says that records were not even sent. Their partition may not exist; but
-        in a transaction as old as their timeout they may have waited in vain for a broker, which
-        is not their fault.
+        `_INCONSISTENT` means that records were not even sent. Their partition may not exist; but in
+        a transaction as old as their timeout they may have waited in vain for a broker, which is
+        not their fault.
 
         Args:
-            error: what a call raised.
-            in_transaction: whether a transaction is open, as librdkafka sees it.
+            error: the exception of a call.
+            in_transaction: a transaction is open, as librdkafka sees it.
         """
         code = kafka_error(error).code()
         if code == KafkaError._INCONSISTENT and self._records_may_have_expired():  # noqa: SLF001
@@ -105,13 +104,13 @@ class Incarnation:
         return self._first_error(in_transaction=in_transaction) or error
 
     def deliver(self, deadline: Deadline) -> None:
-        """Wait until everything produced is delivered, or one record is refused.
+        """Wait until all records are delivered, or one is rejected.
 
-        `commit_transaction` would wait as well, but on: the records behind a refused one are out
-        of sequence and cannot be delivered, which it finds out by their timeout.
+        `commit_transaction` would wait as well, but longer: the records after a rejected one are
+        out of sequence and cannot be delivered, which it notices at their timeout.
 
         Raises:
-            KafkaException: why the open transaction can only be aborted.
+            KafkaException: the reason why the open transaction can only be aborted.
         """
         while self.producer.flush(deadline.timeout(at_most=LOOK_SECONDS)) > 0:
             if (error := self._first_error(in_transaction=True)) is not None:
@@ -120,10 +119,10 @@ class Incarnation:
                 return
 
     def raise_first_error(self) -> None:
-        """Raise what ended the open transaction, if something did.
+        """Raise the error that ended the open transaction, if there is one.
 
         Raises:
-            KafkaException: why the open transaction can only be aborted.
+            KafkaException: the reason why the open transaction can only be aborted.
         """
         if (error := self._first_error(in_transaction=True)) is not None:
             raise error
@@ -147,10 +146,10 @@ class Incarnation:
         """Close the producer on a thread of its own.
 
         Args:
-            wait_seconds: how long to wait for it; None: for as long as it takes.
+            wait_seconds: the longest wait for it; None: no limit.
 
         Returns:
-            Whether it was closed in time.
+            True if it was closed in time.
         """
         thread = discard(self.producer)
         thread.join(wait_seconds)
@@ -163,7 +162,7 @@ def _expired(error: KafkaError) -> KafkaError:
 
 
 def _serve(producer: Producer, seconds: float) -> bool:
-    """Poll, and tell whether no callback raised, which would have ended the poll early."""
+    """Poll; False if a callback raised, which ends a poll early."""
     try:
         producer.poll(seconds)
     except (KafkaException, SystemError):

@@ -6,36 +6,36 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from eosframework.errors import ClusterUnreachable, TransactionError
-from eosframework.kafka.client.call_threads import Crew, Hung
+from eosframework.kafka.client.call_threads import CallThreads, Hung
 from eosframework.kafka.client.deadline import Deadline
 from eosframework.kafka.client.properties import new_client
 from eosframework.kafka.client.statistics import ClientStatistics
-from eosframework.kafka.producer.missing_outputs import MissingOutputs
-from eosframework.kafka.producer.producer_slot import KafkaOutput
+from eosframework.kafka.producer.output_topics import OutputTopics
+from eosframework.kafka.producer.producer_slot import ProducerSlot
 from eosframework.kafka.producer.transactional import CLOSE_SECONDS, TransactionalProducer
 from eosframework.kafka.taxonomy import Call
 from eosframework.processing.ports import Commit, Committed, TransactionalOutput
 
 THREADS = 16
 
-LEAVE_BEHIND_SECONDS = 1.0
-"""How long a call may outlast its own timeout before it counts as one that never returns."""
+ABANDON_SECONDS = 1.0
+"""Time beyond its own timeout after which a call is abandoned."""
 
 
-class KafkaOutputs:
+class ProducerPool:
     """Opens, commits and closes the producers of a worker's tasks, overlapping their waits.
 
     Args:
-        client: librdkafka properties that reach the cluster, and further ones of the user's.
-        transaction_timeout_seconds: after so long the broker aborts an unfinished transaction.
-        request_timeout_seconds: an answer about offsets that takes longer does not come.
+        client: librdkafka properties that reach the cluster, with the user's own.
+        transaction_timeout_seconds: the broker aborts an unfinished transaction after this time.
+        request_timeout_seconds: a call that sends offsets is abandoned after this time.
         assume_transaction_verification: start although the brokers' settings cannot be read.
-        topics: what the outputs write to, as far as that is known.
-        protection: False only to measure what the straggler protection costs, and in tests.
-        statistics: looks at the producers, for metrics; None: nobody does.
+        topics: the output topics, as far as they are known.
+        protection: False only to measure the cost of the straggler protection, and in tests.
+        statistics: collects the producers' statistics; None: there are no metrics.
     """
 
     def __init__(
@@ -53,96 +53,93 @@ class KafkaOutputs:
         self._timeout_seconds = transaction_timeout_seconds
         self._request_timeout_seconds = request_timeout_seconds
         self._assume_verification = assume_transaction_verification
-        self._topics = topics
+        self._topics = OutputTopics(client, topics)
         self._protection = protection
         self._statistics = statistics
-        self._missing = MissingOutputs(client, topics)
-        self._crew = Crew(THREADS)
+        self._threads = CallThreads(THREADS)
 
     def open(self, transactional_ids: Sequence[str]) -> list[TransactionalOutput]:
-        """Init every id, in parallel: fences the last owners and ends what they left open.
+        """Init every id, in parallel: fences the last owners and ends their open transactions.
 
         Raises:
             ConfigurationError: names the librdkafka property that cannot be used.
             StartRefused: the brokers do not verify transactions.
-            TransactionError: an id could not be had; those that could are closed again.
+            TransactionError: an id could not be initialized; the other outputs are closed again.
         """
-        outputs: list[TransactionalOutput] = [self._make(name) for name in transactional_ids]
-        for error in self._crew.each(self._init, outputs):
+        slots = [self._make(name) for name in transactional_ids]
+        for error in self._threads.each(self._init, slots):
             if isinstance(error, Exception):
-                self.close(outputs)
+                self.close(slots)
                 raise error
-        return outputs
+        return [*slots]
 
     def commit(
         self, commits: Sequence[Commit], within_seconds: float | None = None
     ) -> list[Committed]:
-        """Send offsets and commit each transaction; then look for signs of stragglers.
+        """Send offsets and commit each transaction, then check for stragglers.
 
-        See `begin_commit`, and `KafkaRound.results`.
+        See `begin_commit`, and `PooledCommits.results`.
         """
         return self.begin_commit(commits, within_seconds).results()
 
     def begin_commit(
         self, commits: Sequence[Commit], within_seconds: float | None = None
-    ) -> KafkaRound:
+    ) -> PooledCommits:
         """Begin to send offsets and to commit each transaction, on other threads.
 
-        Until the results were taken nothing else may be done with these outputs.
+        Do nothing else with these outputs until the results are taken.
 
         Args:
             commits: of different outputs.
-            within_seconds: leave calls behind that have not returned by then.
+            within_seconds: calls that have not returned by then are abandoned.
         """
         seconds = min(self._timeout_seconds, within_seconds or self._timeout_seconds)
-        return KafkaRound(commits, self._crew, seconds, self._request_timeout_seconds)
+        return PooledCommits(commits, self._threads, seconds, self._request_timeout_seconds)
 
     def abort(self, outputs: Sequence[TransactionalOutput]) -> list[TransactionError | None]:
         """Make sure that nothing of the open transactions becomes visible, and recycle.
 
         Returns:
-            For each output why its id could not be taken again, or None.
+            For each output the error that prevented its re-init, or None.
         """
-        return self._end(KafkaOutput.abort, outputs)
+        return self._end(ProducerSlot.abort, outputs)
 
     def recycle(self, outputs: Sequence[TransactionalOutput]) -> list[TransactionError | None]:
-        """Replace the producers: fence whatever the old ones may have in flight.
+        """Replace the producers: fence requests that the old ones may have in flight.
 
         Returns:
-            For each output why its id could not be taken again, or None.
+            For each output the error that prevented its re-init, or None.
         """
-        return self._end(KafkaOutput.recycle, outputs)
+        return self._end(ProducerSlot.recycle, outputs)
 
     def close(self, outputs: Sequence[TransactionalOutput]) -> None:
-        """Discard the producers; one that is suspect is re-inited first."""
+        """Discard the producers; a suspect one is re-inited first."""
         deadline = Deadline(CLOSE_SECONDS)
-        self._crew.each(
-            lambda output: cast("KafkaOutput", output).producer.close(deadline.timeout()), outputs
-        )
+        self._threads.each(lambda slot: slot.producer.close(deadline.timeout()), _slots(outputs))
 
     def stop(self) -> None:
         """End the threads; the outputs have been closed."""
-        self._crew.stop()
+        self._threads.stop()
 
     def _end(
         self,
-        end: Callable[[KafkaOutput, float], None],
+        end: Callable[[ProducerSlot, float], None],
         outputs: Sequence[TransactionalOutput],
     ) -> list[TransactionError | None]:
-        """Run `end` for all outputs at once; one that does not return is left behind."""
+        """Run `end` for all outputs at once; a call that does not return is abandoned."""
         deadline = Deadline(self._timeout_seconds)
 
-        def ended(output: TransactionalOutput) -> TransactionError | None:
-            own = cast("KafkaOutput", output)
-            return own.attempt(lambda: end(own, deadline.timeout()), deadline, Call.INIT)
+        def ended(slot: ProducerSlot) -> TransactionError | None:
+            return slot.attempt(lambda: end(slot, deadline.timeout()), deadline, Call.INIT)
 
-        answers = self._crew.each(ended, outputs, self._timeout_seconds + LEAVE_BEHIND_SECONDS)
+        slots = _slots(outputs)
+        answers = self._threads.each(ended, slots, self._timeout_seconds + ABANDON_SECONDS)
         return [
-            cast("KafkaOutput", output).leave_behind() if isinstance(answer, Hung) else answer
-            for output, answer in zip(outputs, answers, strict=True)
+            slot.abandon() if isinstance(answer, Hung) else answer
+            for slot, answer in zip(slots, answers, strict=True)
         ]
 
-    def _make(self, transactional_id: str) -> KafkaOutput:
+    def _make(self, transactional_id: str) -> ProducerSlot:
         properties = {
             **self._client,
             "transactional.id": transactional_id,
@@ -154,80 +151,75 @@ class KafkaOutputs:
             protection=self._protection,
             assume_transaction_verification=self._assume_verification,
         )
-        output = KafkaOutput(
-            lambda: new_client(make, properties),
-            self._timeout_seconds,
-            self._client,
-            self._topics,
-            self._missing,
+        slot = ProducerSlot(
+            lambda: new_client(make, properties), self._timeout_seconds, self._topics
         )
         if self._statistics is not None:
-            self._statistics.watch(output)
-        return output
+            self._statistics.watch(slot)
+        return slot
 
-    def _init(self, output: TransactionalOutput) -> Exception | None:
-        own = cast("KafkaOutput", output)
+    def _init(self, slot: ProducerSlot) -> Exception | None:
         try:
-            own.producer.init_transactions(self._timeout_seconds)
+            slot.producer.init_transactions(self._timeout_seconds)
         except ClusterUnreachable as error:
-            return own.timed_out(Call.INIT, str(error))
+            return slot.timed_out(Call.INIT, str(error))
         except Exception as error:
             return error
         return None
 
 
-class KafkaRound:
-    """Commits on the threads of a crew.
+class PooledCommits:
+    """Commits that run on the threads of a pool.
 
     Args:
         commits: of different outputs.
-        crew: makes the calls.
-        seconds: what has not returned by then is left behind.
-        request_timeout_seconds: an answer about offsets that takes longer does not come.
+        threads: makes the calls.
+        seconds: calls that have not returned by then are abandoned.
+        request_timeout_seconds: a call that sends offsets is abandoned after this time.
     """
 
     def __init__(
         self,
         commits: Sequence[Commit],
-        crew: Crew,
+        threads: CallThreads,
         seconds: float,
         request_timeout_seconds: float,
     ) -> None:
         self._commits = [*commits]
-        self._crew = crew
+        self._threads = threads
         self._seconds = seconds
         self._request_timeout_seconds = request_timeout_seconds
         self._deadline = Deadline(seconds)
         self._stalled = threading.Event()
         self.began_at = self._answered_at = time.monotonic()
-        self._calls = crew.start(self._send, commits)
+        self._calls = threads.start(self._send, commits)
 
     @property
     def took_seconds(self) -> float:
-        """How long it took until the last answer."""
+        """Duration until the last answer."""
         return self._answered_at - self.began_at
 
     def is_done(self) -> bool:
-        """Tell whether every call has returned."""
+        """Return whether every call has returned."""
         return self._calls.are_done()
 
     def join(self, commits: Sequence[Commit]) -> None:
         """Begin further commits, of other outputs; all are waited for together."""
         self._commits += commits
         self._deadline = Deadline(self._seconds)
-        self._calls.join(self._crew.start(self._send, commits))
+        self._calls.join(self._threads.start(self._send, commits))
 
     def results(self) -> list[Committed]:
-        """Wait for every answer; then look for signs of stragglers.
+        """Wait for every answer, then check for stragglers.
 
-        A producer found suspect is recycled before this returns. Never raises for one
-        commit's failure: its `Committed.error` says it, so that the others are not affected.
-        A call that has not returned when its transaction expires is left behind; one that sends
-        offsets sooner, because that is how librdkafka waits for a coordinator that has gone.
+        A suspect producer is recycled before this returns. Never raises for one commit's failure:
+        its `Committed.error` has the error, so that the other commits are not affected. A call that
+        has not returned when its transaction expires is abandoned; one that sends offsets sooner,
+        because that is how librdkafka waits for a coordinator that has gone.
         """
         answers = self._calls.results(self._seconds, is_stalled=self._is_stalled)
         errors = [
-            _output(commit).leave_behind() if isinstance(answer, Hung) else answer
+            _slot(commit.output).abandon() if isinstance(answer, Hung) else answer
             for commit, answer in zip(self._commits, answers, strict=True)
         ]
         return [
@@ -236,30 +228,36 @@ class KafkaRound:
         ]
 
     def _send(self, commit: Commit) -> TransactionError | None:
-        output = _output(commit)
-        own = Deadline(0) if self._stalled.is_set() else self._deadline
-        error = output.attempt(lambda: output.send(commit), own, Call.COMMIT)
+        slot = _slot(commit.output)
+        deadline = Deadline(0) if self._stalled.is_set() else self._deadline
+        error = slot.attempt(lambda: slot.send(commit), deadline, Call.COMMIT)
         self._answered_at = time.monotonic()
         return error
 
     def _is_stalled(self, commit: Commit, waited_seconds: float) -> bool:
         limit = self._request_timeout_seconds
-        if waited_seconds > limit and _output(commit).sends_offsets_for(limit):
-            self._stalled.set()  # those whose turn is to come would wait for the same coordinator
+        if waited_seconds > limit and _slot(commit.output).sends_offsets_for(limit):
+            self._stalled.set()  # the calls that follow would wait for the same coordinator
             return True
         return False
 
     def _verify(self) -> list[bool]:
-        """Replace the producers found suspect."""
+        """Replace the suspect producers."""
         deadline = Deadline(self._seconds)
         return [
             found is True
-            for found in self._crew.each(
-                lambda commit: _output(commit).producer.verify(deadline.timeout()),
+            for found in self._threads.each(
+                lambda commit: _slot(commit.output).producer.verify(deadline.timeout()),
                 self._commits,
             )
         ]
 
 
-def _output(commit: Commit) -> KafkaOutput:
-    return cast("KafkaOutput", commit.output)
+def _slots(outputs: Sequence[TransactionalOutput]) -> list[ProducerSlot]:
+    return [_slot(output) for output in outputs]
+
+
+def _slot(output: TransactionalOutput) -> ProducerSlot:
+    if not isinstance(output, ProducerSlot):
+        raise TypeError(f"{output!r} is not an output of ProducerPool.open; expected one")
+    return output

@@ -1,53 +1,50 @@
-"""A task's producer, which is replaced where it is suspect or hangs: one transactional.id."""
+"""A task's output: one transactional.id, whose producer is replaced if it is suspect or hangs."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable
 
 from confluent_kafka import KafkaError
 
 from eosframework import failpoints
 from eosframework.errors import TransactionError
-from eosframework.kafka.admin.acls import unwritable
 from eosframework.kafka.client.background import DRAIN
 from eosframework.kafka.client.deadline import Deadline
-from eosframework.kafka.client.positions import to_kafka
-from eosframework.kafka.producer.missing_outputs import MissingOutputs
+from eosframework.kafka.client.partition_conversion import to_kafka
+from eosframework.kafka.producer.output_topics import OutputTopics
 from eosframework.kafka.producer.producer_states import State
 from eosframework.kafka.producer.transactional import TransactionalProducer
-from eosframework.kafka.taxonomy import Call, exception_for, kafka_error
+from eosframework.kafka.taxonomy import (
+    Call,
+    as_transaction_error,
+    exception_for,
+    kafka_error,
+)
 from eosframework.processing.ports import Commit
 
 
-class KafkaOutput:
+class ProducerSlot:
     """One transactional.id with its current producer.
 
     Args:
-        make: makes a producer with the id, which it has to take yet.
-        transaction_timeout_seconds: no call of a transaction need take longer.
-        client: librdkafka properties that reach the cluster.
-        topics: what it may write to, as far as that is known.
-        missing: reports those that do not exist any more; None: nobody does.
+        make: creates a producer with the id, not yet initialized.
+        transaction_timeout_seconds: the longest duration of any call of a transaction.
+        topics: the output topics, to explain errors.
     """
 
     def __init__(
         self,
         make: Callable[[], TransactionalProducer],
         transaction_timeout_seconds: float,
-        client: Mapping[str, Any],
-        topics: Sequence[str] = (),
-        missing: MissingOutputs | None = None,
+        topics: OutputTopics,
     ) -> None:
         self.producer = make()
         self.transactional_id = self.producer.transactional_id
         self._sending: tuple[TransactionalProducer, float] | None = None
         self._make = make
         self._timeout_seconds = transaction_timeout_seconds
-        self._client = client
         self._topics = topics
-        self._missing = missing
 
     @property
     def produce(self) -> Callable[..., None]:
@@ -56,19 +53,19 @@ class KafkaOutput:
 
     @property
     def statistics(self) -> str | None:
-        """Librdkafka's newest statistics of the current producer; None: there were none yet."""
+        """Newest statistics of the current producer; None: there were none yet."""
         return self.producer.statistics
 
     def explain(self, error: Exception) -> TransactionError:
-        """Return what an exception out of `produce` means."""
-        return self.cause(cast("TransactionError", self.producer.explain(error)))
+        """Return the classified error of an exception raised by `produce`."""
+        return self.cause(as_transaction_error(self.producer.explain(error)))
 
     def begin(self) -> None:
         """Begin a transaction.
 
         Raises:
-            OutcomeUnknown: the producer is suspect and was not replaced yet. The worker has to
-                do that, because it has to read the committed offsets afterwards.
+            OutcomeUnknown: the producer is suspect and was not replaced yet. Only the worker may
+                replace it, because it has to read the committed offsets afterwards.
             TransactionError: no transaction is open.
         """
         if self.producer.state is State.SUSPECT:
@@ -80,7 +77,7 @@ class KafkaOutput:
         self.producer.poll(timeout_seconds)
 
     def deliver(self) -> None:
-        """Wait until the brokers have what was produced.
+        """Wait until the brokers have acknowledged all records.
 
         Raises:
             TransactionError: nothing of the open transaction may be kept.
@@ -94,7 +91,7 @@ class KafkaOutput:
         """Make sure that nothing of the open transaction becomes visible, and recycle.
 
         Raises:
-            TransactionError: the id could not be taken again.
+            TransactionError: the id could not be initialized again.
         """
         if self.producer.state in (State.IN_TRANSACTION, State.UNDECIDED, State.SUSPECT):
             self.producer.abort_transaction(timeout_seconds)
@@ -102,10 +99,10 @@ class KafkaOutput:
             self.recycle(timeout_seconds)
 
     def recycle(self, timeout_seconds: float) -> None:
-        """Replace the producer: fence whatever the old one may have in flight.
+        """Replace the producer: fence requests that the old one may have in flight.
 
         Raises:
-            TransactionError: the id could not be taken again.
+            TransactionError: the id could not be initialized again.
         """
         if self.producer.state is State.NEW:
             self.producer.init_transactions(timeout_seconds)
@@ -113,13 +110,13 @@ class KafkaOutput:
             self.producer.recycle(timeout_seconds)
 
     def send(self, commit: Commit) -> None:
-        """Send the offsets and commit; whether a frame may be in flight is left to `verify`.
+        """Send the offsets and commit; the check for stragglers is left to `verify`.
 
         Raises:
-            TransactionError: what became of it instead.
+            TransactionError: the classified failure.
         """
         producer = self.producer
-        if commit.positions:  # a relay's are among its outputs
+        if commit.positions:  # an outbox relay writes its positions as outputs
             self._send_offsets(producer, commit)
         failpoints.hit("transaction.after_send_offsets")
         failpoints.hit("transaction.before_commit")
@@ -128,7 +125,7 @@ class KafkaOutput:
         failpoints.hit("transaction.after_commit")
 
     def sends_offsets_for(self, seconds: float) -> bool:
-        """Tell whether the current producer has been sending offsets for longer than that."""
+        """Return whether the current producer has been sending offsets for longer than that."""
         if self._sending is None:
             return False
         producer, since = self._sending
@@ -137,7 +134,7 @@ class KafkaOutput:
     def attempt(
         self, step: Callable[[], object], deadline: Deadline, call: Call
     ) -> TransactionError | None:
-        """Run `step`, which uses the producer, and return what it raised.
+        """Run `step`, which uses the producer, and return its error.
 
         A step whose turn comes after the deadline, because others waited in vain, does nothing.
         """
@@ -149,45 +146,44 @@ class KafkaOutput:
         except TransactionError as error:
             return self.cause(error)
         finally:
-            if producer is not self.producer:  # left behind, and back too late: see `leave_behind`
+            if producer is not self.producer:  # abandoned, and back too late: see `abandon`
                 producer.close(0)
         return None
 
-    def leave_behind(self) -> TransactionError:
-        """Give up a producer inside a call that does not return; `recycle` takes the id again.
+    def abandon(self) -> TransactionError:
+        """Abandon a producer inside a call that does not return; `recycle` takes the id again.
 
-        It must not be closed meanwhile: that would free what the call is using. `attempt` does so
-        should the call ever return.
+        It must not be closed meanwhile: that would free memory that the call is using. `attempt`
+        closes it should the call ever return.
         """
         DRAIN.remove(self.producer)
         self.producer = self._make()
         return self.timed_out(Call.COMMIT, "librdkafka did not return from a call")
 
     def timed_out(self, call: Call, detail: str) -> TransactionError:
-        """Return what it means that `call` brought no answer in time."""
-        error = exception_for(
+        """Return the classified error of a call without an answer in time."""
+        failed = exception_for(
             KafkaError(KafkaError._TIMED_OUT),  # noqa: SLF001
             call,
             transactional_id=self.transactional_id,
             detail=detail,
         )
-        return cast("TransactionError", error)
+        return as_transaction_error(failed)
 
     def cause(self, error: TransactionError) -> TransactionError:
-        """Return the error with the topics that may not be written, if that is why.
+        """Return the error, extended by the topics that this principal may not write, if any.
 
-        Where a topic may not even be described, records are rejected before they are sent, with
-        the error of a partition that does not exist (_INCONSISTENT): but that is not their fault.
+        If a topic may not even be described, records are rejected before they are sent, with the
+        error of a partition that does not exist (_INCONSISTENT), which is not their fault.
         """
-        if self._missing is not None:
-            self._missing.look_after(error)
+        self._topics.look_after(error)
         known = kafka_error(error)
         if known.code() not in (
             KafkaError._INCONSISTENT,  # noqa: SLF001
             KafkaError.TOPIC_AUTHORIZATION_FAILED,
         ):
             return error
-        denied = unwritable(self._client, self._topics, self._timeout_seconds)
+        denied = self._topics.unwritable(self._timeout_seconds)
         if not denied:
             return error
         refused = exception_for(
@@ -196,7 +192,7 @@ class KafkaOutput:
             transactional_id=self.transactional_id,
             detail=f"the ACL that is missing: Write and Describe on topic {', '.join(denied)}",
         )
-        return cast("TransactionError", refused)
+        return as_transaction_error(refused)
 
     def _send_offsets(self, producer: TransactionalProducer, commit: Commit) -> None:
         positions = [to_kafka(position) for position in commit.positions]

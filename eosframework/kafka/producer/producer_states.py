@@ -24,7 +24,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 
 class State(StrEnum):
-    """What a transactional producer may do next."""
+    """States of a transactional producer."""
 
     NEW = "new"
     READY = "ready"
@@ -32,16 +32,16 @@ class State(StrEnum):
     UNDECIDED = "undecided"
     """A commit was sent and not confirmed."""
     ENDED = "ended"
-    """Committed, and not yet looked at for stragglers."""
+    """Committed, and not yet checked for stragglers."""
     SUSPECT = "suspect"
-    """A frame may be in flight: the id has to be taken again first."""
+    """A request may be in flight: the id has to be initialized again first."""
     FENCED = "fenced"
     FAILED = "failed"
     CLOSED = "closed"
 
 
 class Event(StrEnum):
-    """What happened to a transactional producer."""
+    """Events of a transactional producer."""
 
     INITED = "init_transactions"
     BEGUN = "begin_transaction"
@@ -103,7 +103,7 @@ MOVES: dict[State, dict[Event, State]] = {
     State.FAILED: {Event.RECYCLED: State.READY, **_ANYWHERE},
     State.CLOSED: {Event.CLOSED: State.CLOSED},
 }
-"""What each event leads to from each state; an event without an entry is not allowed there."""
+"""Next state by state and event; an event without an entry is not allowed."""
 
 _ADVICE: dict[State, str] = {
     State.NEW: "call init_transactions() first",
@@ -129,7 +129,7 @@ class StateTable:
     """The state of one producer.
 
     Args:
-        name: names the producer in messages.
+        name: of the producer, for messages.
     """
 
     def __init__(self, name: str) -> None:
@@ -150,7 +150,7 @@ class StateTable:
             raise BadTransition(KafkaError(KafkaError._STATE, message))  # noqa: SLF001
 
     def move(self, event: Event) -> None:
-        """Go where `event` leads.
+        """Enter the next state for `event`.
 
         Raises:
             BadTransition: `event` cannot happen in this state.

@@ -1,12 +1,12 @@
-"""Decides whether a producer may still have a frame on its way to a broker: a straggler.
+"""Straggler detection: finds producers that may still have a request in flight.
 
-librdkafka repeats a request by itself when its connection breaks, and the caller sees success.
-The first frame may arrive later, and the brokers then take it for part of the next transaction.
-What tells is the producer's own log of its connections (`connection_log`), read without a wait.
+librdkafka retries a request by itself when its connection breaks, and the caller sees success. The
+first request may arrive later, and the brokers then take it for part of the next transaction. The
+producer's own connection log shows such breaks (`connection_log`), and is read without a wait.
 
 Elapsed time is no sign, and neither is `txretries` of the statistics, which rises in healthy
-transactions. Statistics have the breaks, too, but a sample of each producer lists all partitions
-of its topics, and librdkafka makes it whether it is asked for or not (ADR 18).
+transactions. Statistics contain the breaks, too, but a sample of each producer lists all partitions
+of its topics, and librdkafka makes it whether it is read or not (ADR 18).
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ POLLS = 100
 """A callback that raises ends a poll early, with the rest still queued."""
 
 
-class Suspicion:
-    """What is known about the connections of one producer.
+class StragglerDetection:
+    """Connection faults of one producer since its last check.
 
     Args:
         connections: of the producer.
-        serve: polls the producer once, without a wait, and tells whether everything that was
-            queued has been served.
+        serve: polls the producer once, without a wait; True if the whole queue was served.
     """
 
     def __init__(self, connections: ConnectionLog, serve: Callable[[], bool]) -> None:
@@ -35,11 +34,11 @@ class Suspicion:
         self._known: Counter[str] = Counter()
 
     def faults(self) -> Mapping[str, int] | None:
-        """Return the faults that make the producer suspect; None: no frame can be on its way.
+        """Return the faults that make the producer suspect; None: no request can be in flight.
 
-        To be called after the last call of a transaction has returned: a break because of which
-        librdkafka repeated a request of the transaction is in the queue by then. A producer of
-        which no connection was ever seen has no log that could be trusted.
+        Call it after the last call of a transaction has returned: the record of a break because of
+        which librdkafka retried a request of the transaction is in the queue by then. The log of a
+        producer that never logged a connection cannot be trusted.
         """
         if not self._all_served():
             return {"its log could not be read": 1}
@@ -47,8 +46,8 @@ class Suspicion:
             return {"its log tells of no connection": 1}
         return (self._connections.broken - self._known) or None
 
-    def take_faults_as_known(self) -> None:
-        """Forget what broke until now: before the first transaction nothing could be late for it.
+    def ignore_earlier_faults(self) -> None:
+        """Ignore earlier faults: before the first transaction no request could be late for it.
 
         A late InitProducerId raises the epoch of the producer that sent it, which is fenced then.
         """

@@ -1,9 +1,9 @@
 """The transactional producer: confluent_kafka's, with the protection that librdkafka lacks.
 
 librdkafka speaks transaction protocol V1, in which the producer epoch stays the same from one
-transaction to the next. A request that it repeated after a broken connection may reach the broker
-a second time, late, and is then taken for part of the next transaction. The remedy is to take the
-transactional.id again with a new producer: the straggler's epoch is over then. Here that happens
+transaction to the next. A request that it retried after a broken connection may reach the broker a
+second time, late, and is then taken for part of the next transaction. The remedy is to take the
+transactional.id again with a new producer, so that the straggler's epoch is outdated. That happens
 
 - on every abort, since librdkafka reuses the sequence numbers of the records it purges;
 - after a commit during which a connection broke, before the next transaction can begin.
@@ -36,33 +36,34 @@ from eosframework.kafka.producer.producer_states import Event, State, StateTable
 from eosframework.kafka.taxonomy import Call, CallFailed, exception_for, kafka_error, raise_for
 
 ABORT_SECONDS = 2.0
-"""How long an abort waits for the old producer. Its success only makes the re-init quicker."""
+"""The longest wait of an abort for the old producer. Its success only makes the re-init quicker."""
 
 RECYCLE_SECONDS = 30.0
-"""How long a replacement may take where the caller gave no timeout."""
+"""The longest duration of a replacement if the caller gave no timeout."""
 
 CLOSE_SECONDS = 5.0
-"""How long `close` waits for a broker that does not answer."""
+"""The longest wait of `close` for a broker that does not answer."""
 
 _USER_CALLBACKS = ("stats_cb", "error_cb", "throttle_cb", "on_delivery", "dr_cb")
-"""Who gives one has to poll, as with confluent_kafka: it runs on the polling thread."""
+"""A user who gives one has to poll, as with confluent_kafka: it runs on the polling thread."""
 
 
 class TransactionalProducer:
-    """A `confluent_kafka.Producer` whose transactions a delayed frame cannot tear.
+    """A `confluent_kafka.Producer` whose transactions a delayed request cannot tear.
 
     Code written for confluent_kafka runs on it: the constructor, the five transactional calls,
-    `produce`, `poll`, `flush` and the rest have its names and arguments, and every exception is
-    a `KafkaException` whose `args[0]` is the `KafkaError`; it is also the class of
+    `produce`, `poll`, `flush` and the rest have its names and arguments, and every exception is a
+    `KafkaException` whose `args[0]` is the `KafkaError`; it is also the class of
     `eosframework.errors` that says what follows. `produce_batch` is left out: it drops headers.
 
-    `produce` is the current confluent producer's own method, so that a record costs no detour.
-    It changes when the producer is recycled: look it up once per transaction, not once for all.
+    `produce` is the current confluent producer's own method, so that a record costs no further
+    call. It changes when the producer is recycled: look it up once per transaction, not once for
+    all.
 
     Args:
         config: librdkafka properties, as `confluent_kafka.Producer` takes them.
-        protection: False only to measure what the protection costs, and in tests that show what
-            it is for: nothing is recycled, as with a bare producer.
+        protection: False only to measure the cost of the protection, and in tests that show its
+            purpose: nothing is recycled, as with a bare producer.
         assume_transaction_verification: start although the brokers' settings cannot be read.
         properties: more of them, as keywords.
 
@@ -98,19 +99,19 @@ class TransactionalProducer:
 
     @property
     def state(self) -> State:
-        """What the producer may do next."""
+        """The producer's state, which decides the calls that are allowed next."""
         return self._states.state
 
     @property
     def statistics(self) -> str | None:
-        """Librdkafka's newest statistics, as JSON; None: there were none yet.
+        """Newest statistics of librdkafka, as JSON; None: there were none yet.
 
         There are none at all without the property `statistics.interval.ms`.
         """
         return self._current.statistics.text
 
     def init_transactions(self, timeout: float = -1) -> None:
-        """Take the transactional.id: fence its last owner and end what that left open.
+        """Take the transactional.id: fence its last owner and end its open transaction.
 
         Raises:
             StartRefused: the brokers do not verify transactions, so they cannot be protected.
@@ -189,19 +190,19 @@ class TransactionalProducer:
         self._states.move(Event.COMMITTED)
 
     def verify(self, timeout: float = RECYCLE_SECONDS) -> bool:
-        """Replace the producer if a frame of the committed transaction may be in flight.
+        """Replace the producer if a request of the committed transaction may be in flight.
 
-        That may fail: the commit is none the less done, and the next begin tries again.
+        That may fail: the commit is done nevertheless, and the next begin tries again.
 
         Args:
             timeout: seconds for the replacement; below 0: none.
 
         Returns:
-            Whether the producer was suspect.
+            True if the producer was suspect.
         """
         if self.state is not State.ENDED:
             return False
-        faults = self._current.suspicion.faults() if self._protection else None
+        faults = self._current.stragglers.faults() if self._protection else None
         if faults is None:
             self._states.move(Event.VERIFIED)
             return False
@@ -217,13 +218,13 @@ class TransactionalProducer:
         """Make sure that nothing of the open transaction becomes visible.
 
         1. Ask the broker to abort, for a short time: the re-init need not wait then.
-        2. Make a new producer and take the id with it: no frame of the old one counts any more.
+        2. Take the id with a new producer: no request of the old one can take effect any more.
         3. Close the old producer on another thread.
 
         Raises:
-            TaskFenced: another producer has the id; it was not taken from it.
+            TaskFenced: another producer has the id and keeps it.
             OutcomeUnknown: the abort followed a commit that may have been done.
-            TransactionError: the id could not be taken again; call again.
+            TransactionError: the id could not be initialized again; call again.
         """
         self._require(Event.ABORTED)
         deadline = Deadline.from_timeout(timeout)
@@ -243,10 +244,10 @@ class TransactionalProducer:
             )
 
     def recycle(self, timeout: float = RECYCLE_SECONDS) -> None:
-        """Take the id again with a new producer: fence whatever the old one has in flight.
+        """Take the id again with a new producer: fence the old one's requests in flight.
 
         Ends an open transaction. After a fenced or failed call only the caller can know that this
-        process still owns the id; asking for it says so.
+        process still owns the id; calling this states it.
 
         Args:
             timeout: seconds; below 0: none.
@@ -277,11 +278,11 @@ class TransactionalProducer:
         return self._call(Call.PRODUCE, self._producer.poll, timeout)
 
     def flush(self, timeout: float = -1) -> int:
-        """Wait until everything produced is delivered, and return how much is not."""
+        """Wait until all records are delivered, and return how many are not."""
         return self._call(Call.PRODUCE, self._producer.flush, timeout)
 
     def deliver(self, timeout: float = -1) -> None:
-        """Wait until everything produced is delivered.
+        """Wait until all records are delivered.
 
         Raises:
             TransactionError: as `KafkaException`; the open transaction can only be aborted.
@@ -291,7 +292,7 @@ class TransactionalProducer:
         self._call(Call.PRODUCE, self._current.raise_first_error)
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
-        """Drop what is queued; the transaction can only be aborted then."""
+        """Drop queued records; the transaction can only be aborted then."""
         self._producer.purge(in_queue, in_flight, blocking)
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
@@ -308,19 +309,19 @@ class TransactionalProducer:
         self._producer.set_sasl_credentials(username, password)
 
     def explain(self, error: BaseException) -> CallFailed:
-        """Return what an exception out of `produce` means."""
+        """Return the classified error of an exception raised by `produce`."""
         cause = self._cause(error)
         return exception_for(cause, Call.PRODUCE, transactional_id=self.transactional_id)
 
     def close(self, timeout: float = CLOSE_SECONDS) -> bool:
         """Give the producer up, waiting at most `timeout` seconds for unreachable brokers.
 
-        An open or undecided transaction is aborted, so that readers need not wait for its
-        timeout; if a successor has the id, the broker refuses that. A suspect producer takes its
-        id once more first, so that no straggler can open a transaction that nobody ends.
+        An open or undecided transaction is aborted, so that readers need not wait for its timeout;
+        if a successor has the id, the broker refuses that. A suspect producer takes its id once
+        more first, so that no straggler can open a transaction that no producer will end.
 
         Returns:
-            Whether everything was closed in time.
+            True if everything was closed in time.
         """
         deadline = Deadline.from_timeout(timeout)
         if self.state is State.CLOSED:
@@ -341,7 +342,7 @@ class TransactionalProducer:
         return self._current.discard(wait_seconds=None if timeout < 0 else deadline.timeout())
 
     def drain_while_idle(self) -> None:
-        """Serve what is queued, unless a transaction is open: its callbacks are the owner's."""
+        """Serve queued events, unless a transaction is open: its callbacks belong to the owner."""
         if self._lock.acquire(blocking=False):
             try:
                 if self.state in (State.NEW, State.READY, State.SUSPECT):
@@ -396,7 +397,7 @@ class TransactionalProducer:
         old.discard()
 
     def _abort_here(self, deadline: Deadline) -> TransactionError | None:
-        """Let the old producer abort, and return why it could not; only a fence is raised."""
+        """Abort with the old producer, and return its error; only a fence is raised."""
         timeout = (
             deadline.timeout(at_most=ABORT_SECONDS) if self._protection else deadline.timeout()
         )
@@ -412,7 +413,7 @@ class TransactionalProducer:
         return None
 
     def _abort_after(self, error: BaseException, timeout: float) -> None:
-        """Abort because of `error`, which an abort that fails as well must not hide."""
+        """Abort because of `error`, which a failure of the abort must not hide."""
         if self.state is not State.IN_TRANSACTION:
             return
         try:
@@ -424,7 +425,7 @@ class TransactionalProducer:
     def _call(
         self, call: Call, function: Callable[..., Any], *arguments: Any, moves: bool = True
     ) -> Any:
-        """Call librdkafka; what it raises is classified, and moves the state if it is final."""
+        """Call librdkafka; classify its error, and move the state if the error is final."""
         try:
             return function(*arguments)
         except (KafkaException, SystemError) as error:

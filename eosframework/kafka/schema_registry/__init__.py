@@ -1,1 +1,1 @@
-"""The schema registry's client, and codecs bound to its schemas."""
+"""Client of a schema registry, and codecs bound to its schemas."""

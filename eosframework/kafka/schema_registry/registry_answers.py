@@ -1,4 +1,4 @@
-"""The table of a schema registry's answers: whose failure each of them is."""
+"""Table of a schema registry's answers, with the reaction to each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 OTHER = "none"
-"""The code of everything that has no row of its own."""
+"""The code of all answers without a row of their own."""
 
 
 class Use(StrEnum):
@@ -36,7 +36,7 @@ class Answer:
 
     Args:
         codes: of the registry, HTTP statuses, or classes of these such as `5xx`.
-        mend: what somebody has to do where the process ends; None: it never does.
+        mend: the fix that is needed where the process ends; None: it never does.
     """
 
     codes: tuple[str, ...]
@@ -47,7 +47,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """All rows, and what each action is, as texts."""
+    """All rows, and the description of each action."""
 
     answers: tuple[Answer, ...]
     processes: Mapping[Action, str]
@@ -81,7 +81,7 @@ def answer_of(code: object, status: object) -> Answer:
     """Return the row of an answer.
 
     Args:
-        code: the registry's own; anything else than a number: it gave none.
+        code: the registry's own; if it is not a number, it gave none.
         status: of HTTP; likewise.
     """
     by_code = {name: answer for answer in table().answers for name in answer.codes}

@@ -1,6 +1,7 @@
-"""confluent_kafka's client of a schema registry, its serializers, and our words in theirs.
+"""confluent_kafka's client of a schema registry and its serializers, configured.
 
-The calls import what they need: only topologies with schemas in a registry need the packages.
+The functions import these packages themselves: only topologies with schemas in a registry need
+them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 NOT_REGISTERED = frozenset({40400, 40401, 40402, 40403})
-"""Codes of the registry's answers that it knows no such subject, version or schema.
+"""Codes for an unknown subject, version or schema.
 https://docs.confluent.io/platform/current/schema-registry/develop/api.html#errors"""
 
 _RETRIES = 1
@@ -24,7 +25,7 @@ _RETRY_MS = 200
 
 
 def open_client(settings: RegistrySettings) -> SchemaRegistryClient:
-    """Return a client of the configured registry, without asking it yet.
+    """Return a client of the configured registry, without a request to it.
 
     Raises:
         ConfigurationError: there are no settings for it, or the packages are missing.
@@ -87,7 +88,7 @@ def protobuf() -> Any:
 
 
 def registry_errors() -> tuple[type[Exception], ...]:
-    """Return what the client raises for the registry, as opposed to for a value."""
+    """Return the exceptions of the client about the registry, as opposed to about a value."""
     from confluent_kafka.schema_registry.common._httpx_compat import httpx
     from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 
@@ -95,7 +96,7 @@ def registry_errors() -> tuple[type[Exception], ...]:
 
 
 def answered(error: Exception) -> Answer:
-    """Return what the table says of an error of `registry_errors`."""
+    """Return the row of the table for an error of `registry_errors`."""
     status: object = getattr(error, "http_status_code", getattr(error, "status_code", None))
     return answer_of(getattr(error, "error_code", None), status)
 
@@ -106,7 +107,7 @@ def reason(error: Exception) -> str:
 
 
 def subject_conf(subject: str | None) -> dict[str, Any]:
-    """Return a strategy that gives one name; None: schemas are found by their number alone."""
+    """Return a strategy with a fixed subject; None: schemas are found by their id alone."""
 
     def name(_context: Any, _record: Any) -> str | None:
         return subject
@@ -115,7 +116,7 @@ def subject_conf(subject: str | None) -> dict[str, Any]:
 
 
 def context_of(codec: Codec) -> Any:
-    """Return where the records of a codec are, in the serializers' words."""
+    """Return the serialization context of a codec's records."""
     from confluent_kafka.serialization import MessageField, SerializationContext
 
     field = MessageField.KEY if codec.is_key else MessageField.VALUE
@@ -123,7 +124,7 @@ def context_of(codec: Codec) -> Any:
 
 
 def schema_of(codec: Codec) -> Schema:
-    """Return the schema of a codec for Avro or JSON, in the client's words."""
+    """Return the client's schema object of an Avro or JSON codec."""
     from confluent_kafka.schema_registry import Schema
 
     return Schema(codec.schema, "AVRO" if codec.declared.format is Format.AVRO else "JSON")

@@ -1,8 +1,8 @@
 """A schema registry, and codecs bound to it.
 
-What does the work is the serializers of confluent_kafka. Here is decided which subject a schema
-goes by, and whom a failure blames: a registry that does not answer says nothing about a record, so
-the record is neither skipped nor a dead letter; it waits.
+confluent_kafka's serializers do the work. This module decides the subject of a schema and the
+consequence of a failure: a registry that does not answer says nothing about a record, so the record
+is neither skipped nor a dead letter; it waits.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _PAUSE_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A schema that the application writes with, under its name in the registry."""
+    """A schema that the application writes with, under its subject in the registry."""
 
     name: str
     codec: Codec
 
     @property
     def label(self) -> str:
-        """What it goes by in messages."""
+        """Description for messages."""
         return f"schema of {self.codec.declared} for subject {self.name!r}"
 
 
@@ -63,17 +63,17 @@ def open_schemas(
     checked: bool = True,
     patience_seconds: float = 0.0,
 ) -> None:
-    """Let the codecs of an application work, if it has any.
+    """Bind the codecs of an application to the registry, if it has any.
 
     Args:
         codecs: of its graph.
         settings: where the registry is.
-        checked: also make sure that it answers and has the schemas that are written with.
+        checked: also make sure that it answers and has the schemas for writing.
         patience_seconds: see `SchemaRegistry`.
 
     Raises:
         ConfigurationError: there are no settings for a registry, or packages are missing.
-        SchemasUnusable: it cannot be reached, lacks a schema, or refuses one.
+        SchemasUnusable: it cannot be reached, lacks a schema, or rejects one.
     """
     if not codecs:
         return
@@ -84,12 +84,12 @@ def open_schemas(
 
 
 class SchemaRegistry:
-    """Reads and writes schemas, and does the work of codecs.
+    """Registers and looks up schemas, and encodes and decodes for codecs.
 
     Args:
         settings: where it is.
-        patience_seconds: how long a record waits here for a registry that is away, before the
-            call fails.
+        patience_seconds: the time for which a record waits here for an unavailable registry before
+            the call fails.
         local: keep schemas in this process, for tests of topologies.
 
     Raises:
@@ -108,13 +108,13 @@ class SchemaRegistry:
         self.place = settings.url or "this process"
 
     def bind(self, codecs: Iterable[Codec]) -> None:
-        """Let codecs work with this registry, from now on and without asking it yet."""
+        """Bind codecs to this registry, without a request to it."""
         for codec in codecs:
             encode = self._encoder(codec) if codec.declared.writes else _refuse_to_write
             codec.bind(encode, self._decoder(codec), None if self._is_local else self._elsewhere)
 
     def subjects(self, codecs: Iterable[Codec]) -> list[Subject]:
-        """Return what the application writes with, each subject and schema once."""
+        """Return the schemas that the application writes with, without duplicates."""
         found: dict[tuple[str, str], Subject] = {}
         for codec in codecs:
             if codec.written:
@@ -144,7 +144,7 @@ class SchemaRegistry:
         """Make sure that workers can read and write with these codecs.
 
         Raises:
-            SchemasUnusable: the registry cannot be reached, lacks a schema, or refuses one.
+            SchemasUnusable: the registry cannot be reached, lacks a schema, or rejects one.
         """
         self._asked("what it can do", self._client.get_schema_types)
         for subject in self.subjects(codecs):
@@ -162,20 +162,21 @@ class SchemaRegistry:
                 )
 
     def is_registered(self, subject: Subject) -> bool:
-        """Tell whether the registry has a schema under its subject.
+        """Return whether the registry has a schema under its subject.
 
         Raises:
-            SchemasUnusable: the registry cannot be reached, or gives no answer that can be used.
+            SchemasUnusable: the registry cannot be reached, or gives no usable answer.
         """
         return self._known(subject, lambda: self._lookup(subject))
 
     def fits(self, subject: Subject) -> bool:
-        """Tell whether the registry would take a schema beside those that its subject has.
+        """Return whether a schema is compatible with those of its subject.
 
-        Of Protobuf that shows when it is registered: not every registry reads its descriptors here.
+        A Protobuf schema is checked only when it is registered: not every registry reads the
+        descriptors that are available here.
 
         Raises:
-            SchemasUnusable: the registry cannot be reached, or gives no answer that can be used.
+            SchemasUnusable: the registry cannot be reached, or gives no usable answer.
         """
         if subject.codec.declared.format is Format.PROTOBUF:
             return True
@@ -188,10 +189,10 @@ class SchemaRegistry:
         )
 
     def register(self, subject: Subject) -> None:
-        """Give the registry a schema; one that it has is found.
+        """Register a schema; a registered one is left as it is.
 
         Raises:
-            SchemasUnusable: the registry cannot be reached, or refuses the schema.
+            SchemasUnusable: the registry cannot be reached, or rejects the schema.
         """
         if subject.codec.declared.format is Format.PROTOBUF:
             self._asked(f"to take the {subject.label}", lambda: self._write_empty(subject, True))
@@ -212,7 +213,7 @@ class SchemaRegistry:
         self._client.get_latest_version(subject.name)
 
     def _write_empty(self, subject: Subject, registers: bool) -> None:
-        """Write an empty message: that finds its schema, and those of what it imports."""
+        """Encode an empty message, which looks up its schema and those of its imports."""
         codec: Any = subject.codec
         conf = {**subject_conf(subject.name), "auto.register.schemas": registers}
         protobuf().ProtobufSerializer(codec.model, self._client, conf)(
@@ -234,7 +235,7 @@ class SchemaRegistry:
         return self._asked(f"for the {subject.label}", found)
 
     def _asked(self, what: str, ask: Callable[[], _T]) -> _T:
-        """Return an answer of the registry's, for a command or at a start."""
+        """Return an answer of the registry, for a command or at a start."""
         try:
             return ask()
         except registry_errors() as error:
@@ -282,11 +283,11 @@ class SchemaRegistry:
         return self._patient(Use.READ, codec, lambda data: read(data, context))
 
     def _patient(self, use: Use, codec: Codec, work: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return `work`; the table of answers tells whom a failure of the registry blames.
+        """Return `work`, with failures of the registry handled by the table of answers.
 
         Args:
             use: of the schema.
-            codec: whose work it is.
+            codec: of the records.
             work: takes a value or its bytes.
         """
         errors = registry_errors()

@@ -1,7 +1,7 @@
-"""What a process answers over HTTP, read-only: whether it works, and what its stores hold.
+"""The HTTP server of a process, read-only: probes, metrics, status and the contents of stores.
 
-It owns the server, its addresses and its pages. It refuses to wait for the main thread, to change
-anything, and to answer for other processes. h11 reads and writes HTTP; the loop around it is ours
-(`connections`), because servers of others bound how long a client may be silent, and neither how
-long a request may take in total nor that a probe gets through.
+The package contains the server, its addresses and its pages. Requests never wait for the main
+thread, change nothing, and are answered for this process only. h11 parses HTTP. The loop around it
+(`connections`) is our own: other servers limit the time between two bytes of a client, but not the
+total time of a request, and a probe must be answered even if there are many slow clients.
 """

@@ -1,14 +1,14 @@
-"""The connections of a server: one thread that waits for all of them, and a few for the pages.
+"""The connections of the HTTP server: one thread for I/O and probes, a few threads for pages.
 
-Clients can do nothing to the process but occupy what is set aside for them:
+Clients can use only a bounded share of the process:
 
-- At most `MOST_CONNECTIONS` are open. Another one takes the place of the one that has kept the
-  server waiting for the longest time, so a probe is let in however many slow clients there are.
-- A request has `ASK_SECONDS` to arrive and `REQUEST_SECONDS` until its answer is taken, in total:
-  a byte now and then wins no time.
-- Probes are answered by the thread that waits, other pages by at most `MOST_ANSWERING` threads, so
-  scans of large stores keep no probe waiting.
-- Where the process has no descriptor left, the server gives up one of its own.
+- At most `MOST_CONNECTIONS` are open. A new one replaces the connection whose client has kept the
+  server waiting for the longest time, so a probe is answered even if there are many slow clients.
+- A request must arrive within `ASK_SECONDS`, and its response must be received within
+  `REQUEST_SECONDS`, both in total: single bytes do not extend these times.
+- The I/O thread answers probes, and at most `MOST_ANSWERING` other threads answer pages, so scans
+  of large stores do not delay probes.
+- If the process has no file descriptor left, the server closes one of its own.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from eosframework.monitoring.http.exchange import Asked, Exchange, Site, answer_
 from eosframework.monitoring.http.pages import Answer, NotServed
 
 MOST_CONNECTIONS = 64
-"""Descriptors that clients can take."""
+"""Number of file descriptors that clients can use."""
 
 MOST_ANSWERING = 8
-"""Pages, probes apart, that are made at a time."""
+"""Number of pages, other than probes, that are answered concurrently."""
 
 ASK_SECONDS = 5.0
 """From the connection to the end of the request."""
@@ -43,11 +43,11 @@ REQUEST_SECONDS = 10.0
 """From the connection to the last byte of the answer."""
 
 PROBES = frozenset({"livez", "readyz"})
-"""Pages that wait for nothing."""
+"""Pages that never block, which the I/O thread answers."""
 
 _PAUSE_SECONDS = 0.02
-"""After so many new connections in one turn that more must be waiting: the thread competes with
-that which processes records."""
+"""Pause after a turn that accepted `MOST_CONNECTIONS`, since this thread competes with the thread
+that processes records."""
 
 _CHUNK = 65_536
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
@@ -55,13 +55,13 @@ _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 @dataclass(slots=True, eq=False)
 class _Connection:
-    """A client.
+    """A client's connection.
 
     Args:
-        began_at: by the monotonic clock.
-        exchange: what it asks.
-        is_answering: a thread makes the page.
-        out: what it has not taken yet of the answer; None: there is none yet.
+        began_at: monotonic clock time, in seconds.
+        exchange: its request and response.
+        is_answering: a thread is running the page.
+        out: the unsent part of the response; None: there is no response yet.
     """
 
     socket: socket.socket
@@ -72,20 +72,20 @@ class _Connection:
 
     @property
     def ends_at(self) -> float:
-        """When it has had all its time."""
+        """Clock time at which the connection is overdue."""
         has_asked = self.is_answering or self.out is not None
         return self.began_at + (REQUEST_SECONDS if has_asked else ASK_SECONDS)
 
 
 class Connections:
-    """Accepts, reads, answers and closes, on the thread that calls `serve`.
+    """Accepts and answers connections on the thread that calls `serve`.
 
     Args:
-        listener: listens already; not blocking. It is closed at the end.
-        site: what is served.
+        listener: a listening, non-blocking socket, which `serve` closes.
+        site: the server's pages and names.
 
     Raises:
-        OSError: the process has no descriptor left for it.
+        OSError: the process has no file descriptor left.
     """
 
     def __init__(self, listener: socket.socket, site: Site) -> None:
@@ -104,7 +104,7 @@ class Connections:
         self._selector.register(self._woken, selectors.EVENT_READ)
 
     def serve(self) -> None:
-        """Answer until `stop`; then close everything."""
+        """Answer requests until `stop`, then close all connections and the listener."""
         while not self._is_stopped:
             try:
                 self._turn()
@@ -120,7 +120,7 @@ class Connections:
         self._selector.close()
 
     def stop(self) -> None:
-        """Let `serve` return; any thread may call it."""
+        """Make `serve` return; may be called from any thread."""
         self._is_stopped = True
         self._wake()
 
@@ -129,7 +129,7 @@ class Connections:
         ends = min((c.ends_at for c in self._open.values()), default=None)
         ready = self._selector.select(None if ends is None else max(ends - now, 0.0))
         accepts = False
-        # Clients that have asked already come before those that would take their places.
+        # Serve existing connections before accepting new ones, which may replace them.
         for key, _ in ready:
             connection = self._open.get(key.fd)
             if connection is not None:
@@ -151,7 +151,7 @@ class Connections:
     # --- clients ------------------------------------------------------------------------
 
     def _accept(self) -> int:
-        """Let clients in, and return how many."""
+        """Accept waiting clients and return their number."""
         for count in range(MOST_CONNECTIONS):
             try:
                 client, _ = self._listener.accept()
@@ -159,9 +159,9 @@ class Connections:
                 return count
             except OSError as error:
                 if error.errno not in _NO_DESCRIPTOR:
-                    continue  # the client is gone again
-                # Linux takes a descriptor before it looks for a client: there may be none, and
-                # giving up the client that is being answered would serve nobody.
+                    continue  # the client has disconnected
+                # Linux allocates a descriptor before it looks for a client. If no client waits,
+                # closing an existing connection would help no other one.
                 if not self._is_awaited():
                     return count
                 if not self._give_a_descriptor_up():
@@ -174,18 +174,18 @@ class Connections:
             connection = _Connection(client, time.monotonic(), Exchange(self._site))
             self._open[client.fileno()] = connection
             self._selector.register(client, selectors.EVENT_READ)
-            # Most have sent their request by now: they cannot be in anybody's way.
+            # Most clients have sent their request by now and are done after this call.
             self._go_on(connection)
         return MOST_CONNECTIONS
 
     def _is_awaited(self) -> bool:
-        """Tell whether a client waits to be let in."""
+        """Return whether a client waits to be accepted."""
         poll = select.poll()
         poll.register(self._listener, select.POLLIN)
         return bool(poll.poll(0))
 
     def _slowest(self) -> _Connection:
-        """Return the client that is waited for, not it for a page, for the longest time."""
+        """Return the oldest connection that waits for its client rather than for a page."""
         waited_for = [c for c in self._open.values() if not c.is_answering]
         return min(waited_for or self._open.values(), key=lambda c: c.began_at)
 
@@ -200,7 +200,7 @@ class Connections:
         return False
 
     def _go_on(self, connection: _Connection) -> None:
-        """Read or send what is possible now."""
+        """Receive or send without blocking."""
         try:
             if connection.out is not None:
                 self._send(connection)
@@ -208,7 +208,7 @@ class Connections:
                 self._receive(connection)
         except BlockingIOError:
             pass
-        except OSError:  # clients go away as they like
+        except OSError:  # the client has disconnected
             self._close(connection)
 
     def _receive(self, connection: _Connection) -> None:
@@ -231,20 +231,20 @@ class Connections:
         else:
             self._answering += 1
             connection.is_answering = True
-            self._selector.unregister(connection.socket)  # what else it says is of no interest
+            self._selector.unregister(connection.socket)  # further input is ignored
             threading.Thread(
                 target=self._make, args=(connection, asked), name="eos-http-page", daemon=True
             ).start()
 
     def _make(self, connection: _Connection, asked: Asked) -> None:
-        """Make a page, on a thread of its own."""
+        """Answer a page, on a thread of its own."""
         self._made.append((connection, answer_of(asked)))
         self._wake()
 
     def _begin_to_send(self, connection: _Connection, answer: Answer) -> None:
         try:
             content = connection.exchange.answer(answer)
-        except Exception as error:  # what a page gave is no JSON
+        except Exception as error:  # the page's content cannot be encoded as JSON
             content = connection.exchange.answer(failed("", error))
         connection.out = memoryview(content)
         try:
@@ -264,7 +264,7 @@ class Connections:
         while connection.out:
             connection.out = connection.out[connection.socket.send(connection.out) :]
         with suppress(OSError):
-            # To close with bytes unread would reset the connection, and the answer be lost.
+            # Closing with unread input would reset the connection and lose the response.
             connection.socket.shutdown(socket.SHUT_WR)
             connection.socket.recv(_CHUNK)
         self._close(connection)
@@ -285,17 +285,17 @@ class Connections:
         if self._open.get(descriptor) is not connection:
             return
         del self._open[descriptor]
-        with suppress(KeyError):  # while a page is made nothing is waited for
+        with suppress(KeyError):  # not registered while a page is answered
             self._selector.unregister(connection.socket)
         connection.socket.close()
         if self._spare is None:
-            with suppress(OSError):  # others took it; it is tried again with the next one
+            with suppress(OSError):  # used elsewhere already; retried at the next close
                 self._spare = os.open(os.devnull, os.O_RDONLY)
 
     # --- threads ------------------------------------------------------------------------
 
     def _wake(self) -> None:
-        with suppress(OSError):  # it wakes already, or was stopped
+        with suppress(OSError):  # the buffer is full, or the server has stopped
             self._waker.send(b"\0")
 
     def _drain(self) -> None:

@@ -1,4 +1,4 @@
-"""One request and its answer, as bytes; h11 knows HTTP."""
+"""One HTTP request and its response, converted from and to bytes by h11."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import structlog
 
 from eosframework.errors import EosError, UserError
 from eosframework.monitoring.http.pages import Answer, NotServed, Page, Pages, Request, Text
-from eosframework.state.query.texts import as_json
+from eosframework.state.query.text_forms import as_json
 
 LARGEST_HEAD = 16_384
-"""Bytes of a request's line and headers."""
+"""Largest request line with headers, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request that a page answers.
+    """A complete request and the page that answers it.
 
     Args:
-        page: of the path's first part.
-        name: that part.
-        request: for the page.
+        page: the page with the name of the path's first part.
+        name: the path's first part.
+        request: the rest of the path and the query.
     """
 
     page: Page
@@ -36,12 +36,12 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The pages of a server and the names that it goes by.
+    """The pages of a server and its host names.
 
     Args:
-        pages: what there is.
-        hosts: names that a client may use for it, in lower case; see `goes_by`.
-        hosts_setting: where a user adds one.
+        pages: by the first part of their paths.
+        hosts: accepted host names, in lower case; see `goes_by`.
+        hosts_setting: the setting that adds host names, for messages.
     """
 
     pages: Pages
@@ -49,11 +49,11 @@ class Site:
     hosts_setting: str
 
     def goes_by(self, host: str) -> bool:
-        """Tell whether a request for a host is meant for this server.
+        """Return whether a request's Host header names this server.
 
-        A page of a foreign site can let its own name point at this address ("DNS rebinding") and
-        have a browser read what is answered. Such a name is in the public DNS: it is neither an
-        address, nor `localhost`, nor without a dot.
+        This prevents DNS rebinding, where a foreign site's name resolves to this address and its
+        page in a browser reads the responses. Such a name is in the public DNS, so addresses,
+        `localhost` and names without a dot are accepted.
 
         Args:
             host: of the Host header, with or without a port.
@@ -72,10 +72,10 @@ def _is_ip(name: str) -> bool:
 
 
 class Exchange:
-    """The received part of one request, and the bytes of its answer.
+    """The HTTP protocol state of one connection, which serves one request.
 
     Args:
-        site: that is asked.
+        site: the server's pages and names.
     """
 
     def __init__(self, site: Site) -> None:
@@ -84,21 +84,21 @@ class Exchange:
         self._is_head = False
 
     def receive(self, data: bytes) -> Asked | None:
-        """Take bytes of the request, and return it once it is complete; None: more must come.
+        """Process received bytes; return the request once it is complete, None before.
 
         Raises:
-            NotServed: it is answered without a page.
+            NotServed: the request is refused.
         """
         try:
             self._http.receive_data(data)
             event = self._http.next_event()
         except h11.RemoteProtocolError as error:
             status = HTTPStatus(error.error_status_hint)
-            raise NotServed(status, f"this is no request that can be read: {error}") from error
+            raise NotServed(status, f"the request is not valid HTTP: {error}") from error
         return self._asked(event) if isinstance(event, h11.Request) else None
 
     def answer(self, answer: Answer) -> bytes:
-        """Return the bytes of an answer, after which the connection ends."""
+        """Return the bytes of a response, which ends the connection."""
         text = answer.content
         if not isinstance(text, Text):
             text = Text(as_json(text) + b"\n", "application/json")
@@ -142,7 +142,7 @@ class Exchange:
 
 
 def answer_of(asked: Asked) -> Answer:
-    """Return what a page answers, or what is wrong; it never raises."""
+    """Return a page's answer, or an error's; never raises."""
     try:
         return asked.page(asked.request)
     except NotServed as error:
@@ -156,6 +156,6 @@ def answer_of(asked: Asked) -> Answer:
 
 
 def failed(name: str, error: Exception) -> Answer:
-    """Report an error that no page should have, and return its answer."""
+    """Log an unexpected error of a page, and return its answer."""
     structlog.get_logger("eosframework.http").exception("http_failed", path=f"/{name}")
     return Answer(HTTPStatus.INTERNAL_SERVER_ERROR, {"error": f"{type(error).__name__}: {error}"})

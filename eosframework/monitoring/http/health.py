@@ -1,7 +1,7 @@
-"""`/livez` and `/readyz`: whether the main thread's turns go on, and whether work is done.
+"""The probes `/livez`, whether the main thread makes turns, and `/readyz`, whether it does work.
 
-A process that is not live should be ended. One that is not ready works on what keeps it: to end it
-would make that last longer.
+A process that is not live should be restarted. A process that is not ready is starting or
+recovering, and a restart would only delay it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from eosframework.monitoring.http.pages import Answer, Request
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a process is not ready.
+    """A reason that a process is not ready.
 
     Args:
         code: a word for programs.
-        message: what is the matter, and what to look at.
+        message: the state, and the next step for an operator.
     """
 
     code: str
@@ -28,12 +28,12 @@ class Reason:
 
 
 class Health:
-    """Knows when the main thread took its last turn; it tells, any thread asks.
+    """The health of a process; the main thread reports its turns, any thread may read.
 
     Args:
-        longest_turn_seconds: after so long without a turn the process is not ready.
-        stuck_seconds: after so long it is not live.
-        clock: seconds, monotonic.
+        longest_turn_seconds: time without a turn after which the process is not ready.
+        stuck_seconds: time without a turn after which the process is not live.
+        clock: monotonic, in seconds.
     """
 
     def __init__(
@@ -50,17 +50,17 @@ class Health:
         self._last: float | None = None
 
     def turn(self, reasons: Sequence[Reason]) -> None:
-        """Say that the main thread goes on, and why the process is not ready; empty: it is."""
+        """Note a turn of the main thread and the reasons that the process is not ready."""
         self._reasons = reasons
         self._last = self._clock()
 
     @property
     def turn_age_seconds(self) -> float:
-        """For how long the main thread has not told anything."""
+        """Seconds since the main thread's last turn."""
         return self._clock() - (self._began if self._last is None else self._last)
 
     def reasons(self) -> list[Reason]:
-        """Return why the process is not ready; empty: it is."""
+        """Return the reasons that the process is not ready; empty: it is ready."""
         age = self.turn_age_seconds
         if age > self._longest_turn_seconds:
             return [
@@ -71,7 +71,7 @@ class Health:
                 )
             ]
         if self._last is None:
-            return [Reason("starting", "no turn yet: it joins its group, or looks at its database")]
+            return [Reason("starting", "no turn yet: it joins its group, or checks its database")]
         return list(self._reasons)
 
     def livez(self, request: Request) -> Answer:

@@ -1,4 +1,4 @@
-"""The server of a process: where it listens, and for how long."""
+"""The HTTP server: its address, listening socket and thread."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from contextlib import contextmanager
 import structlog
 
 from eosframework.errors import ConfigurationError
-from eosframework.monitoring.http.address import host_and_port
 from eosframework.monitoring.http.connections import Connections
 from eosframework.monitoring.http.exchange import Site
 from eosframework.monitoring.http.pages import Pages
@@ -18,7 +17,7 @@ from eosframework.monitoring.http.pages import Pages
 STOP_SECONDS = 5.0
 
 _BACKLOG = 1024
-"""Connections that the kernel keeps until they are accepted."""
+"""Number of connections that the kernel queues before they are accepted."""
 
 
 @contextmanager
@@ -29,16 +28,16 @@ def serving(
     hosts: Collection[str] = (),
     setting: str = "worker.http_address",
 ) -> Generator[str]:
-    """Answer for the length of a `with` block; give the address with the port that was taken.
+    """Answer requests during the block; yield the address with the actual port.
 
     Args:
-        address: `host:port`; port 0 is any free one.
-        pages: what there is.
-        hosts: names that clients may use for this server, besides its own and addresses.
-        setting: where the address comes from, for messages.
+        address: `host:port`; port 0 takes any free port.
+        pages: by the first part of their paths.
+        hosts: accepted host names in addition to the machine's own and to addresses.
+        setting: the setting that the address comes from, for messages.
 
     Raises:
-        ConfigurationError: the address cannot be had.
+        ConfigurationError: the address cannot be bound.
     """
     host, port = host_and_port(address)
     try:
@@ -74,3 +73,20 @@ def _listener(host: str, port: int) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """Return the host and port of an address that `config` has checked."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def address_of_child(address: str, number: int) -> str:
+    """Return the address of one of a supervisor's children, which have consecutive ports.
+
+    Args:
+        address: of the first child; with port 0 each child takes any free port.
+        number: of the child, from 0.
+    """
+    host, _, port = address.rpartition(":")
+    return address if int(port) == 0 else f"{host}:{int(port) + number}"

@@ -1,4 +1,4 @@
-"""A page is a path of the server and what answers for it."""
+"""Pages of the HTTP server: functions from a request to an answer."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked for.
+    """A request for a page.
 
     Args:
-        path: the parts of the path behind the page's own, decoded.
-        options: what stands behind the question mark.
+        path: the decoded parts of the path after the page's name.
+        options: the query's parameters.
     """
 
     path: Sequence[str]
@@ -23,10 +23,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is answered.
+    """A page's answer.
 
     Args:
-        content: becomes JSON, or a text of its own type.
+        content: encoded as JSON unless it is a `Text`.
     """
 
     status: HTTPStatus
@@ -35,14 +35,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """What is no JSON."""
+    """Content of a type other than JSON."""
 
     content: bytes
     content_type: str
 
 
 class NotServed(Exception):
-    """There is no answer but a status and what is wrong."""
+    """A request that is answered with an error status and a message."""
 
     def __init__(self, status: HTTPStatus, message: str, **more: Any) -> None:
         super().__init__(message)
@@ -50,12 +50,12 @@ class NotServed(Exception):
 
 
 Page = Callable[[Request], Answer]
-"""Answers on a thread of its own.
+"""Answers a request, on a thread of its own.
 
 Raises:
-    NotServed: with the answer.
-    UserError: what was asked for cannot be.
+    NotServed: contains the answer.
+    UserError: the request is invalid.
 """
 
 Pages = Mapping[str, Page]
-"""By the first part of their paths."""
+"""Pages by the first part of their paths."""

@@ -1,8 +1,8 @@
-"""`/state`: what the stores of this worker's tasks hold, committed values only.
+"""The pages `/state`: committed contents of the stores of this worker's tasks.
 
-/state                            the stores, and which partitions of them are here
-/state/STORE/KEY                  what there is for a key
-/state/STORE?from=&to=&limit=     what there is for a range of keys, partition by partition
+/state                            the stores, and their partitions on this worker
+/state/STORE/KEY                  the rows of a key
+/state/STORE?from=&to=&limit=     the rows of a range of keys, partition by partition
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from eosframework.monitoring.http.pages import Answer, NotServed, Request
 from eosframework.operators.expiry import unexpired
 from eosframework.operators.operator_ports import CommittedStore
 from eosframework.processing.stores.shared_stores import SharedStores, StoresGone
-from eosframework.state.query.layouts import Row
-from eosframework.state.query.stores import QueriedStore, queried_stores
-from eosframework.state.query.texts import key_of
+from eosframework.state.query.layouts import QueriedStore, Row, queried_stores
+from eosframework.state.query.text_forms import key_of
 from eosframework.topology.graph.graph import Graph
 
 DEFAULT_LIMIT = 100
 LARGEST_LIMIT = 1000
-"""Encoding more of them at once would hold up the thread that processes records."""
+"""Largest number of rows in an answer: encoding more would delay the thread that processes records.
+"""
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 PartitionOf = Callable[[bytes, int], int]
-"""Takes an encoded key and the number of partitions."""
+"""Returns the partition of an encoded key, given the number of partitions."""
 
 
 class StatePages:
@@ -37,9 +37,9 @@ class StatePages:
 
     Args:
         graph: of the application.
-        shared: what this worker has.
-        partitions: how many tasks each sub-topology has.
-        partition_of: where a key is, if its records were placed as Kafka's own clients do.
+        shared: the stores of this worker.
+        partitions: number of tasks of each sub-topology.
+        partition_of: Kafka's default partitioner.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class StatePages:
         self._partition_of = partition_of
 
     def page(self, request: Request) -> Answer:
-        """Answer for a path behind `/state`."""
+        """Answer a path below `/state`."""
         name, *rest = request.path or [""]
         if not name:
             return self._all()
         store = self._store(name)
-        # A key may hold slashes.
+        # A key may contain slashes.
         key = "/".join(rest)
         return self._get(store, key) if key else self._scan(store, request.options)
 
@@ -168,7 +168,7 @@ class StatePages:
 
 def _limit(options: Mapping[str, Any]) -> int:
     text = options.get("limit", str(DEFAULT_LIMIT))
-    # `int` refuses more than 4,300 digits, and takes digits of other scripts.
+    # `int` raises for more than 4,300 digits, and accepts digits of other scripts.
     if _NUMBER.fullmatch(text) is None or not 0 < int(text) <= LARGEST_LIMIT:
         raise NotServed(
             HTTPStatus.BAD_REQUEST,

@@ -1,7 +1,6 @@
-"""What a process tells about itself: metrics for Prometheus, why it is not ready, its tasks.
+"""Metrics for Prometheus, readiness and task status, derived from snapshots of a process.
 
-It owns the metrics, each declared once with what is normal and what to do, and the judgement of
-views that the main thread makes. It refuses to count anything itself, to make threads that run
-records wait, and labels whose number grows with the data: metrics know no partitions, tasks or keys
-(`/status` does).
+Each metric is declared once, with its normal values and the next step if they differ. The main
+thread makes the snapshots, and reading them never blocks it. No metric has a label with an
+unbounded number of values, so there are no metrics by partition, task or key; `/status` has those.
 """

@@ -1,8 +1,69 @@
-"""Every metric, declared once; the documentation and what is told derive from here."""
+"""Every metric, declared once; the documentation and the exposition are derived from it."""
 
 from __future__ import annotations
 
-from eosframework.monitoring.metrics.metric import EVERY, PRODUCERS, WORKERS, Kind, Metric, Process
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from eosframework.processing.measurements import Distributed
+
+PREFIX = "eosframework_"
+
+
+class Kind(StrEnum):
+    """Metric types of Prometheus."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Process(StrEnum):
+    """Kinds of processes; each kind has its own set of metrics."""
+
+    TRANSFORMS = "transforms"
+    TABLES = "tables"
+    RELAY = "relay"
+
+
+WORKERS = (Process.TRANSFORMS, Process.TABLES)
+PRODUCERS = (Process.TRANSFORMS, Process.RELAY)
+EVERY = tuple(Process)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric.
+
+    Args:
+        name: without the prefix; ends in the unit, and in `_total` after that for a counter.
+        what: description in one sentence.
+        normal: the normal values.
+        otherwise: the next step if the values differ.
+        labels: in addition to `application`, which all metrics have.
+        told_by: the processes that expose the metric.
+    """
+
+    name: str
+    kind: Kind
+    what: str
+    normal: str
+    otherwise: str
+    labels: tuple[str, ...] = ()
+    told_by: tuple[Process, ...] = EVERY
+
+    @property
+    def full_name(self) -> str:
+        """The name in Prometheus, with the prefix."""
+        return PREFIX + self.name
+
+
+Value = float | Distributed
+
+Figures = Mapping[str, Sequence[tuple[tuple[str, ...], Value]]]
+"""Label values and value of each known metric, by the metric's name."""
+
 
 _TRANSFORMS = (Process.TRANSFORMS,)
 _TABLES = (Process.TABLES,)
@@ -12,17 +73,17 @@ _THROUGHPUT = (
     Metric(
         "records_read_total",
         Kind.COUNTER,
-        "Input records whose transaction was committed; repetitions do not count.",
+        "Input records of committed transactions; records processed again do not count twice.",
         "Rises as fast as the topic is written.",
-        "Standing still while `lag_records` rises: look at `/readyz`, then at the log.",
+        "Constant while `lag_records` rises: look at `/readyz`, then at the log.",
         ("topic",),
         WORKERS,
     ),
     Metric(
         "records_written_total",
         Kind.COUNTER,
-        "Records written by committed transactions, changelogs and dead letters among them.",
-        "In a fixed ratio to `records_read_total`, as the topology has it.",
+        "Records written by committed transactions, including changelogs and dead letters.",
+        "In a fixed ratio to `records_read_total`, given by the topology.",
         "Another ratio than yesterday: a filter or its input has changed.",
         ("topic",),
         PRODUCERS,
@@ -30,7 +91,7 @@ _THROUGHPUT = (
     Metric(
         "rows_written_total",
         Kind.COUNTER,
-        "Rows written into a table; upserts and deletions count as rows.",
+        "Rows written to a table; upserts and deletions count as rows.",
         "In a fixed ratio to `records_read_total`.",
         "Another ratio than yesterday: the function that makes rows or its input has changed.",
         ("table",),
@@ -39,9 +100,8 @@ _THROUGHPUT = (
     Metric(
         "lag_records",
         Kind.GAUGE,
-        "Offsets up to the last stable one that are still to be processed, over this process's "
-        "partitions of a topic; markers of transactions count as well, except behind the "
-        "last record.",
+        "Unprocessed offsets up to the last stable offset, in this process's partitions of a "
+        "topic; transaction markers count too, except after the last record.",
         "Near 0, or returning to it after each burst.",
         "Rising for minutes: add workers, up to one for each partition; see "
         "`transaction_seconds` for what is slow.",
@@ -60,8 +120,8 @@ _THROUGHPUT = (
     Metric(
         "held_back_records",
         Kind.GAUGE,
-        "Offsets behind the last stable one: somebody's open transaction keeps them from readers.",
-        "What producers write between two of their commits.",
+        "Offsets beyond the last stable offset, which an open transaction hides from readers.",
+        "The number that producers write between two of their commits.",
         "Rising without end: a transaction upstream hangs. `eosframework txn hanging` finds it "
         "(docs/howto/blocked-reader.md).",
         ("topic",),
@@ -73,7 +133,7 @@ _TRANSACTIONS = (
     Metric(
         "transactions_total",
         Kind.COUNTER,
-        "Transactions by how they ended: committed or aborted.",
+        "Transactions by outcome: committed or aborted.",
         "Commits only; a few aborts where brokers restart.",
         "More than one abort in a hundred: the log names the error, `eosframework errors` explains "
         "it.",
@@ -83,9 +143,9 @@ _TRANSACTIONS = (
     Metric(
         "commit_seconds",
         Kind.HISTOGRAM,
-        "Seconds that a round of commits took, over all tasks of the process.",
+        "Duration of a round of commits of all tasks of the process.",
         "10 to 100 ms, more with more tasks.",
-        "Above a third of the commit interval: the interval is stretched (event "
+        "Above a third of the commit interval: the worker stretches the interval (event "
         "commit_interval_stretched). Look at the brokers' disks and `client_round_trip_seconds`.",
         (),
         PRODUCERS,
@@ -93,10 +153,10 @@ _TRANSACTIONS = (
     Metric(
         "transaction_seconds",
         Kind.HISTOGRAM,
-        "Seconds from a transaction's first record to the end of its commit.",
-        "About the commit interval, and what the commit takes.",
-        "Near `worker.transaction_timeout_seconds`: it will expire and be repeated. A function is "
-        "slow, or a broker.",
+        "Duration from a transaction's first record to the end of its commit.",
+        "The commit interval plus the duration of the commit.",
+        "Near `worker.transaction_timeout_seconds`: the transaction will expire and be repeated. A "
+        "function or a broker is slow.",
         (),
         PRODUCERS,
     ),
@@ -104,15 +164,15 @@ _TRANSACTIONS = (
         "transaction_records",
         Kind.HISTOGRAM,
         "Input records, or messages of an outbox, in one transaction.",
-        "What comes in one commit interval.",
-        "1 at a time under load: a refused record is being searched for; see the log.",
+        "The number that arrives in one commit interval.",
+        "1 at a time under load: the worker bisects to find a refused record; see the log.",
         (),
         PRODUCERS,
     ),
     Metric(
         "producer_recycles_total",
         Kind.COUNTER,
-        "Producers replaced because a request of theirs might still be on its way (ADR 1).",
+        "Producers replaced because one of their requests might still be in flight (ADR 1).",
         "0 for hours; some when connections break.",
         "Several a minute: connections break; see `client_disconnects_total`.",
         (),
@@ -121,24 +181,24 @@ _TRANSACTIONS = (
     Metric(
         "fences_total",
         Kind.COUNTER,
-        "How often another process, or an expiry, took a task or partition from this one.",
-        "0; one when a machine stood still and came back.",
+        "Tasks or partitions that another process, or an expired transaction, took from this one.",
+        "0; one when a machine was suspended and resumed.",
         "Rising: two applications share a name, or transactions outlast their timeout; the log "
         "says which.",
     ),
     Metric(
         "unknown_outcomes_total",
         Kind.COUNTER,
-        "Commits whose answer got lost, and of which it was found out whether they were done.",
-        "0; some when brokers fail. Nothing was lost or doubled.",
-        "Rising on healthy brokers: the network between drops connections.",
+        "Commits whose response was lost, so their outcome was read from Kafka.",
+        "0; some when brokers fail. No record was lost or duplicated.",
+        "Rising on healthy brokers: the network drops connections.",
         (),
         PRODUCERS,
     ),
     Metric(
         "dead_letters_total",
         Kind.COUNTER,
-        "Records or rows that failed and were put aside; one that an abort repeats counts again.",
+        "Records or rows that became dead letters; one that an abort repeats counts again.",
         "0.",
         "Look at the dead letters' headers: they name record, step and error.",
         (),
@@ -147,19 +207,18 @@ _TRANSACTIONS = (
     Metric(
         "retries_total",
         Kind.COUNTER,
-        "Records that failed and were sent to wait for another attempt; one that an abort repeats "
-        "counts again.",
-        "0; some while what a function calls is away.",
-        "What waits has the error in its headers. Without an end in sight, mend the cause before "
-        "the last delay has passed: then they are dead letters.",
+        "Failed records sent to a retry topic; one that an abort repeats counts again.",
+        "0; some while a service that a function calls is unavailable.",
+        "Rising: waiting records have the error in their headers. Fix the cause before the last "
+        "delay has passed, after which they become dead letters.",
         (),
         WORKERS,
     ),
     Metric(
         "skipped_records_total",
         Kind.COUNTER,
-        "Records or rows that failed and were left out, as `on_error: skip` says.",
-        "0, or what you expect of the data.",
+        "Records or rows that failed and were skipped (`on_error: skip`).",
+        "0, or as many as you expect of the data.",
         "Rising faster than before: the input has changed.",
         (),
         WORKERS,
@@ -167,7 +226,7 @@ _TRANSACTIONS = (
     Metric(
         "late_records_total",
         Kind.COUNTER,
-        "Records that came too late for a window, join or expiry.",
+        "Records that were too late for a window, join or expiry.",
         "0, or a small share.",
         "Rising: producers are later than `grace` allows.",
         (),
@@ -179,9 +238,9 @@ _STATE = (
     Metric(
         "tasks",
         Kind.GAUGE,
-        "Tasks, partitions of tables, or shards of an outbox that this process has, by state.",
+        "Tasks, partitions of table sinks, or shards of an outbox in this process, by state.",
         "All `running`.",
-        "`fenced`, `recovering` or `unclaimed` for minutes: `/readyz` says why.",
+        "`fenced`, `recovering` or `unclaimed` for minutes: `/readyz` has the reasons.",
         ("state",),
     ),
     Metric(
@@ -194,17 +253,17 @@ _STATE = (
     Metric(
         "turn_age_seconds",
         Kind.GAUGE,
-        "Seconds since the main thread last went round.",
+        "Seconds since the main thread's last turn.",
         "Below 1; some seconds while partitions are taken over.",
         "Growing: a broker, a database or a function does not return; `/livez` fails next.",
     ),
     Metric(
         "restore_records",
         Kind.GAUGE,
-        "Records of changelogs that are still to be read before every task runs.",
-        "0, and falling after a start on a new machine.",
-        "Often above 0: stores do not survive (a container without a volume); or keep standby "
-        "copies (`state.standby_copies`).",
+        "Changelog records that must still be restored before every task runs.",
+        "0; falling after a start on a new machine.",
+        "Often above 0: stores are lost at each start (a container without a volume). Use a "
+        "volume, or keep standby copies (`state.standby_copies`).",
         (),
         _TRANSFORMS,
     ),
@@ -213,7 +272,7 @@ _STATE = (
         Kind.GAUGE,
         "Size of the stores of this process's tasks, in files and in memory.",
         "Follows the number of keys.",
-        "Growing without end: keys are never removed; give them a `ttl` or a window.",
+        "Growing without end: keys are never removed; use a `ttl` or a window.",
         ("store",),
         _TRANSFORMS,
     ),
@@ -221,7 +280,7 @@ _STATE = (
         "store_keys",
         Kind.GAUGE,
         "Keys in the stores of this process's tasks, estimated.",
-        "What the data has.",
+        "The number of keys in the data.",
         "As `store_bytes`.",
         ("store",),
         _TRANSFORMS,
@@ -232,7 +291,7 @@ _DATABASE = (
     Metric(
         "write_seconds",
         Kind.HISTOGRAM,
-        "Seconds that a write into tables took: all rows and positions of a transaction.",
+        "Duration of a table writer's database transaction, with all its rows and positions.",
         "10 to 200 ms.",
         "Seconds: look for locks and slow indexes in the database.",
         (),
@@ -241,64 +300,66 @@ _DATABASE = (
     Metric(
         "write_rows",
         Kind.HISTOGRAM,
-        "Rows in one write.",
-        "What comes in `database.commit_interval_seconds`, up to `database.batch_rows`.",
-        "Always at `database.batch_rows`: the tables are behind; see `lag_records`.",
+        "Rows in one database transaction of a table writer.",
+        "The number that arrives in `database.commit_interval_seconds`, up to "
+        "`database.batch_rows`.",
+        "Always at `database.batch_rows`: the table writer lags; see `lag_records`.",
         (),
         _TABLES,
     ),
     Metric(
         "database_retries_total",
         Kind.COUNTER,
-        "How often a database did not answer and was asked again.",
+        "Attempts that failed because the database was unavailable, and were repeated.",
         "0; some when it restarts or a standby is promoted.",
-        "Rising: the database or the way to it is down; nothing is lost meanwhile.",
+        "Rising: the database or the network to it is down; no record is lost.",
         (),
         (Process.TABLES, Process.RELAY),
     ),
     Metric(
         "outbox_refused_total",
         Kind.COUNTER,
-        "Messages that Kafka cannot take and that were set aside (`outbox.on_refused`).",
+        "Messages that Kafka does not accept and that were set aside (`outbox.on_refused`).",
         "0.",
-        "Rising: `SELECT * FROM eosframework.outbox_refused` names them and the reasons; "
-        "docs/howto/outbox.md tells how to publish them again.",
+        "Rising: `SELECT * FROM eosframework.outbox_refused` lists them with the reasons; "
+        "docs/howto/outbox.md describes how to publish them again.",
         (),
         _RELAY,
     ),
     Metric(
         "outbox_unreadable_total",
         Kind.COUNTER,
-        "Entries of the database's log under the outbox's name that emit() did not write "
-        "(`outbox.source: slot`). They are passed over; one that an abort repeats counts again.",
+        "Entries of the write-ahead log with the outbox's prefix that emit() did not write "
+        "(`outbox.source: slot`). They are skipped; one that an abort repeats counts again.",
         "0.",
-        "Rising: a role calls pg_logical_emit_message; docs/howto/outbox.md tells how to end that.",
+        "Rising: a role calls pg_logical_emit_message; docs/howto/outbox.md describes how to "
+        "prevent that.",
         (),
         _RELAY,
     ),
     Metric(
         "outbox_backlog_messages",
         Kind.GAUGE,
-        "Messages in the outbox table that this relay has still to send; estimated above 10,000.",
+        "Messages in the outbox table that this relay must still send; estimated above 10,000.",
         "Near 0.",
-        "Rising: Kafka or the relay is slower than those who publish; raise `outbox.shards`.",
+        "Rising: Kafka or the relay is slower than the publishers; raise `outbox.shards`.",
         (),
         _RELAY,
     ),
     Metric(
         "outbox_backlog_seconds",
         Kind.GAUGE,
-        "Age of the oldest message in the outbox table that this relay has still to send.",
+        "Age of the oldest message in the outbox table that this relay must still send.",
         "Below 1 s.",
-        "Rising while `outbox_backlog_messages` is small: a transaction in the database that "
-        "published stays open.",
+        "Rising while `outbox_backlog_messages` is small: a database transaction that published "
+        "stays open.",
         (),
         _RELAY,
     ),
     Metric(
         "outbox_backlog_bytes",
         Kind.GAUGE,
-        "Bytes of the database's log that the relay has still to read (`outbox.source: slot`).",
+        "Bytes of the write-ahead log that the relay must still read (`outbox.source: slot`).",
         "Some megabytes.",
         "Rising: the server keeps this log on its disk until it is read.",
         (),
@@ -310,8 +371,8 @@ _CLIENTS = (
     Metric(
         "client_round_trip_seconds",
         Kind.GAUGE,
-        "Round trip of the slowest 1% of a producer's requests to the slowest broker, by the last "
-        "200 ms in which there were any (librdkafka).",
+        "99th percentile of the round-trip time of a producer's requests to the slowest broker, in "
+        "the last 200 ms with requests (librdkafka).",
         "Milliseconds.",
         "Seconds: that broker's disk or network is slow.",
         ("client",),
@@ -322,7 +383,7 @@ _CLIENTS = (
         Kind.COUNTER,
         "Connections to brokers that broke (librdkafka).",
         "A few an hour; brokers close idle ones.",
-        "Several a minute: a broker restarts, or something between drops connections.",
+        "Several a minute: a broker restarts, or the network drops connections.",
         ("client",),
     ),
     Metric(
@@ -330,13 +391,13 @@ _CLIENTS = (
         Kind.COUNTER,
         "Requests that a broker did not answer in time (librdkafka).",
         "0.",
-        "Rising: a broker stands still.",
+        "Rising: a broker does not respond.",
         ("client",),
     ),
     Metric(
         "client_queued_bytes",
         Kind.GAUGE,
-        "Bytes fetched and not taken (consumer), or produced and not delivered (producer).",
+        "Bytes fetched and not processed (consumer), or produced and not delivered (producer).",
         "Some megabytes under load.",
         "A producer's at its limit (`queue.buffering.max.kbytes`): brokers are slower than the "
         "worker. A consumer's: the worker is slower than the brokers.",
@@ -357,9 +418,9 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "info",
         Kind.GAUGE,
-        "Always 1; its labels say what this process is.",
+        "Always 1; its labels identify the process.",
         "1.",
-        "Missing: the process is gone.",
+        "Missing: the process has ended.",
         ("instance_name", "process", "version"),
         EVERY,
     ),

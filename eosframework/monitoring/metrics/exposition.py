@@ -16,21 +16,20 @@ from prometheus_client.core import (
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
-from eosframework.monitoring.metrics.catalogue import METRICS
-from eosframework.monitoring.metrics.metric import Figures, Kind, Metric, Value
+from eosframework.monitoring.metrics.catalogue import METRICS, Figures, Kind, Metric, Value
 from eosframework.processing.measurements import Distributed
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
 
 class Exposition:
-    """Tells Prometheus the values that there are when it asks.
+    """Renders current values in Prometheus' text format.
 
-    Besides, what its own clients tell of every process: CPU, memory, descriptors.
+    It adds the standard metrics of a process: CPU, memory and file descriptors.
 
     Args:
-        application: becomes a label of every metric.
-        figures: called at each request, on its thread.
+        application: a label of every metric.
+        figures: returns the values; called at each request, on the request's thread.
     """
 
     def __init__(self, application: str, figures: Callable[[], Figures]) -> None:
@@ -39,7 +38,7 @@ class Exposition:
         ProcessCollector(registry=self._registry)
 
     def text(self) -> bytes:
-        """Return all values, as text."""
+        """Return all values as text."""
         return generate_latest(self._registry)
 
 
@@ -49,7 +48,7 @@ class _Figures(Collector):
         self._figures = figures
 
     def describe(self) -> list[Family]:
-        """Say nothing before the first request."""
+        """Return nothing, so that registering does not collect values."""
         return []
 
     def collect(self) -> Iterator[Family]:
@@ -82,7 +81,7 @@ def _add(family: Family, labels: list[str], value: Value) -> None:
 
 
 def _buckets(value: Distributed) -> list[tuple[str, float]]:
-    """Return how many values are at most each bound; Prometheus counts cumulatively."""
+    """Return cumulative counts by upper bound."""
     buckets: list[tuple[str, float]] = []
     below = 0
     for bound, count in zip((*value.bounds, float("inf")), value.counts, strict=True):

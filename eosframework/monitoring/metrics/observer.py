@@ -1,7 +1,7 @@
-"""Keeps the newest view of a process, and answers from it.
+"""The observer of a process: keeps the newest snapshot and answers requests from it.
 
-The main thread makes a view twice a second, and threads that answer read the newest one: nothing
-that runs records waits for who asks.
+The main thread makes a snapshot twice a second, and request threads read the newest one, so
+requests never delay the processing of records.
 """
 
 from __future__ import annotations
@@ -16,32 +16,37 @@ from typing import Any, Generic, TypeVar
 from eosframework.kafka.client.statistics import ClientsSeen, ClientStatistics
 from eosframework.monitoring.http.health import Health, Reason
 from eosframework.monitoring.http.pages import Answer, Pages, Request, Text
+from eosframework.monitoring.metrics.catalogue import Figures, Process
 from eosframework.monitoring.metrics.exposition import CONTENT_TYPE, Exposition
-from eosframework.monitoring.metrics.figures import (
+from eosframework.monitoring.metrics.metric_values import (
     relay_figures,
     tables_figures,
     transforms_figures,
 )
-from eosframework.monitoring.metrics.metric import Figures, Process
-from eosframework.monitoring.metrics.reasons import OpenTransactions, relay_reasons, worker_reasons
-from eosframework.monitoring.metrics.task_status import relay_status, worker_status
-from eosframework.outbox.relay_views import RelayView
+from eosframework.monitoring.metrics.readiness import (
+    OpenTransactions,
+    relay_reasons,
+    relay_status,
+    worker_reasons,
+    worker_status,
+)
+from eosframework.outbox.relay import RelayView
 from eosframework.processing.stores.shared_stores import SharedStores
 from eosframework.processing.worker_views import WorkerView
 
 VIEW_SECONDS = 0.5
-"""How old a view may get."""
+"""Interval of snapshots."""
 
 View = TypeVar("View", WorkerView, RelayView)
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a process is.
+    """The identity of a process.
 
     Args:
-        application: or the name of a relay.
-        instance: its name among the processes of the application; None: it has none.
+        application: name of the application or of the relay.
+        instance: instance name; None: a relay has none.
     """
 
     application: str
@@ -50,16 +55,16 @@ class Identity:
 
 
 class Observer(Generic[View]):
-    """Keeps the newest view of a process, and answers from it.
+    """Keeps the newest snapshot of a process and answers requests from it.
 
     Args:
         identity: of the process.
         health: of its main thread.
-        statistics: of its clients.
-        figures: from a view to the values of metrics.
-        reasons: from a view to why the process is not ready.
-        status: from a view to what `/status` tells.
-        clock: seconds, monotonic.
+        statistics: of its Kafka clients.
+        figures: returns metric values from a snapshot.
+        reasons: returns the reasons that the process is not ready from a snapshot.
+        status: returns the content of `/status` from a snapshot.
+        clock: monotonic, in seconds.
     """
 
     def __init__(
@@ -86,7 +91,7 @@ class Observer(Generic[View]):
 
     @property
     def pages(self) -> Pages:
-        """What this answers."""
+        """The pages that this object answers."""
         return {
             "livez": self._health.livez,
             "readyz": self._health.readyz,
@@ -95,7 +100,7 @@ class Observer(Generic[View]):
         }
 
     def turn(self, view: Callable[[], View]) -> None:
-        """Say that the main thread goes on, and let it look around when it is time."""
+        """Note a turn of the main thread, and take a snapshot when the interval is over."""
         if self._clock() >= self._due:
             self._due = self._clock() + VIEW_SECONDS
             self._seen = made = view(), self._statistics.look()
@@ -137,7 +142,7 @@ def transforms_observer(
     shared: SharedStores,
     longest_transaction_seconds: float,
 ) -> Observer[WorkerView]:
-    """Return the observer of a worker that transforms."""
+    """Return the observer of a worker that runs transforms."""
     open_ = OpenTransactions(longest_transaction_seconds)
     return Observer(
         identity,
@@ -155,7 +160,7 @@ def tables_observer(
     statistics: ClientStatistics,
     longest_transaction_seconds: float,
 ) -> Observer[WorkerView]:
-    """Return the observer of a worker that fills tables."""
+    """Return the observer of a table writer."""
     open_ = OpenTransactions(longest_transaction_seconds)
     return Observer(
         identity,
@@ -172,5 +177,5 @@ def relay_observer(
     health: Health,
     statistics: ClientStatistics,
 ) -> Observer[RelayView]:
-    """Return the observer of a relay."""
+    """Return the observer of an outbox relay."""
     return Observer(identity, health, statistics, relay_figures, relay_reasons, relay_status)

@@ -1,7 +1,7 @@
 """Traces: a span for each transaction, and W3C trace context in the headers of records.
 
-The only importer of OpenTelemetry. Owns what a span says and which records it links to. Refuses to
-keep a worker from its work: what cannot be exported is dropped, and a transaction does not wait.
+This is the only package that imports OpenTelemetry. Tracing never delays a transaction: spans that
+cannot be exported are dropped.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["headers"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import what users call at its first use: a worker says itself which package is missing."""
+    """Import `headers` at its first use, so that a worker can report a missing package itself."""
     if name != "headers":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from eosframework.monitoring.tracing.trace_context import headers

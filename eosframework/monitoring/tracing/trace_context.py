@@ -16,10 +16,10 @@ Headers = Iterable[tuple[str, bytes | None]]
 
 
 def headers() -> dict[str, str]:
-    """Return the headers that carry the current span's context; none where there is no span.
+    """Return the headers with the current span's context; empty if there is no span.
 
-    For messages that do not come from a topology: `publish(…, headers=headers())` lets the trace of
-    a request go on through the outbox.
+    For messages that users publish: `publish(…, headers=headers())` continues the trace of a
+    request through the outbox.
     """
     context = trace.get_current_span().get_span_context()
     return {TRACEPARENT: traceparent_of(context)} if context.is_valid else {}
@@ -31,7 +31,7 @@ def traceparent_of(context: SpanContext) -> str:
 
 
 def context_in(record_headers: Headers | None) -> SpanContext | None:
-    """Return the context that a record carries; None: it carries none that can be read."""
+    """Return the context in a record's headers; None: there is none, or it is invalid."""
     for name, value in record_headers or ():
         if name == TRACEPARENT and value is not None:
             return _parsed(value)

@@ -1,4 +1,4 @@
-"""What the transactions of a task show as spans."""
+"""Spans of a task's transactions."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from eosframework.processing.ports import Message, Output
 
 
 class TracedTransactions:
-    """Makes a span of each transaction, one after the other.
+    """Makes a span for each of a task's transactions, one after the other.
 
     Args:
-        tracer: makes spans.
+        tracer: creates spans.
         name: of each span.
         attributes: of each span.
-        most_links: to how many records a span links at most: the first that carry a context which
-            is sampled.
+        most_links: largest number of links; a span links to the first records with a sampled
+            context.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class TracedTransactions:
         self._own: tuple[str, bytes] | None = None
 
     def begin(self) -> None:
-        """Begin a span; one that was not ended is."""
+        """Begin a span, after ending an open one as dropped."""
         self.end("dropped")
         span = self._tracer.start_span(
             self._name,
@@ -49,7 +49,7 @@ class TracedTransactions:
         self._own = (TRACEPARENT, traceparent_of(context).encode()) if context.is_valid else None
 
     def took(self, messages: Sequence[Message]) -> None:
-        """Link to records that go into the transaction."""
+        """Link the span to records of the transaction."""
         if not self._links_left or self._span is None:
             return
         for message in messages:
@@ -67,7 +67,7 @@ class TracedTransactions:
                 return
 
     def current(self) -> AbstractContextManager[object]:
-        """Let what runs inside find the transaction's span as the current one."""
+        """Make the transaction's span the current span during the block."""
         if self._span is None:
             return nullcontext()
         return trace.use_span(
@@ -75,7 +75,7 @@ class TracedTransactions:
         )
 
     def marked(self, outputs: Sequence[Output]) -> Sequence[Output]:
-        """Return outputs of which each carries a context: its input's, else the transaction's."""
+        """Return outputs with trace context; an output without one gets the transaction's."""
         own = self._own
         if own is None:
             return outputs
@@ -88,8 +88,8 @@ class TracedTransactions:
         """End the span, if there is one.
 
         Args:
-            outcome: what became of the transaction.
-            records: how many it took; None: it came to nothing, or that is not known.
+            outcome: of the transaction.
+            records: number of records; None: the transaction was aborted, or is in doubt.
         """
         span, self._span = self._span, None
         if span is None:

@@ -24,7 +24,7 @@ from functools import partial
 
 from eosframework.config import KafkaSettings
 from eosframework.errors import StartRefused
-from eosframework.kafka.admin.missing_topics import ChosenTopics
+from eosframework.kafka.admin.auto_creation import ChosenTopics
 from eosframework.kafka.consumer.range_reader import Ranges
 from eosframework.operations.audit.audit_logs import Logs, OnProgress
 from eosframework.operations.audit.books import Books

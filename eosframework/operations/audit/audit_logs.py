@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 
-from eosframework.application.control_log import RegistryLog
+from eosframework.application.control_log import ControlLog
 from eosframework.application.replay_marks import Marks, ReplayMarks
 from eosframework.config import KafkaSettings
 from eosframework.errors import ClusterUnreachable, RunError, StartRefused
@@ -75,7 +75,7 @@ class Logs:
     def replayed(self, topics: Iterable[str]) -> Mapping[TopicPartition, Marks]:
         """Return which letters of dead-letter topics were replayed, by partition."""
         facts = self.admin.describe_topics(topics)
-        log = RegistryLog(
+        log = ControlLog(
             self._application,
             self._settings,
             self.admin,

@@ -61,7 +61,7 @@ class Derivation:
             RunError: a record that was processed fails now, with the policy to fail.
         """
         compiled = self._compiled[partition.topic]
-        is_again = compiled.source.again is not None
+        is_again = compiled.source.retry_of is not None
         for message in messages:
             offset = message.offset()
             outputs: list[Output] = []

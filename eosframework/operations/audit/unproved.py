@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from eosframework.topology.graph.graph import Aggregate, Emit, Graph, OnError, Sink, SubTopology
-from eosframework.topology.graph.walk import AnyNode, followers_of, keeps, nodes_of
+from eosframework.topology.graph.walk import AnyNode, followers_of, has_state, nodes_of
 
 
 def receipted_topics(graph: Graph) -> frozenset[str]:
@@ -14,11 +14,11 @@ def receipted_topics(graph: Graph) -> frozenset[str]:
     Functions cannot say what a record gave to a task that remembers, or at its first attempt; and
     what went through a repartition topic is removed from it where there are no receipts.
     """
-    writers = {own.writer for own in graph.repartitions if own.again is None}
+    writers = {own.writer for own in graph.repartitions if own.retry_of is None}
     return frozenset(
         source.topic
         for part in graph.sub_topologies
-        if keeps(part) or part.name in writers or _retries(part)
+        if has_state(part) or part.name in writers or _retries(part)
         for source in part.sources
     )
 
@@ -65,4 +65,4 @@ def _topics_behind(first: AnyNode, part: SubTopology) -> Iterator[str]:
 
 
 def _retries(part: SubTopology) -> bool:
-    return any(source.again is not None and source.again.delay_ms for source in part.sources)
+    return any(source.retry_of is not None and source.retry_of.delay_ms for source in part.sources)

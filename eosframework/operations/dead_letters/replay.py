@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from eosframework.application.control_log import RegistryLog
+from eosframework.application.control_log import ControlLog
 from eosframework.application.replay_marks import Marks, Range, ReplayMarks
 from eosframework.config import Settings
 from eosframework.errors import (
@@ -33,7 +33,7 @@ from eosframework.errors import (
 )
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import size_limits
-from eosframework.kafka.producer.producer_pool import KafkaOutputs
+from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.kafka.worker_clients import producers
 from eosframework.operations.dead_letters.dead_letter import Letter
 from eosframework.operations.dead_letters.dead_letter_reader import Letters
@@ -70,7 +70,7 @@ class Replayed:
 def marks_of(application: str, settings: Settings, admin: ClusterAdmin) -> ReplayMarks:
     """Return the marks in an application's registry."""
     seconds = 2 * settings.worker.transaction_timeout_seconds
-    log = RegistryLog(application, settings.kafka, admin, settle_seconds=seconds)
+    log = ControlLog(application, settings.kafka, admin, settle_seconds=seconds)
     return ReplayMarks(log)
 
 
@@ -139,7 +139,7 @@ class _Replay:
     def __init__(
         self,
         application: str,
-        outputs: KafkaOutputs,
+        outputs: ProducerPool,
         output: TransactionalOutput,
         marks: ReplayMarks,
         topic_ids: Mapping[str, str],

@@ -36,6 +36,6 @@ def targets(graph: Graph) -> Mapping[str, Target]:
     }
     for part in graph.sub_topologies:
         for source in part.sources:
-            if source.again is not None and source.again.delay_ms is None:
-                found[source.again.topic] = found[source.topic]
+            if source.retry_of is not None and source.retry_of.delay_ms is None:
+                found[source.retry_of.topic] = found[source.topic]
     return found

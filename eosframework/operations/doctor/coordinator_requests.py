@@ -8,8 +8,12 @@ from typing import Any, TypeVar
 
 from eosframework.config import KafkaSettings
 from eosframework.errors import EosError
-from eosframework.kafka.admin.requests import QUESTION_FAILED
-from eosframework.kafka.inspect.coordinators import Listed, list_transactions, require_authority
+from eosframework.kafka.admin.requests import REQUEST_FAILED
+from eosframework.kafka.inspect.coordinators import (
+    TransactionListing,
+    list_transactions,
+    require_authority,
+)
 from eosframework.kafka.inspect.formats import (
     CONSUMER_OFFSETS,
     TRANSACTION_STATE,
@@ -20,7 +24,7 @@ from eosframework.kafka.inspect.probes import (
     Clock,
     controller_clock,
     metadata_levels,
-    missing_on_id,
+    missing_operation,
 )
 from eosframework.kafka.inspect.wire import Wire
 from eosframework.operations.doctor.findings import Seen, Unseen, not_asked
@@ -38,7 +42,7 @@ class Coordinated:
     clock: Seen[Clock]
     open_transactions: Seen[tuple[OpenTransaction, ...]]
     open_offsets: Seen[tuple[OpenTransaction, ...]]
-    ids: Seen[tuple[Listed, ...]]
+    ids: Seen[tuple[TransactionListing, ...]]
     lacking: Mapping[str, Seen[str]]
 
 
@@ -81,7 +85,9 @@ def ask_coordinators(
             if has_transactions
             else Seen(()),
             lacking={
-                name: seen(f"permissions on {name}", lambda name=name: missing_on_id(wire, name))
+                name: seen(
+                    f"permissions on {name}", lambda name=name: missing_operation(wire, name)
+                )
                 if has_transactions
                 else Seen(not_asked("permissions on transactional ids", TRANSACTION_STATE))
                 for name in ids
@@ -93,7 +99,7 @@ def seen(what: str, ask: Callable[[], T]) -> Seen[T]:
     """Return what `ask` answers, or that it was not seen, and why."""
     try:
         return Seen(ask())
-    except QUESTION_FAILED as error:
+    except REQUEST_FAILED as error:
         return Seen(Unseen(what, str(error)))
 
 
@@ -112,7 +118,7 @@ def _in_offsets(wire: Wire, group: str) -> tuple[OpenTransaction, ...]:
     return tuple(entry for entry in found if entry.partition.partition == own)
 
 
-def _ids(wire: Wire, application: str) -> tuple[Listed, ...]:
+def _ids(wire: Wire, application: str) -> tuple[TransactionListing, ...]:
     """Return those that begin as the application's do, and those that it has leased.
 
     Brokers leave out what is not allowed.

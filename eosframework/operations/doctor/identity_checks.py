@@ -16,7 +16,7 @@ from eosframework.application.start_positions import refuse_lost_offsets
 from eosframework.errors import StartRefused, TopologyError
 from eosframework.kafka.admin.metadata import GroupFacts
 from eosframework.kafka.client.properties import CLIENT_ID
-from eosframework.kafka.inspect.coordinators import Listed
+from eosframework.kafka.inspect.coordinators import TransactionListing
 from eosframework.kafka.inspect.formats import State
 from eosframework.operations.doctor.findings import Check, Observation, Seen, Severity, Unseen
 from eosframework.operations.doctor.snapshot import Snapshot
@@ -61,7 +61,7 @@ def lost_offsets(snapshot: Snapshot) -> Iterator[Observation]:
     """Find partitions that were committed and have no committed offset any more."""
     facts = snapshot.facts.read()
     application = snapshot.graph.application
-    rule = partial(refuse_lost_offsets, application, facts.registered, facts.committed)
+    rule = partial(refuse_lost_offsets, application, facts.control, facts.committed)
     yield from _refused(snapshot, rule)
 
 
@@ -140,11 +140,11 @@ def _strangers(group: Seen[GroupFacts]) -> list[str]:
 def _known_sub_topologies(snapshot: Snapshot) -> Iterator[str]:
     """Yield the topology's own, and those under which its inputs were processed before."""
     yield from (part.name for part in snapshot.graph.sub_topologies)
-    for owners in snapshot.facts.read().registered.owners.values():
+    for owners in snapshot.facts.read().control.owners.values():
         yield from owners
 
 
-def _is_task(snapshot: Snapshot, listed: Listed) -> bool:
+def _is_task(snapshot: Snapshot, listed: TransactionListing) -> bool:
     names = {part.name for part in snapshot.graph.sub_topologies}
     return listed.owner is not None and listed.owner.sub_topology in names
 

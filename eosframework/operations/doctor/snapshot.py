@@ -11,7 +11,7 @@ from eosframework.application.partitioner_checks import KeySample
 from eosframework.application.start_checks import Facts
 from eosframework.config import Settings
 from eosframework.kafka.admin.metadata import GroupFacts, TopicFacts, Values
-from eosframework.kafka.inspect.coordinators import Listed
+from eosframework.kafka.inspect.coordinators import TransactionListing
 from eosframework.kafka.inspect.formats import CONSUMER_OFFSETS, TRANSACTION_STATE
 from eosframework.kafka.inspect.hanging import OpenTransaction
 from eosframework.kafka.inspect.probes import Clock
@@ -76,7 +76,7 @@ class Snapshot:
     clock: Seen[Clock]
     open_transactions: Seen[tuple[OpenTransaction, ...]]
     open_offsets: Seen[tuple[OpenTransaction, ...]]
-    ids: Seen[tuple[Listed, ...]]
+    ids: Seen[tuple[TransactionListing, ...]]
     lacking: Mapping[str, Seen[str]]
     event_times: Mapping[str, Seen[EventTimes | None]]
     leases: Seen[Mapping[str, TransactionalId] | None]

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
-from eosframework.application.control_topic import Registry
+from eosframework.application.control_topic import ControlTopic
 from eosframework.application.leases import task_names
 from eosframework.application.partitioner_checks import KeySample, sample_keys
 from eosframework.application.start_checks import (
@@ -200,7 +200,7 @@ class _Grouped:
         return self.ask(f"consumer group {group}", partial(self._admin.describe_group, group))
 
     def facts(self) -> Facts:
-        registry = Registry(self._graph.application, self._settings, self._admin)
+        registry = ControlTopic(self._graph.application, self._settings, self._admin)
         return gather(self._graph, self._admin, registry)
 
     def keys(self) -> Mapping[str, KeySample]:

@@ -129,7 +129,7 @@ def _put_aside(snapshot: Snapshot, part: SubTopology) -> set[str]:
     """Return where records of a sub-topology go that fail, or wait to be tried again."""
     letters = {policy.topic for policy in policies_of(part) if policy.topic is not None}
     own = (it for it in snapshot.graph.repartitions if it.writer == part.name)
-    return letters | {it.topic for it in own if it.again is not None}
+    return letters | {it.topic for it in own if it.retry_of is not None}
 
 
 def stamped_on_arrival(snapshot: Snapshot) -> Iterator[Observation]:

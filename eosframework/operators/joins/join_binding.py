@@ -24,10 +24,13 @@ from eosframework.operators.limits import Limits
 from eosframework.operators.operator_ports import WholeTopic
 from eosframework.operators.store_transaction import StoreSession
 from eosframework.operators.windows.closing import Alarm, Alarms
-from eosframework.topology.graph.graph import Aggregate, Emit, Function, Operator
-from eosframework.topology.graph.join_nodes import (
+from eosframework.topology.graph.graph import (
+    Aggregate,
+    Emit,
+    Function,
     GlobalTable,
     Lookup,
+    Operator,
     StreamJoin,
     Table,
     TableJoin,

@@ -28,7 +28,7 @@ from eosframework.operators.windows.closing import Alarm, Closing
 from eosframework.operators.windows.window_entries import MARK_KEY
 from eosframework.operators.windows.window_starts import Starts
 from eosframework.serialization.serdes import Serde
-from eosframework.topology.graph.join_nodes import StreamJoin
+from eosframework.topology.graph.graph import StreamJoin
 
 _PIECE = struct.Struct(">I")
 _LEFT, _RIGHT = 0, 1

@@ -1,4 +1,4 @@
-"""How Alembic runs the revisions: on the connection, and in the transaction, of the caller."""
+"""Alembic's environment: runs revisions on the caller's connection and transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Roles that may write into the log that a relay reads (`outbox.source=slot`)."""
+"""Access of roles to the write-ahead log that a relay reads (`outbox.source=slot`)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from eosframework.postgres.outbox.relay_session import outbox_queries
 
 
 def close_log(connection: Connection, place: str) -> None:
-    """Leave `pg_logical_emit_message` to the owner of `emit`, or report that every role has it.
+    """Restrict `pg_logical_emit_message` to the owner of `emit`, or report that it is open.
 
     PostgreSQL lets every role of a database call it, and with it forge a message of any other. Only
-    a superuser can take that away.
+    a superuser can revoke that.
 
     Args:
         connection: of the relay, in autocommit.
@@ -38,7 +38,7 @@ def close_log(connection: Connection, place: str) -> None:
     except psycopg.errors.InsufficientPrivilege:
         is_open = True
     else:
-        # Whoever may not revoke it gets a warning and no error.
+        # REVOKE without the privilege is a warning and not an error, so look again.
         is_open, *_ = outbox_queries.forgers(connection)
     if is_open:
         events.warning(

@@ -1,7 +1,7 @@
-"""The outbox as messages in the write-ahead log: what `emit` wrote, in the order of the commits.
+"""The outbox as messages in the write-ahead log, written by `emit`, in commit order.
 
-Each shard reads through a replication slot of its own. The slot only keeps the log: where the relay
-goes on is the position in Kafka, and the slot is advanced behind it.
+Each shard reads through a replication slot of its own. The slot only retains the log: the relay
+resumes at its position in Kafka, and the slot is advanced after that position is committed.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ PEEK_CHANGES = 20_000
 FETCH_ROWS = 1000
 
 SILENT_BYTES = 16 * 2**20
-"""So much log without a message is worth a position, so that the server need not keep it."""
+"""After this much log without a message a position is written, so that the server can remove it."""
 
 
 class SlotSource(RelaySession):
     """The `OutboxSource` that reads the log.
 
     Args:
-        batch_bytes: what is read at once, unless a single message is larger.
+        batch_bytes: the size of one read, unless a single message is larger.
     """
 
     def __init__(self, database: Database, *, batch_bytes: int, **session: Any) -> None:
@@ -56,10 +56,10 @@ class SlotSource(RelaySession):
         self._end = 0
 
     def begin(self, connection: Connection, wal_level: str) -> None:
-        """Forget what an earlier session read.
+        """Drop the state of an earlier session.
 
         Raises:
-            StartRefused: the server's log does not hold messages that can be decoded.
+            StartRefused: the server's wal_level does not allow logical decoding.
         """
         self._peeks.clear()
         self._end = 0
@@ -75,7 +75,7 @@ class SlotSource(RelaySession):
             self._has_looked = True
 
     def close(self) -> None:
-        """End the session, and with it every right."""
+        """End the session, and with it every lock."""
         super().close()
         for peek in self._peeks.values():
             peek.close()
@@ -86,17 +86,17 @@ class SlotSource(RelaySession):
         return others & with_slots
 
     def rivals(self) -> Mapping[str, int]:
-        """Return none: a relay of the log cannot take another one's place.
+        """Return none: a relay of the log cannot replace another one.
 
         Raises:
-            StartRefused: there is another one, and this one is not known.
+            StartRefused: another relay is registered, and this one is not.
         """
         self.refuse_second_name()
         return {}
 
     @property
     def renaming(self) -> str:
-        """How a relay gets another name, for messages: its slots cannot be renamed."""
+        """Advice on another name for the relay, for messages: its slots cannot be renamed."""
         return (
             "A relay of the log keeps its name, which its replication slots have too. To give up "
             "what it has not sent, drop its slots with pg_drop_replication_slot and DELETE it "
@@ -104,14 +104,14 @@ class SlotSource(RelaySession):
         )
 
     def look(self) -> bool:
-        """See how far the log goes; all of it is final."""
+        """Read the end of the log; all of it is final."""
         with self.doing("look at the log") as connection:
             _, flushed = outbox_queries.written(connection)
         self._end = int(flushed)
         return False
 
     def hold(self, shard: int) -> bool:
-        """Take the right to relay a shard if nobody has it, and learn what was set aside in it."""
+        """Take the lock on a shard if it is free, and load the messages set aside in it."""
         if not super().hold(shard):
             return False
         first = min(self._slots().values(), default=0)
@@ -124,14 +124,14 @@ class SlotSource(RelaySession):
         return True
 
     def found(self, shard: int) -> Found:
-        """Return what the database says about itself, for comparing it with a position."""
+        """Return the database's state, to compare it with a position."""
         with self.doing("look at the log") as connection:
             written, _ = outbox_queries.written(connection)
         first = self._slots().get(self._slot(shard), int(written))
         return self.described(OutboxSourceKind.SLOT, shard, first=first, last=int(written))
 
     def start(self, shard: int, found: Found) -> int:
-        """Make the slot of a shard that was never relayed, and return where it begins."""
+        """Create the slot of a shard that was never relayed, and return its start."""
         slot = self._slot(shard)
         slots = self._slots()
         if slot not in slots:
@@ -140,7 +140,7 @@ class SlotSource(RelaySession):
         return slots[slot]
 
     def read(self, shard: int, after: RelayPosition, limit: int) -> Batch:
-        """Return what lies behind `after` and was final at the last `look`."""
+        """Return messages after a position that were final at the last `look`."""
         with self.doing("read the log") as connection:
             peek = self._peeks.get(shard)
             if peek is None or not peek.position.is_at(after):
@@ -168,19 +168,19 @@ class SlotSource(RelaySession):
         )
 
     def read_ahead(self, shard: int, after: RelayPosition, limit: int) -> None:
-        """Do nothing: what the server decoded waits there already."""
+        """Do nothing: the server keeps the decoded messages."""
 
     def take_in(self) -> None:
-        """Do nothing: nothing was asked for ahead."""
+        """Do nothing: no query is pending."""
 
     def backlog(self, shard: int, after: RelayPosition) -> Backlog:
-        """Return how much of the log lies behind `after`; what is not ours is read as well."""
+        """Return the amount of log after a position, including log that is not the outbox's."""
         with self.doing("look at the log") as connection:
             written, _ = outbox_queries.written(connection)
         return Backlog(log_bytes=max(0, int(written) - after.through))
 
     def clean(self, shard: int, through: RelayPosition) -> bool:
-        """Let the server forget what is behind a committed position."""
+        """Advance the slot to a committed position, so that the server can remove log."""
         slot = self._slot(shard)
         if self._slots().get(slot, through.through) < through.through:
             with self.doing("advance a replication slot") as connection:
@@ -196,7 +196,7 @@ class SlotSource(RelaySession):
         return False
 
     def candidates(self) -> Iterator[Candidate]:
-        """Return all messages that a slot still holds, by the one that holds most."""
+        """Return all messages that a slot still holds, from the slot that holds most."""
         slots = self._slots()
         if not slots:
             return
@@ -212,11 +212,11 @@ class SlotSource(RelaySession):
                 peek.close()
 
     def end(self) -> int:
-        """Return the number up to which all was final at the last `look`."""
+        """Return the place up to which all was final at the last `look`."""
         return self._end
 
     def notes(self) -> list[str]:
-        """Return what a user has to know of messages that `candidates` cannot tell."""
+        """Return warnings about messages that are missing from `candidates`."""
         if self._slots():
             return []
         return [
@@ -225,7 +225,7 @@ class SlotSource(RelaySession):
         ]
 
     def begin_behind(self, shard: int, number: int) -> int:
-        """See to it that a shard can be read behind `number`; return behind what it can be."""
+        """Make sure that a shard can be read after `number`; return the place it starts at."""
         slots = self._slots()
         slot = self._slot(shard)
         with self.doing("make a replication slot") as connection:
@@ -237,7 +237,7 @@ class SlotSource(RelaySession):
             return int(outbox_queries.create_slot(connection, slot=slot))
 
     def retire(self, shard: int) -> None:
-        """Remove what belongs to a shard that there is no more."""
+        """Remove the state of a shard that no longer exists."""
         with self.doing("remove a replication slot") as connection:
             if self._slot(shard) in self._slots():
                 outbox_queries.drop_slot(connection, slot=self._slot(shard))
@@ -255,7 +255,7 @@ class SlotSource(RelaySession):
         self._refused.update(one.place for one in refused)
 
     def name_of(self, refused: Refused) -> str:
-        """Return how a message is to be named to a user, and how it is removed."""
+        """Return a message's name for a user, with the way to remove it."""
         at, within = refused.place
         return (
             f"message {refused.id} in the log of {self.place} (number {within} of the transaction "
@@ -283,10 +283,10 @@ class SlotSource(RelaySession):
         return slot_name(self.name, shard)
 
     def _slots(self) -> dict[str, int]:
-        """Return the relay's slots that exist, with what each has let go of.
+        """Return the relay's existing slots, with the place up to which each has released log.
 
         Raises:
-            StartRefused: the server gave one up, because it kept too much of the log.
+            StartRefused: the server invalidated one, because it retained too much log.
         """
         names = {self._slot(shard): shard for shard in range(MOST_SHARDS)}
         with self.doing("look for replication slots") as connection:
@@ -302,7 +302,7 @@ class SlotSource(RelaySession):
 
 
 class _Peek:
-    """What the server decoded behind a position; it is held there and fetched in parts."""
+    """Decoded changes after a position; the server holds them and they are fetched in parts."""
 
     def __init__(self, connection: Connection, slot: str, after: RelayPosition, end: int) -> None:
         self.position = after
@@ -319,17 +319,17 @@ class _Peek:
 
     @property
     def is_all(self) -> bool:
-        """Whether the server had nothing more up to the end that it was asked for."""
+        """True if the server had no further changes up to the requested end."""
         return self._count < PEEK_CHANGES
 
     def messages(self) -> Iterator[tuple[Place, Emitted]]:
-        """Yield the messages of all shards; the position is behind each when it is yielded."""
+        """Yield the messages of all shards; the position is after each when it is yielded."""
         return self._messages
 
     def read(
         self, shard: int, shards: int, limit: int, most_bytes: int
     ) -> list[tuple[Place, Emitted]]:
-        """Return messages of a shard, and move the position behind them."""
+        """Return messages of a shard, and move the position after them."""
         found: list[tuple[Place, Emitted]] = []
         size = 0
         for placed in self._messages:
@@ -341,12 +341,12 @@ class _Peek:
         return found
 
     def close(self) -> None:
-        """Let the server drop what it holds."""
+        """Let the server drop the decoded changes."""
         with suppress(psycopg.Error):
             self._cursor.close()
 
     def _behind(self, found: Iterator[Event], within: int) -> Iterator[tuple[Place, Emitted]]:
-        """Yield what lies behind the position; of the first transaction a part may not."""
+        """Yield messages after the position, which may be inside the first transaction."""
         skips_all, skips = True, 0
         for event in found:
             match event:

@@ -1,4 +1,4 @@
-"""The outbox as a table: what `publish` inserted, in the order of its numbers."""
+"""The outbox as a table, filled by `publish`, in the order of its numbers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from eosframework.outbox.relay_position import Found, RelayPosition
 from eosframework.outbox.sharding import lane_of
 from eosframework.postgres.connection import Connection, Database
 from eosframework.postgres.outbox.relay_session import RelaySession, outbox_queries
-from eosframework.postgres.pipelined_query import Asked
+from eosframework.postgres.pipelined_query import PipelinedQuery
 from eosframework.processing.failures.failures import writable
 from eosframework.processing.ports import Output
 
@@ -31,48 +31,48 @@ CLEAN_ROWS = 5000
 CANDIDATE_ROWS = 2000
 
 COUNTED_ROWS = 10_000
-"""So many messages that wait are counted; more are estimated by their numbers."""
+"""The most waiting messages that are counted; more are estimated by their numbers."""
 
 LARGE_BYTES = 8192
-"""A batch of rows that are not larger is no burden, whatever their number."""
+"""The largest column size of rows that may be read without a limit on the batch's bytes."""
 
 _ZERO_MILLISECONDS = 946_684_800_000
-"""From 1970 to 2000, where PostgreSQL counts the microseconds of a time from."""
+"""From 1970 to 2000, the epoch of PostgreSQL's timestamps."""
 
 SMALL_BYTES = 2 * LARGE_BYTES + 65_536
-"""A message that is read with others has no more: key, value, and the most of headers."""
+"""The largest size of a message that is not read by size: key, value, and the most headers."""
 
 _NUMBER = itemgetter(0)
 _LARGE = itemgetter(7)
 _SIZE = 8
-"""The column that rows have only where they are read by size; their lane comes behind it."""
+"""Index of the size column, which only rows read by size have; the lane follows it."""
 
 _SIZE_OF = itemgetter(_SIZE)
 
 
 class _JsonText(Loader):
-    """Leaves JSON as it is: what a user wrote must not end the reading of all rows."""
+    """Leaves JSON undecoded: invalid headers of one row must not fail the read of all rows."""
 
     format = Format.BINARY
 
     def load(self, data: Buffer) -> bytes:
-        return bytes(data)[1:]  # the version of the format
+        return bytes(data)[1:]  # without the format's version byte
 
 
 @dataclass(frozen=True, slots=True)
 class _Ahead:
-    """What was asked for before it is needed."""
+    """A query sent before its result is needed."""
 
     numbers: Sequence[int]
-    asked: Asked
+    asked: PipelinedQuery
 
 
 class TableSource(RelaySession):
     """The `OutboxSource` that reads eosframework.outbox.
 
     Args:
-        batch_bytes: what is read at once, unless a single message is larger.
-        message_bytes: what a message may have; a larger one is not read.
+        batch_bytes: the size of one read, unless a single message is larger.
+        message_bytes: the largest message to read.
     """
 
     def __init__(
@@ -87,10 +87,10 @@ class TableSource(RelaySession):
         self._ahead: _Ahead | None = None
 
     def begin(self, connection: Connection, wal_level: str) -> None:
-        """Forget what an earlier session saw: a crash may have taken it back.
+        """Drop the state of an earlier session: a crash may have undone what it saw.
 
         Raises:
-            StartRefused: a session takes several numbers at once, so they say nothing.
+            StartRefused: the sequence caches numbers per session, so they do not show an order.
         """
         self._frontier = Frontier()
         self._on_disk = 0
@@ -106,13 +106,13 @@ class TableSource(RelaySession):
             )
 
     def close(self) -> None:
-        """End the session, and with it every right."""
+        """End the session, and with it every lock."""
         self._ahead = None
         super().close()
 
     @contextmanager
     def doing(self, what: str) -> Generator[Connection]:
-        """Use the connection, which first has to answer what was asked ahead."""
+        """Use the connection, after the result of a query sent ahead was read."""
         with super().doing(what) as connection:
             ahead, self._ahead = self._ahead, None
             if ahead is not None:
@@ -124,10 +124,10 @@ class TableSource(RelaySession):
         return others - with_slots
 
     def look(self) -> bool:
-        """See how far the outbox is final, and return whether more waits to become so.
+        """Read up to which number the outbox is final; return whether more will become final.
 
-        What counts as final is on disk as well: a number that is not could be given out again
-        after a crash, and a row could be gone that was sent.
+        Final numbers are flushed to disk first: after a crash an unflushed number could be given
+        out again, and a sent row could be missing.
         """
         with self.doing("look at the outbox") as connection:
             number, _ = outbox_queries.numbers(connection)
@@ -149,17 +149,17 @@ class TableSource(RelaySession):
         return self._frontier.waits
 
     def found(self, shard: int) -> Found:
-        """Return what the database says about itself, for comparing it with a position."""
+        """Return the database's state, to compare it with a position."""
         with self.doing("look at the outbox") as connection:
             number, _ = outbox_queries.numbers(connection)
         return self.described(OutboxSourceKind.TABLE, shard, first=0, last=number)
 
     def start(self, shard: int, found: Found) -> int:
-        """Return the number behind which a shard starts that was never relayed: the first."""
+        """Return the number after which a shard starts that was never relayed: 0."""
         return 0
 
     def read(self, shard: int, after: RelayPosition, limit: int) -> Batch:
-        """Return what lies behind `after` and was final at the last `look`."""
+        """Return messages after a position that were final at the last `look`."""
         final = self._on_disk
         if after.through >= final:
             return Batch((), (), after, True)
@@ -182,10 +182,10 @@ class TableSource(RelaySession):
         )
 
     def read_ahead(self, shard: int, after: RelayPosition, limit: int) -> None:
-        """Let the server begin with what `read` will be asked for next.
+        """Send the query of the next `read`.
 
-        Not large values: they would wait here beside those that are sent. And not through a Unix
-        socket: a server that waits there for a process that stands still never ends its session.
+        Not for large values, which would wait here alongside those that are sent. And not through a
+        Unix socket: a server that waits there for a suspended process never ends its session.
         """
         if self._is_large or after.through >= self._on_disk:
             return
@@ -193,10 +193,12 @@ class TableSource(RelaySession):
         with self.doing("read the outbox") as connection:
             if connection.info.host.startswith("/"):
                 return
-            self._ahead = _Ahead(numbers, Asked(connection, outbox_queries.read.sql, numbers))
+            self._ahead = _Ahead(
+                numbers, PipelinedQuery(connection, outbox_queries.read.sql, numbers)
+            )
 
     def take_in(self) -> None:
-        """Take what was asked for ahead off the server's hands.
+        """Read the result of a query sent ahead.
 
         A server whose answer is not read counts the connection as lost before long.
         """
@@ -205,7 +207,7 @@ class TableSource(RelaySession):
                 self._ahead.asked.rows()
 
     def backlog(self, shard: int, after: RelayPosition) -> Backlog:
-        """Return what lies behind `after`, finished or not."""
+        """Return the messages after a position, final or not."""
         with self.doing("count what waits") as connection:
             count, seconds = outbox_queries.backlog(
                 connection,
@@ -220,7 +222,7 @@ class TableSource(RelaySession):
         return Backlog(messages=count, oldest_seconds=float(seconds))
 
     def clean(self, shard: int, through: RelayPosition) -> bool:
-        """Remove some of what is behind a committed position; return whether more is left."""
+        """Remove some messages below a committed position; return whether more is left."""
         with self.doing("remove sent messages") as connection:
             removed = outbox_queries.clean(
                 connection,
@@ -236,7 +238,7 @@ class TableSource(RelaySession):
         return removed == CLEAN_ROWS
 
     def candidates(self) -> Iterator[Candidate]:
-        """Return all messages that the outbox holds and that were final at the last `look`."""
+        """Return all messages of the outbox that were final at the last `look`."""
         after, is_last = 0, False
         while not is_last:
             rows, is_last = self._read(0, 1, after, CANDIDATE_ROWS)
@@ -251,15 +253,15 @@ class TableSource(RelaySession):
         return self._on_disk
 
     def notes(self) -> list[str]:
-        """Return what a user has to know of messages that `candidates` cannot tell."""
+        """Return warnings about messages that are missing from `candidates`."""
         return []
 
     def begin_behind(self, shard: int, number: int) -> int:
-        """See to it that a shard can be read behind `number`: a table always can."""
+        """Make sure that a shard can be read after `number`: a table always can."""
         return number
 
     def retire(self, shard: int) -> None:
-        """Remove what belongs to a shard that there is no more."""
+        """Remove the state of a shard that no longer exists."""
         with self.doing("remove a shard") as connection:
             outbox_queries.retire(connection, name=self.name, shard=shard)
 
@@ -274,7 +276,7 @@ class TableSource(RelaySession):
             )
 
     def name_of(self, refused: Refused) -> str:
-        """Return how a message is to be named to a user, and how it is removed."""
+        """Return a message's name for a user, with the way to remove it."""
         number, _ = refused.place
         return (
             f"message {number} of eosframework.outbox in {self.place}, for topic "
@@ -283,15 +285,15 @@ class TableSource(RelaySession):
         )
 
     def _read(self, shard: int, shards: int, after: int, limit: int) -> tuple[Sequence[Any], bool]:
-        """Return rows, and whether nothing final is left behind them.
+        """Return rows, and whether no final row follows them.
 
-        Large values are rare or the rule: once one is met, rows are read by their sizes until
+        Large values are rare or the rule: after the first one, rows are read by their sizes until
         they are small again.
         """
         numbers = self._numbers(shard, shards, after, limit)
         if not self._is_large:
             rows = self._small(numbers)
-            # Not a loop in Python: all rows pass here, and hardly ever one that is large.
+            # Not a loop in Python: all rows pass here, and a large one is rare.
             if 1 not in map(_LARGE, rows):
                 return rows, len(rows) < limit
             self._is_large = True
@@ -304,7 +306,7 @@ class TableSource(RelaySession):
         return rows, len(rows) < limit and size < self._batch_bytes
 
     def _readable(self, row: Sequence[Any]) -> tuple[Output, str | None]:
-        """Return a row's message and why it cannot be sent; None: nothing is known against it."""
+        """Return a row's message, and why it cannot be sent; None: no reason is known."""
         size = row[_SIZE] if len(row) > _SIZE else 0
         if size > self._message_bytes:
             return _bare(row), (
@@ -320,7 +322,7 @@ class TableSource(RelaySession):
         return [after, self._on_disk, shards, shard, limit, LARGE_BYTES]
 
     def _small(self, numbers: Sequence[int]) -> Sequence[Any]:
-        """Return what was asked for ahead, or ask for it."""
+        """Return the result of the query sent ahead, or of a new one."""
         if self._ahead is None or self._ahead.numbers != numbers:
             return self._answer(outbox_queries.read.sql, numbers)
         ahead, self._ahead = self._ahead, None
@@ -329,16 +331,16 @@ class TableSource(RelaySession):
 
     def _answer(self, sql: str, numbers: Sequence[int]) -> Sequence[Any]:
         with self.doing("read the outbox") as connection:
-            return Asked(connection, sql, numbers).rows()
+            return PipelinedQuery(connection, sql, numbers).rows()
 
 
 def _outputs(rows: Sequence[Any]) -> list[Output]:
-    """Return what to produce; a message's id comes behind the user's headers.
+    """Return the records to produce; a message's id follows the user's headers.
 
     One expression over all rows: a call for each took twice as long.
 
     Raises:
-        ValueError: headers are none.
+        ValueError: headers are invalid.
     """
     return [
         (

@@ -1,8 +1,8 @@
-"""Messages in what pgoutput writes (PostgreSQL's logical replication protocol, version 1).
+"""Parser of messages in pgoutput (PostgreSQL's logical replication protocol, version 1).
 
 B  Begin    1 byte, then the commit's place in the log, a time and a transaction id
 M  Message  flags, place, prefix ending in a zero byte, length, content
-C  Commit   flags, the commit's place, the place behind it, a time
+C  Commit   flags, the commit's place, the place after it, a time
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _COMMIT = struct.Struct(">cBQQ")
 _MESSAGE = struct.Struct(">cBQ")
 _LENGTH = struct.Struct(">I")
 _TRANSACTIONAL = 1
-"""The flag of what became part of a transaction; `emit` writes nothing else. Anything else comes at
-its own place in the log, between transactions."""
+"""The flag of a message that is part of a transaction; `emit` writes no other. A message without it
+has its own place in the log, between transactions."""
 
 
-NOT_OURS = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
-"""What reading an entry ends with that `emit` did not write."""
+NOT_EMITTED = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
+"""Exceptions of parsing an entry that `emit` did not write."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A transaction begins whose commit stands at this place in the log."""
+    """The begin of a transaction, with the place of its commit in the log."""
 
     at: int
 
@@ -47,7 +47,7 @@ class Emitted:
     """One message as `emit` wrote it; `within` counts from 1 in its transaction.
 
     Args:
-        size: in bytes, without what Kafka adds.
+        size: in bytes, without Kafka's overhead.
     """
 
     id: str
@@ -72,7 +72,7 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The transaction's commit ends at this place in the log."""
+    """The end of a transaction, with the place after its commit in the log."""
 
     at: int
 
@@ -81,7 +81,7 @@ Event = Begun | Emitted | Unreadable | Ended
 
 
 def events(changes: Iterable[bytes]) -> Iterator[Event]:
-    """Yield what the changes say of the outbox, in the order of the commits."""
+    """Yield the outbox's events among the changes, in commit order."""
     within = 0
     for change in changes:
         kind = change[:1]
@@ -99,14 +99,14 @@ def events(changes: Iterable[bytes]) -> Iterator[Event]:
             within += 1
             try:
                 yield _emitted(content, within)
-            except NOT_OURS:
+            except NOT_EMITTED:
                 yield Unreadable(within, at)
         elif kind == b"C":
             yield Ended(_COMMIT.unpack_from(change)[3])
 
 
 def _content(change: bytes) -> bytes | None:
-    """Return what was emitted; None: it is somebody else's."""
+    """Return the message's content; None: it has another prefix."""
     at = change.index(b"\0", _MESSAGE.size)
     if change[_MESSAGE.size : at] != PREFIX:
         return None
@@ -116,10 +116,10 @@ def _content(change: bytes) -> bytes | None:
 
 
 def _emitted(content: bytes, within: int) -> Emitted:
-    """Read a message.
+    """Parse a message.
 
     Raises:
-        NOT_OURS: `emit` did not write it.
+        NOT_EMITTED: `emit` did not write it.
     """
     line, _, rest = content.partition(b"\n")
     facts = orjson.loads(line)

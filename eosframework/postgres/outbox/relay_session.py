@@ -1,7 +1,7 @@
-"""One session of a relay with its database: who may relay which shard, and what is counted there.
+"""One session of a relay with its database: locks on shards, and counters.
 
-A right is an advisory lock: it ends with the session, however that ends. A process that stands
-still is still there for TCP, so the server also ends a session that asks nothing for long.
+A lock is an advisory lock: it ends with the session, however that ends. A suspended process is
+still connected for TCP, so the server also ends a session that is idle for long.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from eosframework.postgres.queries import load_queries
 
 CHANNEL = "eosframework_outbox"
 PLACE = 1_000_000
-"""Second half of the lock that counts relays; shards have lower numbers."""
+"""Second key of the lock that counts relays; shards have lower numbers."""
 
 NAMES = 0x656F_7372_656C_6179
-"""The lock under which a relay is made known."""
+"""The lock under which a relay is registered."""
 
 MOST_SHARDS = 64
-"""The most that `outbox.shards` takes."""
+"""The largest value of `outbox.shards`."""
 
 outbox_queries: Any = load_queries("outbox.sql")
 
 
 class RelaySession:
-    """What the sources have in common; a lost connection is DatabaseAway out of every method.
+    """Base of the outbox sources; each method raises DatabaseAway for a lost connection.
 
     Args:
-        database: where the outbox is.
+        database: with the outbox.
         name: the relay's.
-        shards: into how many the outbox is divided.
-        idle_seconds: a session that asks nothing for so long is ended by the server.
-        prepare: called before the first session; makes the schema complete.
+        shards: the number of shards of the outbox.
+        idle_seconds: the server ends a session that is idle for this time.
+        prepare: called before the first session; applies missing migrations.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class RelaySession:
         """Begin a session.
 
         Raises:
-            DatabaseAway: nobody answered, or a standby did.
+            DatabaseAway: the server did not answer, or is a standby.
             StartRefused: the source cannot be read as the server is configured.
         """
         self.close()
@@ -82,24 +82,24 @@ class RelaySession:
         self._connection = connection
 
     def close(self) -> None:
-        """End the session, and with it every right."""
+        """End the session, and with it every lock."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(psycopg.Error):
                 connection.close()
 
     def hold(self, shard: int) -> bool:
-        """Take the right to relay a shard if nobody has it."""
+        """Take the lock on a shard if it is free."""
         with self.doing("take a shard") as connection:
             return outbox_queries.hold(connection, relay=self._key, shard=shard)
 
     def let_go(self, shard: int) -> None:
-        """Give the right to relay a shard to whoever wants it."""
+        """Release the lock on a shard."""
         with self.doing("give a shard up") as connection:
             outbox_queries.let_go(connection, relay=self._key, shard=shard)
 
     def holds(self, shard: int) -> bool:
-        """Ask the database whether this session still has that right."""
+        """Return whether this session still has the lock on a shard, as the database sees it."""
         with self.doing("ask for a shard") as connection:
             return outbox_queries.holds(connection, relay_oid=self._relay, shard=shard)
 
@@ -109,15 +109,15 @@ class RelaySession:
             return outbox_queries.relays(connection, relay_oid=self._relay, place=PLACE)
 
     def next_turn(self, shard: int) -> int:
-        """Count the shard's turns in the database up by one, durably, and return the count."""
+        """Increment the shard's turn counter in the database, durably, and return it."""
         with self.doing("count a turn") as connection:
             return outbox_queries.next_turn(connection, name=self.name, shard=shard)
 
     def register(self) -> bool:
-        """Make this relay's name known to the database, and return whether it was not.
+        """Register this relay's name in the database; return whether it was new.
 
         Raises:
-            StartRefused: another name is known, so this relay would send everything once more.
+            StartRefused: another name is registered, so this relay would send everything once more.
         """
         with self.doing("look for other relays") as connection, connection.transaction():
             outbox_queries.lock_names(connection, key=NAMES)
@@ -132,7 +132,7 @@ class RelaySession:
             self._is_known(connection)
 
     def forget(self, name: str) -> None:
-        """Let the database forget a relay, which may be this one."""
+        """Delete a relay, which may be this one, from the database."""
         with self.doing("forget a relay") as connection:
             outbox_queries.forget_relay(connection, name=name)
 
@@ -148,19 +148,19 @@ class RelaySession:
             return {name: known[name] for name in self.rivals_among(connection, known)}
 
     def hold_rival(self, name: str, shard: int) -> bool:
-        """Take the right to relay a shard of another name, if no relay has it."""
+        """Take the lock on a shard of another name, if it is free."""
         with self.doing("take a shard") as connection:
             return outbox_queries.hold(connection, relay=_signed(_number_of(name)), shard=shard)
 
     def rivals_among(self, connection: Connection, known: Iterable[str]) -> set[str]:
-        """Return which of the known names read the same source, this one left out."""
+        """Return the known names that read the same source, without this one."""
         others = set(known) - {self.name}
         slots = {slot_name(name, n): name for name in others for n in range(MOST_SHARDS)}
         rows = outbox_queries.slots(connection, names=list(slots)) if slots else ()
         return self.same_source(others, {slots[row[0]] for row in rows})
 
     def same_source(self, others: set[str], with_slots: set[str]) -> set[str]:
-        """Return which of the other names read the same source as this relay.
+        """Return the other names that read the same source as this relay.
 
         Args:
             others: their names.
@@ -169,7 +169,7 @@ class RelaySession:
         raise NotImplementedError
 
     def refusal(self, known: Sequence[str]) -> str:
-        """Return why this relay is refused beside those that are known."""
+        """Return the message that refuses this relay because of the registered ones."""
         names = ", ".join(map(repr, known))
         return (
             f"the outbox of {self.place} was relayed under the name {names}, and this relay has "
@@ -180,7 +180,7 @@ class RelaySession:
 
     @property
     def renaming(self) -> str:
-        """How a relay gets another name, for messages."""
+        """Advice on another name for the relay, for messages."""
         return (
             f"To go on under the new name, stop the old relay and run `eosframework relay-outbox "
             f"reconcile --yes` with outbox.name={self.name}: it sends what Kafka lacks, sets the "
@@ -188,20 +188,20 @@ class RelaySession:
         )
 
     def wait(self, seconds: float) -> None:
-        """Return when something was published, or after `seconds`."""
+        """Return when a message was published, or after `seconds`."""
         with self.doing("wait for messages") as connection:
             for _ in connection.notifies(timeout=seconds, stop_after=1):
                 pass
 
     def begin(self, connection: Connection, wal_level: str) -> None:
-        """Do what a source needs at the beginning of a session, besides what all need.
+        """Prepare the source at the beginning of a session.
 
         Raises:
             StartRefused: the source cannot be read as the server is configured.
         """
 
     def described(self, source: OutboxSourceKind, shard: int, *, first: int, last: int) -> Found:
-        """Return what the database says about itself, for comparing it with a position."""
+        """Return the database's state, to compare it with a position."""
         with self.doing("read turns") as connection:
             turn, cleaned = outbox_queries.turn(connection, name=self.name, shard=shard)
         return Found(source.value, self._origin, turn, cleaned, first, last)
@@ -214,7 +214,7 @@ class RelaySession:
 
     @property
     def _key(self) -> int:
-        """The first half of advisory locks, as the signed number that functions take."""
+        """The first key of advisory locks, as the signed number that functions take."""
         return _signed(self._relay)
 
     def _begin(self, connection: Connection) -> None:
@@ -242,7 +242,7 @@ class RelaySession:
 
     @property
     def origin(self) -> Origin:
-        """Which history of which database the session is with."""
+        """The database and its timeline that the session is connected to."""
         return self._origin
 
     @property
@@ -252,7 +252,7 @@ class RelaySession:
 
     @contextmanager
     def doing(self, what: str) -> Generator[Connection]:
-        """Use the connection; whatever it reports ends the session or the relay."""
+        """Use the connection; its errors end the session or the relay."""
         if self._connection is None:
             raise DatabaseAway(f"there is no session with {self._database.display}")
         with translating(f"{what} in {self._database.display}"):
@@ -260,7 +260,7 @@ class RelaySession:
 
 
 def slot_name(name: str, shard: int) -> str:
-    """Return the replication slot of a relay's shard, as PostgreSQL takes names."""
+    """Return the name of a shard's replication slot, in the characters that PostgreSQL allows."""
     mark = zlib.crc32(name.encode())
     return f"eosframework_{name.replace('.', '_')[:32]}_{mark:08x}_{shard}"
 

@@ -1,1 +1,1 @@
-"""The tables that table sinks write: their definitions, rows and positions."""
+"""Tables of table sinks: their definitions, rows and positions."""

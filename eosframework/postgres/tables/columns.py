@@ -1,7 +1,7 @@
-"""Columns for the fields of a pydantic model: their types, and whether existing ones hold them.
+"""Columns for the fields of a pydantic model: their types, and checks of existing columns.
 
-A column holds a field if every value of it comes back as it was. What may fail for some values
-only (a number too large, a text too long) is left to the database, which refuses that row.
+A column fits a field if every value of it is read back unchanged. Failures of single values (a
+number too large, a text too long) are left to the database, which rejects that row.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ FAMILIES: Mapping[type[Any], str] = {
     pg.JSONB: "json",
     pg.ARRAY: "array",
 }
-"""What a reflected type is good for. Domains, ranges and types of extensions are "other"."""
+"""Families of reflected types. Domains, ranges and types of extensions are "other"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a field needs.
+    """Requirements of a field on its column.
 
     Args:
-        type: of the column that is made for it.
+        type: of the column that is created for it.
         fits: families of columns that hold its values.
-        items: of an array: what its elements need.
+        items: of an array: the requirements of its elements.
         nullable: it may be None.
     """
 
@@ -107,7 +107,7 @@ class ModelColumns:
 
     Args:
         wanted: by name, in the order of the fields.
-        unknown: fields whose type has no form in PostgreSQL, with that type's name.
+        unknown: fields whose type has no equivalent in PostgreSQL, with that type's name.
     """
 
     wanted: dict[str, Wanted] = field(default_factory=dict[str, Wanted])
@@ -127,7 +127,7 @@ def columns_of(model: type[BaseModel]) -> ModelColumns:
 
 
 def wanted_for(annotation: Any) -> Wanted | None:
-    """Return what values of a type need; None: they cannot be written to any column."""
+    """Return the requirements of a type; None: it cannot be written to any column."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated or hasattr(annotation, "__supertype__"):
         return wanted_for(arguments[0] if arguments else annotation.__supertype__)
@@ -141,14 +141,14 @@ def wanted_for(annotation: Any) -> Wanted | None:
 
 
 def holds(wanted: Wanted, type_: Any) -> bool:
-    """Tell whether a column of a reflected type holds every value."""
+    """Return whether a column of a reflected type holds every value."""
     if wanted.items is not None and family(type_) == "array":
         return holds(wanted.items, type_.item_type)
     return family(type_) in wanted.fits
 
 
 def family(type_: Any) -> str:
-    """Return what a reflected type is good for."""
+    """Return the family of a reflected type."""
     if isinstance(type_, pg.TIMESTAMP):
         return "timestamptz" if type_.timezone else "timestamp"
     if isinstance(type_, pg.DOMAIN):
@@ -172,7 +172,7 @@ def misfit(name: str, wanted: Wanted, column: Column) -> str | None:
 
 
 def _either(choices: Sequence[Any]) -> Wanted | None:
-    """Return what holds each of several types: one they share, or JSON."""
+    """Return the requirements of a union of types: a type they share, or JSON."""
     wanted = [wanted_for(choice) for choice in choices if choice is not NoneType]
     found = [choice for choice in wanted if choice is not None]
     if len(found) < len(wanted):
@@ -205,7 +205,7 @@ def _of_class(kind: Any) -> Wanted | None:
     if is_typeddict(kind) or is_dataclass(kind) or issubclass(kind, BaseModel | Mapping):
         return _DOCUMENT
     if issubclass(kind, Enum) and not issubclass(kind, str | int):
-        return None  # psycopg writes the name of a member, and not its value.
+        return None  # psycopg writes a member's name, not its value
     for known in (bool, int, float, Decimal, str, bytes, UUID):
         if issubclass(kind, known):
             return _PLAIN[known]

@@ -1,8 +1,8 @@
-"""Rows into a table with COPY.
+"""Writes of rows into a table with COPY.
 
-They go there straight where they are appended, and through a temporary table where they replace
-or delete others. COPY takes text, so a value may be of any Python type that psycopg writes, or
-the text of the column's type as JSON delivers it: a timestamp, a uuid, a number of any size.
+Appended rows are copied directly; rows that replace or delete others go through a temporary table.
+COPY takes text, so a value may be of any Python type that psycopg writes, or the text of the
+column's type as JSON delivers it: a timestamp, a uuid, a number of any size.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _MAPS = {_MAP}
 
 
 class ColumnUnknown(DataRefused):
-    """A row names a column that the table did not have when it was looked at."""
+    """A row names a column that the table did not have when it was inspected."""
 
 
 class TableWriter:
     """Writes rows into one table, within the transaction of the caller.
 
     Args:
-        sink: how rows enter the table.
-        shape: what the table looks like.
-        number: tells its temporary tables from those of other tables.
+        sink: its mode and keys.
+        shape: the table's definition.
+        number: distinguishes its temporary tables from those of other tables.
     """
 
     def __init__(self, sink: TableSink, shape: TableShape, number: int) -> None:
@@ -54,7 +54,7 @@ class TableWriter:
         Raises:
             ColumnUnknown: a row names a column that the table does not have.
             DataRefused: a row has a value that cannot be written.
-            psycopg.Error: the database refuses.
+            psycopg.Error: the database rejects a row.
         """
         with connection.cursor() as cursor:
             for layout, run in self._runs(rows):
@@ -70,7 +70,7 @@ class TableWriter:
         return sql.Identifier(*self._sink.table.split("."))
 
     def _runs(self, rows: Sequence[Row]) -> Iterator[tuple[_Layout, Sequence[Values]]]:
-        """Give rows that follow each other and have the same columns, as tuples."""
+        """Yield runs of consecutive rows with the same columns, as tuples."""
         if rows and (alike := self._alike(rows)) is not None:
             yield alike
             return
@@ -78,9 +78,10 @@ class TableWriter:
             yield layout, [*map(layout.values, run)]
 
     def _alike(self, rows: Sequence[Row]) -> tuple[_Layout, Sequence[Values]] | None:
-        """Return maps of the same columns, told without a loop in Python over each row's names.
+        """Return all rows as one run if they are maps of the same columns; None: they are not.
 
-        Maps of one length that all have the first one's names have no other.
+        No Python loop over each row's names: maps of one length that all have the first one's names
+        have no other.
         """
         if set(map(type, rows)) != _MAPS or len(set(map(len, rows))) != 1:
             return None
@@ -125,7 +126,7 @@ class TableWriter:
         )
 
     def _upsert(self, cursor: Cursor[Any], layout: _Layout, run: Sequence[Values]) -> None:
-        """Let the newest row of each key take the place of the one in the table."""
+        """Replace rows of the table with the newest row of each key."""
         newest = dict(zip(map(layout.key, run), run, strict=True))
         self._stage(cursor, layout, newest.values())
         columns = sql.SQL(", ").join(map(sql.Identifier, layout.names))
@@ -158,7 +159,7 @@ class TableWriter:
         )
 
     def _stage(self, cursor: Cursor[Any], layout: _Layout, values: Iterable[Values]) -> None:
-        """Put values into the layout's temporary table, and nothing else."""
+        """Fill the layout's temporary table with these values alone."""
         stage = sql.Identifier(layout.stage)
         cursor.execute(
             sql.SQL(
@@ -176,7 +177,7 @@ class TableWriter:
             deque(map(copy.write_row, values), maxlen=0)
 
     def begin(self) -> None:
-        """Take note that a transaction begins: temporary tables are empty."""
+        """Note that a transaction begins: temporary tables are empty."""
         for layout in self._layouts.values():
             layout.is_used = False
 
@@ -186,8 +187,8 @@ class _Layout:
     """Rows with the same columns.
 
     Args:
-        key: what the key columns hold.
-        values: a row as a tuple.
+        key: returns the values of the key columns.
+        values: returns a row as a tuple.
         stage: name of their temporary table.
         is_used: it may hold rows of this transaction.
     """
@@ -206,7 +207,7 @@ class _Layout:
 
 
 def _kind(row: Any) -> tuple[Any, ...]:
-    """Return what rows have in common that are read the same way."""
+    """Return the key of rows that are read the same way."""
     kind = cast("type[Any]", type(row))
     if kind is _MAP:
         return tuple(row)
@@ -220,7 +221,7 @@ def _picker(places: Sequence[int]) -> Callable[[Values], Any]:
 
 
 def _reader(names: tuple[str, ...], json_at: tuple[int, ...], row: Row) -> Callable[[Any], Values]:
-    """Return what makes a tuple of a row."""
+    """Return a function that makes a tuple of a row."""
     read = _getter(names, row)
     if not json_at:
         return read

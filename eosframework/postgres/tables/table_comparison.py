@@ -1,4 +1,4 @@
-"""Two tables compared row by row, as sets in which a row may be there more than once."""
+"""Row-by-row comparison of two tables, as multisets."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from eosframework.postgres.tables.table_shapes import Column, TableShape, read_s
 
 @dataclass(frozen=True, slots=True)
 class ComparedTables:
-    """What two tables have and have not in common.
+    """Common rows and differences of two tables.
 
     Args:
         columns: those compared.
         left_out: columns that only one of them has, or that the database fills by itself.
-        rows: how many each has.
-        only: how many only the one, only the other has.
-        examples: of these, the first ones of either, as maps.
+        rows: row counts of both.
+        only: counts of the rows that only the one, only the other has.
+        examples: of these, the first rows of either, as maps.
     """
 
     columns: Sequence[str]
@@ -36,18 +36,18 @@ class ComparedTables:
 def compare_tables(
     database: Database, one: str, other: str, *, where: str | None, limit: int
 ) -> ComparedTables:
-    """Compare two tables as they are at one moment.
+    """Compare two tables in one snapshot.
 
     Args:
-        database: where both are.
+        database: with both tables.
         one: name of a table.
         other: likewise.
-        where: a condition in SQL that rows of both have to fulfil; None: all rows.
-        limit: how many rows are returned that only one has, of either.
+        where: a SQL condition on the rows of both; None: all rows.
+        limit: the most example rows of either.
 
     Raises:
-        DatabaseAway: nobody answered.
-        DatabaseRefused: a table does not exist, or may not be read; or the condition is none.
+        DatabaseAway: the database is unavailable.
+        DatabaseRefused: a table does not exist or may not be read, or the condition is invalid.
     """
     shapes = _shapes(database, one, other)
     compared = _compared(*shapes)
@@ -82,7 +82,7 @@ def _shapes(database: Database, *names: str) -> tuple[TableShape, TableShape]:
 
 
 def _compared(one: TableShape, other: TableShape) -> list[str]:
-    """Return the columns that rows of both have by themselves, or that tell rows apart."""
+    """Return the columns that rows of both define themselves, or that are keys."""
     keys = {name for names in one.unique for name in names}
     return [
         name
@@ -94,13 +94,13 @@ def _compared(one: TableShape, other: TableShape) -> list[str]:
 
 
 def _is_numbered(column: Column) -> bool:
-    """Whether the database may have given it a number of its own."""
+    """Return whether the database may have assigned the value from a sequence."""
     return column.filled and column.sql_type in ("INTEGER", "BIGINT", "SMALLINT")
 
 
 def _comparable(column: Column) -> sql.Composable:
     name = sql.Identifier(column.name)
-    if column.sql_type == "JSON":  # the only type without equality that rows are made of
+    if column.sql_type == "JSON":  # the only column type in use without equality
         return sql.SQL("{}::jsonb AS {}").format(name, name)
     return name
 

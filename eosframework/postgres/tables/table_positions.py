@@ -1,4 +1,4 @@
-"""Where tables go on: the stored positions, shown and set while no worker fills them."""
+"""Stored positions of table sinks, read and set while no table writer runs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from eosframework.postgres.queries import load_queries
 from eosframework.records import TopicPartition
 from eosframework.tables.table_ports import Seen
 
-_queries: Any = load_queries("persisting.sql")
+_queries: Any = load_queries("table_positions.sql")
 
 
 @dataclass(frozen=True, slots=True)
 class StoredPosition:
-    """A position as the database has it.
+    """A position in the database.
 
     Args:
         topic_id: of the topic that the offset belongs to.
@@ -35,7 +35,7 @@ def stored_positions(database: Database, application: str) -> list[StoredPositio
     """Return the positions of an application, sorted.
 
     Raises:
-        DatabaseUnusable: the database cannot be asked, or has no schema yet.
+        DatabaseUnusable: the database is unavailable, or has no schema yet.
     """
     with _connected(database, f"read positions in {database.display}") as connection:
         rows = list(_queries.known_positions(connection, application=application))
@@ -45,10 +45,10 @@ def stored_positions(database: Database, application: str) -> list[StoredPositio
 def store_positions(
     database: Database, application: str, positions: Sequence[StoredPosition]
 ) -> None:
-    """Set positions, all or none, and take them from whoever still writes by them.
+    """Set positions, all or none, and revoke the claims of running table writers.
 
     Raises:
-        DatabaseUnusable: whether they are set only the database knows; the same may be done again.
+        DatabaseUnusable: they may or may not be set; repeat the call.
     """
     doing = f"set positions in {database.display}"
     with _connected(database, doing) as connection:
@@ -64,10 +64,10 @@ def store_positions(
 
 
 def seen_position(database: Database, application: str, partition: TopicPartition) -> Seen:
-    """Look at a position without a claim, to see whether whoever claimed it lives.
+    """Read a position without a claim, to see whether its owner is alive.
 
     Raises:
-        DatabaseAway: nobody answered.
+        DatabaseAway: the database is unavailable.
     """
     doing = f"look at a position in {database.display}"
     with translating(doing), database.connect(autocommit=True) as connection:

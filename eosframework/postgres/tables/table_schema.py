@@ -1,7 +1,7 @@
-"""The tables of a topology: what they should be, what they are, and creating what is missing.
+"""Tables of a topology: planned from its models, compared, and created where missing.
 
-Columns and tables are added; nothing is dropped, narrowed or constrained further, since others may
-write to these tables as well.
+Columns and tables are added; nothing is dropped, narrowed or constrained further, since other
+programs may write to these tables as well.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from sqlalchemy.schema import CreateSchema
 
 from eosframework.postgres.connection import Database
 from eosframework.postgres.error_classes import translating
-from eosframework.postgres.grants import PERSISTER_GRANTS, require_grants
+from eosframework.postgres.grants import TABLE_WRITER_GRANTS, require_grants
 from eosframework.postgres.migration import SCHEMA, driver, locked, migrate, pending
 from eosframework.postgres.queries import load_queries
 from eosframework.postgres.tables.columns import ModelColumns, Wanted, columns_of, misfit
 from eosframework.postgres.tables.table_shapes import TableShape, read_shape
 from eosframework.topology.graph.graph import Persister, TableMode, TableSink
 
-positions: Any = load_queries("persisting.sql")
+positions: Any = load_queries("table_positions.sql")
 
 PRIVILEGES = {
     TableMode.APPEND: ("INSERT",),
     TableMode.UPSERT: ("INSERT", "SELECT", "UPDATE"),
     TableMode.UPSERT_DELETE: ("INSERT", "SELECT", "UPDATE", "DELETE"),
 }
-"""What writing takes, by how rows enter."""
+"""Privileges of a table writer, by mode."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedTable:
-    """A table as it is, or as `apply` would make it.
+    """A table as it is, or as `apply` would create it.
 
     Args:
-        missing: columns that it lacks, with their types; all of them where there is no table.
-        keys: sets of columns that are to be unique in a table that is made.
-        problems: what somebody has to mend, since `apply` does not.
+        missing: columns that it lacks, with their types; all of them if there is no table.
+        keys: sets of columns that are unique in a created table.
+        problems: obstacles that the user has to fix, since `apply` does not.
     """
 
     name: str
@@ -53,7 +53,7 @@ class PlannedTable:
 
     @property
     def create(self) -> bool:
-        """Whether `apply` makes it."""
+        """True if `apply` creates it."""
         return not self.exists and not self.problems
 
     @property
@@ -64,11 +64,11 @@ class PlannedTable:
 
 @dataclass(frozen=True, slots=True)
 class TablesPlan:
-    """What the tables of a topology need.
+    """Changes that the tables of a topology need.
 
     Args:
         database: where they are, without secrets.
-        revisions: of eosframework's own schema that are missing there.
+        revisions: missing ones of eosframework's own schema there.
     """
 
     database: str
@@ -76,7 +76,7 @@ class TablesPlan:
     tables: tuple[PlannedTable, ...]
 
     def as_data(self) -> dict[str, Any]:
-        """Return it as plain data, for JSON."""
+        """Return plain data, for JSON."""
         return {
             "name": self.database,
             "revisions": list(self.revisions),
@@ -94,12 +94,12 @@ class TablesPlan:
 
     @property
     def problems(self) -> list[str]:
-        """What `apply` cannot mend."""
+        """Obstacles that `apply` cannot fix."""
         return [problem for table in self.tables for problem in table.problems]
 
     @property
     def lacking(self) -> list[str]:
-        """What `apply` makes."""
+        """Objects that `apply` creates."""
         schema = [f"schema {SCHEMA} (revision {name})" for name in self.revisions]
         tables = [f"table {t.name} ({t.described})" for t in self.tables if t.create]
         added = [
@@ -109,13 +109,13 @@ class TablesPlan:
 
 
 def plan_tables(database: Database, persisters: Sequence[Persister]) -> TablesPlan:
-    """Return what tables and schema need. Changes nothing.
+    """Return the changes that tables and schema need. Changes nothing.
 
     Raises:
         StartRefused: the schema was made by a newer eosframework, or the role may not use it.
-        DatabaseAway: the database cannot be had.
+        DatabaseAway: the database is unavailable.
     """
-    require_grants(database, PERSISTER_GRANTS)
+    require_grants(database, TABLE_WRITER_GRANTS)
     revisions = tuple(pending(database))
     doing = f"read the tables of {database.display}"
     with translating(doing), database.engine().connect() as connection:
@@ -123,12 +123,11 @@ def plan_tables(database: Database, persisters: Sequence[Persister]) -> TablesPl
 
 
 def apply_tables(database: Database, persisters: Sequence[Persister]) -> list[str]:
-    """Create the schema, tables and columns that are missing, and return what was made.
+    """Create the missing schema, tables and columns, and return their descriptions.
 
     Raises:
         StartRefused: the schema was made by a newer eosframework.
-        DatabaseAway: the database cannot be had; what was missing still is, or the answer is
-            lost.
+        DatabaseAway: the database is unavailable; nothing was created, or the answer is lost.
         DatabaseRefused: the user lacks a privilege; names it.
     """
     made = [f"schema {SCHEMA} (revision {name})" for name in migrate(database)]
@@ -154,7 +153,7 @@ def _planned(connection: Connection, persisters: Sequence[Persister]) -> tuple[P
 def _denied(
     connection: Connection, plan: PlannedTable, sinks: Sequence[TableSink]
 ) -> Iterator[str]:
-    """Find privileges that the first row would ask for."""
+    """Yield missing privileges that the first row would need."""
     if not plan.exists:
         return
     wanted = dict.fromkeys(privilege for sink in sinks for privilege in PRIVILEGES[sink.mode])
@@ -197,7 +196,7 @@ def _unknown(name: str, models: Sequence[ModelColumns]) -> Iterator[str]:
 
 
 def _unmakeable(name: str, sinks: Sequence[TableSink], wanted: dict[str, Wanted]) -> Iterator[str]:
-    """Find why a table that is missing cannot be made."""
+    """Yield the reasons why a missing table cannot be created."""
     if not wanted:
         yield (
             f"table {name} does not exist, and nothing says what its columns are: create it, or "
@@ -212,7 +211,7 @@ def _unmakeable(name: str, sinks: Sequence[TableSink], wanted: dict[str, Wanted]
 def _unfit(
     shape: TableShape, sinks: Sequence[TableSink], wanted: dict[str, Wanted]
 ) -> Iterator[str]:
-    """Find why a table that exists does not take the rows."""
+    """Yield the reasons why an existing table does not accept the rows."""
     for column, of in wanted.items():
         found = shape.columns.get(column)
         if found is not None and (why := misfit(column, of, found)):
@@ -259,6 +258,6 @@ def _make(connection: Connection, planned: PlannedTable) -> None:
         unique = [UniqueConstraint(*keys) for keys in planned.keys[1:]]
         operations.create_table(name, *columns, *unique, schema=schema or None)
     elif planned.exists:
-        # Rows that are there already have no value for it.
+        # Nullable, since existing rows have no value for it.
         for column, of in planned.missing.items():
             operations.add_column(name, SqlColumn(column, of.type), schema=schema or None)

@@ -1,4 +1,4 @@
-"""What a table looks like: columns, types and unique constraints, as the database tells."""
+"""Definitions of existing tables: columns, types and unique constraints."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Column:
 
     Args:
         type: SQLAlchemy's type.
-        filled: the database fills it where a row does not name it: a default, an identity.
+        filled: the database fills it if a row does not name it: a default, an identity.
         computed: a row may not name it.
     """
 
@@ -35,16 +35,16 @@ class Column:
 
     @property
     def is_json(self) -> bool:
-        """Whether it takes any value, as JSON."""
+        """True if it accepts any value, as JSON."""
         return isinstance(self.type, JSON | JSONB)
 
 
 @dataclass(frozen=True, slots=True)
 class TableShape:
-    """A table as it is.
+    """An existing table.
 
     Args:
-        name: as the topology writes it, with a schema before a dot where it has one.
+        name: as the topology writes it, with a schema before a dot if it has one.
         columns: by name, in their order.
         unique: sets of columns that no two rows share.
     """
@@ -60,7 +60,7 @@ class TableShape:
 
 
 def read_shape(connection: Connection, name: str) -> TableShape | None:
-    """Return what a table looks like; None: there is none of this name."""
+    """Return a table's definition; None: it does not exist."""
     schema, _, table = name.rpartition(".")
     inspector = inspect(connection)
     try:

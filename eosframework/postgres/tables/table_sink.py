@@ -1,8 +1,8 @@
 """Rows and positions in PostgreSQL: one transaction for both, one claim for each owner.
 
-P1. claim: raise the epoch of the position's row, which waits for whoever has it in doubt
-P4. advance each position where epoch and offset are those of the claim; a zombie's are not,
-    and its transaction is rolled back. Then the rows; then COMMIT
+P1. claim: raise the epoch of the position's row, which waits for a transaction that has locked it
+P4. advance each position whose epoch and offset are those of the claim; a zombie's are not, and its
+    transaction is rolled back. Then the rows; then COMMIT
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from eosframework.records import TopicPartition
 from eosframework.tables.table_ports import Batch, Claim, RefusedRow, Row, TableRows, Written
 from eosframework.topology.graph.graph import Policy, TableSink
 
-positions: Any = load_queries("persisting.sql")
+positions: Any = load_queries("table_positions.sql")
 
 
 @dataclass(slots=True)
 class _Refusals:
-    """What happened to rows that the database refused."""
+    """Counts and dead letters of rows that the database rejected."""
 
     dead: list[RefusedRow] = field(default_factory=list[RefusedRow])
     skipped: int = 0
@@ -49,9 +49,9 @@ class PostgresRowStore:
     """A `RowStore` over one connection, opened again after an outage.
 
     Args:
-        database: where tables and positions are.
-        application: whose positions they are.
-        topic_ids: of the topics that are read, so that a topic made again is noticed.
+        database: with the tables and positions.
+        application: the owner of the positions.
+        topic_ids: of the topics that are read, so that a recreated topic is noticed.
     """
 
     def __init__(self, database: Database, application: str, topic_ids: Mapping[str, str]) -> None:
@@ -64,12 +64,12 @@ class PostgresRowStore:
         self._looked_again: set[TableSink] = set()
 
     def claim(self, partitions: Sequence[TopicPartition]) -> list[Claim]:
-        """Take the positions over; waits for a transaction that has one of them in doubt.
+        """Claim the positions; waits for a transaction that has locked one of them.
 
         Raises:
             DatabaseAway: nothing is claimed; try again.
             StartRefused: a topic is not the one whose offsets are stored.
-            DatabaseRefused: somebody has to mend something first.
+            DatabaseRefused: nothing can succeed until the cause is fixed.
         """
         doing = f"claim positions in {self._database.display}"
         connection = self._connected()
@@ -102,7 +102,7 @@ class PostgresRowStore:
             RowRefused: with `fail`; names the row. Nothing was written.
             Overtaken: names the partitions claimed by others since. Nothing was written.
             DatabaseAway: it may or may not be written; claim again.
-            DatabaseRefused: somebody has to mend something first.
+            DatabaseRefused: nothing can succeed until the cause is fixed.
         """
         connection = self._connected()
         doing = f"write rows to {self._database.display}"
@@ -129,7 +129,7 @@ class PostgresRowStore:
         return Written(len(refusals.dead), refusals.skipped)
 
     def close(self) -> None:
-        """Give the connection up."""
+        """Close the connection."""
         self._disconnect()
 
     def _connected(self) -> Connection:
@@ -162,10 +162,10 @@ class PostgresRowStore:
                 )
 
     def _advance(self, connection: Connection, batches: Sequence[Batch]) -> None:
-        """Move the positions on before any row is written: their locks keep successors waiting.
+        """Advance the positions before any row is written: their locks make successors wait.
 
         Raises:
-            Overtaken: some are no longer this process's.
+            Overtaken: some are claimed by another process.
         """
         claims = [batch.claim for batch in batches]
         moved = {
@@ -190,7 +190,7 @@ class PostgresRowStore:
     def _write_table(
         self, connection: Connection, sink: TableSink, rows: TableRows, refusals: _Refusals
     ) -> None:
-        """Write rows; those that the database refuses are found by halves."""
+        """Write rows; rejected ones are found by bisection."""
         if not rows.rows:
             return
         refused = self._attempt(connection, sink, rows.rows)
@@ -207,21 +207,21 @@ class PostgresRowStore:
     def _attempt(
         self, connection: Connection, sink: TableSink, rows: Sequence[Row]
     ) -> DataRefused | None:
-        """Write rows, or return why their data is refused and leave nothing of them."""
+        """Write rows, or return why their data is rejected and roll them back."""
         try:
             with connection.transaction():
                 self._writer(sink).write(connection, rows)
         except ColumnUnknown as error:
             if sink in self._looked_again:
                 return error
-            # It may have been added meanwhile; one more look in a transaction is enough.
+            # The column may have been added meanwhile; one more look per transaction is enough.
             self._looked_again.add(sink)
             self._writers.pop(sink)
             return self._attempt(connection, sink, rows)
         except DataRefused as error:
             return error
         except psycopg.Error as error:
-            # psycopg refuses what it cannot write as text, before the server sees it.
+            # psycopg rejects values that it cannot write as text, before the server sees them.
             unwritable = error.sqlstate is None and isinstance(
                 error, psycopg.ProgrammingError | psycopg.DataError
             )
@@ -283,7 +283,7 @@ class PostgresRowStore:
 
 
 def _by_table(batches: Iterable[Batch]) -> dict[TableSink, TableRows]:
-    """Put the rows of all partitions together, by table, in the order of each partition."""
+    """Merge the rows of all partitions by table, in the order of each partition."""
     found: dict[TableSink, TableRows] = {}
     for batch in batches:
         for rows in batch.tables:

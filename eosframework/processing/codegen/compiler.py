@@ -13,8 +13,17 @@ from eosframework.processing.event_times import event_time
 from eosframework.processing.failures.refused_outputs import OutputLimits
 from eosframework.processing.ports import Message
 from eosframework.records import TopicPartition
-from eosframework.topology.graph.graph import Aggregate, Emit, Keyed, Processor, Source, SubTopology
-from eosframework.topology.graph.join_nodes import JoinSide, StreamJoin, Table
+from eosframework.topology.graph.graph import (
+    Aggregate,
+    Emit,
+    JoinSide,
+    Keyed,
+    Processor,
+    Source,
+    StreamJoin,
+    SubTopology,
+    Table,
+)
 from eosframework.topology.graph.walk import nodes_of
 
 RUN_RECORDS = 250

@@ -50,14 +50,17 @@ from eosframework.topology.graph.graph import (
     Aggregate,
     Emit,
     Function,
+    JoinSide,
+    Lookup,
     Node,
     Operator,
     Processor,
     Sink,
     Source,
     Step,
+    StreamJoin,
+    Table,
 )
-from eosframework.topology.graph.join_nodes import JoinSide, Lookup, StreamJoin, Table
 from eosframework.topology.graph.walk import multiplies
 
 

@@ -15,16 +15,14 @@ from eosframework.serialization.serdes import Serde
 from eosframework.topology.graph.graph import (
     Aggregate,
     Function,
+    JoinKind,
+    JoinSide,
+    Lookup,
     Node,
     OnError,
     Operator,
     Policy,
     Step,
-)
-from eosframework.topology.graph.join_nodes import (
-    JoinKind,
-    JoinSide,
-    Lookup,
     StreamJoin,
     Table,
     TableJoin,

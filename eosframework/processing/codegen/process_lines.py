@@ -6,8 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 
 from eosframework.processing.codegen.source_lines import Current, Lines, Site
-from eosframework.topology.graph.graph import Node
-from eosframework.topology.graph.process_nodes import Processor
+from eosframework.topology.graph.graph import Node, Processor
 
 
 class ProcessLines(Lines):

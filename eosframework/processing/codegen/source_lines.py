@@ -25,8 +25,15 @@ from eosframework.processing.failures.refused_outputs import (
 from eosframework.processing.transaction.run_slices import end_run
 from eosframework.records import Record
 from eosframework.serialization.serdes import JSON, Serde
-from eosframework.topology.graph.graph import Aggregate, Emit, Function, Keyed, OnError, Processor
-from eosframework.topology.graph.join_nodes import StreamJoin
+from eosframework.topology.graph.graph import (
+    Aggregate,
+    Emit,
+    Function,
+    Keyed,
+    OnError,
+    Processor,
+    StreamJoin,
+)
 
 
 @dataclass(frozen=True, slots=True)

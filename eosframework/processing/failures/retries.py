@@ -147,8 +147,8 @@ def delays_of(part: SubTopology) -> Delays:
     """Return where failed records of a sub-topology's sources wait."""
     delays: dict[str, dict[int, str]] = {}
     for source in part.sources:
-        if source.again is not None and source.again.delay_ms is not None:
-            delays.setdefault(source.again.topic, {})[source.again.delay_ms] = source.topic
+        if source.retry_of is not None and source.retry_of.delay_ms is not None:
+            delays.setdefault(source.retry_of.topic, {})[source.retry_of.delay_ms] = source.topic
     return delays
 
 
@@ -168,7 +168,7 @@ def task_queue(
         clock: seconds, monotonic.
         now: see `Now`.
     """
-    again = {p for p in partitions if compiled.sources[p.topic].source.again is not None}
+    again = {p for p in partitions if compiled.sources[p.topic].source.retry_of is not None}
     first = [p for p in partitions if p not in again]
     queue: Queue = ArrivalQueue()
     if len(first) > 1:

@@ -30,8 +30,7 @@ from eosframework.processing.codegen.generator import Failed
 from eosframework.processing.codegen.source_lines import Site
 from eosframework.processing.ports import Message, Output
 from eosframework.records import TopicPartition
-from eosframework.topology.graph.graph import Aggregate, Processor
-from eosframework.topology.graph.join_nodes import StreamJoin, Table
+from eosframework.topology.graph.graph import Aggregate, Processor, StreamJoin, Table
 
 STRETCHES = 16
 """Into so many a refused stretch of parts is divided."""

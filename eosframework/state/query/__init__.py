@@ -1,5 +1,5 @@
-"""What users may ask of a store: keys and values as they know them, whatever lies on disk.
+"""Queries of stores: decoded keys and values, independent of a store's layout on disk.
 
-It owns how the entries of each kind of store are found by key and shown, and how keys are written
-on a command line or in a URL. It refuses to know where a store is, and changes nothing.
+The package finds and decodes the entries of each kind of store, and parses keys from a command line
+or a URL. It is given the store's content, which it only reads.
 """

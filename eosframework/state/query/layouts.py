@@ -1,4 +1,4 @@
-"""From the entries of a store to rows: each operator lays its store out in its own way."""
+"""Layouts of stores: decode the entries that each kind of operator writes into rows."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from eosframework.errors import ConfigurationError
 from eosframework.operators.binding import format_of
 from eosframework.operators.entries import Entry
 from eosframework.operators.joins.history import History
@@ -22,9 +23,17 @@ from eosframework.operators.windows.agenda import DATA
 from eosframework.operators.windows.closing import Alarm
 from eosframework.operators.windows.window_entries import MARK_KEY, START, Span, SpansFormat
 from eosframework.records import WindowResult
+from eosframework.serialization import references
 from eosframework.serialization.serdes import Serde
-from eosframework.topology.graph.graph import Aggregate, Store, SubTopology
-from eosframework.topology.graph.join_nodes import JoinSide, StreamJoin, Table
+from eosframework.topology.graph.graph import (
+    Aggregate,
+    Graph,
+    JoinSide,
+    Store,
+    StreamJoin,
+    SubTopology,
+    Table,
+)
 from eosframework.topology.graph.walk import nodes_of
 from eosframework.topology.spec.window_spec import Window, WindowKind
 
@@ -34,7 +43,7 @@ _HISTORY_KEY = b"k"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One thing that a store holds.
+    """A decoded row of a store.
 
     Args:
         key: decoded.
@@ -48,7 +57,7 @@ class Row:
 
 
 class Layout(ABC):
-    """How one store is read by its users' keys.
+    """The layout of one store's entries.
 
     Args:
         store: of the topology.
@@ -60,20 +69,20 @@ class Layout(ABC):
 
     @abstractmethod
     def get(self, content: CommittedStore, key: bytes) -> list[Row]:
-        """Return what there is for a key: one row, or one for each window.
+        """Return the rows of a key: one row, or one for each window.
 
         Raises:
-            RunError: an entry is of a version that the topology cannot read.
+            RunError: an entry has a version that the topology cannot read.
         """
 
     @abstractmethod
     def scan(self, content: CommittedStore, first: bytes, last: bytes | None) -> Iterator[Row]:
-        """Yield what there is for the keys with `first <= key < last`.
+        """Yield the rows of the keys with `first <= key < last`.
 
         Args:
             content: of one task's store.
-            first: encoded.
-            last: None: no end.
+            first: encoded key.
+            last: encoded key; None: no end.
         """
 
     def _row(self, key: bytes, value: Any, timestamp: int) -> Row:
@@ -95,7 +104,7 @@ class PlainLayout(Layout):
 
 
 class WindowsLayout(Layout):
-    """Windows that begin at the same times for all keys: by start, then by key."""
+    """Tumbling and hopping windows, by start, then by key."""
 
     def __init__(self, store: Store, window: Window) -> None:
         super().__init__(store)
@@ -107,7 +116,7 @@ class WindowsLayout(Layout):
         return [self._window(start, key, data) for start, data in found if data is not None]
 
     def scan(self, content: CommittedStore, first: bytes, last: bytes | None) -> Iterator[Row]:
-        """Yield windows by their starts, those of one start in the order of their keys."""
+        """Yield windows by start, then by key."""
         for start in _starts(content):
             low, high = _bounds(START.pack(start), first, last)
             for name, data in content.scan(low, high):
@@ -119,7 +128,7 @@ class WindowsLayout(Layout):
 
 
 class SpansLayout(Layout):
-    """Windows of which each key has its own: they lie together."""
+    """Session and sliding windows: one entry contains all windows of a key."""
 
     def get(self, content: CommittedStore, key: bytes) -> list[Row]:
         """Return the windows of a key, the earliest first."""
@@ -141,18 +150,18 @@ class SpansLayout(Layout):
 
 
 class SeenLayout(Layout):
-    """Records that were seen: the value is what they share besides the key, if anything."""
+    """Records seen by a deduplication; the value is the result of its `by` function, if any."""
 
     def __init__(self, store: Store, *, has_by: bool) -> None:
         super().__init__(store)
         self._has_by = has_by
 
     def get(self, content: CommittedStore, key: bytes) -> list[Row]:
-        """Return what was seen of a key, the earliest first."""
+        """Return the seen records of a key, the earliest first."""
         return [row for start in _starts(content) for row in self._seen(content, start, key)]
 
     def scan(self, content: CommittedStore, first: bytes, last: bytes | None) -> Iterator[Row]:
-        """Yield what was seen, by slices of time."""
+        """Yield seen records by slices of time."""
         for name, data in content.scan(b"", MARK_KEY):
             key, shared = self._parts(name[START.size :])
             if key >= first and (last is None or key < last):
@@ -176,7 +185,7 @@ class SeenLayout(Layout):
 
 
 class HistoryLayout(Layout):
-    """Rows with their past, of which the current ones are shown."""
+    """Tables with history, of which the current rows are returned."""
 
     def __init__(self, store: Store, row: Serde, history_ms: int) -> None:
         super().__init__(store)
@@ -201,7 +210,7 @@ class HistoryLayout(Layout):
 
 
 class WaitingLayout(Layout):
-    """Records of two streams that wait for each other: the value tells the side as well."""
+    """Records of a stream-stream join that wait for matches; the value contains their side."""
 
     def __init__(self, join: StreamJoin) -> None:
         super().__init__(join.store)
@@ -241,10 +250,10 @@ class WaitingLayout(Layout):
 
 
 def layout_of(part: SubTopology, store: Store) -> Layout:
-    """Return how a store is read.
+    """Return the layout of a store.
 
     Args:
-        part: the sub-topology that has it.
+        part: the store's sub-topology.
         store: one of `part.stores`.
     """
     for node in nodes_of(part):
@@ -274,7 +283,7 @@ def _layout_of_aggregate(node: Aggregate) -> Layout:
 
 
 def _starts(content: CommittedStore, prefix: bytes = b"") -> Iterator[int]:
-    """Yield the times under which there is something, from each one straight to the next one."""
+    """Yield the starts that have entries, seeking from each one to the next."""
     first, end = prefix, prefix + MARK_KEY
     while (found := next(iter(content.scan(first, end)), None)) is not None:
         start: int = START.unpack_from(found[0], len(prefix))[0]
@@ -283,7 +292,7 @@ def _starts(content: CommittedStore, prefix: bytes = b"") -> Iterator[int]:
 
 
 def _bounds(prefix: bytes, first: bytes, last: bytes | None) -> tuple[bytes, bytes]:
-    """Return a range of keys behind a prefix; no prefix here ends with the greatest byte."""
+    """Return a range of keys with a prefix; no prefix here ends with the greatest byte."""
     if last is not None:
         return prefix + first, prefix + last
     end = int.from_bytes(prefix, "big") + 1
@@ -292,3 +301,46 @@ def _bounds(prefix: bytes, first: bytes, last: bytes | None) -> tuple[bytes, byt
 
 def _decoded(serde: Serde, data: bytes) -> Any:
     return data if serde.decode is None else serde.decode(data)
+
+
+@dataclass(frozen=True, slots=True)
+class QueriedStore:
+    """A store with the layout of its entries.
+
+    Args:
+        sub_topology: name of its sub-topology; each of its tasks has a part of the store.
+    """
+
+    sub_topology: str
+    store: Store
+    layout: Layout
+
+    @property
+    def name(self) -> str:
+        """The store's name."""
+        return self.store.name
+
+
+def queried_stores(graph: Graph) -> dict[str, QueriedStore]:
+    """Return all stores of an application by name."""
+    return {
+        store.name: QueriedStore(part.name, store, layout_of(part, store))
+        for part in graph.sub_topologies
+        for store in part.stores
+    }
+
+
+def queried_store(graph: Graph, name: str) -> QueriedStore:
+    """Return a store of an application.
+
+    Raises:
+        ConfigurationError: the application has no such store.
+    """
+    stores = queried_stores(graph)
+    if name not in stores:
+        known = ", ".join(stores) or "none"
+        raise ConfigurationError(
+            f"application {graph.application!r} has no store {name!r}; its stores are {known}"
+            f"{references.closest(name, stores)}"
+        )
+    return stores[name]

@@ -1,1 +1,5 @@
-"""Declaring a topology in Python: streams, their operators, windows and stores."""
+"""The Python DSL: streams, operators, windows and stores as method calls.
+
+Takes calls on a `Topology`, which it records in order. Gives a `LoadedApp`, the same as a YAML
+file does.
+"""

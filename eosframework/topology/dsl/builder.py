@@ -1,7 +1,7 @@
-"""Declare a topology in Python: `Topology`, its streams, and their operators.
+"""The entry point of the Python DSL: `Topology`, whose methods declare sources.
 
-Declaring records what was called and where; `Topology.spec` turns the record into the same
-data that a YAML file gives.
+Calls are recorded with their places; `Topology.spec` converts them to the same data that a YAML
+file gives.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from eosframework.errors import TopologyError
 from eosframework.serialization.serdes import SerdeLike
+from eosframework.topology.dsl.declarations import OnErrorLike, policy_of
 from eosframework.topology.dsl.flatten import flatten
-from eosframework.topology.dsl.join_methods import GlobalTable
 from eosframework.topology.dsl.recorded_calls import (
     FunctionLike,
     Node,
@@ -21,14 +21,14 @@ from eosframework.topology.dsl.recorded_calls import (
     caller,
     plain_name,
 )
-from eosframework.topology.dsl.streams import OnErrorLike, Stream, policy_of
+from eosframework.topology.dsl.streams import GlobalTable, Stream
 from eosframework.topology.spec.durations import DurationLike
 from eosframework.topology.spec.loaded import LoadedApp
 from eosframework.topology.spec.topology_spec import SourceSpec, TopologySpec
 
 
-class Read(TypedDict, total=False):
-    """What can be said of a topic that is read; see `Topology.stream`."""
+class SourceOptions(TypedDict, total=False):
+    """Options of a source; see `Topology.stream`."""
 
     key: SerdeLike
     value: SerdeLike
@@ -39,7 +39,7 @@ class Read(TypedDict, total=False):
 
 
 class Topology:
-    """An application: what it reads, what happens to each record, and what it writes.
+    """An application: the topics it reads, the processing of their records, and its outputs.
 
     Args:
         application: its name: lower-case letters, digits, `_` and `.`.
@@ -64,14 +64,13 @@ class Topology:
         Args:
             topic: name of the topic.
             key: serde of the key: bytes, str, int, float, dict, a pydantic model, or a name.
-            value: serde of the value, likewise.
+            value: serde of the value, as for the key.
             timestamp: takes the value and returns the event time, as milliseconds since the
-                epoch or a datetime. None, and for null values: the record's own timestamp.
-            name: what the source goes by. None: derived from the topic.
-            on_error: for records that do not decode. None: as the first stream that reads it.
-            sub_topology: name of the connected part this belongs to, part of its
-                transactional ids. None: the name of its first stream, or the first source's
-                where that stream has no name.
+                epoch or a datetime. None, and for null values: the record's timestamp.
+            name: of the source. None: derived from the topic.
+            on_error: for records that cannot be decoded. None: as the first stream that reads it.
+            sub_topology: name of the sub-topology of this source, part of its transactional ids.
+                None: the name of its first stream; the first source's if that stream is unnamed.
 
         Raises:
             TopologyError: the name is taken, or an argument is of the wrong kind.
@@ -93,18 +92,17 @@ class Topology:
         *,
         history: DurationLike | None = None,
         ttl: DurationLike | None = None,
-        **read: Unpack[Read],
+        **read: Unpack[SourceOptions],
     ) -> Stream:
         """Read a topic as a table: each record is the new row of its key, a null value deletes it.
 
-        What it returns can be joined with; its records are the changes of rows.
+        The result can be joined with; its records are the changes of rows.
 
         Args:
             topic: name of the topic.
-            history: how far back rows are known. A stream that is joined with it finds the row
-                that was current at each record's time. None: the current rows only.
-            ttl: how long a row counts, by the time of the stream. None: until it is replaced or
-                deleted.
+            history: how long earlier versions of rows are kept. A stream that is joined with the
+                table finds the row that was current at each record's time. None: current rows only.
+            ttl: lifetime of a row, in stream time. None: until it is replaced or deleted.
             read: as in `stream`; the name is also that of the store.
 
         Raises:
@@ -131,14 +129,14 @@ class Topology:
     ) -> GlobalTable:
         """Read a whole topic into the memory of every process, to join with by any key.
 
-        Its rows are as they are now, not as they were at a record's time: processing the same
-        records again may give something else.
+        A join finds the rows as they are now, not as they were at a record's time: processing the
+        same records again may give other results.
 
         Args:
             topic: name of the topic; it may have any number of partitions.
             key: serde of the keys, as in `stream`.
             value: serde of the rows.
-            name: what it goes by. None: derived from the topic.
+            name: of the table. None: derived from the topic.
 
         Raises:
             TopologyError: the name is taken.
@@ -149,7 +147,7 @@ class Topology:
 
     @property
     def spec(self) -> TopologySpec:
-        """What was declared, as data.
+        """The declarations as data.
 
         Raises:
             TopologyError: the declarations contradict each other.
@@ -157,7 +155,7 @@ class Topology:
         return self.loaded().spec
 
     def loaded(self) -> LoadedApp:
-        """Return what was declared with its places and the objects it refers to."""
+        """Return the spec with its places and the objects it refers to."""
         return flatten(self._recording)
 
     def _timestamp(self, function: FunctionLike | None) -> str | None:

@@ -1,4 +1,4 @@
-"""From the calls that a builder recorded to a spec: chains of calls become streams."""
+"""Conversion of recorded calls to a spec: chains of calls become streams."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eosframework.topology.spec.topology_spec import DEFAULT_BRANCH, TopologySpe
 
 
 def flatten(recording: Recording) -> LoadedApp:
-    """Return the spec of what was declared, with places and objects.
+    """Return the spec of the recorded calls, with places and objects.
 
     Raises:
         TopologyError: the declarations contradict each other.
@@ -48,9 +48,10 @@ def flatten(recording: Recording) -> LoadedApp:
 
 
 def name_parts(spec: TopologySpec, generated: set[str]) -> TopologySpec:
-    """Name each part after its first source where its first stream's name was generated.
+    """Name each part after its first source if its first stream's name was generated.
 
-    A generated name says how the stream was made, and would change with it.
+    A generated name is derived from the steps and would change with them; transactional ids must
+    not.
     """
     sources = dict(spec.sources)
     for part in connected_parts(spec):
@@ -63,7 +64,7 @@ def name_parts(spec: TopologySpec, generated: set[str]) -> TopologySpec:
 
 @dataclass(eq=False, slots=True)
 class _Chain:
-    """Nodes that make up one stream."""
+    """The nodes that make up one stream."""
 
     nodes: list[Node]
     name: str = ""
@@ -125,7 +126,7 @@ def _continues(chain: _Chain, node: Node) -> bool:
 
 
 class _Names:
-    """Gives each chain the name its user gave it, or one that says where it comes from."""
+    """The name of each chain: the one its user gave it, or one derived from its origin."""
 
     def __init__(self, recording: Recording) -> None:
         self._of: dict[Node, str] = {
@@ -137,7 +138,7 @@ class _Names:
         self._taken: set[str] = {*recording.sources, *chosen}
 
     def name(self, chain: _Chain) -> None:
-        """Name the chain and those of its branches that have no name."""
+        """Name the chain and its unnamed branches."""
         chosen = next((n.name for n in chain.nodes if n.name and not n.is_branch), None)
         chain.generated = chosen is None
         chain.name = chosen or self._generate(self._origin(chain), _purpose(chain))
@@ -159,7 +160,7 @@ class _Names:
         }
 
     def _step(self, node: Node) -> StepSpec | None:
-        """Return the step, which a join can name only now what it joins with."""
+        """Return the step; a join gets the name of its other side, which is known only now."""
         if node.step is None or node.step.join is None or node.joined is None:
             return node.step
         join = node.step.join.model_copy(update={"with_": self._of[node.joined]})

@@ -1,4 +1,4 @@
-"""What the builder's calls leave behind, in the order in which they were made."""
+"""The record of the builder's calls, in the order in which they were made."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from eosframework.topology.spec.topology_spec import (
 )
 
 FunctionLike = Callable[..., Any] | str
-"""A function, or the `module:attribute` that it can be imported by."""
+"""A function, or its `module:attribute`."""
 
 SchemaLike = Mapping[str, str | type] | type[BaseModel] | str | Any
 """Types of columns by name, a pydantic model, a pyarrow.Schema, or the name of one of these."""
@@ -36,10 +36,10 @@ class Node:
     """One call on a stream.
 
     Args:
-        branches: predicate (None: the records left) and first node of each branch.
-        source: name of the source, of a node that stands for one.
-        is_branch: whether the node stands for the records that a branch took.
-        joined: what its step joins with.
+        branches: predicate (None: the remaining records) and first node of each branch.
+        source: name of the source, if the node stands for one.
+        is_branch: the node stands for the records of a branch.
+        joined: the other side of its join.
     """
 
     place: Place
@@ -58,13 +58,13 @@ class Node:
 
     @property
     def is_origin(self) -> bool:
-        """Whether streams start here: a source, or the records that a branch took."""
+        """True if streams start here: at a source or at a branch."""
         return self.source is not None or self.is_branch
 
 
 @dataclass(slots=True)
 class Recording:
-    """All calls on one topology, with the objects they were given by name."""
+    """All calls on one topology, with the objects they were given, by name."""
 
     application: str
     place: Place
@@ -82,7 +82,7 @@ class Recording:
         return node
 
     def serde(self, wanted: SerdeLike) -> str:
-        """Return the name that the spec refers to a serde by."""
+        """Return the name under which the spec refers to a serde."""
         if isinstance(wanted, str):
             return wanted
         if isinstance(wanted, Registered):
@@ -91,14 +91,14 @@ class Recording:
         return self._remember(serde.name, serde)
 
     def model(self, wanted: str | type[BaseModel]) -> str:
-        """Return the name that the spec refers to a model by."""
+        """Return the name under which the spec refers to a model."""
         return wanted if isinstance(wanted, str) else self.serde(wanted)
 
     def schema(self, operator: str, wanted: SchemaLike) -> str | dict[str, str]:
-        """Return what the spec says of the columns that a batch operator reads.
+        """Return the columns that a batch operator reads, in the form of the spec.
 
         Raises:
-            TopologyError: it is no schema.
+            TopologyError: `wanted` is not a schema.
         """
         if isinstance(wanted, str):
             return wanted
@@ -111,7 +111,7 @@ class Recording:
         return self._remember(references.name_of(wanted) or "schema", wanted)
 
     def reference(self, operator: str, function: Any) -> str:
-        """Return the name that the spec refers to a function by."""
+        """Return the name under which the spec refers to a function."""
         if isinstance(function, str):
             return function
         if not callable(function):
@@ -134,7 +134,7 @@ _OURS = PurePath(__file__).parent
 
 
 def caller() -> Place:
-    """Return where the user's code called into this package."""
+    """Return the place in the user's code that called into this package."""
     frame = inspect.currentframe()
     while frame and frame.f_back and PurePath(frame.f_code.co_filename).parent == _OURS:
         frame = frame.f_back
@@ -147,6 +147,6 @@ def caller() -> Place:
 
 
 def plain_name(text: str) -> str:
-    """Return `text` with what the grammar of names does not allow replaced by `_`."""
+    """Return `text` as a valid name: every other character is replaced with `_`."""
     lower = text.lower()
     return "".join(c if c.isascii() and (c.isalnum() or c in "_.") else "_" for c in lower)

@@ -1,17 +1,26 @@
-"""Streams as a user declares them: each operator returns a new one."""
+"""Streams: each operator returns a new one.
+
+`Stream` and `KeyedStream`, the result of `group_by`, refer to each other, and share their joins.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
-from typing import Any, Literal
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Unpack
 
 from pydantic import BaseModel, ValidationError
 
 from eosframework.errors import TopologyError
 from eosframework.serialization.serdes import SerdeLike
-from eosframework.topology.dsl.join_methods import Joinable
-from eosframework.topology.dsl.keyed_streams import KeyedStream
+from eosframework.topology.dsl.declarations import (
+    AggregateOptions,
+    OnErrorLike,
+    StoreOptions,
+    declared_store,
+    policy_of,
+    window_of,
+)
 from eosframework.topology.dsl.recorded_calls import (
     FunctionLike,
     Node,
@@ -19,90 +28,298 @@ from eosframework.topology.dsl.recorded_calls import (
     SchemaLike,
     caller,
 )
-from eosframework.topology.dsl.store_declarations import StoreOptions, declared_store
 from eosframework.topology.spec.durations import DurationLike
+from eosframework.topology.spec.join_spec import How
 from eosframework.topology.spec.topology_spec import (
     DEFAULT_BRANCH,
-    DeadLetter,
     SinkSpec,
     StepSpec,
     TableMode,
     TableSpec,
-    check_policy,
 )
+from eosframework.topology.spec.window_spec import WindowSpec
 
-OnErrorLike = Literal["fail", "skip"] | DeadLetter
+
+class GlobalTable:
+    """A topic that every process keeps in memory; see `Topology.global_table`."""
+
+    def __init__(self, recording: Recording, node: Node) -> None:
+        self.recording = recording
+        self.node = node
 
 
-def dead_letter(
-    topic: str, *, retry: Sequence[DurationLike] | DurationLike = (), replay: bool = False
-) -> DeadLetter:
-    """Return the policy that writes a record that cannot be processed to `topic`.
+class Joinable:
+    """The join methods of `Stream` and `KeyedStream`."""
 
-    Args:
-        topic: takes the record, in the same transaction as its offset.
-        retry: how long to wait before each further attempt, for example `["10s", "1m"]`; records
-            behind it do not wait. It is a dead letter when the last attempt has failed.
-        replay: the application has a topic of its own for letters that are replayed; with `retry`
-            it has one in any case.
+    recording: Recording
+    node: Node
 
-    Raises:
-        TopologyError: a delay is no duration.
-    """
-    policy: dict[str, Any] = {"dead_letter": topic}
-    if retry:
-        policy["retry"] = (retry,) if isinstance(retry, str | timedelta) else tuple(retry)
-    if replay:
-        policy["replay"] = True
-    try:
-        return DeadLetter.model_validate(check_policy(policy))
-    except ValueError as error:
-        raise TopologyError(f"{caller()}: dead_letter: {error}") from error
+    @abstractmethod
+    def declared(self, operator: str, declared: Any, joined: Node | None = None) -> Stream:
+        """Add a step, given as in a topology file."""
+
+    def join(
+        self,
+        other: Stream | GlobalTable,
+        by: FunctionLike,
+        *,
+        how: How = "inner",
+        key: FunctionLike | None = None,
+    ) -> Stream:
+        """Join each record with the row of a table; two tables are joined row by row.
+
+        Args:
+            other: a table: `Topology.table`, an aggregate, a join of tables, or one of these
+                followed by `filter` and `map_values`; or a global table.
+            by: takes the value and the row; the row is None if there is none.
+            how: `"inner"`: only records with a row. `"left"`: all records of this side.
+                `"outer"`, for two tables: all rows of both.
+            key: with a global table: takes the whole record and returns the row's key. None: the
+                record's key.
+
+        Raises:
+            TopologyError: the table is of another topology.
+        """
+        declared: dict[str, Any] = {"by": self.recording.reference("join", by), "kind": how}
+        if key is not None:
+            declared["key"] = self.recording.reference("join", key)
+        return self._joined("join", other, declared)
+
+    def join_within(
+        self,
+        other: Stream,
+        by: FunctionLike,
+        within: DurationLike | None = None,
+        *,
+        before: DurationLike | None = None,
+        after: DurationLike | None = None,
+        grace: DurationLike = "0s",
+        how: How = "inner",
+        late: str | None = None,
+        value: SerdeLike | None = None,
+        with_value: SerdeLike | None = None,
+        store: str | None = None,
+    ) -> Stream:
+        """Join each record with another stream's records of the same key that are close in time.
+
+        Args:
+            other: the stream.
+            by: takes this side's value and the other's; one is None for a record without a match.
+            within: greatest distance between the event times of two records that match.
+            before: how much earlier the other record may be. None: `within`.
+            after: how much later the other record may be. None: `within`.
+            grace: how long after the end of an interval late records are accepted, in stream time.
+            how: `"inner"`, `"left"` or `"outer"`: the sides whose records have a result even
+                without a match, once none is possible any more.
+            late: topic for records that arrive after their interval and its grace are over. None:
+                they are only counted.
+            value: serde of this side's values in the store. None: the serde of the source; json if
+                a step produced the value.
+            with_value: serde of the other side's values.
+            store: name of the store that buffers records. None: the stream's name with `.join`.
+
+        Raises:
+            TopologyError: the stream is of another topology, or no time is given.
+        """
+        if within is None and before is None and after is None:
+            raise TopologyError(
+                f"{caller()}: join_within was given no time; say how far apart records may be, "
+                f"as in within='10m'"
+            )
+        times = {"within": within, "before": before, "after": after, "grace": grace}
+        serdes = {"value": value, "with_value": with_value}
+        recording = self.recording
+        declared: dict[str, Any] = {
+            "by": recording.reference("join_within", by),
+            "kind": how,
+            **{name: time for name, time in times.items() if time is not None},
+            **{name: recording.serde(serde) for name, serde in serdes.items() if serde is not None},
+        }
+        names = {"store": store, "late": late}
+        declared.update({name: value for name, value in names.items() if value is not None})
+        return self._joined("join_within", other, declared)
+
+    def _joined(self, call: str, other: Stream | GlobalTable, declared: dict[str, Any]) -> Stream:
+        if other.recording is not self.recording:
+            raise TopologyError(
+                f"{caller()}: {call} was given a stream of another topology, "
+                f"{other.recording.application!r}; declare both with the same Topology"
+            )
+        # `flatten` sets the name of the other side, once all streams have names.
+        return self.declared("join", {"with": "", **declared}, other.node)
+
+
+class KeyedStream(Joinable):
+    """Records of which all with the same key are processed by the same task, in order."""
+
+    def __init__(self, stream: Stream, window: WindowSpec | None = None) -> None:
+        self.recording = stream.recording
+        self.node = stream.node
+        self._stream = stream
+        self._window = window
+
+    def declared(self, operator: str, declared: Any, joined: Node | None = None) -> Stream:
+        """Add a step, given as in a topology file."""
+        if self._window is not None:
+            raise TopologyError(
+                f"{caller()}: a window goes with an aggregate, not with {operator}; join first, "
+                f"or join what the aggregate gives"
+            )
+        return self._stream.declared(operator, declared, joined)
+
+    def window(
+        self,
+        window: WindowSpec,
+        *,
+        grace: DurationLike | None = None,
+        late: str | None = None,
+        close_when_idle: DurationLike | None = None,
+    ) -> KeyedStream:
+        """Aggregate the records of each key and window separately.
+
+        Results are `WindowResult`s.
+
+        Args:
+            window: `tumbling(hours=1)`, `hopping("1h", every="10m")`, `sliding(minutes=5)` or
+                `session(minutes=30)`.
+            grace: how long after its end, in stream time, a window still accepts records.
+            late: topic for records for which every window has closed.
+            close_when_idle: with `emit="close"`: close open windows after so long without a record
+                by the wall clock.
+        """
+        given = {"grace": grace, "late": late, "close_when_idle": close_when_idle}
+        options = {name: value for name, value in given.items() if value is not None}
+        declared = {**window.model_dump(exclude_unset=True), **options}
+        return KeyedStream(self._stream, window_of(declared))
+
+    def deduplicate(
+        self,
+        within: DurationLike,
+        *,
+        by: FunctionLike | None = None,
+        late: str | None = None,
+        store: str | None = None,
+    ) -> Stream:
+        """Pass on the first record of each key within a time, and drop its duplicates.
+
+        Args:
+            within: distance in event time from which two records are never duplicates.
+            by: two records of a key are duplicates only if `by(value)` is equal. None: all are.
+            late: topic for records older than stream time by more than `within`.
+            store: its name. None: the stream's name with `.deduplicate`.
+        """
+        recording = self._stream.recording
+        declared = {
+            "within": within,
+            "by": None if by is None else recording.reference("deduplicate", by),
+            "late": late,
+            "store": store,
+        }
+        return self._stream.declared("deduplicate", declared)
+
+    def count(self, **options: Unpack[AggregateOptions]) -> Stream:
+        """Count the records of each key.
+
+        Args:
+            options: see `AggregateOptions`; the value is an integer unless stated otherwise.
+        """
+        return self._fold("count", {}, options)
+
+    def sum(self, of: FunctionLike, **options: Unpack[AggregateOptions]) -> Stream:
+        """Add up `of(value)` for each key."""
+        return self._fold("sum", {"of": of}, options)
+
+    def min(self, of: FunctionLike, **options: Unpack[AggregateOptions]) -> Stream:
+        """Keep the smallest `of(value)` of each key."""
+        return self._fold("min", {"of": of}, options)
+
+    def max(self, of: FunctionLike, **options: Unpack[AggregateOptions]) -> Stream:
+        """Keep the greatest `of(value)` of each key."""
+        return self._fold("max", {"of": of}, options)
+
+    def reduce(self, add: FunctionLike, **options: Unpack[AggregateOptions]) -> Stream:
+        """Keep the first value of each key, then `add(aggregate, value)`."""
+        return self._fold("reduce", {"add": add}, options)
+
+    def aggregate(
+        self,
+        initial: FunctionLike,
+        add: FunctionLike,
+        *,
+        merge: FunctionLike | None = None,
+        **options: Unpack[AggregateOptions],
+    ) -> Stream:
+        """Keep `add(aggregate, value)` for each key, starting with `initial()`.
+
+        Args:
+            initial: returns the first aggregate.
+            add: returns the next aggregate.
+            merge: for sessions: `merge(aggregate, aggregate)`, when a record joins two.
+            options: see `AggregateOptions`.
+        """
+        functions = {"initial": initial, "add": add}
+        if merge is not None:
+            functions["merge"] = merge
+        return self._fold("aggregate", functions, options)
+
+    def _fold(
+        self, operator: str, functions: Mapping[str, FunctionLike], options: AggregateOptions
+    ) -> Stream:
+        recording = self._stream.recording
+        declared: dict[str, Any] = {**options}
+        if self._window is not None:
+            declared["window"] = self._window
+        if "value" in options:
+            declared["value"] = recording.serde(options["value"])
+        if "upgrade" in options:
+            declared["upgrade"] = recording.reference("upgrade", options["upgrade"])
+        for name, function in functions.items():
+            declared[name] = recording.reference(operator, function)
+        return self._stream.declared(operator, declared)
 
 
 class Stream(Joinable):
-    """Records on their way. Each operator returns a new stream; this one stays as it is."""
+    """A stream of records. Each operator returns a new stream and leaves this one unchanged."""
 
     def __init__(self, recording: Recording, node: Node) -> None:
         self.recording = recording
         self.node = node
 
     def filter(self, function: FunctionLike) -> Stream:
-        """Keep the records for whose value `function` is true."""
+        """Keep the records for whose value `function` returns true."""
         return self._step("filter", function)
 
     def map_values(self, function: FunctionLike) -> Stream:
-        """Replace the value by `function(value)`."""
+        """Replace the value with `function(value)`."""
         return self._step("map_values", function)
 
     def flat_map_values(self, function: FunctionLike) -> Stream:
-        """Replace the record by one for each value of `function(value)`."""
+        """Replace the record with one record for each value of `function(value)`."""
         return self._step("flat_map_values", function)
 
     def peek(self, function: FunctionLike) -> Stream:
-        """Call `function(value)` and go on with the record unchanged.
+        """Call `function(value)` and pass the record on unchanged.
 
-        What it does outside of Kafka happens again when the transaction is retried.
+        Its effects outside of Kafka are repeated when the transaction is retried.
         """
         return self._step("peek", function)
 
     def map_batch(self, function: FunctionLike, *, schema: SchemaLike | None = None) -> Stream:
-        """Replace the values of many records at once by the columns of `function(batch)`.
+        """Replace the values of a batch of records with the columns of `function(batch)`.
 
-        Stands right behind a source of JSON values, or behind other batch operators. How records
-        are cut into batches is not given: `function` must make of each row what it would make of
-        it alone.
+        Must directly follow a source of JSON values or another batch operator. The sizes of batches
+        vary: for each row, `function` must return what it would return for that row alone.
 
         Args:
             function: takes a pyarrow.RecordBatch and returns one with as many rows, whose columns
                 are the fields of the new values. Keys, times and headers stay.
             schema: the columns to read: types by name, a pydantic model or a pyarrow.Schema;
-                `_key` and `_timestamp` are those of the records. None: behind a batch operator.
+                `_key` and `_timestamp` are those of the records. None: after a batch operator.
         """
         return self._batch("map_batch", function, schema)
 
     def filter_batch(self, function: FunctionLike, *, schema: SchemaLike | None = None) -> Stream:
-        """Keep, of many records at once, those for which `function(batch)` is true.
+        """Keep the records of a batch for which `function(batch)` is true.
 
         Args:
             function: takes a pyarrow.RecordBatch and returns an array of as many booleans; null
@@ -112,15 +329,15 @@ class Stream(Joinable):
         return self._batch("filter_batch", function, schema)
 
     def select_key(self, function: FunctionLike) -> Stream:
-        """Replace the key by `function(record)`."""
+        """Replace the key with `function(record)`."""
         return self._step("select_key", function)
 
     def map(self, function: FunctionLike) -> Stream:
-        """Replace the record by `function(record)`: a Record or (key, value)."""
+        """Replace the record with `function(record)`: a Record or (key, value)."""
         return self._step("map", function)
 
     def flat_map(self, function: FunctionLike) -> Stream:
-        """Replace the record by each Record or (key, value) of `function(record)`."""
+        """Replace the record with each Record or (key, value) of `function(record)`."""
         return self._step("flat_map", function)
 
     def process(
@@ -130,14 +347,14 @@ class Stream(Joinable):
         stores: Mapping[str, SerdeLike | StoreOptions] | None = None,
         on_timer: FunctionLike | None = None,
     ) -> Stream:
-        """Call a function with the whole record and go on with the records it gives, if any.
+        """Call a function with the whole record and pass on the records it returns, if any.
 
         Args:
             function: takes the record; with stores or timers, also a `Context`.
             stores: by the name of each store, as in `context.store(name)`, the serde of its
                 values, or its `StoreOptions`.
             on_timer: takes key, time in milliseconds and context when a timer is due that was set
-                with `context.set_timer`; gives records like the function.
+                with `context.set_timer`; returns records like the function.
         """
         if stores is None and on_timer is None:
             return self._step("process", function)
@@ -158,17 +375,17 @@ class Stream(Joinable):
         partitions: int | None = None,
         name: str | None = None,
     ) -> KeyedStream:
-        """Replace the key by `function(record)` and take the records of one key together.
+        """Replace the key with `function(record)` and bring the records of each key together.
 
-        They go through a topic of the application's own, partitioned by the new key.
+        They pass through a repartition topic, partitioned by the new key.
 
         Args:
             function: takes the whole record and returns the new key.
-            key: serde of the new key. None: that of the key before.
-            value: serde of the value on the way. None: that of the source; json where a step
-                made it.
-            partitions: of the topic on the way. None: as many as the source has.
-            name: what the topic on the way is named after. None: the stream.
+            key: serde of the new key. None: the serde of the previous key.
+            value: serde of the value in the repartition topic. None: the serde of the source; json
+                if a step produced the value.
+            partitions: of the repartition topic. None: as many as the source has.
+            name: that the repartition topic is derived from. None: the stream's name.
         """
         group = {
             "by": self.recording.reference("group_by", function),
@@ -180,11 +397,11 @@ class Stream(Joinable):
         return KeyedStream(self.declared("group_by", group))
 
     def group_by_key(self) -> KeyedStream:
-        """Take the records of one key together; where a step changed it, through a topic."""
+        """Bring the records of each key together, through a repartition topic if the key is new."""
         return KeyedStream(self)
 
     def merge(self, *others: Stream) -> Stream:
-        """Join this stream and `others` into one; each keeps its own order."""
+        """Merge this stream and `others` into one; each keeps its own order."""
         for other in others:
             if other.recording is not self.recording:
                 raise TopologyError(
@@ -195,15 +412,15 @@ class Stream(Joinable):
         return self._next(Node(caller(), parents))
 
     def named(self, name: str) -> Stream:
-        """Give the stream that ends here its name, for messages and transactional ids."""
+        """Name the stream that ends here, for messages and transactional ids."""
         self._refuse_afterthought("named")
         return self._next(Node(caller(), (self.node,), name=name))
 
     def on_error(self, policy: OnErrorLike) -> Stream:
-        """Set what happens with a record for which a step or a sink of this stream fails.
+        """Set the policy for records for which a step or a sink of this stream fails.
 
-        It covers the whole stream, from where it began or branched off; streams derived from
-        it take it over unless they say otherwise.
+        It applies to the whole stream, from its source or branch; streams derived from it inherit
+        it unless they state their own.
 
         Args:
             policy: `"fail"` (the default), `"skip"` or `dead_letter(topic)`.
@@ -218,11 +435,11 @@ class Stream(Joinable):
         default: str | None = None,
         **more: FunctionLike,
     ) -> dict[str, Stream]:
-        """Send each record on to one named stream: the first whose predicate is true.
+        """Send each record to one named stream: the first whose predicate is true.
 
         Args:
             branches: predicate on the value by the name of its stream; also as keywords.
-            default: name of the stream of records that no predicate took. None: drop them.
+            default: name of the stream for the remaining records. None: drop them.
             more: as `branches`.
 
         Returns:
@@ -236,10 +453,10 @@ class Stream(Joinable):
         return streams
 
     def split(self, *predicates: FunctionLike) -> tuple[Stream, ...]:
-        """Send each record on to the first stream whose predicate is true.
+        """Send each record to the first stream whose predicate is true.
 
         Returns:
-            One stream for each predicate on the value, then that of the records left.
+            One stream for each predicate on the value, then the stream of the remaining records.
         """
         self._refuse_second_branch()
         return tuple(self._branch(predicate, None) for predicate in (*predicates, None))
@@ -256,10 +473,10 @@ class Stream(Joinable):
 
         Args:
             targets: each a topic, or a function that takes the whole record and returns one.
-            topics: what such a function can choose; where given, it can choose no other.
-            key: serde of the key. None: that of the source.
-            value: serde of the value. None: that of the source.
-            name: what the sink goes by in messages.
+            topics: that such a function may return; if given, any other topic is an error.
+            key: serde of the key. None: the serde of the source.
+            value: serde of the value. None: the serde of the source.
+            name: of the sink in messages.
         """
         place = caller()
         if not targets:
@@ -288,19 +505,19 @@ class Stream(Joinable):
         value: SerdeLike | None = None,
         on_error: Literal["fail", "skip", "dead_letter"] | None = None,
     ) -> None:
-        """Write the stream into a table of the database, each record once.
+        """Write the stream to a table of the database, each record once.
 
-        Several tables of one stream take a record in one transaction.
+        Several tables of one stream are written in one database transaction per record.
 
         Args:
-            table: its name, with its schema before a dot where it has one.
+            table: its name, with its schema before a dot if it has one.
             mode: `"append"`, `"upsert"`, or `"upsert_delete"`: a null value deletes its row.
-            keys: columns that tell rows apart, for both kinds of upsert.
+            keys: columns that identify a row, for both kinds of upsert.
             row: takes the whole record and returns its row, a list of rows or None; a row is a
                 dict or a model. None: the record's value is the row.
             model: pydantic model with the columns, from which `apply` creates the table.
-            key: serde of the key on the way to the database. None: that of the source.
-            value: serde of the value on the way. None: the model's, or that of the source.
+            key: serde of the key in the topic that the table writer reads. None: the source's.
+            value: serde of the value in that topic. None: the model's, or the source's.
             on_error: for a row that the database refuses. None: as the stream.
         """
         place = caller()
@@ -329,7 +546,7 @@ class Stream(Joinable):
         return self.declared(operator, self.recording.reference(operator, function))
 
     def declared(self, operator: str, declared: Any, joined: Node | None = None) -> Stream:
-        """Add a step from what a topology file would say of it."""
+        """Add a step, given as in a topology file."""
         try:
             step = StepSpec.model_validate({operator: declared})
         except ValidationError as error:
@@ -357,7 +574,7 @@ class Stream(Joinable):
         if self.node.children or self.node.sinks or self.node.branches:
             raise TopologyError(
                 f"{caller()}: {call}() comes after the stream was used; call it before to(), "
-                f"branch() and further steps, and go on with what it returns"
+                f"branch() and further steps, and continue with its result"
             )
 
     def _refuse_second_branch(self) -> None:
@@ -365,16 +582,3 @@ class Stream(Joinable):
             raise TopologyError(
                 f"{caller()}: this stream branches twice; put all predicates into one branch()"
             )
-
-
-def policy_of(policy: Any) -> OnErrorLike | None:
-    """Return a policy as the spec has it.
-
-    Raises:
-        TopologyError: it is none.
-    """
-    if policy is None or isinstance(policy, DeadLetter) or policy in ("fail", "skip"):
-        return policy
-    raise TopologyError(
-        f"{caller()}: on_error was given {policy!r}; expected 'fail', 'skip' or dead_letter(topic)"
-    )

@@ -1,14 +1,15 @@
-"""What may become of a topology whose workers have run: which change asks for what.
+"""The evolution of a topology: the changes since the one that ran before, and their consequences.
 
-It owns what is remembered of a topology, the table of changes, and their comparison. It is pure,
-and refuses to know where the memory lies and who runs: `application/topology_changes.py` does.
+Takes a `graph.Graph` and the record of the topology that ran; gives a list of changes, each with
+the rule that applies to it (`rules.yaml`). Pure: `application/topology_changes.py` stores the
+record and knows which workers run.
 """
 
 from eosframework.topology.evolution.recorded import (
     RecordedPart,
+    RecordedRepartition,
     RecordedStore,
     RecordedTopology,
-    RecordedWay,
     recorded,
 )
 from eosframework.topology.evolution.rules import Rule, Verdict, as_markdown, rules
@@ -17,9 +18,9 @@ from eosframework.topology.evolution.topology_diff import Change, changes_betwee
 __all__ = [
     "Change",
     "RecordedPart",
+    "RecordedRepartition",
     "RecordedStore",
     "RecordedTopology",
-    "RecordedWay",
     "Rule",
     "Verdict",
     "as_markdown",

@@ -1,7 +1,7 @@
-"""A topology as it is remembered: what its state, its tasks and its topics on the way depend on.
+"""The record of a topology: the facts that its state, tasks and repartition topics depend on.
 
-Bytes that lie in stores and topics are read by what comes later. So serdes count by the format that
-they write (every pydantic model writes JSON), and functions by their names.
+A later topology reads the bytes that this one left in stores and topics. So the record has serdes
+by the format that they write (every pydantic model writes JSON), and functions by name.
 """
 
 from __future__ import annotations
@@ -12,32 +12,41 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self, cast
 
 from eosframework.serialization.serdes import Serde
-from eosframework.topology.graph.graph import Aggregate, Graph, Sink, Source, Store, SubTopology
-from eosframework.topology.graph.join_nodes import JoinSide, StreamJoin, Table
-from eosframework.topology.graph.process_nodes import Processor
+from eosframework.topology.graph.graph import (
+    Aggregate,
+    Graph,
+    JoinSide,
+    Processor,
+    Sink,
+    Source,
+    Store,
+    StreamJoin,
+    SubTopology,
+    Table,
+)
 from eosframework.topology.graph.walk import AnyNode, nodes_of
 from eosframework.topology.spec.durations import short
 
-VERSION = 1
-"""Of what is remembered. One of another version says nothing."""
+VERSION = 2
+"""Version of the record's format; a record of another version is ignored."""
 
 _INDEX = re.compile(r"\.steps\[\d+\] ")
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedStore:
-    """What the content of a store was made by.
+    """The facts that determine the content of a store.
 
     Args:
-        sub_topology: whose tasks have it.
-        topics: what these read.
-        changelog_id: of its changelog topic; empty: it does not exist.
+        sub_topology: of its tasks.
+        topics: that these tasks read.
+        changelog_id: topic id of its changelog; empty: the topic does not exist.
         kind: of the operator.
         key: format of its keys.
         value: format of its values.
         version: of the values.
-        window: what it was made for; None: there are no windows.
-        removed: a later topology did without it, so it may lack changes.
+        window: signature of its windows; None: there are no windows.
+        removed: a later topology ran without it, so it may lack changes.
     """
 
     sub_topology: str
@@ -52,11 +61,11 @@ class RecordedStore:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedWay:
+class RecordedRepartition:
     """A repartition topic.
 
     Args:
-        partitions: that were asked for; None: as many as its writer has tasks.
+        partitions: as declared; None: as many as its writer has tasks.
     """
 
     key: str
@@ -70,8 +79,8 @@ class RecordedPart:
 
     Args:
         sources: topics that it reads.
-        sinks: topics that it writes and names.
-        steps: everything in it, in words, without an order.
+        sinks: topics that it names and writes.
+        steps: a text for each of its nodes, sorted.
     """
 
     sources: tuple[str, ...]
@@ -81,21 +90,26 @@ class RecordedPart:
 
 @dataclass(frozen=True, slots=True)
 class RecordedTopology:
-    """A topology, by the names of its parts."""
+    """The record of a topology, by the names of its parts."""
 
     parts: Mapping[str, RecordedPart] = field(default_factory=dict[str, RecordedPart])
     stores: Mapping[str, RecordedStore] = field(default_factory=dict[str, RecordedStore])
-    ways: Mapping[str, RecordedWay] = field(default_factory=dict[str, RecordedWay])
+    repartitions: Mapping[str, RecordedRepartition] = field(
+        default_factory=dict[str, RecordedRepartition]
+    )
 
     @classmethod
     def from_entry(cls, entry: Mapping[str, Any] | None) -> Self | None:
-        """Return what an entry says; None: nothing that is understood here."""
+        """Return the topology of an entry; None: there is none, or its version is unknown."""
         if entry is None or entry.get("version") != VERSION:
             return None
         return cls(
             {name: _made(RecordedPart, part) for name, part in entry["parts"].items()},
             {name: _made(RecordedStore, store) for name, store in entry["stores"].items()},
-            {name: _made(RecordedWay, way) for name, way in entry["ways"].items()},
+            {
+                name: _made(RecordedRepartition, topic)
+                for name, topic in entry["repartitions"].items()
+            },
         )
 
     def to_entry(self) -> dict[str, Any]:
@@ -104,11 +118,11 @@ class RecordedTopology:
             "version": VERSION,
             "parts": {name: _entry(part) for name, part in self.parts.items()},
             "stores": {name: _entry(store) for name, store in self.stores.items()},
-            "ways": {name: _entry(way) for name, way in self.ways.items()},
+            "repartitions": {name: _entry(topic) for name, topic in self.repartitions.items()},
         }
 
     def after(self, before: RecordedTopology | None) -> RecordedTopology:
-        """Return what is remembered once this one has run: also the stores that it does without."""
+        """Return the record once this topology has run: also with the stores that it lacks."""
         if before is None:
             return self
         gone = {
@@ -120,11 +134,11 @@ class RecordedTopology:
 
 
 def recorded(graph: Graph, topic_ids: Mapping[str, str]) -> RecordedTopology:
-    """Return what is to be remembered of a graph.
+    """Return the record of a graph.
 
     Args:
         graph: of the application.
-        topic_ids: of its changelogs, where they exist.
+        topic_ids: of its changelogs that exist.
     """
     own = {repartition.topic: repartition.partitions for repartition in graph.repartitions}
     return RecordedTopology(
@@ -135,7 +149,9 @@ def recorded(graph: Graph, topic_ids: Mapping[str, str]) -> RecordedTopology:
             for name, store in _stores(part, topic_ids).items()
         },
         {
-            source.topic: RecordedWay(_form(source.key), _form(source.value), own[source.topic])
+            source.topic: RecordedRepartition(
+                _form(source.key), _form(source.value), own[source.topic]
+            )
             for part in graph.sub_topologies
             for source in part.sources
             if source.topic in own
@@ -152,7 +168,7 @@ def _part(part: SubTopology) -> RecordedPart:
 
 
 def _texts(node: AnyNode) -> Iterator[str]:
-    """Say what a node is, without its place among others."""
+    """Describe a node, without its position among others."""
     policy = f", on error {node.on_error.policy}" + (
         f" {node.on_error.topic}" if node.on_error.topic else ""
     )
@@ -172,7 +188,7 @@ def _texts(node: AnyNode) -> Iterator[str]:
 
 
 def _lasting(store: Store) -> str:
-    """Say what of a store's windows and times may change without harm."""
+    """Describe the parts of a store's windows and times that may change safely."""
     window, found = store.window, list[str]()
     if window is not None:
         found.append(f"grace {short(window.grace_ms)}")
@@ -205,7 +221,7 @@ def _stores(part: SubTopology, topic_ids: Mapping[str, str]) -> dict[str, Record
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A store with what its node knows of it; `topic` has its rows, if it is a table."""
+    """A store with the facts that its node knows; `topic` holds its rows, if it is a table."""
 
     store: Store
     kind: str
@@ -244,7 +260,7 @@ def _form(serde: Serde) -> str:
 
 
 def _made(cls: Any, entry: Mapping[str, Any]) -> Any:
-    """Return what an entry says; what a later version has added to it is not understood."""
+    """Return the value of an entry; fields that a later version added are ignored."""
     known = cls.__dataclass_fields__
     return cls(**{name: _frozen(value) for name, value in entry.items() if name in known})
 

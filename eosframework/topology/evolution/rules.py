@@ -1,4 +1,4 @@
-"""The table of changes: what each asks for, and why. It is data (`rules.yaml`)."""
+"""The rules for changes of a topology: the verdict on each kind and its reason (`rules.yaml`)."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ import yaml
 
 
 class Verdict(StrEnum):
-    """What a change asks for, the easiest first."""
+    """The procedure that a change needs, the easiest first."""
 
     ROLLING = "rolling"
-    """Nothing: workers may be replaced one after the other."""
+    """Workers may be replaced one after the other."""
     APPLY = "apply"
     """`eosframework apply` first; then as ROLLING."""
     STOP = "stop"
-    """No worker of the old topology may run when one of the new topology starts."""
+    """All workers of the old topology must stop before one of the new topology starts."""
     DRAIN = "drain"
-    """The same, and the old topology has to read what it has sent itself to its end first."""
+    """As STOP, and the old topology must first read its own repartition topics to the end."""
     OTHER_STORE = "other_store"
-    """Another name for the store, or nothing of it: the one that there is does not fit."""
+    """The store needs another name, or must be deleted: its content does not fit."""
     OTHER_APPLICATION = "other_application"
-    """Another name for the application, which a backfill fills."""
+    """The application needs another name and a backfill."""
 
     @property
     def is_refused(self) -> bool:
-        """Whether workers do not start on it, whoever runs."""
+        """True if workers never start with the change."""
         return self in (Verdict.OTHER_STORE, Verdict.OTHER_APPLICATION)
 
     @property
     def stops_all(self) -> bool:
-        """Whether workers do not start on it while others run."""
+        """True if workers do not start with the change while others run."""
         return self in (Verdict.STOP, Verdict.DRAIN)
 
 
@@ -44,10 +44,10 @@ class Rule:
 
     Args:
         name: of the rule.
-        change: what is changed, for the documentation.
-        why: what would happen otherwise, or why nothing does.
-        next: what to do.
-        seen: a worker's start compares; else why it does not.
+        change: the changed thing, for the documentation.
+        why: the reason for the verdict.
+        next: the steps to take.
+        seen: the reason why a worker's start does not detect it; None: it does.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Rule:
 
 @cache
 def rules() -> dict[str, Rule]:
-    """Return the table as it is shipped, by name."""
+    """Return the shipped rules, by name."""
     shipped = files("eosframework.topology.evolution").joinpath("rules.yaml")
     text = shipped.read_text(encoding="utf-8")
     content: dict[str, dict[str, Any]] = yaml.safe_load(text)

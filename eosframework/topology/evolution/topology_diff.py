@@ -1,4 +1,4 @@
-"""In what a topology differs from the one that ran, and what that asks for."""
+"""The differences between a topology and the one that ran before."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 from eosframework.topology.evolution.recorded import (
     RecordedPart,
+    RecordedRepartition,
     RecordedStore,
     RecordedTopology,
-    RecordedWay,
 )
 from eosframework.topology.evolution.rules import Verdict, rules
 
@@ -22,8 +22,8 @@ class Change:
     Args:
         change: name of the rule.
         kind: sub-topology, store or topic.
-        name: of that.
-        found: what differs, in words.
+        name: of the sub-topology, store or topic.
+        found: the difference, in words.
     """
 
     change: str
@@ -33,26 +33,26 @@ class Change:
 
     @property
     def subject(self) -> str:
-        """What is changed."""
+        """The kind and name of the changed thing."""
         return f"{self.kind} {self.name}"
 
     @property
     def verdict(self) -> Verdict:
-        """What it asks for."""
+        """The procedure that the change needs."""
         return rules()[self.change].verdict
 
     @property
     def why(self) -> str:
-        """What would happen otherwise."""
+        """The reason for the verdict."""
         return rules()[self.change].why
 
     @property
     def next(self) -> str:
-        """What to do."""
+        """The steps to take."""
         return rules()[self.change].next
 
     def as_data(self) -> dict[str, Any]:
-        """Return it as plain data, for JSON."""
+        """Return the change as plain data, for JSON."""
         return {
             "change": self.change,
             "subject": self.subject,
@@ -70,13 +70,13 @@ def changes_between(
     partitions: Mapping[str, int],
     upgradable: Collection[str],
 ) -> list[Change]:
-    """Return what differs, what asks for most first.
+    """Return the differences, the most demanding first.
 
     Args:
-        before: what ran.
-        now: what is to run.
+        before: the topology that ran.
+        now: the topology to run.
         partitions: of the topics that exist.
-        upgradable: stores for which `now` declares how older values are read.
+        upgradable: stores for which `now` declares an upgrade of older values.
     """
     found = [
         *_moved(before.parts, now.parts),
@@ -88,9 +88,12 @@ def changes_between(
         ),
         *(
             change
-            for name in {*before.ways, *now.ways}
-            for change in _of_way(
-                name, before.ways.get(name), now.ways.get(name), partitions.get(name, 0)
+            for name in {*before.repartitions, *now.repartitions}
+            for change in _of_repartition(
+                name,
+                before.repartitions.get(name),
+                now.repartitions.get(name),
+                partitions.get(name, 0),
             )
         ),
     ]
@@ -147,7 +150,7 @@ def _of_store(
 
 
 def _misread(old: RecordedStore, new: RecordedStore, upgradable: bool) -> Iterator[tuple[str, str]]:
-    """Give the rules that are broken where a store's bytes would be read as something else."""
+    """Yield the rules that are violated because a store's bytes would be read as something else."""
 
     def was(what: str, of_old: object, of_new: object) -> str:
         return f"{what} {of_new}, before {of_old}"
@@ -174,21 +177,21 @@ def _misread(old: RecordedStore, new: RecordedStore, upgradable: bool) -> Iterat
         yield "store_value", was("values are", old.value, new.value)
 
 
-def _of_way(
-    name: str, old: RecordedWay | None, new: RecordedWay | None, partitions: int
+def _of_repartition(
+    name: str, old: RecordedRepartition | None, new: RecordedRepartition | None, partitions: int
 ) -> Iterator[Change]:
     subject = "topic", name
     if old is None:
         return
     if new is None:
-        yield Change("way_removed", *subject, "nothing reads it any more")
+        yield Change("repartition_removed", *subject, "nothing reads it any more")
         return
     if (old.key, old.value) != (new.key, new.value):
         found = f"keys and values are {new.key} and {new.value}, before {old.key} and {old.value}"
-        yield Change("way_format", *subject, found)
+        yield Change("repartition_format", *subject, found)
     if new.partitions not in (None, old.partitions) and partitions not in (0, new.partitions):
         found = f"{new.partitions} partitions are declared, and it has {partitions}"
-        yield Change("way_partitions", *subject, found)
+        yield Change("repartition_partitions", *subject, found)
 
 
 def _difference(old: Collection[str], new: Collection[str]) -> str:

@@ -1,4 +1,4 @@
-"""Which columns batch operators take: their names and types, however a user declares them."""
+"""The columns of batch operators: names and types from a map, a model or a pyarrow schema."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from eosframework.errors import TopologyError
 from eosframework.serialization.references import closest
 
 KEY_COLUMN = "_key"
-"""Column that has the record's key, where the schema names it."""
+"""Name of the column that holds the record's key, if the schema has it."""
 
 TIME_COLUMN = "_timestamp"
-"""Column that has the record's event time, where the schema names it."""
+"""Name of the column that holds the record's event time, if the schema has it."""
 
 COLUMN_TYPES = (
     "bool",
@@ -27,19 +27,19 @@ COLUMN_TYPES = (
     "binary",
     *(f"timestamp[{unit}{zone}]" for zone in ("", ", tz=UTC") for unit in ("s", "ms", "us", "ns")),
 )
-"""Types that a schema can name; any other takes a schema of pyarrow's."""
+"""Types that a schema can name; others need a pyarrow.Schema."""
 
 _PYTHON_TYPES: dict[Any, str] = {bool: "bool", int: "int64", float: "float64", str: "string"}
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns that a batch operator behind a source takes.
+    """The columns that the first batch operator after a source reads.
 
     Args:
         types: Arrow's type of each column, in order.
-        required: those in which a null, or a field that is missing, is an error of the record.
-        arrow: pyarrow's own schema, where the user gave one; its types may be nested.
+        required: columns in which a null or a missing field is an error of the record.
+        arrow: the pyarrow.Schema, if the user gave one; its types may be nested.
     """
 
     types: tuple[tuple[str, str], ...]
@@ -51,10 +51,10 @@ def columns_of(declared: Any) -> Columns:
     """Return the columns that a schema declares.
 
     Args:
-        declared: types by name, a pydantic model, or a schema of pyarrow's.
+        declared: types by name, a pydantic model, or a pyarrow.Schema.
 
     Raises:
-        TopologyError: it is none of them, or a type is not known.
+        TopologyError: it is none of these, or a type is unknown.
     """
     if isinstance(declared, Mapping):
         columns = _columns_of_map(cast("Mapping[Any, Any]", declared))
@@ -113,7 +113,7 @@ def _columns_of_model(model: type[BaseModel]) -> Columns:
 
 
 def _is_arrow(declared: Any) -> bool:
-    """Tell whether it is a schema of pyarrow's, which is not imported for that."""
+    """Return True for a pyarrow.Schema, without importing pyarrow."""
     kind = cast("type[Any]", type(declared))
     return kind.__module__.partition(".")[0] == "pyarrow" and kind.__name__ == "Schema"
 

@@ -1,41 +1,44 @@
-"""The topics whose records meet in a store, so that their keys must be partitioned alike."""
+"""The sets of topics that must be co-partitioned because their records use the same store."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
 
-from eosframework.topology.graph.graph import Aggregate, Source, Store, SubTopology
-from eosframework.topology.graph.join_nodes import (
+from eosframework.topology.graph.graph import (
+    Aggregate,
     GlobalTable,
     JoinSide,
     Lookup,
+    Processor,
+    Source,
+    Store,
     StreamJoin,
+    SubTopology,
     Table,
     TableJoin,
     View,
 )
-from eosframework.topology.graph.process_nodes import Processor
 from eosframework.topology.graph.walk import AnyNode, followers_of
 
 
-def meeting_topics(part: SubTopology) -> tuple[frozenset[str], ...]:
-    """Return the sets of topics of which two or more reach the same store.
+def copartitioned_topics(part: SubTopology) -> tuple[frozenset[str], ...]:
+    """Return the sets of two or more topics whose records reach the same store.
 
-    A store is divided by partition, so a key that two topics have in different partitions is two
-    keys. Topics of the application's own are among them. Those of a merge that keeps nothing are
-    not: no result depends on where a key is.
+    A store is divided by partition, so a key that two topics have in different partitions would
+    have two entries. Repartition topics are included. Topics that are merged without a store are
+    not: no result depends on the partition of a key.
     """
     reached: dict[str, set[str]] = defaultdict(set)
     for source in part.sources:
-        for store in _stores_behind(source):
+        for store in _stores_reached(source):
             reached[store.name].add(source.topic)
     sets = {frozenset(topics) for topics in reached.values() if len(topics) > 1}
     return tuple(sorted(sets, key=sorted))
 
 
-def _stores_behind(source: Source) -> Iterator[Store]:
-    """Yield every store that a record of `source` can change or look into."""
+def _stores_reached(source: Source) -> Iterator[Store]:
+    """Yield every store that a record of `source` can change or look up."""
     seen: set[int] = set()
     todo: list[AnyNode] = [source]
     while todo:

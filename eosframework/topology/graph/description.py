@@ -1,25 +1,29 @@
-"""A graph for people and tools: as data, as text, as a mermaid diagram."""
+"""Descriptions of a graph: as data, as text, as a mermaid diagram."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from eosframework.topology.graph.graph import (
     Aggregate,
     Function,
+    GlobalTable,
     Graph,
+    JoinSide,
+    Lookup,
     OnError,
     Persister,
     Sink,
     Source,
     Step,
     Store,
+    StreamJoin,
     SubTopology,
+    Table,
+    TableJoin,
     TableSink,
 )
-from eosframework.topology.graph.join_description import described_global_table, described_joins
-from eosframework.topology.graph.join_nodes import GlobalTable, JoinSide, Lookup, StreamJoin, Table
 from eosframework.topology.graph.walk import AnyNode, followers_of, nodes_of
 from eosframework.topology.spec.durations import short
 from eosframework.topology.spec.window_spec import Window
@@ -30,7 +34,7 @@ Partitions = Mapping[str, int]
 
 
 Leases = Mapping[str, Sequence[str]]
-"""Transactional ids by sub-topology, where they are leased."""
+"""Leased transactional ids, by sub-topology."""
 
 
 def describe(
@@ -43,10 +47,10 @@ def describe(
     """Return the graph as plain data.
 
     Args:
-        graph: what `resolve` gave.
+        graph: the result of `resolve`.
         partitions: number of partitions by source topic, where they are known.
         leases: the ids that tasks have; None: they are derived.
-        partitions_per_producer: how many share a derived id.
+        partitions_per_producer: number of partitions that share a derived id.
 
     Raises:
         TopologyError: sources of one sub-topology have different numbers of partitions.
@@ -62,7 +66,7 @@ def describe(
             _describe_part(graph, part, partitions or {}, leases, ids) for part in parts
         ],
         "persisters": [_describe_persister(persister) for persister in graph.persisters],
-        "global_tables": [described_global_table(table) for table in graph.global_tables],
+        "global_tables": [_describe_global_table(table) for table in graph.global_tables],
     }
 
 
@@ -73,7 +77,7 @@ def as_text(
     *,
     partitions_per_producer: int = 1,
 ) -> str:
-    """Return the graph as indented text: what reads what, in order."""
+    """Return the graph as indented text, from sources to sinks."""
     lines = [f"application {graph.application}"]
     described = describe(graph, partitions, leases, partitions_per_producer=partitions_per_producer)
     for part in described["sub_topologies"]:
@@ -151,7 +155,7 @@ def _describe_part(
         "steps": [_describe_step(n) for n in nodes_of(part) if isinstance(n, Step)],
         "keyed": [
             *(_describe_keyed(n) for n in nodes_of(part) if isinstance(n, Aggregate)),
-            *described_joins(nodes_of(part)),
+            *_describe_joins(nodes_of(part)),
         ],
         "stores": [_describe_store(store) for store in part.stores],
         "sinks": [_describe_sink(n) for n in nodes_of(part) if isinstance(n, Sink)],
@@ -229,6 +233,71 @@ def _describe_keyed(node: Aggregate) -> dict[str, Any]:
     }
 
 
+def _describe_joins(nodes: Iterable[AnyNode]) -> list[dict[str, Any]]:
+    """Return a description of each table and join among `nodes`, each once."""
+    joins = [node.join if isinstance(node, JoinSide) else node for node in nodes]
+    found = {id(j): j for j in joins if isinstance(j, Table | Lookup | TableJoin | StreamJoin)}
+    return [
+        {
+            "name": node.name,
+            "stream": node.stream,
+            **_describe_join(node),
+            "on_error": {"policy": str(node.on_error.policy), "topic": node.on_error.topic},
+            "next": [child.name for child in node.children],
+        }
+        for node in found.values()
+    ]
+
+
+def _describe_global_table(table: GlobalTable) -> dict[str, Any]:
+    """Return the description of a global table."""
+    return {
+        "name": table.name,
+        "topic": table.topic,
+        "key": table.key.name,
+        "value": table.value.name,
+    }
+
+
+def _describe_join(node: Table | Lookup | TableJoin | StreamJoin) -> dict[str, Any]:
+    match node:
+        case Table():
+            return {
+                "operator": "table",
+                "store": node.store.name,
+                "value": node.row.name,
+                "history_ms": node.history_ms,
+            }
+        case Lookup():
+            functions = {"by": node.function.name}
+            if node.of is not None:
+                functions["key"] = node.of.name
+            return {
+                "operator": "join",
+                "kind": str(node.kind),
+                "table": node.view.name,
+                "functions": functions,
+            }
+        case TableJoin():
+            return {
+                "operator": "join",
+                "kind": str(node.kind),
+                "tables": [node.left.name, node.right.name],
+                "functions": {"by": node.function.name},
+            }
+        case StreamJoin():
+            return {
+                "operator": "join",
+                "kind": str(node.kind),
+                "functions": {"by": node.function.name},
+                "store": node.store.name,
+                "before_ms": node.before_ms,
+                "after_ms": node.after_ms,
+                "grace_ms": node.grace_ms,
+                "late": node.late,
+            }
+
+
 def _describe_window(window: Window | None) -> dict[str, Any] | None:
     if window is None:
         return None
@@ -283,11 +352,11 @@ def _describe_policy(policy: OnError) -> dict[str, Any]:
 def _text_of(
     node: AnyNode, depth: int, shown: set[int], policy: OnError | None = None
 ) -> Iterator[str]:
-    """Write a node and what follows; its policy only where it is not that of the one before."""
-    again = " (merged, as above)" if id(node) in shown else ""
+    """Yield the lines of a node and its followers; the policy only where it changes."""
+    merged = " (merged, as above)" if id(node) in shown else ""
     ending = "" if node.on_error == policy else f", on error: {_policy_label(node.on_error)}"
-    yield f"{'  ' * depth}{_text_label(node)}{again or ending}"
-    if again:
+    yield f"{'  ' * depth}{_text_label(node)}{merged or ending}"
+    if merged:
         return
     shown.add(id(node))
     for label, child in followers_of(node):
@@ -305,19 +374,21 @@ def _policy_label(policy: OnError) -> str:
 def _text_label(node: AnyNode) -> str:
     match node:
         case Source():
-            return f"{node.topic} ({node.key.name} key, {node.value.name} value{_again(node)})"
+            return (
+                f"{node.topic} ({node.key.name} key, {node.value.name} value{_retry_label(node)})"
+            )
         case Sink():
             return f"→ {_target(node)} ({node.key.name} key, {node.value.name} value)"
         case _:
             return node.name
 
 
-def _again(source: Source) -> str:
-    if source.again is None:
+def _retry_label(source: Source) -> str:
+    if source.retry_of is None:
         return ""
-    if source.again.delay_ms is None:
-        return f"; dead letters of {source.again.topic} that are replayed"
-    return f"; {source.again.topic} again, after {short(source.again.delay_ms)}"
+    if source.retry_of.delay_ms is None:
+        return f"; dead letters of {source.retry_of.topic} that are replayed"
+    return f"; {source.retry_of.topic} again, after {short(source.retry_of.delay_ms)}"
 
 
 def _label(node: AnyNode) -> str:
@@ -386,5 +457,5 @@ class _Ids:
         self._letter = letter
 
     def of(self, thing: object) -> str:
-        """Return the name of one thing."""
+        """Return the short name of an object."""
         return self.known.setdefault(thing, f"{self._letter}{len(self.known)}")

@@ -1,7 +1,6 @@
-"""A checked topology as the worker runs it: functions resolved, connected parts found.
+"""The nodes of a graph and the graph itself.
 
-A topology is first a `spec` (what the user wrote, as data), then a graph (this module).
-Nodes form a DAG: a node that several streams merge into is one object with several parents.
+Nodes form a DAG: a node into which several streams merge is one object with several parents.
 """
 
 from __future__ import annotations
@@ -16,23 +15,13 @@ from pydantic import BaseModel
 from eosframework.serialization.schemas import Codec
 from eosframework.serialization.serdes import Serde
 from eosframework.topology.graph.batch_columns import Columns
-from eosframework.topology.graph.join_nodes import (
-    GlobalTable,
-    Joins,
-    Lookup,
-    StreamJoin,
-    Table,
-    TableJoin,
-    View,
-)
-from eosframework.topology.graph.process_nodes import Processor
 from eosframework.topology.spec.emission import Emit as Emit
 from eosframework.topology.spec.window_spec import Window
 from eosframework.txnid import registry_topic
 
 
 class Operator(StrEnum):
-    """What a step does with each record. The comment gives the function's signature."""
+    """The operator of a step. The comment gives the function's signature."""
 
     FILTER = "filter"  # value -> bool
     MAP_VALUES = "map_values"  # value -> value
@@ -44,11 +33,11 @@ class Operator(StrEnum):
     PROCESS = "process"  # Record -> None or iterable of Record or (key, value)
     MAP_BATCH = "map_batch"  # RecordBatch -> RecordBatch of as many rows
     FILTER_BATCH = "filter_batch"  # RecordBatch -> array of booleans, one for each row
-    BRANCH = "branch"  # value -> index into Step.branches, or None: the record goes nowhere
+    BRANCH = "branch"  # value -> index into Step.branches, or None: the record is dropped
 
 
 class FoldKind(StrEnum):
-    """How values become an aggregate. The comment gives the functions it takes, by name."""
+    """The way values become an aggregate. The comment gives the functions it takes, by name."""
 
     COUNT = "count"
     SUM = "sum"  # of: value -> number
@@ -57,11 +46,11 @@ class FoldKind(StrEnum):
     REDUCE = "reduce"  # add: (aggregate, value) -> aggregate
     AGGREGATE = "aggregate"  # initial: () -> aggregate; add: (aggregate, value) -> aggregate;
     # of session windows also merge: (aggregate, aggregate) -> aggregate
-    DEDUPLICATE = "deduplicate"  # by: value -> what two records have to share; goes on as it came
+    DEDUPLICATE = "deduplicate"  # by: value -> equal for duplicates; the record stays unchanged
 
 
 class Policy(StrEnum):
-    """What happens with a record that cannot be processed."""
+    """The treatment of a record that cannot be processed."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -73,8 +62,8 @@ class OnError:
     """A policy; `topic` is the dead-letter topic where the policy is `dead_letter`.
 
     Args:
-        retry_ms: how long to wait before each further attempt.
-        replay: there is a topic for letters that are replayed.
+        retry_ms: delays before each further attempt.
+        replay: there is an internal topic for replayed dead letters.
     """
 
     policy: Policy = Policy.FAIL
@@ -85,7 +74,7 @@ class OnError:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A user's function and the name it goes by in messages (`flights:is_late`)."""
+    """A user's function with its name in messages (`flights:is_late`)."""
 
     name: str
     call: Callable[..., Any]
@@ -104,17 +93,17 @@ class Sink:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Store:
-    """What a keyed operator remembers; each task has a part of its own.
+    """The state of a keyed operator; each task has its own partition of it.
 
     Args:
         name: unique in the application.
-        changelog: the compacted topic that has every change, from which it can be rebuilt.
+        changelog: the compacted topic with every change, from which it can be restored.
         key: serde of its keys, for reading it by key.
         value: serde of its values.
         version: of the values' format.
         upgrade: takes (bytes, version) of an older value.
         window: of the values; None: there is one value for each key.
-        ttl_ms: an entry counts as absent when stream time is further than this past its own time;
+        ttl_ms: an entry counts as absent once stream time is more than this past its own time;
             None: never.
     """
 
@@ -134,7 +123,7 @@ class Aggregate:
 
     Args:
         functions: of the fold, by the names that `FoldKind` gives them.
-        children: nodes that take the key with its aggregate.
+        children: nodes that receive the key with its aggregate.
     """
 
     name: str
@@ -149,15 +138,15 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """One operator with what follows it.
+    """One operator with its followers.
 
     Args:
-        name: where the user wrote it, for messages: `late.filter(is_late)`.
+        name: its position in the declaration, for messages: `late.filter(is_late)`.
         stream: the stream it is declared in.
-        children: nodes that take what the step gives; a branch has none here.
-        branches: of a branch only: in order, a predicate on the value (None: whatever is left)
-            and the nodes that take the records for which it is the first to hold.
-        columns: of a batch operator right behind a source only: what it reads of the values.
+        children: nodes that receive the results of the step; a branch has none here.
+        branches: of a branch only: in order, a predicate on the value (None: always true) and
+            the nodes that receive the records for which it is the first true predicate.
+        columns: of the first batch operator after a source only: the columns that it reads.
     """
 
     name: str
@@ -171,24 +160,227 @@ class Step:
 
     @property
     def is_batch(self) -> bool:
-        """Whether its function takes many records at once."""
+        """True if its function takes a batch of records."""
         return self.operator in (Operator.MAP_BATCH, Operator.FILTER_BATCH)
 
 
-Node = Step | Sink | Aggregate | Processor | Joins
-"""What can follow a source or a step."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Processor:
+    """Calls a function with each record, the node's stores and its timers.
+
+    Args:
+        function: takes the whole record and a context.
+        on_timer: takes key, time and the context; None: there are no timers.
+        stores: by the names that the functions use.
+        timers: store of pending timers; None: there are no timers.
+        key: serde of the records' keys.
+        children: nodes that receive the records that the functions return.
+    """
+
+    name: str
+    stream: str
+    function: Function
+    on_timer: Function | None
+    stores: dict[str, Store]
+    timers: Store | None
+    key: Serde
+    on_error: OnError
+    children: list[Node] = field(default_factory=list["Node"])
+
+    @property
+    def emit(self) -> Emit:
+        """CLOSE with timers: like windows, they fire when stream time passes their time."""
+        return Emit.EACH if self.timers is None else Emit.CLOSE
+
+
+class JoinKind(StrEnum):
+    """The kind of a join: which sides have results even without a match."""
+
+    INNER = "inner"
+    LEFT = "left"
+    OUTER = "outer"
+
+    @property
+    def needs(self) -> tuple[bool, bool]:
+        """True, for left and right, if a result needs that side."""
+        return self is not JoinKind.OUTER, self is JoinKind.INNER
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GlobalTable:
+    """A topic that each process of the application keeps in memory."""
+
+    name: str
+    topic: str
+    key: Serde
+    value: Serde
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """Keeps the rows of a topic: for each key its last value, or all values of a period.
+
+    Args:
+        row: serde of the rows; without history also of the store.
+        history_ms: how long earlier versions of rows are kept; None: current rows only.
+        children: nodes that receive the changes of its rows.
+    """
+
+    name: str
+    stream: str
+    store: Store
+    row: Serde
+    history_ms: int | None
+    on_error: OnError
+    children: list[Node] = field(default_factory=list["Node"])
+
+    @property
+    def emit(self) -> Emit:
+        """Changes are sent on at once."""
+        return Emit.EACH
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """Rows by key, as a join finds them.
+
+    Args:
+        name: of the source or stream, for messages.
+        origin: the node that stores the rows.
+        steps: filters and maps in order; they run at each lookup.
+        key: serde of the keys.
+    """
+
+    name: str
+    origin: Table | Aggregate | TableJoin | GlobalTable
+    steps: tuple[tuple[Operator, Function], ...]
+    key: Serde
+
+    def then(self, name: str, operator: Operator, function: Function) -> View:
+        """Return the view with one more step."""
+        return View(name, self.origin, (*self.steps, (operator, function)), self.key)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lookup:
+    """Joins each record of a stream with the row that a table has for it.
+
+    Args:
+        function: takes the value and the row.
+        of: takes the record and returns the row's key; None: the record's own key.
+    """
+
+    name: str
+    stream: str
+    view: View
+    kind: JoinKind
+    function: Function
+    of: Function | None
+    on_error: OnError
+    children: list[Node] = field(default_factory=list["Node"])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableJoin:
+    """A table whose rows are computed from the rows of two others.
+
+    Args:
+        function: takes the left and the right row.
+        children: nodes that receive the changes of its rows.
+    """
+
+    name: str
+    stream: str
+    left: View
+    right: View
+    kind: JoinKind
+    function: Function
+    on_error: OnError
+    children: list[Node] = field(default_factory=list["Node"])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StreamJoin:
+    """Joins records of two streams whose times are close.
+
+    Args:
+        function: takes the left and the right value.
+        store: buffer for records, of bytes.
+        key: serde of the keys.
+        values: serdes of the left and the right values.
+        before_ms: how much earlier than a left record a right one may be.
+        after_ms: how much later.
+        grace_ms: how long after the end of an interval late records are accepted.
+        late: topic for records that arrive after their interval and its grace are over.
+    """
+
+    name: str
+    stream: str
+    kind: JoinKind
+    function: Function
+    store: Store
+    key: Serde
+    values: tuple[Serde, Serde]
+    before_ms: int
+    after_ms: int
+    grace_ms: int
+    on_error: OnError
+    late: str | None = None
+    children: list[Node] = field(default_factory=list["Node"])
+
+    @property
+    def keeps_unpaired(self) -> tuple[bool, bool]:
+        """True, for left and right, if a record without a match has a result."""
+        return self.kind is not JoinKind.INNER, self.kind is JoinKind.OUTER
+
+    @property
+    def emit(self) -> Emit:
+        """CLOSE if records without a match have results once their interval is over."""
+        return Emit.EACH if self.kind is JoinKind.INNER else Emit.CLOSE
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JoinSide:
+    """One of the two inputs of a join; it follows the node whose records or changes it takes."""
+
+    join: TableJoin | StreamJoin
+    is_left: bool
+
+    @property
+    def name(self) -> str:
+        """Name of the side in messages."""
+        return f"{self.join.name}, {'left' if self.is_left else 'right'}"
+
+    @property
+    def stream(self) -> str:
+        """The stream that the join is declared in."""
+        return self.join.stream
+
+    @property
+    def on_error(self) -> OnError:
+        """The policy of the join."""
+        return self.join.on_error
+
+    @property
+    def children(self) -> list[Node]:
+        """Nodes that receive the results of either side."""
+        return self.join.children
+
+
+Node = Step | Sink | Aggregate | Processor | Table | Lookup | JoinSide
+"""A node that can follow a source or a step."""
 
 Keyed = Aggregate | Processor | Table | Lookup | TableJoin | StreamJoin | View
-"""What works on the stores of a task, or looks into them."""
+"""A node or view that uses the stores of a task."""
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
-    """What a topic is for whose records are processed again.
+class RetryOf:
+    """The role of an internal topic from which failed records are processed another time.
 
     Args:
-        topic: the source that they came from.
-        delay_ms: for how long each waits; None: they are dead letters that are replayed, at once.
+        topic: the source that the records came from.
+        delay_ms: delay of each record; None: dead letters that are replayed without delay.
     """
 
     topic: str
@@ -197,16 +389,16 @@ class Again:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """A topic that is read, and the nodes that take each of its records.
+    """A topic that is read, and the nodes that receive each of its records.
 
     Args:
         timestamp: takes the decoded value and returns the event time, as milliseconds since
-            the epoch or a datetime; None: the record's own timestamp.
-        on_error: for records that do not decode.
-        again: of a topic of the application's own for records of another source that are processed
-            again; None: it is a source that the user declared, or a repartition topic.
-        ahead_ms: by how many milliseconds the event time that a function gives a record may lie
-            ahead of the record's own timestamp; None: no limit.
+            the epoch or a datetime; None: the record's timestamp.
+        on_error: for records that cannot be decoded.
+        retry_of: of an internal topic for retries or replays; None: a declared source, or a
+            repartition topic.
+        ahead_ms: by how many milliseconds the event time that a function returns may be later
+            than the record's own timestamp; None: no limit.
     """
 
     name: str
@@ -216,12 +408,12 @@ class Source:
     timestamp: Function | None
     on_error: OnError
     children: list[Node] = field(default_factory=list["Node"])
-    again: Again | None = None
+    retry_of: RetryOf | None = None
     ahead_ms: int | None = None
 
 
 class TableMode(StrEnum):
-    """How rows enter a table."""
+    """The way rows are written to a table."""
 
     APPEND = "append"
     UPSERT = "upsert"
@@ -230,13 +422,13 @@ class TableMode(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableSink:
-    """The end of a stream in a table of the database.
+    """A database table that a stream is written to.
 
     Args:
-        table: its name, with a schema before a dot where one was given.
-        keys: columns that tell rows apart; empty where rows are appended.
+        table: its name, with a schema before a dot if one was given.
+        keys: columns that identify a row; empty if rows are appended.
         row: takes the whole record and returns a row, a list of rows or None; None: the value.
-        model: pydantic model with the columns, where one is known.
+        model: pydantic model with the columns, if one is known.
         on_error: for rows that the database refuses; a dead letter goes to the table of refused
             rows.
     """
@@ -252,13 +444,13 @@ class TableSink:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Persister:
-    """What carries a topic's records into tables; one task for each partition.
+    """A table sink: writes a topic's records to tables, one task per partition.
 
     Args:
-        tables: those that every record goes to, in one transaction of the database.
-        on_error: for records that do not decode.
-        sub_topology: that which writes the topic, if it is the application's own: it has a
-            partition for each task of that one. None: a source topic, read as it is.
+        tables: all written in one database transaction per record.
+        on_error: for records that cannot be decoded.
+        sub_topology: the writer of an internal topic, which has a partition for each task of
+            the writer. None: the topic is a source of the user.
     """
 
     name: str
@@ -272,33 +464,33 @@ class Persister:
 
 @dataclass(frozen=True, slots=True)
 class SubTopology:
-    """Streams connected without a repartition topic; one task for each of its partitions."""
+    """Streams connected without a repartition topic; one task for each partition of its sources."""
 
     name: str
     sources: tuple[Source, ...]
     sink_topics: tuple[str, ...]
-    """Topics written that are known by name, sorted, dead-letter topics included."""
+    """Output topics with fixed names, sorted, dead-letter topics included."""
     dynamic_sinks: tuple[str, ...] = ()
-    """Names of sinks that choose their topic for each record."""
+    """Names of the sinks that choose a topic for each record."""
     stores: tuple[Store, ...] = ()
-    """What its tasks remember."""
+    """State of its tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repartition:
-    """A topic of the application's own, through which records go to the task of their new key.
+    """An internal topic through which records reach the task of their new key.
 
     Args:
         topic: its name.
         writer: sub-topology that writes it.
         partitions: None: as many as its writer has tasks.
-        again: it is for records of its writer's own that are processed again.
+        retry_of: its role, if the writer reads it itself, for retries or replays.
     """
 
     topic: str
     writer: str
     partitions: int | None = None
-    again: Again | None = None
+    retry_of: RetryOf | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,17 +503,18 @@ class Graph:
     repartitions: tuple[Repartition, ...] = ()
     global_tables: tuple[GlobalTable, ...] = ()
     codecs: tuple[Codec, ...] = ()
-    """What has to be bound to a schema registry before a record is run."""
+    """Codecs that must be bound to a schema registry before the first record is processed."""
 
     def sub_topology(self, name: str) -> SubTopology:
-        """Return the one of this name, which there is."""
+        """Return the sub-topology named `name`; it must exist."""
         return next(part for part in self.sub_topologies if part.name == name)
 
     def with_times_within(self, seconds: float | None, trusted: Collection[str] = ()) -> Graph:
         """Return the same application with a limit for event times; see `Source.ahead_ms`.
 
         Args:
-            seconds: that an event time may lie ahead of its record's own timestamp; None: no limit.
+            seconds: that an event time may be later than its record's own timestamp; None: no
+                limit.
             trusted: source topics without a limit.
         """
         ahead_ms = None if seconds is None else round(seconds * 1000)
@@ -341,7 +534,8 @@ class Graph:
     def whole_topics(self) -> frozenset[str]:
         """Topics that are read from their beginning, wherever the application starts.
 
-        A table needs all of its rows; in the application's own topics is what it sent there.
+        A table needs all of its rows, and an application must read all records that it sent to
+        itself.
         """
         tables = (
             source.topic
@@ -353,10 +547,10 @@ class Graph:
 
     @property
     def internal_topics(self) -> frozenset[str]:
-        """Topics that the application keeps for itself: a record of others does harm there."""
+        """Topics that only the application may write: a foreign record would corrupt its state."""
         stores = (store.changelog for part in self.sub_topologies for store in part.stores)
         sources = (source for part in self.sub_topologies for source in part.sources)
-        again = (source.topic for source in sources if source.again is not None)
+        retries = (source.topic for source in sources if source.retry_of is not None)
         repartitions = (repartition.topic for repartition in self.repartitions)
         registry = registry_topic(self.application)
-        return frozenset((registry, *stores, *again, *repartitions))
+        return frozenset((registry, *stores, *retries, *repartitions))

@@ -1,26 +1,26 @@
-"""Topics in which records wait for another attempt, or come back as replayed dead letters.
+"""Internal topics for retries and replays of failed records.
 
 Each belongs to one source, has its partitions and is read by the same task through the same steps.
-A sub-topology that remembers has none: what a record meets there depends on what came before it,
-and a record that comes again comes at another time.
+A sub-topology with state has none: its results depend on the order of records, and a retried record
+arrives at another position.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from eosframework.topology.graph.graph import Again, Graph, Repartition, Source, SubTopology
-from eosframework.topology.graph.walk import keeps, policies_of
+from eosframework.topology.graph.graph import Graph, Repartition, RetryOf, Source, SubTopology
+from eosframework.topology.graph.walk import has_state, policies_of
 from eosframework.topology.spec.durations import short
 from eosframework.txnid import replay_topic, retry_topic
 
 
-def with_again(application: str, part: SubTopology) -> SubTopology:
-    """Return a sub-topology with a source for each of its topics of this kind."""
-    if keeps(part):
+def with_retry_sources(application: str, part: SubTopology) -> SubTopology:
+    """Return a sub-topology with a source for each of its retry and replay topics."""
+    if has_state(part):
         return part
-    added = [again for source in part.sources for again in _again(application, part, source)]
-    waiting = {s.topic for s in added if s.again is not None and s.again.delay_ms is not None}
+    added = [it for source in part.sources for it in _retry_sources(application, part, source)]
+    waiting = {s.topic for s in added if s.retry_of is not None and s.retry_of.delay_ms is not None}
     return replace(
         part,
         sources=(*part.sources, *added),
@@ -28,34 +28,34 @@ def with_again(application: str, part: SubTopology) -> SubTopology:
     )
 
 
-def again_topics(part: SubTopology) -> list[Repartition]:
-    """Return the topics of this kind that a sub-topology has."""
+def retry_topics_of(part: SubTopology) -> list[Repartition]:
+    """Return the retry and replay topics of a sub-topology."""
     return [
-        Repartition(source.topic, part.name, again=source.again)
+        Repartition(source.topic, part.name, retry_of=source.retry_of)
         for source in part.sources
-        if source.again is not None
+        if source.retry_of is not None
     ]
 
 
-def without_again(graph: Graph) -> Graph:
-    """Return a graph whose failed records are dead letters at once."""
+def without_retries(graph: Graph) -> Graph:
+    """Return a graph whose failed records become dead letters at once."""
     return replace(
         graph,
-        sub_topologies=tuple(_without_again(part) for part in graph.sub_topologies),
-        repartitions=tuple(own for own in graph.repartitions if own.again is None),
+        sub_topologies=tuple(_without_retries(part) for part in graph.sub_topologies),
+        repartitions=tuple(own for own in graph.repartitions if own.retry_of is None),
     )
 
 
-def _without_again(part: SubTopology) -> SubTopology:
-    own = {source.topic for source in part.sources if source.again is not None}
+def _without_retries(part: SubTopology) -> SubTopology:
+    own = {source.topic for source in part.sources if source.retry_of is not None}
     return replace(
         part,
-        sources=tuple(source for source in part.sources if source.again is None),
+        sources=tuple(source for source in part.sources if source.retry_of is None),
         sink_topics=tuple(topic for topic in part.sink_topics if topic not in own),
     )
 
 
-def _again(application: str, part: SubTopology, source: Source) -> list[Source]:
+def _retry_sources(application: str, part: SubTopology, source: Source) -> list[Source]:
     policies = policies_of(replace(part, sources=(source,)))
     delays = sorted({delay for policy in policies for delay in policy.retry_ms})
     added = [
@@ -70,5 +70,8 @@ def _again(application: str, part: SubTopology, source: Source) -> list[Source]:
 def _twin(source: Source, topic: str, delay_ms: int | None) -> Source:
     suffix = "replay" if delay_ms is None else f"retry.{short(delay_ms)}"
     return replace(
-        source, name=f"{source.name}.{suffix}", topic=topic, again=Again(source.topic, delay_ms)
+        source,
+        name=f"{source.name}.{suffix}",
+        topic=topic,
+        retry_of=RetryOf(source.topic, delay_ms),
     )

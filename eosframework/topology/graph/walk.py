@@ -1,4 +1,4 @@
-"""Walks the nodes of a sub-topology."""
+"""Traversal of the nodes of a sub-topology."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from eosframework.topology.graph.graph import (
     Aggregate,
     Graph,
+    JoinSide,
     Node,
     OnError,
     Operator,
@@ -15,20 +16,20 @@ from eosframework.topology.graph.graph import (
     Sink,
     Source,
     Step,
+    StreamJoin,
     SubTopology,
 )
-from eosframework.topology.graph.join_nodes import JoinSide, StreamJoin
 
 AnyNode = Source | Node
 
 
 def nodes_of(part: SubTopology) -> Iterator[AnyNode]:
-    """Give every node once, each before those that follow it on its first path."""
+    """Yield every node once, each before those that follow it on its first path."""
     yield from _from(part.sources)
 
 
 def multiplies(source: Source) -> bool:
-    """Tell whether a record of a source may have more results than there are sinks."""
+    """Return True if a record of a source may have more results than there are sinks."""
     return any(_multiplies(node) for node in _from([source]))
 
 
@@ -56,7 +57,7 @@ def _from(nodes: Sequence[AnyNode]) -> Iterator[AnyNode]:
 
 
 def followers_of(node: AnyNode) -> list[tuple[str, Node]]:
-    """Return what takes a node's records, each with the label of the way there."""
+    """Return the nodes that receive a node's records, each with the label of its edge."""
     if isinstance(node, Sink):
         return []
     followers: list[tuple[str, Node]] = [("", child) for child in node.children]
@@ -68,19 +69,19 @@ def followers_of(node: AnyNode) -> list[tuple[str, Node]]:
 
 
 def policies_of(part: SubTopology) -> list[OnError]:
-    """Return what happens at each node to records that cannot be processed there."""
+    """Return the error policy of each node."""
     found = [getattr(node, "on_error", None) for node in nodes_of(part)]
     return [policy for policy in found if isinstance(policy, OnError)]
 
 
 def dead_letter_topics(graph: Graph) -> list[str]:
-    """Return the topics that take what cannot be processed, sorted."""
+    """Return the dead-letter topics of a graph, sorted."""
     policies = [policy for part in graph.sub_topologies for policy in policies_of(part)]
     return sorted(
         {p.topic for p in policies if p.policy is Policy.DEAD_LETTER and p.topic is not None}
     )
 
 
-def keeps(part: SubTopology) -> bool:
-    """Tell whether what a record gives depends on records before it."""
+def has_state(part: SubTopology) -> bool:
+    """Return True if the results of a record depend on earlier records."""
     return any(not isinstance(node, Source | Step | Sink) for node in nodes_of(part))

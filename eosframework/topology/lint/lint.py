@@ -1,4 +1,4 @@
-"""Everything that is wrong with a topology, all at once and each with its place."""
+"""The lint pass over a whole topology."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from eosframework.serialization.references import closest
 from eosframework.topology.lint.lint_batches import batch_findings
 from eosframework.topology.lint.lint_changes import change_findings
 from eosframework.topology.lint.lint_joins import join_findings, key_findings
-from eosframework.topology.lint.lint_retries import again_findings
-from eosframework.topology.lint.lint_schemas import kept_findings, schema_findings
+from eosframework.topology.lint.lint_retries import retry_findings
+from eosframework.topology.lint.lint_schemas import schema_findings, storage_findings
 from eosframework.topology.lint.lint_stores import store_findings
 from eosframework.topology.lint.lint_topics import topic_findings
 from eosframework.topology.lowering.parts import connected_parts, in_order, name_of_part
-from eosframework.topology.lowering.sink_tables import table_findings
+from eosframework.topology.lowering.table_sinks import table_findings
 from eosframework.topology.spec.loaded import KEY, Finding, LoadedApp, Path, Severity
 from eosframework.topology.spec.step_spec import SIDE_EFFECTS
 from eosframework.topology.spec.topology_spec import DEFAULT_BRANCH, StreamSpec
@@ -39,9 +39,9 @@ def lint(app: LoadedApp) -> list[Finding]:
         findings.extend(rule(app))
     if not any(finding.severity is Severity.ERROR for finding in findings):
         findings.extend(key_findings(app))
-        findings.extend(again_findings(app))
+        findings.extend(retry_findings(app))
         findings.extend(change_findings(app))
-        findings.extend(kept_findings(app))
+        findings.extend(storage_findings(app))
     unique = {(f.place, f.message): f for f in findings}
     return sorted(unique.values(), key=lambda finding: finding.place)
 
@@ -113,7 +113,7 @@ def _cycles(app: LoadedApp) -> Iterator[Finding]:
             app.source_map.find(("streams", name, KEY)),
             "cycle",
             f"stream {name!r} reads its own output"
-            f"{f' through {others}' if others else ''}; a record would go round for ever. Break "
+            f"{f' through {others}' if others else ''}; a record would circulate forever. Break "
             f"the cycle, or send it through a topic",
         )
 
@@ -181,7 +181,7 @@ def _serdes(app: LoadedApp) -> Iterator[Finding]:
 
 
 def _ends(app: LoadedApp) -> Iterator[Finding]:
-    """Find what leads nowhere."""
+    """Find sources, streams and branches that nothing reads."""
     streams = app.spec.streams.values()
     read = {parent for stream in streams for parent in stream.from_}
     read |= {other for stream in streams for _, other in stream.joined}

@@ -1,4 +1,4 @@
-"""What is wrong with the batch operators of a topology."""
+"""Lint rules for batch operators."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from eosframework.topology.spec.topology_spec import StreamSpec, TableSpec
 
 
 class _End(Enum):
-    """What a batch operator would find behind a source or a stream."""
+    """The form of the records at the end of a source or a stream, for a batch operator."""
 
     VALUES = "values"
     """JSON values as they are in a topic."""
     COLUMNS = "columns"
-    """What another batch operator gives."""
+    """The result of another batch operator."""
 
 
 _PLACES = (
-    "a batch operator stands right behind a source with value: json, or behind other batch "
-    "operators; use map_values or filter here, or move it to the front"
+    "a batch operator directly follows a source with value: json, or other batch operators; use "
+    "map_values or filter here, or move it to the front"
 )
 
 
 def declared_columns(app: LoadedApp, step: StepSpec) -> Columns | None:
-    """Return the columns that a step declares; None where it declares none.
+    """Return the columns that a step declares; None if it declares none.
 
     Raises:
-        TopologyError: its schema cannot be found or is none.
+        TopologyError: its schema cannot be found or is not a schema.
     """
     if step.batch is None or step.batch.schema_ is None:
         return None
@@ -63,7 +63,7 @@ def batch_findings(app: LoadedApp) -> Iterator[Finding]:
 
 
 def _begin(stream: StreamSpec, ends: Mapping[str, _End]) -> _End | None:
-    """Return what all that a stream reads has in common."""
+    """Return the form of the records that a stream reads; None if its parents differ."""
     found = {ends.get(parent) for parent in stream.from_}
     return found.pop() if len(found) == 1 else None
 
@@ -100,7 +100,7 @@ def _of_step(app: LoadedApp, path: Path, step: StepSpec, before: _End | None) ->
 
 
 def _sinks(app: LoadedApp, name: str, stream: StreamSpec) -> Iterator[Finding]:
-    """Find what cannot take the JSON objects that a batch operator gives."""
+    """Find sinks that cannot take the JSON objects that a batch operator returns."""
     for i, sink in enumerate(stream.to):
         is_row = isinstance(sink, TableSpec) and sink.row is None
         serde = sink.value or (sink.model if isinstance(sink, TableSpec) and is_row else None)
@@ -108,8 +108,8 @@ def _sinks(app: LoadedApp, name: str, stream: StreamSpec) -> Iterator[Finding]:
             yield Finding(
                 app.source_map.find(("streams", name, "to", i, "value")),
                 "batch",
-                f"stream {name!r} ends with map_batch, which gives JSON objects, and goes on in "
-                f"the form of {serde!r}, which takes none; state value: json",
+                f"stream {name!r} ends with map_batch, which returns JSON objects, and is "
+                f"written with {serde!r}, which takes none; state value: json",
             )
 
 
@@ -117,5 +117,5 @@ def _takes_maps(app: LoadedApp, name: str) -> bool:
     try:
         serde = app.serde(name)
     except TopologyError:
-        return True  # That there is no such serde is another finding's.
+        return True  # another rule reports the unknown serde
     return serde.model is None and serde not in (BYTES, STRING, INTEGER, FLOAT)

@@ -1,8 +1,8 @@
-"""Aggregates under a new key of records that replace earlier ones, which would count twice.
+"""Lint rules for aggregates that would count the changes of a table twice.
 
-Under its own key a row stands for the one before it. Under another key nothing takes the old one
-back: a row that moves from one group to another stays in the first, and one that stays is counted
-again.
+A row replaces the previous row of its key. An aggregate under another key cannot subtract the
+previous value: a row that moves from one group to another stays in the first group, and a row that
+changes within its group is counted again.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from eosframework.topology.spec.loaded import Finding, LoadedApp
 from eosframework.topology.spec.step_spec import StepSpec
 
 ADDS_UP = frozenset({"count", "sum"})
-"""Folds that are wrong for every record that comes again. Of a window's results, which do not move,
-others may be right: the greatest is."""
+"""Folds that are wrong for every repeated record. Over the results of windows, which never change
+their window, other folds may be right: max is."""
 
 
 def change_findings(app: LoadedApp) -> Iterator[Finding]:
-    """Return the findings about aggregates of changes, of a topology without other errors."""
+    """Return the findings about aggregates of changes; the topology has no other errors."""
     known = known_changes(app.spec).along
     for name, stream in app.spec.streams.items():
         for i, step in enumerate(stream.steps):
@@ -39,8 +39,8 @@ def _message(name: str, step: StepSpec, changes: Changes) -> str:
     what = f"stream {name!r}: {step.operator} folds the changes of {changes.of} under another key"
     if changes.window is not None:
         return (
-            f"{what} ({changes.moved}): a window's result goes on with each change, and every one "
-            f"would be added. Let each window go on once, with emit: close"
+            f"{what} ({changes.moved}): a window emits a result with each change, and every one "
+            f"would be added. Let each window emit once, with emit: close"
         )
     return (
         f"{what} ({changes.moved}): nothing takes a row's old value back, so a row that changes "

@@ -1,4 +1,4 @@
-"""What is wrong with the tables and joins of a topology."""
+"""Lint rules for tables and joins."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from eosframework.errors import TopologyError
 from eosframework.serialization.references import closest
 from eosframework.topology.lowering.lowering import lower
-from eosframework.topology.lowering.parts import carriers_of_branches, in_order
+from eosframework.topology.lowering.parts import branch_parents, in_order
 from eosframework.topology.spec.join_spec import JoinSpec
 from eosframework.topology.spec.loaded import Finding, LoadedApp, Path
 from eosframework.topology.spec.tabular import is_global, is_table, tables_along
@@ -18,7 +18,7 @@ def join_findings(app: LoadedApp) -> Iterator[Finding]:
     """Return the findings about tables and joins."""
     yield from _sources(app)
     yield from _from_global_tables(app)
-    known = {*app.spec.sources, *app.spec.streams, *carriers_of_branches(app.spec)}
+    known = {*app.spec.sources, *app.spec.streams, *branch_parents(app.spec)}
     in_cycle = set(in_order(app.spec)[1])
     for name, stream in app.spec.streams.items():
         along = tables_along(app.spec, stream)
@@ -81,7 +81,7 @@ def _from_global_tables(app: LoadedApp) -> Iterator[Finding]:
 def _fit(
     spec: TopologySpec, stream: str, at: int, join: JoinSpec, *, is_row: bool
 ) -> Iterator[str]:
-    """Yield what does not fit between both sides of a join."""
+    """Yield the contradictions between both sides of a join."""
     other = join.with_
     if join.is_within:
         if is_global(spec, other):
@@ -121,21 +121,21 @@ def _fit(
 
 def _no_outer(other: str) -> str:
     return (
-        f"is outer joined with table {other!r}; a row that no record meets has no time at which "
-        f"it would go on. Use left or inner"
+        f"is outer joined with table {other!r}; a row without a matching record has no time at "
+        f"which it would be emitted. Use left or inner"
     )
 
 
 def _late_tables(spec: TopologySpec, origins: set[str]) -> Iterator[str]:
-    """Yield the tables of a join of tables that tell only at a commit that they changed."""
+    """Yield the tables of a table join whose changes are emitted only at commits."""
     for name in sorted(origins):
         steps = spec.streams[name].steps if name in spec.streams else ()
         if any(step.aggregates is not None and step.aggregates.emit != "each" for step in steps):
-            yield f"joins tables, and that of {name!r} goes on at commits only; give it emit: each"
+            yield f"joins tables, and {name!r} emits at commits only; give it emit: each"
 
 
 def _expiring_tables(spec: TopologySpec, origins: set[str]) -> Iterator[str]:
-    """Yield the tables of a join of tables whose rows go without a change that would tell."""
+    """Yield the tables of a table join whose rows expire without a change event."""
     for name in sorted(origins):
         steps = spec.streams[name].steps if name in spec.streams else ()
         has_ttl = any(step.aggregates is not None and step.aggregates.ttl for step in steps)
@@ -149,13 +149,13 @@ def _expiring_tables(spec: TopologySpec, origins: set[str]) -> Iterator[str]:
 def _origins(
     spec: TopologySpec, name: str, before: int | None = None, seen: frozenset[str] = frozenset()
 ) -> set[str]:
-    """Return the sources and aggregates that a table has its rows from.
+    """Return the sources and aggregates that hold the rows of a table.
 
     Args:
         spec: of the application.
         name: of the table.
         before: only up to this step of it.
-        seen: tables on the way here.
+        seen: tables on the path so far.
     """
     declared = spec.streams.get(name)
     if declared is None or name in seen:
@@ -170,16 +170,16 @@ def _origins(
 
 
 def key_findings(app: LoadedApp) -> Iterator[Finding]:
-    """Return the joins whose keys do not compare, of a topology without other errors."""
-    ways = lower(app).ways
+    """Return the joins with keys of different serdes; the topology has no other errors."""
+    facts = lower(app).facts
     for name, stream in app.spec.streams.items():
-        key = ways[stream.from_[0]].key
+        key = facts[stream.from_[0]].key
         for i, step in enumerate(stream.steps):
             if step.group_by is not None:
                 key = step.group_by.key or key
             if step.join is None or is_global(app.spec, step.join.with_):
                 continue
-            other = ways[step.join.with_].key
+            other = facts[step.join.with_].key
             if key != other:
                 yield Finding(
                     app.source_map.find(("streams", name, "steps", i, "join", "with")),

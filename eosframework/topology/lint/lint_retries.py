@@ -1,4 +1,4 @@
-"""What is wrong with retries and replays."""
+"""Lint rules for retries and replays."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from eosframework.topology.spec.loaded import Finding, LoadedApp, Path
 from eosframework.topology.spec.topology_spec import DeadLetter, TopologySpec
 
 
-def again_findings(app: LoadedApp) -> Iterator[Finding]:
-    """Return the findings about `retry` and `replay`, of a topology without other errors."""
+def retry_findings(app: LoadedApp) -> Iterator[Finding]:
+    """Return the findings about `retry` and `replay`; the topology has no other errors."""
     lowered = lower(app).app.spec
     parts = connected_parts(lowered)
     remember = {name for part in parts if _remembers(lowered, part) for name in _names(part)}
@@ -26,7 +26,7 @@ def again_findings(app: LoadedApp) -> Iterator[Finding]:
                 path: Path = (section, name, "on_error", setting)
                 yield Finding(
                     app.source_map.find(path),
-                    "again",
+                    "retry",
                     f"{setting} in {name!r} cannot be used: its task remembers (aggregates, joins, "
                     f"tables, handlers), and what a record meets there depends on the records "
                     f"before it. Leave {setting} out, or put the steps that may fail into a stream "

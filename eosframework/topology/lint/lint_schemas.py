@@ -1,7 +1,7 @@
-"""What is wrong with serdes whose schemas are in a registry.
+"""Lint rules for serdes that use a schema registry.
 
-Only topics that others share have them: what the application keeps or sends to itself is written
-by the values' models, so that reading it takes no registry.
+Only topics shared with other applications may use them. State and internal topics use the models of
+the values, so that reading them needs no schema registry.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from eosframework.errors import TopologyError
 from eosframework.serialization.schemas import Format, Registered
 from eosframework.topology.lowering.lowering import Lowered, lower
-from eosframework.topology.lowering.sink_tables import own_topics
+from eosframework.topology.lowering.table_sinks import rows_topics
 from eosframework.topology.spec.loaded import Finding, LoadedApp, Path
 from eosframework.topology.spec.step_spec import StepSpec
 from eosframework.topology.spec.tabular import is_global
@@ -35,18 +35,18 @@ def schema_findings(app: LoadedApp) -> Iterator[Finding]:
             yield from _written(app, name, i, sink)
 
 
-def kept_findings(app: LoadedApp) -> Iterator[Finding]:
-    """Return what cannot be kept as it came, of a topology without other errors."""
+def storage_findings(app: LoadedApp) -> Iterator[Finding]:
+    """Return values that cannot be stored in their form; the topology has no other errors."""
     lowered = lower(app)
     for name, source in app.spec.sources.items():
         yield from _tables(app, name, source)
     for name, stream in app.spec.streams.items():
-        ways = [lowered.ways[parent] for parent in stream.from_]
-        values, keys = [way.value for way in ways], [way.key for way in ways]
+        facts = [lowered.facts[parent] for parent in stream.from_]
+        values, keys = [each.value for each in facts], [each.key for each in facts]
         yield from _unwritable_default(app, lowered, name, stream)
         waits = [s.join.with_ for s in stream.steps if s.join is not None and s.join.is_within]
-        if waits or name in own_topics(app.spec) or _moves(lowered, name):
-            others = [lowered.ways[other].value for other in waits]
+        if waits or name in rows_topics(app.spec) or _moves(lowered, name):
+            others = [lowered.facts[other].value for other in waits]
             yield from _unkept(app, name, [*values, *others])
         if any(_goes_by_key(app, step) for step in stream.steps):
             regrouped = stream.steps and stream.steps[0].group_by is not None
@@ -55,7 +55,7 @@ def kept_findings(app: LoadedApp) -> Iterator[Finding]:
 
 
 def _registered(serde: str | None) -> Registered | None:
-    """Return what a serde says of a registry; what cannot be read is found elsewhere."""
+    """Return the registry options of a serde; another rule reports invalid ones."""
     try:
         return None if serde is None else Registered.parse(serde)
     except TopologyError:
@@ -95,10 +95,10 @@ def _written(app: LoadedApp, stream: str, i: int, sink: SinkSpec) -> Iterator[Fi
 def _unwritable_default(
     app: LoadedApp, lowered: Lowered, name: str, stream: StreamSpec
 ) -> Iterator[Finding]:
-    """Find sinks that would write as a source reads, and cannot."""
+    """Find sinks that inherit the serde of a source and cannot write with it."""
     for i, sink in stream.sinks:
         for part in ("key", "value"):
-            declared = _registered(getattr(lowered.ways[name], part))
+            declared = _registered(getattr(lowered.facts[name], part))
             if getattr(sink, part) is not None or declared is None:
                 continue
             place = app.source_map.find(("streams", name, "to", i))
@@ -123,7 +123,7 @@ def _no_schema(sink: str, stream: str, declared: Registered) -> str:
 
 
 def _moves(lowered: Lowered, name: str) -> bool:
-    """Tell whether records of a stream go through a topic of the application's own."""
+    """Return True if records of a stream pass through a repartition topic."""
     return any(f"{name}." in writer for writer, _ in lowered.repartitions.values())
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with the stores of a topology."""
+"""Lint rules for stores."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def store_findings(app: LoadedApp) -> Iterator[Finding]:
 
 
 def _stores(spec: TopologySpec) -> Iterator[tuple[str, Path]]:
-    """Yield the name of each store, and where it is declared."""
+    """Yield the name of each store and the place of its declaration."""
     topics: set[str] = set()
     for name, source in spec.sources.items():
         if source.is_table and not source.global_ and source.topic not in topics:

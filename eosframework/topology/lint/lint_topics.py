@@ -1,4 +1,4 @@
-"""What is wrong with the topics that a topology reads and writes."""
+"""Lint rules for the topics that a topology reads and writes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from eosframework.records import TOPIC_NAME
 from eosframework.topology.lowering.parts import connected_parts, name_of_part, origins
-from eosframework.topology.lowering.sink_tables import own_topics
+from eosframework.topology.lowering.table_sinks import rows_topics
 from eosframework.topology.spec.loaded import Finding, LoadedApp, Path, Severity
 from eosframework.topology.spec.topology_spec import DeadLetter, StreamSpec, TopologySpec
 from eosframework.txnid import registry_topic
@@ -25,7 +25,7 @@ def topic_findings(app: LoadedApp) -> Iterator[Finding]:
 
 def _topic_names(app: LoadedApp) -> Iterator[Finding]:
     registry = registry_topic(app.spec.application)
-    own = set(own_topics(app.spec).values())
+    own = set(rows_topics(app.spec).values())
     for path, topic in _topics(app.spec):
         place = app.source_map.find(path)
         if not TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
@@ -39,13 +39,13 @@ def _topic_names(app: LoadedApp) -> Iterator[Finding]:
             yield Finding(
                 place,
                 "topic-name",
-                f"topic {topic!r} is the application's own registry; use another topic",
+                f"topic {topic!r} is the application's control topic; use another topic",
             )
         elif topic in own:
             yield Finding(
                 place,
                 "topic-name",
-                f"topic {topic!r} carries rows to a table of this application; use another topic",
+                f"topic {topic!r} holds the rows of a table of this application; use another topic",
             )
 
 
@@ -66,7 +66,7 @@ def _topics(spec: TopologySpec) -> Iterator[tuple[Path, str]]:
 
 
 def late_topics(name: str, stream: StreamSpec) -> Iterator[tuple[Path, str]]:
-    """Yield the topics of late records that a stream's steps name, with their places."""
+    """Yield the topics for late records of a stream's steps, with their places."""
     for i, step in enumerate(stream.steps):
         place: Path = ("streams", name, "steps", i, step.operator)
         window = None if step.aggregates is None else step.aggregates.window
@@ -86,7 +86,7 @@ def _late_loops(app: LoadedApp) -> Iterator[Finding]:
                     app.source_map.find(path),
                     "late",
                     f"topic {topic!r} of late records is also source {reads[topic]!r}; a late "
-                    f"record would be read again and be late for ever. Use a topic of its own",
+                    f"record would be read again and be late forever. Use a topic of its own",
                 )
 
 
@@ -153,7 +153,7 @@ def _dead_letters(app: LoadedApp) -> Iterator[Finding]:
                     "dead-letter",
                     f"dead-letter topic {policy.dead_letter!r} is also source "
                     f"{reads[policy.dead_letter]!r}; a record that fails would be read again and "
-                    f"fail for ever. Use a topic of its own",
+                    f"fail forever. Use a topic of its own",
                 )
 
 
@@ -163,8 +163,8 @@ def _loops(app: LoadedApp) -> Iterator[Finding]:
         reads = {spec.sources[source].topic for source in part.sources}
         for stream in part.streams:
             for i, sink in spec.streams[stream].sinks:
-                again = sorted(reads & {sink.topic, *sink.topics})
-                for topic in again:
+                written = sorted(reads & {sink.topic, *sink.topics})
+                for topic in written:
                     yield Finding(
                         app.source_map.find(("streams", stream, "to", i)),
                         "loop",

@@ -1,4 +1,4 @@
-"""Which sources and streams belong together: the sub-topologies of a spec."""
+"""The connected sources and streams of a spec, which become sub-topologies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Part:
 
 
 def name_of_part(spec: TopologySpec, part: Part) -> str:
-    """Return the `name` that a source of the part gives it, else its first stream's."""
+    """Return the `name` that a source of the part states, else the name of its first stream."""
     for source in part.sources:
         if name := spec.sources[source].name:
             return name
@@ -27,15 +27,15 @@ def name_of_part(spec: TopologySpec, part: Part) -> str:
 def connected_parts(spec: TopologySpec) -> list[Part]:
     """Return the connected parts, ordered by their first declared stream.
 
-    Two sources that read the same topic are connected: one group commits one offset for each
-    of its partitions, so one task has to own it. What is joined is connected: equal keys have to
-    meet in one task. Sources that nothing reads come last.
+    Two sources that read the same topic are connected: a consumer group commits one offset for each
+    partition, so one task must own it. Both sides of a join are connected: equal keys must be in
+    one task. Sources that nothing reads come last.
     """
     links = _Links()
     for name, source in spec.sources.items():
         if not source.global_:
             links.join(("source", name), ("topic", source.topic))
-    carriers = carriers_of_branches(spec)
+    carriers = branch_parents(spec)
     for name, stream in spec.streams.items():
         links.root(("stream", name))
         for parent in read_by(spec, stream):
@@ -52,19 +52,19 @@ def connected_parts(spec: TopologySpec) -> list[Part]:
 
 
 def read_by(spec: TopologySpec, stream: StreamSpec) -> list[str]:
-    """Return what a stream reads and is joined with; global tables are everywhere, so not these."""
+    """Return the parents and join sides of a stream; global tables do not count."""
     names = dict.fromkeys((*stream.from_, *(name for _, name in stream.joined)))
     return [n for n in names if n not in spec.sources or not spec.sources[n].global_]
 
 
-def carriers_of_branches(spec: TopologySpec) -> dict[str, str]:
-    """Return, by the name of each branch, the stream that it branches from."""
+def branch_parents(spec: TopologySpec) -> dict[str, str]:
+    """Return the stream that declares each branch."""
     return {branch: name for name, s in spec.streams.items() for branch in s.branch_names}
 
 
 def origins(spec: TopologySpec, stream: str) -> list[str]:
     """Return the sources whose records reach a stream, in declared order."""
-    carriers = carriers_of_branches(spec)
+    carriers = branch_parents(spec)
     edges = {
         name: {carriers.get(parent, parent) for parent in declared.from_}
         for name, declared in spec.streams.items()
@@ -74,11 +74,11 @@ def origins(spec: TopologySpec, stream: str) -> list[str]:
 
 
 def in_order(spec: TopologySpec) -> tuple[list[str], list[str]]:
-    """Return the streams with every stream after those it reads, and those in a cycle.
+    """Return the streams in topological order, and those in a cycle.
 
-    References to streams that do not exist are passed over.
+    References to streams that do not exist are ignored.
     """
-    carriers = carriers_of_branches(spec)
+    carriers = branch_parents(spec)
     waiting = {
         name: {carriers.get(p, p) for p in read_by(spec, stream)} & set(spec.streams)
         for name, stream in spec.streams.items()
@@ -92,10 +92,9 @@ def in_order(spec: TopologySpec) -> tuple[list[str], list[str]]:
 
 
 def policies_in_force(spec: TopologySpec) -> dict[str, Policy | None]:
-    """Return the `on_error` that holds in each stream and branch; None: nobody declared one.
+    """Return the effective `on_error` of each stream and branch; None: none is declared.
 
-    A stream that declares none takes over that of what it reads; of several the first that has
-    one, whether it declared it or took it over itself.
+    A stream without its own inherits that of its parent, of several the first that has one.
     """
     found: dict[str, Policy | None] = {}
     for name in in_order(spec)[0]:
@@ -109,7 +108,7 @@ def policies_in_force(spec: TopologySpec) -> dict[str, Policy | None]:
 
 
 def _in_cycle(waiting: dict[str, set[str]]) -> list[str]:
-    """Return those that wait for themselves, without those that only wait for them."""
+    """Return the streams that wait for themselves, not those that only wait for such a stream."""
     return [name for name in waiting if name in _reachable(waiting, waiting[name])]
 
 
@@ -131,11 +130,11 @@ class _Links:
         self._parents: dict[tuple[str, str], tuple[str, str]] = {}
 
     def root(self, node: tuple[str, str]) -> tuple[str, str]:
-        """Return what stands for all nodes joined with `node`."""
+        """Return the representative of all nodes joined with `node`."""
         while (parent := self._parents.setdefault(node, node)) != node:
             node = parent
         return node
 
     def join(self, one: tuple[str, str], other: tuple[str, str]) -> None:
-        """Make both nodes, and all joined with them, stand together."""
+        """Join the sets of both nodes."""
         self._parents[self.root(one)] = self.root(other)

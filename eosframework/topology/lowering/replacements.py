@@ -1,7 +1,7 @@
-"""Which records replace earlier ones: changes of tables, and results of windows.
+"""The records that replace earlier records: changes of tables, and results of windows.
 
-A table gives its changes: a row that changes goes on once more, under its own key. So do windows
-that show every update, under their key and with the window in the value.
+A table emits its changes: a changed row is sent again under its own key. Windows with `emit: each`
+or `commit` do the same, under their key and with the window in the value.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from eosframework.topology.spec.window_spec import Window
 
 NEW_KEY = frozenset({"group_by", "select_key", "map"})
 OWN_RECORDS = frozenset({"flat_map", "process", "deduplicate"})
-"""Steps that make records of the changes, and may leave some out or take some back."""
+"""Steps that create records of their own from changes, and may omit or withdraw some."""
 
 SAME_VALUE = frozenset({"filter", "peek", "group_by", "select_key", "filter_batch"})
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Records each of which replaces an earlier one, or could.
+    """Records that may replace earlier records.
 
     Args:
-        of: what gives them, for messages.
-        window: they are results of such windows; None: they are rows by key.
-        is_final: each window goes on once, when it is closed.
-        moved: the step that gave them a new key, for messages; None: they have their own.
-        is_shaped: a step has made of them what does not tell which row or window it is.
+        of: their origin, for messages.
+        window: the windows whose results they are; None: they are rows by key.
+        is_final: each window has one result, when it is closed.
+        moved: the step that changed their key, for messages; None: they have their own key.
+        is_shaped: a step changed the value, so that it no longer identifies the row or window.
     """
 
     of: str
@@ -43,7 +43,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class KnownChanges:
-    """What is known of the records of a topology.
+    """The changes among the records of a topology.
 
     Args:
         along: by stream, before each of its steps and at its end; None: they replace nothing.
@@ -55,7 +55,7 @@ class KnownChanges:
 
 
 def known_changes(spec: TopologySpec) -> KnownChanges:
-    """Return where the records of a topology without errors are changes, and of what."""
+    """Return for each position in a topology without errors the changes among its records."""
     along: dict[str, list[Changes | None]] = {}
     ends: dict[str, Changes | None] = {
         name: Changes(f"table {name!r}") if is_table(spec, name) else None for name in spec.sources
@@ -83,7 +83,7 @@ def _merged(parents: list[Changes | None]) -> Changes | None:
 def _after(
     step: StepSpec, changes: Changes | None, place: str, *, is_table: bool
 ) -> Changes | None:
-    """Return what is known of the records behind a step."""
+    """Return the changes among the records after a step."""
     if (keyed := step.aggregates) is not None:
         if keyed.window is None:
             return Changes(f"the table of {step.operator} in {place}")

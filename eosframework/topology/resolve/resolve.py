@@ -1,4 +1,4 @@
-"""From a spec to the graph that a worker runs: functions and serdes found, nodes linked."""
+"""The resolve pass over a whole topology."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from eosframework.topology.graph.graph import (
     Store,
     SubTopology,
 )
-from eosframework.topology.graph.retry_topics import again_topics, with_again
+from eosframework.topology.graph.retry_topics import retry_topics_of, with_retry_sources
 from eosframework.topology.lint.lint import lint
 from eosframework.topology.lint.lint_batches import declared_columns
-from eosframework.topology.lowering.lowering import Lowered, Way, kept_serde, lower
+from eosframework.topology.lowering.lowering import Lowered, RecordFacts, aggregate_serde, lower
 from eosframework.topology.lowering.parts import Part, connected_parts, in_order, name_of_part
-from eosframework.topology.lowering.sink_tables import own_topics, persisters, rows_serdes
+from eosframework.topology.lowering.table_sinks import rows_serdes, rows_topics, table_sinks
 from eosframework.topology.resolve.resolve_joins import JoinResolver
 from eosframework.topology.spec.durations import milliseconds
 from eosframework.topology.spec.keyed_spec import DeduplicateSpec, KeyedSpec, StoredSpec
@@ -49,7 +49,7 @@ def resolve(topology: LoadedApp | TopologySpec) -> Graph:
     """Return the graph of a topology.
 
     Raises:
-        TopologyError: names every error that `lint` finds, each with its place.
+        TopologyError: lists every error that `lint` finds, each with its place.
     """
     app = topology if isinstance(topology, LoadedApp) else LoadedApp(topology)
     findings = lint(app)
@@ -59,21 +59,21 @@ def resolve(topology: LoadedApp | TopologySpec) -> Graph:
 
 
 class _Resolver:
-    """Makes the nodes of every stream and hangs them onto those it reads."""
+    """Creates the nodes of every stream and appends them to the nodes that it reads."""
 
     def __init__(self, lowered: Lowered) -> None:
         self._app = app = replace(lowered.app, codecs=[])
         self._spec = app.spec
-        self._ways = lowered.ways
+        self._facts = lowered.facts
         self._repartitions = lowered.repartitions
         self._sources: dict[str, Source] = {}
         self._ends: dict[str, list[Nodes]] = {}
-        """By source, stream or branch: the lists to which a node that reads it is added."""
+        """By source, stream or branch: the lists of children to which its readers are added."""
         self._policies: dict[str, OnError] = {}
         self._stores: dict[str, list[Store]] = {}
-        """By stream: what it keeps."""
-        self._joins = JoinResolver(app, self._ways, self._ends, self._stores, self._function)
-        self._own_topics = own_topics(app.spec)
+        """By stream: its stores."""
+        self._joins = JoinResolver(app, self._facts, self._ends, self._stores, self._function)
+        self._rows_topics = rows_topics(app.spec)
         self._rows: dict[str, Sink] = {}
         """By stream: the sink of its topic of rows."""
 
@@ -88,12 +88,12 @@ class _Resolver:
         self._joins.prune()
         connected = [part for part in connected_parts(self._spec) if part.streams]
         whole = [self._sub_topology(part) for part in connected]
-        parts = [with_again(self._spec.application, part) for part in whole if part.sources]
+        parts = [with_retry_sources(self._spec.application, part) for part in whole if part.sources]
         writers = {s: name_of_part(self._spec, part) for part in connected for s in part.streams}
         return Graph(
             self._spec.application,
             tuple(parts),
-            persisters(
+            table_sinks(
                 self._app,
                 self._policies,
                 {name: (sink.key, sink.value) for name, sink in self._rows.items()},
@@ -103,14 +103,14 @@ class _Resolver:
                     Repartition(topic, writers[stream], partitions)
                     for topic, (stream, partitions) in self._repartitions.items()
                 ),
-                *(own for part in parts for own in again_topics(part)),
+                *(own for part in parts for own in retry_topics_of(part)),
             ),
             tuple(self._joins.global_tables.values()),
             tuple(self._app.codecs),
         )
 
     def _set_policies(self, ordered: list[str]) -> None:
-        """Every stream of a lowered spec states the policy that holds in it."""
+        """Set the policy of each stream and branch; every stream of a lowered spec states one."""
         for name in ordered:
             stream = self._spec.streams[name]
             policy = _on_error(stream.on_error) or OnError()
@@ -143,42 +143,42 @@ class _Resolver:
 
     def _add_stream(self, name: str, stream: StreamSpec) -> None:
         ends = [end for parent in stream.from_ for end in self._ends[parent]]
-        way = self._ways[stream.from_[0]]
+        facts = self._facts[stream.from_[0]]
         view = self._joins.views.get(stream.from_[0]) if len(stream.from_) == 1 else None
         for i, declared in enumerate(stream.steps):
-            before, way = way, way.after(declared)
+            before, facts = facts, facts.after(declared)
             if declared.join is not None:
                 policy = self._policies[name]
                 ends, view = self._joins.join(
                     name, f"steps[{i}]", declared.join, before, view, ends, policy
                 )
                 continue
-            step = self._step(name, i, declared, way)
+            step = self._step(name, i, declared, facts)
             _hang(step, ends)
             view = self._joins.after(view, step, ends)
             ends = [step.children]
         self._ends[name] = ends
         if view is not None:
             self._joins.views[name] = view
-        way = self._ways.get(name, way)
+        facts = self._facts.get(name, facts)
         for _, declared in stream.sinks:
-            _hang(self._sink(name, declared, way), ends)
-        if name in self._own_topics:
-            key, value = rows_serdes(self._spec, name, way)
-            through = SinkSpec(topic=self._own_topics[name], key=key, value=value)
-            self._rows[name] = self._sink(name, through, way)
+            _hang(self._sink(name, declared, facts), ends)
+        if name in self._rows_topics:
+            key, value = rows_serdes(self._spec, name, facts)
+            through = SinkSpec(topic=self._rows_topics[name], key=key, value=value)
+            self._rows[name] = self._sink(name, through, facts)
             _hang(self._rows[name], ends)
         if stream.branch:
             _hang(self._branch(name, stream), ends)
 
     def _step(
-        self, stream: str, index: int, declared: StepSpec, way: Way
+        self, stream: str, index: int, declared: StepSpec, facts: RecordFacts
     ) -> Step | Aggregate | Processor:
         name = f"{stream}.steps[{index}] {declared.operator}({declared.function})"
         if declared.handler is not None:
-            return self._processor(stream, name, declared.handler, way)
+            return self._processor(stream, name, declared.handler, facts)
         if declared.keyed is not None:
-            return self._keyed(stream, name, declared, declared.keyed, way)
+            return self._keyed(stream, name, declared, declared.keyed, facts)
         return Step(
             name=name,
             stream=stream,
@@ -188,8 +188,10 @@ class _Resolver:
             columns=declared_columns(self._app, declared),
         )
 
-    def _processor(self, stream: str, name: str, declared: ProcessSpec, way: Way) -> Processor:
-        key = self._app.serde(way.key)
+    def _processor(
+        self, stream: str, name: str, declared: ProcessSpec, facts: RecordFacts
+    ) -> Processor:
+        key = self._app.serde(facts.key)
         stores = {
             given: self._store(
                 stream,
@@ -239,17 +241,17 @@ class _Resolver:
         return store
 
     def _keyed(
-        self, stream: str, name: str, step: StepSpec, declared: StoredSpec, way: Way
+        self, stream: str, name: str, step: StepSpec, declared: StoredSpec, facts: RecordFacts
     ) -> Aggregate:
         aggregates = step.aggregates
         store_name = declared.store or f"{stream}.{step.operator}"
         upgrade = None if aggregates is None else aggregates.upgrade
         ttl = None if aggregates is None else aggregates.ttl
-        kept = BYTES.name if aggregates is None else kept_serde(step, aggregates)
+        kept = BYTES.name if aggregates is None else aggregate_serde(step, aggregates)
         store = Store(
             name=store_name,
             changelog=changelog_topic(self._spec.application, store_name),
-            key=self._app.serde(way.key),
+            key=self._app.serde(facts.key),
             value=self._app.serde(kept),
             version=1 if aggregates is None else aggregates.version,
             upgrade=None if upgrade is None else self._function(upgrade),
@@ -288,7 +290,7 @@ class _Resolver:
             branches=tuple(branches),
         )
 
-    def _sink(self, stream: str, declared: SinkSpec, way: Way) -> Sink:
+    def _sink(self, stream: str, declared: SinkSpec, facts: RecordFacts) -> Sink:
         topic: str | Function
         if declared.topic is not None:
             topic = declared.topic
@@ -298,15 +300,15 @@ class _Resolver:
         return Sink(
             name=f"{stream}.to({declared.label})",
             topic=topic,
-            key=self._sink_serde(declared, way.key, way.new_key, is_key=True),
-            value=self._sink_serde(declared, way.value, way.new_value),
+            key=self._sink_serde(declared, facts.key, facts.new_key, is_key=True),
+            value=self._sink_serde(declared, facts.value, facts.new_value),
             on_error=self._policies[stream],
         )
 
     def _sink_serde(
         self, declared: SinkSpec, known: str, changed: bool, *, is_key: bool = False
     ) -> Serde:
-        """Bytes that come straight from the source need no check; all others get one."""
+        """Return the serde of a sink; bytes that come unchanged from the source need no check."""
         stated = declared.key if is_key else declared.value
         name = stated or known
         serde = self._app.serde_at(name, declared.topic, is_key=is_key, written=True)
@@ -324,7 +326,7 @@ class _Resolver:
         for name in part.streams:
             stream = self._spec.streams[name]
             policy = self._policies[name]
-            own = {self._own_topics[name]} if name in self._own_topics else set[str]()
+            own = {self._rows_topics[name]} if name in self._rows_topics else set[str]()
             topics.update(own)
             if policy.topic is not None and (stream.steps or stream.sinks or stream.branch or own):
                 topics.add(policy.topic)
@@ -376,7 +378,7 @@ def _on_error(policy: str | DeadLetter | None) -> OnError | None:
 
 
 def _chooser(predicates: list[Function | None]) -> Callable[[Any], int | None]:
-    """Return what gives the index of the first branch that takes a value, or None."""
+    """Return a function that gives the index of the first branch that takes a value, or None."""
     calls = [None if predicate is None else predicate.call for predicate in predicates]
 
     def choose(value: Any) -> int | None:

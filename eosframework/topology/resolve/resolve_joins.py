@@ -1,30 +1,28 @@
-"""The tables and joins of a graph: what has rows, and what is joined with it."""
+"""The resolution of tables and joins."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from eosframework.serialization.serdes import BYTES, CHECKED_BYTES, Serde, kept_name
+from eosframework.serialization.serdes import BYTES, CHECKED_BYTES, Serde, internal_serde_name
 from eosframework.topology.graph.graph import (
     Aggregate,
     Function,
+    GlobalTable,
+    JoinKind,
+    JoinSide,
+    Lookup,
     Node,
     OnError,
     Processor,
     Step,
     Store,
-)
-from eosframework.topology.graph.join_nodes import (
-    GlobalTable,
-    JoinKind,
-    JoinSide,
-    Lookup,
     StreamJoin,
     Table,
     TableJoin,
     View,
 )
-from eosframework.topology.lowering.lowering import Way
+from eosframework.topology.lowering.lowering import RecordFacts
 from eosframework.topology.spec.durations import milliseconds
 from eosframework.topology.spec.join_spec import JoinSpec
 from eosframework.topology.spec.loaded import LoadedApp
@@ -33,24 +31,24 @@ from eosframework.topology.spec.topology_spec import SourceSpec
 from eosframework.txnid import changelog_topic
 
 Ends = list[list[Node]]
-"""Lists to which a node is added that takes what ends there."""
+"""Lists of children to which the next node is added."""
 
 
 class JoinResolver:
-    """Makes tables and joins, and knows which names are those of tables.
+    """Creates tables and joins, and knows which names are tables.
 
     Args:
         app: with the streams cut.
-        ways: what is known at the end of each source and stream.
-        ends: of each source, stream and branch made so far.
-        stores: takes those that are made, by source or stream.
+        facts: known facts about the records at the end of each source and stream.
+        ends: of each source, stream and branch created so far.
+        stores: collects the created stores, by source or stream.
         function: finds a function by its reference.
     """
 
     def __init__(
         self,
         app: LoadedApp,
-        ways: Mapping[str, Way],
+        facts: Mapping[str, RecordFacts],
         ends: Mapping[str, Ends],
         stores: dict[str, list[Store]],
         function: Callable[[str], Function],
@@ -58,7 +56,7 @@ class JoinResolver:
         self.views: dict[str, View] = {}
         self.global_tables: dict[str, GlobalTable] = {}
         self._app = app
-        self._ways = ways
+        self._facts = facts
         self._ends = ends
         self._stores = stores
         self._function = function
@@ -67,13 +65,13 @@ class JoinResolver:
         self._shown: list[tuple[Step, Ends]] = []
 
     def global_table(self, name: str, declared: SourceSpec) -> None:
-        """Make a global table."""
+        """Create a global table."""
         key = self._app.serde_at(declared.key, declared.topic, is_key=True)
         value = self._app.serde_at(declared.value, declared.topic)
         self.global_tables[name] = GlobalTable(name, declared.topic, key, value)
 
     def table(self, name: str, declared: SourceSpec, ends: Ends, on_error: OnError) -> Ends:
-        """Make the table of a source and return where its changes end."""
+        """Create the table of a source and return the ends of its changes."""
         table = self._tables.get(declared.topic)
         if table is None:
             table = self._new_table(name, declared, on_error)
@@ -86,7 +84,7 @@ class JoinResolver:
     def after(
         self, view: View | None, step: Step | Aggregate | Processor, ends: Ends
     ) -> View | None:
-        """Return the table that there is behind a step, if there is one."""
+        """Return the view of the table after a step, if it is one."""
         if isinstance(step, Aggregate):
             kept = step.store.window is None
             return View(step.stream, step, (), step.store.key) if kept else None
@@ -96,7 +94,7 @@ class JoinResolver:
         return view.then(step.stream, step.operator, step.function)
 
     def prune(self) -> None:
-        """Take out the steps of tables that are only looked up: they run with each lookup."""
+        """Remove the steps of tables that are only looked up: they run with each lookup."""
         for step, ends in reversed(self._shown):
             if not step.children:
                 for end in ends:
@@ -107,31 +105,31 @@ class JoinResolver:
         stream: str,
         place: str,
         declared: JoinSpec,
-        way: Way,
+        facts: RecordFacts,
         view: View | None,
         ends: Ends,
         on_error: OnError,
     ) -> tuple[Ends, View | None]:
-        """Make a join, behind what ends at `ends`.
+        """Create a join and append it to `ends`.
 
         Args:
             stream: that it is declared in.
             place: of the step in it, for messages.
-            declared: what the user wrote.
-            way: what is known of the records before it.
-            view: the table that they are changes of, if so.
-            ends: where they end.
+            declared: the declaration.
+            facts: facts about the records before it.
+            view: the table whose changes these records are, if any.
+            ends: of these records.
             on_error: of the stream.
 
         Returns:
-            Where its results end, and the table that they are changes of, if so.
+            The ends of its results, and the table whose changes they are, if any.
         """
         name = f"{stream}.{place} join({declared.with_}, {declared.by})"
         function = self._function(declared.by)
         kind = JoinKind(declared.kind)
         other = self.views.get(declared.with_)
         if declared.is_within:
-            join = self._stream_join(stream, name, declared, way, function, on_error)
+            join = self._stream_join(stream, name, declared, facts, function, on_error)
             _hang(JoinSide(join, is_left=True), ends)
             _hang(JoinSide(join, is_left=False), self._ends[declared.with_])
             return [join.children], None
@@ -149,7 +147,7 @@ class JoinResolver:
         return [lookup.children], None
 
     def _new_table(self, name: str, declared: SourceSpec, on_error: OnError) -> Table:
-        row = self._app.serde(kept_name(declared.value))
+        row = self._app.serde(internal_serde_name(declared.value))
         history_ms = None if declared.history is None else milliseconds(declared.history)
         past = history_ms is not None
         key = BYTES if past else self._app.serde(declared.key)
@@ -162,7 +160,7 @@ class JoinResolver:
         stream: str,
         name: str,
         declared: JoinSpec,
-        way: Way,
+        facts: RecordFacts,
         function: Function,
         on_error: OnError,
     ) -> StreamJoin:
@@ -175,10 +173,10 @@ class JoinResolver:
             kind=JoinKind(declared.kind),
             function=function,
             store=self._store(stream, store, BYTES, BYTES),
-            key=self._app.serde(way.key),
+            key=self._app.serde(facts.key),
             values=(
-                self._waiting(way, declared.value),
-                self._waiting(self._ways[declared.with_], declared.with_value),
+                self._waiting(facts, declared.value),
+                self._waiting(self._facts[declared.with_], declared.with_value),
             ),
             before_ms=milliseconds(before),
             after_ms=milliseconds(after),
@@ -187,10 +185,12 @@ class JoinResolver:
             on_error=on_error,
         )
 
-    def _waiting(self, way: Way, stated: str | None) -> Serde:
-        """Return the serde of values that wait: bytes that a step made are checked."""
-        serde = self._app.serde(stated or ("json" if way.new_value else kept_name(way.value)))
-        return CHECKED_BYTES if serde is BYTES and way.new_value else serde
+    def _waiting(self, facts: RecordFacts, stated: str | None) -> Serde:
+        """Return the serde of values in the store; bytes that a step made are checked."""
+        serde = self._app.serde(
+            stated or ("json" if facts.new_value else internal_serde_name(facts.value))
+        )
+        return CHECKED_BYTES if serde is BYTES and facts.new_value else serde
 
     def _store(
         self, owner: str, name: str, key: Serde, value: Serde, ttl_ms: int | None = None
@@ -205,7 +205,7 @@ class JoinResolver:
 
 
 def _changes(view: View) -> Ends:
-    """Return where the changes of what a view shows end."""
+    """Return the ends of the changes of a view's table."""
     assert not isinstance(view.origin, GlobalTable), "global tables are only looked up"
     return [view.origin.children]
 

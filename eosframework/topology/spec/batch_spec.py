@@ -1,4 +1,4 @@
-"""A step over batches of records, as a user wrote it."""
+"""The declaration of a step over batches of records."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ class BatchSpec(Declared):
     are cut into batches."""
 
     schema_: str | dict[str, str] | None = Field(default=None, alias="schema")
-    """Columns to read of the JSON values: types by name, or the module:attribute of a
-    pyarrow.Schema or a pydantic model. Only for the first batch operator behind a source; those
-    that follow take the columns that it gives."""
+    """Columns to read from the JSON values: types by name, or the module:attribute of a
+    pyarrow.Schema or a pydantic model. Only for the first batch operator after a source; later
+    batch operators take the columns that the previous one returns."""

@@ -1,4 +1,4 @@
-"""What all parts of a spec have in common."""
+"""The base class of all parts of a spec."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Declared(BaseModel):
-    """A part of what a user wrote; a key that is not known is an error."""
+    """A part of a declaration; frozen, and an unknown key is an error."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, populate_by_name=True, use_attribute_docstrings=True

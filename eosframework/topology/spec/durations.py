@@ -20,7 +20,7 @@ def duration_of(wanted: Any) -> timedelta:
     """Return the duration that a user wrote.
 
     Raises:
-        ValueError: it is none, is negative, or is no whole number of milliseconds.
+        ValueError: it is not a duration, is negative, or is not a whole number of milliseconds.
     """
     found = wanted
     if isinstance(wanted, str) and (match := _FORM.fullmatch(wanted.strip())):
@@ -36,7 +36,7 @@ def duration_of(wanted: Any) -> timedelta:
 
 
 def milliseconds(duration: timedelta) -> int:
-    """Return a duration as the whole number of milliseconds that it is."""
+    """Return a duration as a whole number of milliseconds; the rest is cut off."""
     return duration // timedelta(milliseconds=1)
 
 
@@ -64,4 +64,4 @@ def _more_than_nothing(ttl: timedelta | None) -> timedelta | None:
 
 
 Ttl = Annotated[Duration | None, AfterValidator(_more_than_nothing)]
-"""A field of a spec that holds for how long something counts; None: for ever."""
+"""A field of a spec: how long an entry is valid; None: forever."""

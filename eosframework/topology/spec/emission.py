@@ -1,4 +1,4 @@
-"""When something that is kept goes on."""
+"""Emission: the times at which an aggregate sends its results downstream."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from enum import StrEnum
 
 
 class Emit(StrEnum):
-    """When an aggregate goes on to what follows it."""
+    """The time at which an aggregate sends a result to the next step."""
 
     EACH = "each"
-    """With each record that changes it."""
+    """With each record that changes the aggregate."""
     COMMIT = "commit"
-    """Once for each key and transaction, with its last value."""
+    """Once for each key and transaction, with the last value."""
     CLOSE = "close"
-    """Once, when its window has closed."""
+    """Once for each window, after the window has closed."""

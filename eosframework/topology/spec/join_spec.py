@@ -1,4 +1,4 @@
-"""Joins as a user wrote them."""
+"""The declaration of a join."""
 
 from __future__ import annotations
 
@@ -14,59 +14,62 @@ How = Literal["inner", "left", "outer"]
 
 
 class JoinSpec(Declared):
-    """Put together what has the same key: with a table, or within an interval with a stream."""
+    """Join records of the same key: with a table, or within an interval with a stream."""
 
     with_: str = Field(alias="with")
-    """Table, global table, stream or branch to join with. A table is a source that says so, what
-    an aggregate keeps, a join of two tables, or one of these behind filter and map_values."""
+    """Table, global table, stream or branch to join with. These are tables: a source with `table`
+    or `history`, the store of an aggregate without windows, a join of two tables, and any of these
+    after filter and map_values."""
 
     by: str
-    """module:function that takes the values of both sides, this one's first, and returns the
-    result. A side that has none is None, where the kind lets it."""
+    """module:function that takes the values of both sides, this side first, and returns the result.
+    The value of a missing side is None, where the kind of join allows it."""
 
     kind: How = "inner"
-    """inner: only where both sides have something. left: also what of this side meets nothing.
-    outer: what of either side meets nothing; not of a stream with a table."""
+    """inner: only records that have a match on both sides. left: also records of this side without
+    a match. outer: records of either side without a match; not for a stream with a table."""
 
     key: str | None = None
     """With a global table: module:function that takes the whole record and returns the key of the
     row. Default: the record's key."""
 
     within: Duration | None = None
-    """With a stream: how far apart the times of two records may be that meet."""
+    """With a stream: greatest distance between the event times of two records that match."""
 
     before: Duration | None = None
-    """With a stream: how much earlier than this side's record the other one may be. Default:
+    """With a stream: how much earlier than this side's record the other record may be. Default:
     within."""
 
     after: Duration | None = None
-    """With a stream: how much later it may be. Default: within."""
+    """With a stream: how much later than this side's record the other record may be. Default:
+    within."""
 
     grace: Duration = timedelta(0)
-    """With a stream: how long, in the time of the records, those that come late are waited for."""
+    """With a stream: how long after the end of an interval late records are accepted, in stream
+    time."""
 
     late: str | None = None
-    """With a stream: topic that takes records that come when their interval is over."""
+    """With a stream: topic for records that arrive after their interval and its grace are over."""
 
     value: str | None = None
-    """With a stream: serde of this side's values while they wait. Default: that of the source;
-    json where a step made the value."""
+    """With a stream: serde of this side's values in the store. Default: the serde of the source;
+    json if a step produced the value."""
 
     with_value: str | None = None
-    """With a stream: serde of the other side's values while they wait. Default: likewise."""
+    """With a stream: serde of the other side's values in the store. Default: as for value."""
 
     store: str | None = None
-    """With a stream: name of the store where records wait. Default: that of the stream with
+    """With a stream: name of the store that buffers records. Default: the stream's name with
     `.join`."""
 
     @property
     def is_within(self) -> bool:
-        """Whether it joins records of two streams by their times."""
+        """True if this is a join of two streams by the times of their records."""
         return any(each is not None for each in (self.within, self.before, self.after))
 
     @property
     def interval(self) -> tuple[timedelta, timedelta]:
-        """How much earlier, and how much later, the other side's record may be."""
+        """The greatest time by which the other side's record may be earlier, and later."""
         within = self.within or timedelta(0)
         return (
             within if self.before is None else self.before,
@@ -75,7 +78,7 @@ class JoinSpec(Declared):
 
     @property
     def functions(self) -> dict[str, str]:
-        """References to its functions, by the names of their fields."""
+        """References to the functions of the join, by field name."""
         return {"by": self.by} if self.key is None else {"by": self.by, "key": self.key}
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Keyed steps as a user wrote them: what is kept for each key, for how long, and what goes on."""
+"""The declarations of keyed steps: what is stored for each key, how long, and what is emitted."""
 
 from __future__ import annotations
 
@@ -12,52 +12,54 @@ from eosframework.topology.spec.window_spec import Window, WindowKind, WindowSpe
 
 
 class StoredSpec(Declared):
-    """What all steps have in common that keep something for each key."""
+    """The base of all steps that store an entry for each key."""
 
     store: str | None = None
-    """Name of the store. Default: that of the stream with that of the operator."""
+    """Name of the store. Default: the stream's name with the operator's."""
 
     @property
     def functions(self) -> dict[str, str]:
-        """References to the functions that values go through, by the names of their fields."""
+        """References to the functions that process values, by field name."""
         named = ((name, getattr(self, name)) for name in FUNCTION_FIELDS if hasattr(self, name))
         return {name: reference for name, reference in named if reference is not None}
 
     @property
     def all_functions(self) -> dict[str, str]:
-        """References to all functions, likewise."""
+        """References to all functions, by field name."""
         return self.functions
 
 
 class KeyedSpec(StoredSpec):
-    """What all steps have in common that fold the values of each key."""
+    """The base of all steps that fold the values of each key."""
 
     value: str | None = None
-    """Serde of what is kept, which is also what goes on."""
+    """Serde of the aggregate, in the store and in the results."""
 
     window: WindowSpec | None = None
-    """Fold the values of each window by themselves: {tumbling: 1h}, {hopping: 1h, every: 10m},
-    {sliding: 5m} or {session: 30m}. Results go on as {start, end, value}. Default: one value for
-    each key, for ever."""
+    """Aggregate each window separately: {tumbling: 1h}, {hopping: 1h, every: 10m}, {sliding: 5m} or
+    {session: 30m}. Results are {start, end, value}. Default: one aggregate for each key, forever.
+    """
 
     emit: Literal["each", "commit", "close"] = "each"
-    """What goes on: each, every change; commit, the last value of each key or window in a
-    transaction; close, each window once, when it takes no more records."""
+    """When results are sent to the next step. each: with every change; commit: the last value of
+    each key or window in a transaction; close: each window once, when it accepts no more records.
+    """
 
     version: int = Field(default=1, ge=1, le=255)
-    """Of the format of what is kept; raise it with a change that older values do not fit."""
+    """Version of the format of the stored values, 1 to 255. Raise it with a change that cannot read
+    older values."""
 
     upgrade: str | None = None
-    """module:function that takes the bytes of an older value and its version, and returns the
-    value of this version."""
+    """module:function that takes the bytes of an older value and its version, and returns the value
+    of this version."""
 
     ttl: Ttl = None
-    """How long a value counts: it is absent, and the next record of its key begins anew, once
-    stream time is further than this past the greatest time of its records. Default: for ever."""
+    """Lifetime of a value: once stream time is more than this past the greatest time of its
+    records, the value is absent, and the key's next record starts a new one. Default: forever."""
 
     @property
     def all_functions(self) -> dict[str, str]:
-        """References to all functions, by the names of their fields."""
+        """References to all functions, by field name."""
         upgrade = {} if self.upgrade is None else {"upgrade": self.upgrade}
         return {**self.functions, **upgrade}
 
@@ -83,7 +85,7 @@ class KeyedSpec(StoredSpec):
 
 
 FUNCTION_FIELDS = ("of", "by", "initial", "add", "merge")
-"""Names of the fields that hold functions which values go through."""
+"""Names of the fields whose functions process values."""
 
 
 class CountSpec(KeyedSpec):
@@ -91,28 +93,28 @@ class CountSpec(KeyedSpec):
 
 
 class OfSpec(KeyedSpec):
-    """Fold what a function makes of each value."""
+    """Fold the result of a function of each value."""
 
     of: str
     """module:function that takes the value."""
 
 
 class ReduceSpec(KeyedSpec):
-    """Fold the values of each key, from its first one on."""
+    """Fold the values of each key, starting with the first value."""
 
     add: str
     """module:function that takes the aggregate and a value and returns the next aggregate."""
 
 
 class AggregateSpec(ReduceSpec):
-    """Fold the values of each key, from an initial aggregate on."""
+    """Fold the values of each key, starting with an initial aggregate."""
 
     initial: str
-    """module:function that takes nothing and returns the first aggregate."""
+    """module:function that takes no argument and returns the first aggregate."""
 
     merge: str | None = None
-    """module:function that takes the aggregates of two sessions, the earlier one first, and
-    returns that of both; needed where a record can join two sessions."""
+    """module:function that takes the aggregates of two sessions, the earlier one first, and returns
+    the aggregate of both; needed for session windows, where a record can join two sessions."""
 
     @model_validator(mode="after")
     def _sessions_merge(self) -> Self:
@@ -128,25 +130,25 @@ class AggregateSpec(ReduceSpec):
 
 
 class DeduplicateSpec(StoredSpec):
-    """Let the first record of each key within a time go on."""
+    """Pass on the first record of each key within a time, and drop its duplicates."""
 
     within: Duration
-    """How far apart in time records are that count as different ones in any case. A record that
-    is further than this behind the newest one is late: it does not go on."""
+    """Distance in event time from which two records are never duplicates. A record that is older
+    than stream time by more than this is late: it is not passed on."""
 
     by: str | None = None
-    """module:function that takes the value; records of a key are the same only if it gives the
-    same for them. Default: all records of a key are the same."""
+    """module:function that takes the value; two records of a key are duplicates only if it returns
+    the same for both. Default: all records of a key are duplicates."""
 
     late: str | None = Field(default=None, min_length=1)
-    """Topic that takes records that are late, as they came. They are counted in any case."""
+    """Topic for late records, written unchanged. Late records are counted in any case."""
 
     @model_validator(mode="after")
     def _lasts(self) -> Self:
         if not self.within:
-            raise ValueError("within: 0 lets every record go on; expected more")
+            raise ValueError("within: 0 passes every record on; expected more")
         return self
 
     def window(self) -> Window:
-        """Return for how long records are remembered."""
+        """Return the window within which records are remembered."""
         return Window(WindowKind.LAST, milliseconds(self.within), late=self.late)

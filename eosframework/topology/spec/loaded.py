@@ -1,4 +1,4 @@
-"""A topology that was read, with where its parts are written and what they refer to."""
+"""A loaded topology: its spec, the places of its parts in a file, and its references."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eosframework.serialization.serdes import Serde, codec_serde, serde_of
 from eosframework.topology.spec.topology_spec import TopologySpec
 
 Path = tuple[str | int, ...]
-"""Where in a spec: `("streams", "late", "steps", 0)`."""
+"""A position in a spec: `("streams", "late", "steps", 0)`."""
 
 
 KEY = "@key"
@@ -23,7 +23,7 @@ KEY = "@key"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """Where something is written; line and column count from 1."""
+    """A position in a file; line and column count from 1."""
 
     file: str
     line: int = 1
@@ -35,7 +35,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class SourceMap:
-    """Where each part of a spec is written."""
+    """The place of each part of a spec."""
 
     file: str
     places: Mapping[Path, Place] = field(default_factory=dict[Path, Place])
@@ -50,7 +50,7 @@ class SourceMap:
 
 
 class Severity(StrEnum):
-    """Whether a finding keeps a topology from running."""
+    """The severity of a finding: an error prevents a topology from running."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -58,7 +58,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong with a topology, and where."""
+    """A problem of a topology, with its place."""
 
     place: Place
     rule: str
@@ -82,14 +82,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class LoadedApp:
-    """A topology with where it is written.
+    """A spec with its places and the objects that it refers to.
 
     Args:
-        objects: functions and serdes by the name that the spec refers to them by, for those
-            that were given as objects; all others are imported by their name.
-        problems: what kept parts of the topology from being read; the spec is without them.
-        unread: names of the sources and streams that are missing for this reason.
-        codecs: takes those that were made for topics.
+        objects: the functions and serdes that were given as objects, by the reference in the
+            spec; all other references are imported by name.
+        problems: findings for the parts that could not be read; the spec lacks these parts.
+        unread: names of the sources and streams that the spec lacks for this reason.
+        codecs: collects the codecs that were made for topics.
     """
 
     spec: TopologySpec
@@ -100,7 +100,7 @@ class LoadedApp:
     codecs: list[Codec] = field(default_factory=list[Codec])
 
     def find(self, reference: str) -> Any:
-        """Return what a reference names.
+        """Return the object that a reference names.
 
         Raises:
             TopologyError: it cannot be imported.
@@ -110,7 +110,7 @@ class LoadedApp:
         return references.find(reference)
 
     def serde(self, name: str) -> Serde:
-        """Return the serde of this name.
+        """Return the serde named `name`.
 
         Raises:
             TopologyError: there is none, or its model cannot be imported.
@@ -121,13 +121,13 @@ class LoadedApp:
     def serde_at(
         self, name: str, topic: str | None, *, is_key: bool = False, written: bool = False
     ) -> Serde:
-        """Return the serde of this name for a topic that others share.
+        """Return the serde named `name`, bound to a topic if it uses a schema registry.
 
         Args:
             name: of the serde.
-            topic: None: not known before a record is written.
-            is_key: whether it is for keys.
-            written: whether the application writes with it.
+            topic: None: unknown until a record is written.
+            is_key: the serde is for keys.
+            written: the application writes with the serde.
 
         Raises:
             TopologyError: as `serde`.
@@ -141,7 +141,7 @@ class LoadedApp:
 
 
 def refusal(findings: list[Finding]) -> TopologyError:
-    """Return the error that says all of `findings` at once."""
+    """Return one error that lists all errors of `findings`."""
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     if len(errors) == 1:
         return TopologyError(str(errors[0]))

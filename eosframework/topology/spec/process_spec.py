@@ -1,4 +1,4 @@
-"""A `process` step that keeps something, as a user wrote it."""
+"""The declaration of a `process` step with stores or timers."""
 
 from __future__ import annotations
 
@@ -15,41 +15,42 @@ class ProcessStoreSpec(Declared):
     """Serde of the values."""
 
     key: str | None = None
-    """Serde of the keys. Default: that of the records."""
+    """Serde of the keys. Default: the serde of the records' keys."""
 
     version: int = Field(default=1, ge=1, le=255)
-    """Of the format of the values; raise it with a change that older values do not fit."""
+    """Version of the format of the values, 1 to 255. Raise it with a change that cannot read older
+    values."""
 
     upgrade: str | None = None
-    """module:function that takes the bytes of an older value and its version, and returns the
-    value of this version."""
+    """module:function that takes the bytes of an older value and its version, and returns the value
+    of this version."""
 
     ttl: Ttl = None
-    """How long a value counts: it is absent once stream time is further than this past the time
-    of the record that put it. Default: for ever."""
+    """Lifetime of a value: it is absent once stream time is more than this past the time of the
+    record that put it. Default: forever."""
 
 
 class ProcessSpec(Declared):
-    """Call a function with each record, with stores of its own and timers of event time."""
+    """Call a function with each record, with its own stores and event-time timers."""
 
     call: str
-    """module:function that takes the whole record and a context, and gives records or None."""
+    """module:function that takes the whole record and a context, and returns records or None."""
 
     stores: dict[str, ProcessStoreSpec | None] = Field(default_factory=dict)
     """Stores by the names that the function uses: context.store(NAME)."""
 
     on_timer: str | None = None
-    """module:function that takes key, time and context when a timer is due that the function has
-    set with context.set_timer(…), and gives records or None."""
+    """module:function that takes key, time and context when a timer is due that the function set
+    with context.set_timer(…), and returns records or None."""
 
     @property
     def declared_stores(self) -> dict[str, ProcessStoreSpec]:
-        """The stores, where nothing is said of one with the defaults."""
+        """The stores; one that was declared without options has the defaults."""
         return {name: store or ProcessStoreSpec() for name, store in self.stores.items()}
 
     @property
     def functions(self) -> dict[tuple[str, ...], str]:
-        """References to all its functions, by their place within it."""
+        """References to all functions of the step, by their path within it."""
         found: dict[tuple[str, ...], str] = {("call",): self.call}
         if self.on_timer is not None:
             found["on_timer",] = self.on_timer

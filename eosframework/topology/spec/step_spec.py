@@ -1,4 +1,4 @@
-"""The steps of a stream as a user wrote them: one operator each, with what it takes."""
+"""The declaration of the steps of a stream: one operator each, with its options."""
 
 from __future__ import annotations
 
@@ -45,29 +45,30 @@ OPERATORS = (
 """Operators that a step can name."""
 
 SIDE_EFFECTS = ("peek", "process")
-"""Operators that do something even where nothing follows them."""
+"""Operators with side effects, which may be the last step of a stream without sinks."""
 
 
 class GroupSpec(Declared):
-    """Give records a new key, and take those of one key together into one task.
+    """Give records a new key, and bring records of the same key into the same task.
 
-    They go through a topic of the application's own.
+    The records pass through a repartition topic.
     """
 
     by: str
     """module:function that takes the whole record and returns the new key."""
 
     key: str | None = None
-    """Serde of the new key. Default: that of the key before."""
+    """Serde of the new key. Default: the serde of the previous key."""
 
     value: str | None = None
-    """Serde of the value on the way. Default: that of the source; json where a step made it."""
+    """Serde of the value in the repartition topic. Default: the serde of the source; json if a step
+    produced the value."""
 
     partitions: int | None = Field(default=None, ge=1)
-    """Partitions of the topic on the way. Default: as many as the task's source has."""
+    """Partitions of the repartition topic. Default: as many as the source has."""
 
     name: str | None = None
-    """What the topic on the way is named after. Default: the stream."""
+    """Name that the repartition topic is derived from. Default: the stream's name."""
 
 
 def _by(group: Any) -> Any:
@@ -97,7 +98,7 @@ DeduplicateLike = Annotated[
     DeduplicateSpec, BeforeValidator(_within, json_schema_input_type=str | DeduplicateSpec)
 ]
 BatchLike = Annotated[BatchSpec, BeforeValidator(_call, json_schema_input_type=str | BatchSpec)]
-"""Each may be said in one text, where nothing else is to be said."""
+"""The short form of each: one text, if no other option is needed."""
 
 
 class StepSpec(Declared):
@@ -106,60 +107,60 @@ class StepSpec(Declared):
     model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1})
 
     filter: str | None = None
-    """Keep the records for whose value the function is true."""
+    """Keep the records for whose value the function returns true."""
 
     map_values: str | None = None
-    """Replace the value by what the function makes of it."""
+    """Replace the value with the function's result."""
 
     flat_map_values: str | None = None
-    """Replace the record by one for each value that the function gives."""
+    """Replace the record with one record for each value that the function returns."""
 
     peek: str | None = None
-    """Call the function with the value and go on with the record unchanged."""
+    """Call the function with the value and pass the record on unchanged."""
 
     select_key: str | None = None
-    """Replace the key by what the function makes of the whole record."""
+    """Replace the key with the function's result for the whole record."""
 
     map: str | None = None
-    """Replace the record by what the function makes of it: a Record or (key, value)."""
+    """Replace the record with the function's result: a Record or (key, value)."""
 
     flat_map: str | None = None
-    """Replace the record by each Record or (key, value) that the function gives."""
+    """Replace the record with each Record or (key, value) that the function returns."""
 
     process: str | ProcessSpec | None = None
-    """Call the function with the whole record and go on with what it gives, if anything; or a map,
-    for a function with stores and timers."""
+    """Call the function with the whole record and pass on the records that it returns, if any; or a
+    map, for a function with stores and timers."""
 
     group_by: GroupLike | None = None
-    """Give records a new key and take those of one key together: module:function of the whole
-    record, or a map."""
+    """Give records a new key and bring records of the same key together: module:function of the
+    whole record, or a map."""
 
     count: CountSpec | None = None
     """Count the records of each key."""
 
     sum: OfLike | None = None
-    """Add up what a function makes of each value."""
+    """Add up the function's results for the values of each key."""
 
     min: OfLike | None = None
-    """Keep the smallest of what a function makes of each value."""
+    """Keep the smallest of the function's results for the values of each key."""
 
     max: OfLike | None = None
-    """Keep the greatest of what a function makes of each value."""
+    """Keep the greatest of the function's results for the values of each key."""
 
     reduce: ReduceLike | None = None
-    """Fold the values of each key with a function, from the first value on."""
+    """Fold the values of each key with a function, starting with the first value."""
 
     aggregate: AggregateSpec | None = None
-    """Fold the values of each key with a function, from an initial aggregate on."""
+    """Fold the values of each key with a function, starting with an initial aggregate."""
 
     deduplicate: DeduplicateLike | None = None
-    """Let the first record of each key within a time go on, and none of its repetitions."""
+    """Pass on the first record of each key within a time, and drop its duplicates."""
 
     join: JoinSpec | None = None
-    """Put each record together with the row of a table, or with records of another stream."""
+    """Join each record with the row of a table, or with records of another stream."""
 
     map_batch: BatchLike | None = None
-    """Replace the values of a batch of records by the columns that the function makes of theirs."""
+    """Replace the values of a batch of records with the columns that the function returns."""
 
     filter_batch: BatchLike | None = None
     """Keep the records of a batch for which the function's array of booleans is true."""
@@ -183,7 +184,7 @@ class StepSpec(Declared):
 
     @property
     def function(self) -> str:
-        """Reference to the function; of a keyed operator what it goes by in messages."""
+        """Reference to the function; for a keyed operator, the text that messages show for it."""
         declared = getattr(self, self.operator)
         match declared:
             case GroupSpec():
@@ -199,34 +200,34 @@ class StepSpec(Declared):
 
     @property
     def keyed(self) -> StoredSpec | None:
-        """What it declares, if it keeps something for each key."""
+        """The declaration, if the step stores an entry for each key."""
         declared = getattr(self, self.operator)
         return declared if isinstance(declared, StoredSpec) else None
 
     @property
     def handler(self) -> ProcessSpec | None:
-        """What it declares, if it is a function with stores or timers."""
+        """The declaration, if the step is a `process` with stores or timers."""
         return self.process if isinstance(self.process, ProcessSpec) else None
 
     @property
     def batch(self) -> BatchSpec | None:
-        """What it declares, if it works on batches of records."""
+        """The declaration, if the step works on batches of records."""
         return self.map_batch or self.filter_batch
 
     @property
     def needs_key(self) -> bool:
-        """Whether the records of a key have to be in one task."""
+        """True if all records of a key have to be in one task."""
         return self.keyed is not None or self.handler is not None
 
     @property
     def aggregates(self) -> KeyedSpec | None:
-        """What it declares, if it folds the values of each key."""
+        """The declaration, if the step folds the values of each key."""
         declared = getattr(self, self.operator)
         return declared if isinstance(declared, KeyedSpec) else None
 
     @property
     def functions(self) -> dict[tuple[str, ...], str]:
-        """References to all its functions, by their place within the step."""
+        """References to all functions of the step, by their path within it."""
         operator = self.operator
         declared = getattr(self, operator)
         match declared:

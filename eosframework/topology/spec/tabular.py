@@ -1,7 +1,7 @@
-"""What of a spec is a table: rows by key that a join can look up.
+"""The tables of a spec: rows by key that a join can look up.
 
-A source is one that says so. So is what an aggregate keeps for each key, a join of two tables, and
-what is behind any of these through filters and maps of values alone.
+A table is a source that is declared as one, the store of an aggregate without windows, a join of
+two tables, or one of these followed by filters and maps of values only.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from eosframework.topology.spec.step_spec import StepSpec
 from eosframework.topology.spec.topology_spec import StreamSpec, TopologySpec
 
 VIEW_STEPS = frozenset({"filter", "map_values"})
-"""Steps behind which a table is still one."""
+"""Steps that turn a table into another table."""
 
 
 def is_table(spec: TopologySpec, name: str) -> bool:
-    """Tell whether a source or stream is a table; global tables are not among them."""
+    """Return True if a source or stream is a table; a global table does not count."""
     return _is_table(spec, name, frozenset())
 
 
 def tables_along(spec: TopologySpec, stream: StreamSpec) -> list[bool]:
-    """Tell whether a stream is a table before each of its steps, and at its end."""
+    """Return for each position in a stream, before each step and at its end, if it is a table."""
     return _along(spec, stream, frozenset())
 
 
 def is_global(spec: TopologySpec, name: str) -> bool:
-    """Tell whether a name is that of a global table."""
+    """Return True if `name` is a global table."""
     return name in spec.sources and spec.sources[name].global_
 
 

@@ -1,7 +1,7 @@
-"""What a user wrote, as data: the same whether it came from YAML or from Python.
+"""The declaration of a topology: sources, streams and sinks, as data.
 
-These models are the shape of a topology file; their descriptions are its JSON Schema. What
-takes more than one part to judge is in `lint`.
+These models are the format of a topology file; their descriptions become its JSON Schema. Checks
+that need more than one part are in `lint`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from eosframework.topology.spec.durations import Duration, Ttl, duration_of
 from eosframework.topology.spec.step_spec import StepSpec
 
 DEFAULT_BRANCH = "default"
-"""In a branch, the key whose value names the stream of the records that are left."""
+"""In `branch`, the key whose value names the stream for the remaining records."""
 
 
 def _listed(names: Any) -> Any:
@@ -33,25 +33,25 @@ def _listed(names: Any) -> Any:
 
 
 class DeadLetter(Declared):
-    """Write a record that cannot be processed to a topic, and go on."""
+    """Write a record that cannot be processed to a dead-letter topic, and continue."""
 
     dead_letter: str = Field(min_length=1)
-    """Topic that takes the record, in the same transaction as its offset."""
+    """Topic for the record, written in the same transaction as its offset."""
 
     retry: Annotated[tuple[Duration, ...], BeforeValidator(_listed)] = ()
-    """How long to wait before each further attempt, for example [10s, 1m, 10m]; the record is a
-    dead letter when the last one has failed. Records behind it do not wait."""
+    """Delays before each further attempt, for example [10s, 1m, 10m]; after the last one has
+    failed, the record becomes a dead letter. Later records do not wait."""
 
     replay: bool = False
-    """Whether the application has a topic of its own for dead letters that are replayed; with
-    retry it has one in any case."""
+    """Create an internal topic through which dead letters are replayed; with retry there is one in
+    any case."""
 
 
 def check_policy(policy: Any) -> Any:
-    """Return what a user wrote as a policy.
+    """Return a policy as a user wrote it, after checking it.
 
     Raises:
-        ValueError: it is none; says what was expected.
+        ValueError: it is not a policy; the message says what was expected.
     """
     if isinstance(policy, DeadLetter) or policy in ("fail", "skip"):
         return policy
@@ -89,11 +89,11 @@ def _sinks(sinks: Any) -> Any:
 
 
 Policy = Annotated[Literal["fail", "skip"] | DeadLetter, BeforeValidator(check_policy)]
-"""What happens with a record that cannot be processed."""
+"""The treatment of a record that cannot be processed."""
 
 
 def _written_serde(serde: Any) -> Any:
-    """Return a serde that is declared as a map as what the map is written as."""
+    """Return the text form of a serde that is declared as a map."""
     if not isinstance(serde, Mapping):
         return serde
     declared = list(cast("Mapping[Any, Any]", serde).items())
@@ -128,7 +128,7 @@ _SERDE_SCHEMA: dict[str, Any] = {
 }
 
 SerdeName = Annotated[str, BeforeValidator(_written_serde), WithJsonSchema(_SERDE_SCHEMA)]
-"""A serde by its name, or a map of its options under the name of its format."""
+"""A serde by name, or a map of its options under the name of its format."""
 
 _FROM_SCHEMA: dict[str, Any] = {
     "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]
@@ -136,7 +136,7 @@ _FROM_SCHEMA: dict[str, Any] = {
 
 
 class SourceSpec(Declared):
-    """A topic that is read."""
+    """A topic that the application reads."""
 
     topic: str
     """Name of the topic."""
@@ -146,30 +146,31 @@ class SourceSpec(Declared):
     json_schema or protobuf with its options."""
 
     value: SerdeName = "bytes"
-    """Serde of the value, likewise."""
+    """Serde of the value, as for the key."""
 
     timestamp: str | None = None
-    """module:function that takes the value and returns the event time, as milliseconds since
-    the epoch or a datetime. Default, and for null values: the record's own timestamp."""
+    """module:function that takes the value and returns the event time, as milliseconds since the
+    epoch or a datetime. Default, and for null values: the record's timestamp."""
 
     on_error: Policy | None = None
-    """For records that do not decode: fail, skip, or {dead_letter: TOPIC}. Default: that of the
-    first stream that reads this source."""
+    """For records that cannot be decoded: fail, skip, or {dead_letter: TOPIC}. Default: the policy
+    of the first stream that reads this source."""
 
     table: bool = False
-    """Whether each record is the new row of its key (a null value deletes it), so that streams can
-    be joined with the rows."""
+    """Read the topic as a table: each record is the new row of its key (a null value deletes it),
+    and streams can be joined with the rows."""
 
     history: Duration | None = None
-    """For a table: how far back its rows are known. A stream that is joined with it finds the row
-    that was current at each record's time."""
+    """For a table: how long earlier versions of its rows are kept. A stream that is joined with it
+    finds the row that was current at each record's time."""
 
     ttl: Ttl = None
-    """For a table: how long a row counts; it is absent once stream time is further than this past
-    its own time. Default: until it is replaced or deleted."""
+    """For a table: lifetime of a row; it is absent once stream time is more than this past the
+    row's own time. Default: until it is replaced or deleted."""
 
     global_: bool = Field(default=False, alias="global")
-    """Whether every process reads the whole topic into memory, to join with its rows by any key."""
+    """Read the topic as a global table: every process keeps all its rows in memory, and streams can
+    be joined with them by any key."""
 
     name: str | None = None
     """Name of the sub-topology that this source belongs to, part of its transactional ids.
@@ -195,27 +196,27 @@ class SourceSpec(Declared):
 
     @property
     def is_table(self) -> bool:
-        """Whether its rows are kept."""
+        """True if the rows of the topic are kept."""
         return self.table or self.history is not None
 
 
 class SinkSpec(Declared):
-    """Where a stream goes: a topic, or one that a function chooses for each record."""
+    """A sink: a topic, or a function that chooses the topic of each record."""
 
     topic: str | None = None
     """Name of the topic."""
 
     topic_from: str | None = None
-    """module:function that takes the whole record and returns the topic's name."""
+    """module:function that takes the whole record and returns the name of its topic."""
 
     topics: tuple[str, ...] = ()
-    """Topics that topic_from can choose. Where given, it can choose no other."""
+    """Topics that topic_from may return. If given, any other topic is an error."""
 
     key: SerdeName | None = None
-    """Serde of the key. Default: that of the source."""
+    """Serde of the key. Default: the serde of the source."""
 
     value: SerdeName | None = None
-    """Serde of the value. Default: that of the source."""
+    """Serde of the value. Default: the serde of the source."""
 
     name: str | None = None
     """Name in messages. Default: the topic, or the function that chooses it."""
@@ -230,49 +231,49 @@ class SinkSpec(Declared):
 
     @property
     def label(self) -> str:
-        """What the sink goes by in messages."""
+        """Name of the sink in messages."""
         return self.name or self.topic or f"{self.topic_from}"
 
 
 TableMode = Literal["append", "upsert", "upsert_delete"]
-"""How rows enter a table: one more row each; the newest for each key; the same, and a null value
-deletes the row of its key."""
+"""The way rows are written. append: insert each row; upsert: keep the newest row of each key;
+upsert_delete: likewise, and a null value deletes the row of its key."""
 
 
 class TableSpec(Declared):
-    """A table of the database that a stream goes to."""
+    """A table sink: a database table that the records of a stream are written to."""
 
     table: str = Field(pattern=r"^[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)?$")
-    """Name of the table, with its schema before a dot where that is not the first of the
-    search path."""
+    """Name of the table, with its schema before a dot unless that is the first one of the search
+    path."""
 
     mode: TableMode = "append"
     """append, upsert, or upsert_delete."""
 
     keys: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
-    """Columns that tell rows apart, for both kinds of upsert. For upsert_delete the record's key
-    gives them: a map or model by name, any other value as the only one."""
+    """Columns that identify a row, for upsert and upsert_delete. For upsert_delete the record's key
+    holds them: a map or model by name, any other value as the only column."""
 
     row: str | None = None
-    """module:function that takes the whole record and returns its row, a list of rows, or None
-    for no row; a row is a map or a model. Default: the record's value. It may run again: it must
-    give the same rows for the same record."""
+    """module:function that takes the whole record and returns its row, a list of rows, or None for
+    no row; a row is a map or a model. Default: the record's value. It may run again: it must return
+    the same rows for the same record."""
 
     model: str | None = None
     """module:Model with the columns, from which `apply` creates the table. Default: the model of
-    the record's value, where it has one and there is no `row`."""
+    the record's value, if it has one and there is no `row`."""
 
     key: str | None = None
-    """Serde of the key on the way to the database, where the rows pass through a topic.
-    Default: that of the source."""
+    """Serde of the key in the topic that the table writer reads, if there is one. Default: the
+    serde of the source."""
 
     value: str | None = None
-    """Serde of the value on the way to the database, where the rows pass through a topic.
-    Default: that of the source; json where a step made the value."""
+    """Serde of the value in the topic that the table writer reads, if there is one. Default: the
+    serde of the source; json if a step produced the value."""
 
     on_error: Literal["fail", "skip", "dead_letter"] | None = None
     """For a row that the database refuses: fail, skip, or dead_letter, the table of refused rows.
-    Default: that of the stream."""
+    Default: the policy of the stream."""
 
     @model_validator(mode="after")
     def _keys_fit_the_mode(self) -> Self:
@@ -284,12 +285,12 @@ class TableSpec(Declared):
 
     @property
     def label(self) -> str:
-        """What the table goes by in messages."""
+        """Name of the table in messages."""
         return self.table
 
 
 TOPIC_TAG, TABLE_TAG = "<topic>", "<table>"
-"""Parts of the places of findings that no file has."""
+"""Parts of a location in pydantic's errors that are not in the file."""
 
 
 def _tag(sink: Any) -> str:
@@ -303,7 +304,7 @@ AnySink = Annotated[
 
 
 class StreamSpec(Declared):
-    """Records on their way from sources or other streams through steps to topics."""
+    """Records from sources or other streams, processed by steps and written to sinks."""
 
     from_: Annotated[
         tuple[str, ...],
@@ -311,46 +312,46 @@ class StreamSpec(Declared):
         Field(min_length=1, alias="from"),
         WithJsonSchema(_FROM_SCHEMA),
     ]
-    """Source, stream or branch that it reads; several are merged."""
+    """Source, stream or branch to read; several are merged."""
 
     steps: tuple[StepSpec, ...] = ()
-    """Operators in order."""
+    """Operators, in order."""
 
     branch: dict[str, str] = Field(default_factory=dict)
-    """Streams that each record goes on to, by name: the first whose module:function is true
-    for the value takes it. The key `default` names the stream of those that are left;
-    without it they are dropped."""
+    """Streams that the records are distributed to, by name: each record goes to the first one whose
+    module:function returns true for its value. The key `default` names the stream for the remaining
+    records; without it they are dropped."""
 
     on_error: Policy | None = None
-    """For a record for which a step or a sink fails: fail, skip, or {dead_letter: TOPIC}.
-    Default: that of the stream it reads, of several the first that has one, else fail."""
+    """For a record for which a step or a sink fails: fail, skip, or {dead_letter: TOPIC}. Default:
+    the policy of the stream it reads, of several the first that has one, else fail."""
 
     to: Annotated[tuple[AnySink, ...], BeforeValidator(_sinks)] = ()
     """Topics and tables that the records are written to."""
 
     @property
     def sinks(self) -> list[tuple[int, SinkSpec]]:
-        """The topics, each with its place in `to`."""
+        """The topic sinks, each with its position in `to`."""
         return [(i, sink) for i, sink in enumerate(self.to) if isinstance(sink, SinkSpec)]
 
     @property
     def tables(self) -> list[tuple[int, TableSpec]]:
-        """The tables, each with its place in `to`."""
+        """The table sinks, each with its position in `to`."""
         return [(i, sink) for i, sink in enumerate(self.to) if isinstance(sink, TableSpec)]
 
     @property
     def joined(self) -> list[tuple[int, str]]:
-        """What it is joined with, each with the place of the step."""
+        """Names of the other sides of its joins, each with the position of the step."""
         return [(i, step.join.with_) for i, step in enumerate(self.steps) if step.join is not None]
 
     @property
     def is_source(self) -> bool:
-        """Whether its records are those of one source as they are, if it reads a source."""
+        """True if the stream has one parent and no steps, so that its records are its parent's."""
         return len(self.from_) == 1 and not self.steps
 
     @property
     def predicates(self) -> dict[str, str]:
-        """The branches that have a predicate, in order."""
+        """The branches with a predicate, in order."""
         return {name: f for name, f in self.branch.items() if name != DEFAULT_BRANCH}
 
     @property
@@ -361,14 +362,14 @@ class StreamSpec(Declared):
 
 
 class TopologySpec(Declared):
-    """A whole application, as a user declared it."""
+    """A whole application."""
 
     application: str
     """Name of the application: its consumer group and the start of its transactional ids.
     Lower-case letters, digits, '_' and '.'."""
 
     sources: dict[str, SourceSpec]
-    """Topics that are read, by the name that streams refer to."""
+    """Topics to read, by the name that streams use for them."""
 
     streams: dict[str, StreamSpec]
     """Streams by name."""

@@ -1,4 +1,4 @@
-"""The windows of a keyed step as a user wrote them."""
+"""The declaration of the windows of a keyed step."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _KINDS = ("tumbling", "hopping", "sliding", "session")
 
 
 class WindowKind(StrEnum):
-    """How time is cut into windows."""
+    """The way event time is divided into windows."""
 
     TUMBLING = "tumbling"
     """[0, size), [size, 2 size), …"""
     HOPPING = "hopping"
     """[0, size), [every, every + size), …"""
     SLIDING = "sliding"
-    """[t - size, t] and (t, t + size] for every record at t; both ends belong to it."""
+    """[t - size, t] and (t, t + size] for every record at t; both ends are included."""
     SESSION = "session"
-    """Records of a key that are no further apart than size."""
+    """Records of a key whose times are at most size apart from one to the next."""
     LAST = "last"
-    """Not further back than size: of what is remembered of single records."""
+    """The last `size` of event time, for which deduplication remembers single records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ class Window:
 
     Args:
         every_ms: from one start to the next, of hopping windows; else None.
-        grace_ms: how long after its end a window takes records that are late.
+        grace_ms: how long after its end a window accepts late records.
         close_idle_ms: after so long without a record open windows close; None: never.
-        late: topic that takes records for which every window has closed.
+        late: topic for records for which every window has closed.
     """
 
     kind: WindowKind
@@ -49,13 +49,13 @@ class Window:
 
     @property
     def signature(self) -> str:
-        """What a store of such windows was made for; another one does not fit."""
+        """The kind and size as text; a store made for another signature cannot be used."""
         every = "" if self.every_ms is None else f"/{self.every_ms}"
         return f"{self.kind}:{self.size_ms}{every}"
 
 
 class WindowSpec(BaseModel):
-    """How the records of each key are put together by their time."""
+    """The windows that group the records of each key by time."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
         extra="forbid",
@@ -68,28 +68,28 @@ class WindowSpec(BaseModel):
     """Windows of this size, one after the other."""
 
     hopping: Duration | None = None
-    """Windows of this size that overlap: one begins every `every`."""
+    """Overlapping windows of this size; a new one starts every `every`."""
 
     every: Duration | None = None
-    """From the start of one hopping window to that of the next one."""
+    """Distance from the start of one hopping window to the start of the next."""
 
     sliding: Duration | None = None
-    """A window for every set of records that are at most this far apart, as in Kafka Streams:
-    one ends with each record, and one begins right after it."""
+    """A window for every set of records that are at most this far apart, as in Kafka Streams: one
+    ends with each record, and one begins right after it."""
 
     session: Duration | None = None
-    """A window for records that follow each other within this time."""
+    """Windows of records that are at most this far apart from one to the next."""
 
     grace: Duration = timedelta(0)
-    """How long after its end a window still takes records, by the time of the stream."""
+    """Time after its end, in stream time, during which a window still accepts records."""
 
     late: str | None = Field(default=None, min_length=1)
-    """Topic that takes records for which every window has closed, as they came. They are counted
-    in any case."""
+    """Topic for records for which every window has closed, written unchanged. Late records are
+    counted in any case."""
 
     close_when_idle: Duration | None = None
-    """Close open windows when nothing came for this long by the clock, although the time of the
-    stream has not passed their end. Records for them that come later are late."""
+    """Close open windows after this long without a record by the wall clock, although stream time
+    has not passed their end. Records that arrive for them later are late."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -115,16 +115,16 @@ class WindowSpec(BaseModel):
 
     @property
     def kind(self) -> WindowKind:
-        """The kind that was given."""
+        """The kind of window that was declared."""
         return WindowKind(next(kind for kind in _KINDS if getattr(self, kind) is not None))
 
     @property
     def size(self) -> timedelta:
-        """The size, or the gap that ends a session."""
+        """The size of the windows, or the gap that ends a session."""
         return getattr(self, self.kind.value)
 
     def window(self) -> Window:
-        """Return the windows as the operators have them."""
+        """Return the windows in the form that operators use."""
         idle = self.close_when_idle
         return Window(
             self.kind,

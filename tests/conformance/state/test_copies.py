@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from eosframework.processing.stores.state_ports import CopyBackend, TaskStores
-from eosframework.state.places import found
-from eosframework.state.rocks import RocksState
+from eosframework.state.rocksdb_backend import RocksState
+from eosframework.state.store_directories import found
 from tests.support.stores import COUNTS, TASK, content
 
 MakeRocks = Callable[..., RocksState]

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from eosframework.state.database import RocksTaskStores
-from eosframework.state.rocks import RocksState
+from eosframework.state.rocksdb_backend import RocksState
+from eosframework.state.rocksdb_stores import RocksTaskStores
 from tests.support.pipeline import wait_until
 from tests.support.stores import COUNTS, SMALL_CACHE_BYTES
 

@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 from eosframework.config import StateSettings
 from eosframework.errors import ConfigurationError, StateUnwritable
 from eosframework.processing.stores.state_ports import StoreIdentity
-from eosframework.state.places import Found, found, remove, take, unused
-from eosframework.state.rocks import RocksState
+from eosframework.state.rocksdb_backend import RocksState
+from eosframework.state.store_directories import Found, found, remove, take, unused
 from tests.support.stores import COUNTS, NAMES, TASK, content
 
 MakeRocks = Callable[..., RocksState]

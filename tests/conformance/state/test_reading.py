@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eosframework.errors import ConfigurationError, StateDamaged
-from eosframework.state.rocks import RocksState
+from eosframework.state.rocksdb_backend import RocksState
 from eosframework.state.store_reader import OPEN_SECONDS, read_only
 from tests.support.store_writer import LARGE_CACHE_BYTES, Expected, writers
 from tests.support.stores import COUNTS, NAMES, TASK, content

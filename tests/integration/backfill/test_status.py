@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eosframework.application.control_topic import Registry
+from eosframework.application.control_topic import ControlTopic
 from eosframework.backfill.job.job_entry import Job, OffsetRange, TaskProgress, task_key
 from eosframework.backfill.job.job_state import to_entries
 from eosframework.config import KafkaSettings
@@ -37,7 +37,7 @@ class Jobs:
         self.folder = Folder(directory, bootstrap_servers)
         self.folder.write("app.yaml", TOPOLOGY.replace("NAME", name))
         settings = KafkaSettings(bootstrap_servers=bootstrap_servers)
-        self.registry = Registry(name, settings, ClusterAdmin(settings))
+        self.registry = ControlTopic(name, settings, ClusterAdmin(settings))
         self.registry.ensure()
 
     def begin(self, job: str, *, at: int = 0) -> None:

@@ -240,6 +240,7 @@ def test_missing_permissions_are_found_by_name_without_writing_anything(unwell: 
         deny(unwell.cluster, kind, name, operation)
     found = unwell.findings()
     missing = {finding["about"]: finding for finding in found["topic-and-group-acls"]}
+    assert f"Topic {unwell.topic('out')}" in missing, found
     assert missing[f"Topic {unwell.topic('in')}"]["found"] == "Read is not allowed"
     assert missing[f"Topic {unwell.topic('out')}"]["found"] == "Write is not allowed"
     assert missing[f"Group {unwell.name}"]["found"] == "Read is not allowed"

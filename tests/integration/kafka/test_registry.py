@@ -13,11 +13,11 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
 from structlog.testing import capture_logs
 
-from eosframework.application.control_topic import Registry, owner_key
-from eosframework.application.position_changes import Wish, set_positions
+from eosframework.application.control_topic import ControlTopic, owner_key
+from eosframework.application.position_changes import PositionRequest, set_positions
 from eosframework.application.provision import apply, plan
 from eosframework.application.start_checks import check_start
-from eosframework.application.start_positions import RegistryLedger
+from eosframework.application.start_positions import StartPositions
 from eosframework.config import KafkaSettings, Settings, Start
 from eosframework.embedded import start_kafka
 from eosframework.errors import (
@@ -52,13 +52,13 @@ class Application:
     graph: Graph
     source: str
 
-    def registry(self) -> Registry:
-        return Registry(self.name, self.settings.kafka, self.admin)
+    def registry(self) -> ControlTopic:
+        return ControlTopic(self.name, self.settings.kafka, self.admin)
 
-    def start(self) -> RegistryLedger:
+    def start(self) -> StartPositions:
         registry = self.registry()
         check_start(self.graph, self.settings, self.admin, registry)
-        return RegistryLedger(self.name, registry, Start.EARLIEST)
+        return StartPositions(self.name, registry, Start.EARLIEST)
 
     def fill(self) -> None:
         producer = Producer(client_properties(self.settings.kafka, "producer"))
@@ -66,7 +66,7 @@ class Application:
             producer.produce(self.source, str(number), partition=number % 2)
         assert producer.flush(60) == 0
 
-    def commit(self, ledger: RegistryLedger, partition: int, offset: int) -> None:
+    def commit(self, ledger: StartPositions, partition: int, offset: int) -> None:
         """One transaction of a task: its marker, its offset."""
         producer = Producer(
             {
@@ -89,7 +89,7 @@ class Application:
         producer.commit_transaction(60)
         consumer.close()
 
-    def starting_offsets(self, ledger: RegistryLedger) -> list[int | None]:
+    def starting_offsets(self, ledger: StartPositions) -> list[int | None]:
         partitions = [TopicPartition(self.source, number) for number in (0, 1)]
         committed = self.admin.committed(self.name, partitions)
         log: Any = Bounds(self.admin)
@@ -227,7 +227,7 @@ def test_a_renamed_sub_topology_takes_over_the_former_ids(application: Applicati
     renamed = graph_of(application.name, {"new": ([application.source], [])})
     registry = application.registry()
     check_start(renamed, application.settings, application.admin, registry)
-    ledger = RegistryLedger(application.name, registry, Start.EARLIEST)
+    ledger = StartPositions(application.name, registry, Start.EARLIEST)
     task = TransactionalId.make(application.name, "new", 1)
     assert ledger.former_ids({task: [TopicPartition(application.source, 1)]}) == [
         f"{application.name}-part-1"
@@ -369,7 +369,7 @@ def test_plan_changes_nothing_and_apply_creates_what_is_missing_once(
     admin = ClusterAdmin(settings.kafka)
     admin.create_topics([TopicToCreate(f"{name}.in", 3)])
     graph = graph_of(name, {"part": ([f"{name}.in"], [f"{name}.out", f"{name}.dead"])})
-    registry = Registry(name, settings.kafka, admin)
+    registry = ControlTopic(name, settings.kafka, admin)
     for _ in range(2):
         planned = plan(graph, settings, admin, registry)
         assert [topic.name for topic in planned.topics if topic.create] == [
@@ -429,7 +429,7 @@ def has_joined(consumer: Any) -> bool:
 def set_to(application: Application, *wishes: str) -> list[Position]:
     return set_positions(
         application.graph,
-        [Wish.parse(text) for text in wishes],
+        [PositionRequest.parse(text) for text in wishes],
         application.settings,
         application.admin,
         application.registry(),

@@ -85,7 +85,7 @@ def test_a_position_that_cannot_be_set_is_refused(world: TablesWorld) -> None:
     assert "'nope' is no source topic" in set_position(world, "nope=earliest")
     worker = world.start_worker()
     worker.wait_for_event("partition_claimed")
-    assert "1 running workers that fill tables; stop" in set_position(world, f"{world.source}[0]=1")
+    assert "1 running table writers; stop" in set_position(world, f"{world.source}[0]=1")
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0, worker.log[-3000:]
     assert world.kept().clean, world.kept()

@@ -21,7 +21,7 @@ from eosframework.cli import main
 from eosframework.config import KafkaSettings
 from eosframework.embedded import start_kafka
 from eosframework.errors import ConfigurationError
-from eosframework.kafka.inspect.abort import TakeOver, carry_out, plan_by_producer
+from eosframework.kafka.inspect.abort import TakeOver, perform, plan_by_producer
 from eosframework.kafka.inspect.coordinators import active_producers, describe_transaction
 from eosframework.kafka.inspect.hanging import Health, find_open
 from eosframework.kafka.inspect.wire import Wire
@@ -414,9 +414,9 @@ def test_a_transaction_past_its_timeout_is_overdue_and_aborted_unforced(
         assert same.described.transactional_id == transactional_id
         plan = plan_by_producer(wire, overdue.partition, overdue.producer.producer_id, now=later)
         assert isinstance(plan, TakeOver)
-        assert "aborted: " in carry_out(wire, settings, plan)
+        assert "aborted: " in perform(wire, settings, plan)
         with pytest.raises(ConfigurationError, match="ended meanwhile; nothing was done"):
-            carry_out(wire, settings, plan)
+            perform(wire, settings, plan)
         assert find_open(wire, [topic_name], now=later).hanging == ()
 
 

@@ -23,7 +23,7 @@ from eosframework.errors import (
 )
 from eosframework.processing.ports import Output
 from eosframework.records import TopicPartition
-from eosframework.topology.dsl.streams import dead_letter
+from eosframework.topology.dsl.declarations import dead_letter
 from tests.unit.backfill.attempts import P0, PART, World, progress, topology
 
 ALL = list(range(100))

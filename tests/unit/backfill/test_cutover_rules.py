@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eosframework import Record, Topology
-from eosframework.application.control_topic import Registered
+from eosframework.application.control_topic import ControlState
 from eosframework.backfill.cutover.cutover_rules import (
     incomplete,
     live_positions,
@@ -168,7 +168,7 @@ def test_members_other_than_a_cutover_that_was_killed_are_refused() -> None:
 def test_an_application_that_ran_live_is_refused(
     committed: int | None, known: bool, refused: str | None
 ) -> None:
-    registered = Registered(committed={RAW: "raw-id"} if known else {})
+    registered = ControlState(committed={RAW: "raw-id"} if known else {})
     given: Any = (
         GRAPH,
         live_positions(GRAPH, COMPLETE),

@@ -16,7 +16,7 @@ from eosframework.kafka.client.partitioner import partition_of
 from eosframework.operators.entries import LAYOUT, EntryFormat
 from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.serialization.serdes import INTEGER
-from eosframework.state.rocks import RocksState
+from eosframework.state.rocksdb_backend import RocksState
 
 YAML = """
 application: words

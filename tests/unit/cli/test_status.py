@@ -5,7 +5,7 @@ from __future__ import annotations
 from eosframework.cli.status import _lines, _report
 from eosframework.kafka.admin.metadata import GroupMember
 from eosframework.records import TopicPartition
-from eosframework.runtime.status import Overview, PartitionStanding, TaskStanding
+from eosframework.runtime.application_status import Overview, PartitionStanding, TaskStanding
 
 FOUND = Overview(
     "shop",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from eosframework.testing.providers import DEFAULT_IMAGES
+from eosframework.testing.containers import DEFAULT_IMAGES
 from tests.support.local_images import IMAGES
 from tests.support.pinned_images import DIGEST, FILES, OWN, external_images, pin
 from tests.unit.deployment.files import COMPOSE_FILES, DOCKER, REPOSITORY, compose, pods

@@ -6,11 +6,15 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from eosframework.application.control_topic import Registered, interpret
-from eosframework.application.start_checks import Facts, registrations
+from eosframework.application.control_topic import ControlState, interpret
+from eosframework.application.start_checks import Facts, new_entries
 from eosframework.config import KafkaSettings, Settings, WorkerSettings
 from eosframework.kafka.admin.metadata import GroupFacts, Placement, SizeLimits, TopicFacts
-from eosframework.kafka.inspect.coordinators import ActiveProducer, Described, Listed
+from eosframework.kafka.inspect.coordinators import (
+    ActiveProducer,
+    TransactionDescription,
+    TransactionListing,
+)
 from eosframework.kafka.inspect.formats import State
 from eosframework.kafka.inspect.hanging import Health, OpenTransaction
 from eosframework.kafka.inspect.probes import Clock
@@ -85,12 +89,12 @@ def facts(**changes: Any) -> Facts:
     known = Facts(
         cluster_id="cluster-1",
         topics={name: TOPICS[name] for name in ("orders", "large")},
-        registered=Registered(),
+        control=ControlState(),
         committed=(Position("orders", 0, 4), Position("orders", 1, 17)),
     )
-    entries = registrations(GRAPH, known)
+    entries = new_entries(GRAPH, known)
     entries["committed/big/orders/1"] = {"topic_id": "id"}
-    return replace(known, registered=interpret(entries), **changes)
+    return replace(known, control=interpret(entries), **changes)
 
 
 def snapshot(settings: Settings | None = None, **changes: Any) -> Snapshot:
@@ -116,7 +120,7 @@ def snapshot(settings: Settings | None = None, **changes: Any) -> Snapshot:
         clock=Seen(Clock(timedelta(milliseconds=40), timedelta(milliseconds=2))),
         open_transactions=Seen(()),
         open_offsets=Seen(()),
-        ids=Seen((Listed("shop-big-0", State.COMPLETE_COMMIT, 7, 1),)),
+        ids=Seen((TransactionListing("shop-big-0", State.COMPLETE_COMMIT, 7, 1),)),
         lacking={"shop-big-0": Seen("")},
         event_times={"orders": Seen(EventTimes(ms(hours=1), ms(minutes=1)))},
         leases=Seen(None),
@@ -172,7 +176,7 @@ def with_tables(name: str = "shop.kept.rows", **changes: Any) -> Snapshot:
 
 def open_in(place: str, health: Health, seconds: float = 5) -> OpenTransaction:
     partition = TopicPartition(place, 0)
-    told = Described(
+    told = TransactionDescription(
         "other-late-0",
         State.ONGOING,
         9,

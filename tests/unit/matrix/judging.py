@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from eosframework.testing.driver import Sent as Message
+from eosframework.testing.stateless_driver import Sent as Message
 from tests.unit.matrix.log import Log
 from tests.unit.matrix.models import Model, Seen, Sent, value_of
 from tests.unit.matrix.play import World, Wrong, compacted

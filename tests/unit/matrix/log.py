@@ -23,9 +23,9 @@ from eosframework.processing.ports import (
 )
 from eosframework.processing.stores.state_ports import Bounds, StoreIdentity
 from eosframework.records import Position, TopicPartition
-from eosframework.testing.driver import Sent
-from eosframework.testing.kept_state import KeptState
-from eosframework.testing.memory_kafka import MemoryKafka, MemoryLedger
+from eosframework.testing.memory_kafka import MemoryKafka, MemoryStartPositions
+from eosframework.testing.stateless_driver import Sent
+from eosframework.testing.topology_test_driver import MachineState
 from tests.unit.matrix.faults import Faults, Killed, Misuse
 
 FETCH_SECONDS = 0.03
@@ -414,7 +414,7 @@ class PlannedInput:
             raise self._log.misused(f"{call} of {missing}, not assigned")
 
 
-class PlannedLedger(MemoryLedger):
+class PlannedLedger(MemoryStartPositions):
     """See `ProgressLedger`; writes markers into a topic `registry`."""
 
     def __init__(self, log: Log, faults: Faults) -> None:
@@ -493,7 +493,7 @@ class Machine:
     """The stores of one machine, with planned faults; see `StateBackend`."""
 
     faults: Faults
-    kept: KeptState = field(default_factory=KeptState)
+    kept: MachineState = field(default_factory=MachineState)
     opened: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def open(self, task: str, partitions: int, stores: Sequence[StoreIdentity]) -> Any:
@@ -503,7 +503,7 @@ class Machine:
 
     def lose(self) -> None:
         """Forget everything."""
-        self.kept, self.opened = KeptState(), {}
+        self.kept, self.opened = MachineState(), {}
 
     def close(self) -> None:
         return

@@ -10,7 +10,7 @@ import orjson
 
 from eosframework import Topology, tumbling
 from eosframework.records import Record, WindowResult
-from eosframework.topology.dsl.streams import dead_letter
+from eosframework.topology.dsl.declarations import dead_letter
 from tests.unit.matrix import models
 from tests.unit.matrix.faults import function_called
 from tests.unit.matrix.judging import (

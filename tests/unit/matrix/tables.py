@@ -1,4 +1,4 @@
-"""A persister over a log and a database in memory, with planned faults."""
+"""A table writer over a log and a database in memory, with planned faults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eosframework.errors import Overtaken
 from eosframework.records import Position, Record, TopicPartition
 from eosframework.serialization.serdes import JSON, STRING
 from eosframework.tables.table_ports import Batch, Claim, Written
-from eosframework.tables.writer import PersisterOptions, PersisterWorker
+from eosframework.tables.write_cycle import TableWriter, TableWriterOptions
 from eosframework.topology.graph.graph import Function, Persister, Policy, TableMode, TableSink
 from tests.unit.matrix.faults import CURRENT, LOG, Faults, Killed, function_called
 from tests.unit.matrix.log import Log, PlannedInput
@@ -42,7 +42,7 @@ KINDS = {
     "user": ("SchemasAway", "KeyboardInterrupt"),
 }
 """By call, what is raised there. Of a write is said besides: `done`, it took effect; `late`, it
-does before the next claim; `overtaken`, another persister came and ran for a while."""
+does before the next claim; `overtaken`, another table writer came and ran for a while."""
 
 PARTITIONS = [TopicPartition("in", number) for number in range(2)]
 VALUES = [1, 2, 13, 4, 5, 6, 7, 13, 9, 10, 11, 12]
@@ -50,7 +50,7 @@ VALUES = [1, 2, 13, 4, 5, 6, 7, 13, 9, 10, 11, 12]
 
 @dataclass
 class Database:
-    """What outlasts persisters."""
+    """What outlasts table writers."""
 
     positions: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
     epochs: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
@@ -131,11 +131,11 @@ def row(record: Record) -> dict[str, int]:
 SINK = TableSink(
     "s.to(t)", "t", TableMode.APPEND, (), Function("row", row), None, Policy.DEAD_LETTER
 )
-PERSISTER = Persister("s", "in", STRING, JSON, (SINK,), Policy.DEAD_LETTER)
+TABLE_SINK = Persister("s", "in", STRING, JSON, (SINK,), Policy.DEAD_LETTER)
 
 
 def play_tables(faults: Faults, choices: Choices) -> list[str]:
-    """Run persisters until everything is in the table, and return how those ended that failed.
+    """Run table writers until everything is in the table, and return how those ended that failed.
 
     Raises:
         Wrong: says what is wrong with what is in the database, or that it does not end.
@@ -153,9 +153,9 @@ def play_tables(faults: Faults, choices: Choices) -> list[str]:
                 if ending is not None:
                     endings.append(ending)
                     if len(endings) > len(faults.fired):
-                        raise Wrong(f"a persister ended without a reason: {endings}")
+                        raise Wrong(f"a table writer ended without a reason: {endings}")
                 elif not _is_done(log, database):
-                    raise Wrong("a persister ended without an error before all was done")
+                    raise Wrong("a table writer ended without an error before all was done")
     finally:
         CURRENT[0] = Faults()
     return endings
@@ -163,13 +163,13 @@ def play_tables(faults: Faults, choices: Choices) -> list[str]:
 
 def _work(log: Log, database: Database, faults: Faults, choices: Choices) -> str | None:
     faults.killed = False
-    worker = _persister(log, database, faults, choices)
+    worker = _table_writer(log, database, faults, choices)
     try:
         worker.run(until_caught_up=choices.until_caught_up)
     except Killed:
         return "killed"
     except Endless as error:
-        raise Wrong(f"a persister is not through after {ROUNDS} turns") from error
+        raise Wrong(f"a table writer is not through after {ROUNDS} turns") from error
     except BaseException as error:
         if log.misuses or not faults.explains(error):
             raise Wrong(f"{log.misuses}: {type(error).__name__}: {error}") from error
@@ -177,9 +177,9 @@ def _work(log: Log, database: Database, faults: Faults, choices: Choices) -> str
     return None
 
 
-def _persister(
+def _table_writer(
     log: Log, database: Database, faults: Faults, choices: Choices, rounds: int = ROUNDS
-) -> PersisterWorker:
+) -> TableWriter:
     left = [rounds]
 
     def on_round(_: Any) -> None:
@@ -194,7 +194,7 @@ def _persister(
 
     def overtake() -> None:
         with suppress(Killed):
-            _persister(log, database, Faults(), choices, 6).run()
+            _table_writer(log, database, Faults(), choices, 6).run()
 
     def start(partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, 0)
@@ -204,12 +204,12 @@ def _persister(
             if (told.offset or 0) > database.positions.get(told.topic_partition, 0):
                 raise log.misused(f"told {told}, the database is behind that")
 
-    worker = PersisterWorker(
+    worker = TableWriter(
         "app",
-        [PERSISTER],
+        [TABLE_SINK],
         PlannedInput(log, faults, overtake),
         PlannedStore(database, faults, overtake),
-        PersisterOptions(
+        TableWriterOptions(
             commit_interval_seconds=choices.interval_seconds,
             longest_interval_seconds=10,
             longest_pause_seconds=1,
@@ -219,7 +219,7 @@ def _persister(
             leave_on_stop=True,
         ),
         start=start,
-        tell_group=tell,
+        commit_to_group=tell,
         clock=lambda: log.now,
         on_round=on_round,
     )

@@ -11,16 +11,15 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from eosframework.kafka.client.statistics import Clients, ClientsSeen, Ends
-from eosframework.monitoring.metrics.catalogue import METRICS
+from eosframework.monitoring.metrics.catalogue import METRICS, Figures, Kind, Process
 from eosframework.monitoring.metrics.exposition import Exposition
-from eosframework.monitoring.metrics.figures import (
+from eosframework.monitoring.metrics.metric_values import (
     relay_figures,
     tables_figures,
     transforms_figures,
 )
-from eosframework.monitoring.metrics.metric import Figures, Kind, Process
 from eosframework.outbox.outbox_ports import Backlog
-from eosframework.outbox.relay_views import RelayCounts, RelayView
+from eosframework.outbox.relay import RelayCounts, RelayView
 from eosframework.processing.measurements import Distributed, Measures
 from eosframework.processing.plan import WorkerCounts
 from eosframework.processing.stores.state_ports import StoreStats

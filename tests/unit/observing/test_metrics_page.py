@@ -9,8 +9,7 @@ import pytest
 
 from eosframework.cli import main
 from eosframework.cli.metrics import markdown
-from eosframework.monitoring.metrics.catalogue import METRICS
-from eosframework.monitoring.metrics.metric import Kind
+from eosframework.monitoring.metrics.catalogue import METRICS, Kind
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 

@@ -8,7 +8,7 @@ from typing import Any
 from eosframework.kafka.client.statistics import ClientStatistics
 from eosframework.monitoring.http.health import Health
 from eosframework.monitoring.http.pages import Request, Text
-from eosframework.monitoring.metrics.metric import Process
+from eosframework.monitoring.metrics.catalogue import Process
 from eosframework.monitoring.metrics.observer import Identity, Observer, tables_observer
 from eosframework.processing.measurements import Measures
 from eosframework.processing.plan import WorkerCounts

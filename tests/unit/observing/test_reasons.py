@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eosframework.kafka.client.statistics import ClientsSeen, Ends
-from eosframework.monitoring.metrics.reasons import OpenTransactions, relay_reasons, worker_reasons
-from eosframework.outbox.relay_views import RelayCounts, RelayView
+from eosframework.monitoring.metrics.readiness import (
+    OpenTransactions,
+    relay_reasons,
+    worker_reasons,
+)
+from eosframework.outbox.relay import RelayCounts, RelayView
 from eosframework.processing.measurements import Measures
 from eosframework.processing.plan import WorkerCounts
 from eosframework.processing.worker_views import TaskView, WorkerView
@@ -55,7 +59,7 @@ def test_tasks_that_do_not_run_are_named() -> None:
 
 
 def test_a_database_that_is_away_is_a_reason() -> None:
-    assert codes(replace(WORKER, away="the database is away")) == ["away"]
+    assert codes(replace(WORKER, away="the database is unavailable")) == ["unavailable"]
 
 
 def test_many_tasks_are_listed_by_the_first_of_them() -> None:
@@ -102,6 +106,6 @@ def test_a_relay_is_ready_while_its_shards_run_or_others_have_them_all() -> None
     assert relay_reasons(replace(RELAY, shards={}, stands_by=True), seen) == []
     assert [r.code for r in relay_reasons(replace(RELAY, shards={}), seen)] == ["unassigned"]
     away = replace(RELAY, shards={}, away="database away")
-    assert [r.code for r in relay_reasons(away, seen)] == ["away"]
+    assert [r.code for r in relay_reasons(away, seen)] == ["unavailable"]
     [reason] = relay_reasons(replace(RELAY, shards={0: True, 3: False}), seen)
     assert (reason.code, "shard 3" in reason.message) == ("recovering", True)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from eosframework import Topology, hopping, session, sliding, tumbling
 from eosframework.topology.dsl.builder import Stream
-from eosframework.topology.dsl.keyed_streams import KeyedStream
+from eosframework.topology.dsl.streams import KeyedStream
 
 FAR = 10**9
 """A time at which everything is over."""

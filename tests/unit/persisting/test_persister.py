@@ -1,4 +1,4 @@
-"""The persister's decisions, on ports in memory (what a database does is shown in tests/faults)."""
+"""The table writer's decisions, on ports in memory; tests/faults runs it on a real database."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eosframework.process.signals import handled
 from eosframework.records import Position, TopicPartition
 from eosframework.serialization.serdes import JSON, STRING, Serde
 from eosframework.tables.table_ports import Batch, Written
-from eosframework.tables.writer import PersisterOptions, PersisterWorker
+from eosframework.tables.write_cycle import TableWriter, TableWriterOptions
 from eosframework.topology.graph.graph import Function, Persister, Policy, TableMode, TableSink
 from tests.support.raising import RAISED, row
 from tests.unit.persisting.memory import MemoryStore
@@ -35,7 +35,7 @@ def table(
 
 
 class Run:
-    """A persister on a log and a store in memory."""
+    """A table writer on a log and a store in memory."""
 
     def __init__(self, broker: Broker, store: MemoryStore, *tables: TableSink, **of: Any) -> None:
         self.broker, self.store = broker, store
@@ -45,7 +45,7 @@ class Run:
         persister = Persister(
             "s", "in", STRING, of.get("value", JSON), tables or (table(),), on_error
         )
-        options = PersisterOptions(
+        options = TableWriterOptions(
             commit_interval_seconds=0.1,
             longest_interval_seconds=10,
             longest_pause_seconds=5,
@@ -59,14 +59,14 @@ class Run:
             first: int = of.get("start", 0)
             return dict.fromkeys(partitions, first)
 
-        self.worker = PersisterWorker(
+        self.worker = TableWriter(
             "app",
             [persister],
             self.log,
             store,
             options,
             start=start,
-            tell_group=self.told.extend,
+            commit_to_group=self.told.extend,
             clock=Clock(),
         )
 
@@ -161,7 +161,7 @@ def test_an_overtaken_partition_is_left_and_the_others_are_written(store: Memory
     assert store.rows["t"][0] == {"n": 2}, "the partition that was still its own came first"
 
 
-def test_a_rival_ends_the_persister(store: MemoryStore) -> None:
+def test_a_rival_ends_the_table_writer(store: MemoryStore) -> None:
     run = Run(broker_with(*rows(1)), store)
     write = store.write
 
@@ -175,7 +175,7 @@ def test_a_rival_ends_the_persister(store: MemoryStore) -> None:
     assert store.rows == {}
 
 
-def test_a_refused_row_ends_the_persister_after_what_comes_before_it(store: MemoryStore) -> None:
+def test_a_refused_row_ends_the_table_writer_after_what_comes_before_it(store: MemoryStore) -> None:
     store.refuses = lambda row: row == {"n": 7}
     broker = broker_with(*rows(*range(10)))
     broker.fill(1, *rows(50, 51))
@@ -185,7 +185,7 @@ def test_a_refused_row_ends_the_persister_after_what_comes_before_it(store: Memo
     assert store.positions == {P0: 7, P1: 2}
 
 
-def test_a_first_row_that_is_refused_ends_the_persister(store: MemoryStore) -> None:
+def test_a_first_row_that_is_refused_ends_the_table_writer(store: MemoryStore) -> None:
     store.refuses = lambda row: True
     with pytest.raises(RecordFailed, match="refused"):
         Run(broker_with(*rows(1, 2)), store).to_the_end()

@@ -254,7 +254,7 @@ class MemoryOutputs:
         self.broker.calls.append("stop")
 
 
-class MemoryLedger(testing.MemoryLedger):
+class MemoryStartPositions(testing.MemoryStartPositions):
     """A ProgressLedger that starts everything at 0, with former ids that a test chooses."""
 
     def __init__(self, former: Mapping[TopicPartition, list[str]] | None = None) -> None:

@@ -13,7 +13,7 @@ from eosframework.processing.input_queues import BUFFER_RECORDS, ArrivalQueue, P
 from eosframework.processing.ports import Output
 from eosframework.records import TopicPartition
 from eosframework.serialization.serdes import serde_of
-from eosframework.topology.graph.graph import Again, OnError, Policy, Source, SubTopology
+from eosframework.topology.graph.graph import OnError, Policy, RetryOf, Source, SubTopology
 from tests.unit.processing.messages import Sent
 
 MAIN, RETRY = TopicPartition("in", 3), TopicPartition("app.in.retry.10s", 3)
@@ -178,7 +178,7 @@ def test_delays_are_found_by_the_source_that_failed() -> None:
                 serde_of("json"),
                 None,
                 OnError(),
-                again=Again("in", delay),
+                retry_of=RetryOf("in", delay),
             )
             for delay, topic in [*DELAYS["in"].items(), (None, "app.in.replay")]
         ),

@@ -29,7 +29,13 @@ from eosframework.processing.worker import Worker
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import Operator
 from eosframework.txnid import TransactionalId
-from tests.unit.processing.memory import OPTIONS, Broker, MemoryLedger, MemoryLog, MemoryOutputs
+from tests.unit.processing.memory import (
+    OPTIONS,
+    Broker,
+    MemoryLog,
+    MemoryOutputs,
+    MemoryStartPositions,
+)
 from tests.unit.processing.messages import DEAD, compiled, part_of, sink, step
 
 PARTITIONS = 5
@@ -62,7 +68,7 @@ class Run:
             plan_of(source or compiled(sink())),
             self.log,
             self.outputs,
-            MemoryLedger(),
+            MemoryStartPositions(),
             replace(OPTIONS, commit_turns=turns),
             clock=Clock(),
         )

@@ -23,7 +23,13 @@ from eosframework.processing.transaction.overtime import Overtime, RecordTimer, 
 from eosframework.processing.worker import Worker
 from eosframework.topology.graph.graph import Operator
 from eosframework.txnid import TransactionalId
-from tests.unit.processing.memory import OPTIONS, Broker, MemoryLedger, MemoryLog, MemoryOutputs
+from tests.unit.processing.memory import (
+    OPTIONS,
+    Broker,
+    MemoryLog,
+    MemoryOutputs,
+    MemoryStartPositions,
+)
 from tests.unit.processing.messages import compiled, part_of, sink, step
 
 ROOT = Path(__file__).parents[3]
@@ -140,7 +146,9 @@ def worker_of(function: Callable[[Any], Any], *, timeout_seconds: float = LATE) 
         lambda sub, partition: TransactionalId.make("app", sub, partition),
     )
     options = replace(OPTIONS, transaction_timeout_seconds=timeout_seconds)
-    return Worker(plan, MemoryLog(broker), MemoryOutputs(broker), MemoryLedger(None), options)
+    return Worker(
+        plan, MemoryLog(broker), MemoryOutputs(broker), MemoryStartPositions(None), options
+    )
 
 
 # --- what it ends ------------------------------------------------------------------------

@@ -24,7 +24,14 @@ from eosframework.processing.transaction import run_slices as slices
 from eosframework.processing.worker import Worker
 from eosframework.records import TopicPartition
 from eosframework.txnid import TransactionalId
-from tests.unit.processing.memory import OPTIONS, P0, Broker, MemoryLedger, MemoryLog, MemoryOutputs
+from tests.unit.processing.memory import (
+    OPTIONS,
+    P0,
+    Broker,
+    MemoryLog,
+    MemoryOutputs,
+    MemoryStartPositions,
+)
 from tests.unit.processing.messages import compiled, part_of, sink
 
 PARTITIONS = 3
@@ -93,7 +100,7 @@ class Run:
         self.outputs = MemoryOutputs(self.broker)
         self.log = MemoryLog(self.broker)
         self.worker = Worker(
-            plan, self.log, self.outputs, MemoryLedger(), replace(OPTIONS), clock=Clock()
+            plan, self.log, self.outputs, MemoryStartPositions(), replace(OPTIONS), clock=Clock()
         )
 
     def findings(self) -> list[str]:
@@ -178,7 +185,7 @@ def test_an_end_that_was_fetched_before_a_rebalance_is_not_the_new_owners() -> N
         lambda sub, partition: TransactionalId.make("app", sub, partition),
     )
     options = replace(OPTIONS, commit_interval_seconds=1000.0, transaction_timeout_seconds=3000.0)
-    worker = Worker(plan, log, run.outputs, MemoryLedger(), options, clock=Clock(0.001))
+    worker = Worker(plan, log, run.outputs, MemoryStartPositions(), options, clock=Clock(0.001))
     original, moved = log.fetch, list[bool]()
 
     def fetch(*how: Any) -> Fetched:

@@ -28,10 +28,10 @@ from tests.unit.processing.memory import (
     OPTIONS,
     P0,
     Broker,
-    MemoryLedger,
     MemoryLog,
     MemoryOutput,
     MemoryOutputs,
+    MemoryStartPositions,
 )
 from tests.unit.processing.messages import compiled, part_of, sink
 
@@ -145,7 +145,9 @@ def worker_on(
         lambda sub, partition: TransactionalId.make("app", sub, partition),
     )
     options = replace(OPTIONS, commit_turns=turns)
-    return Worker(plan, log, outputs, MemoryLedger(), options, clock=Clock(step_seconds)), log
+    return Worker(
+        plan, log, outputs, MemoryStartPositions(), options, clock=Clock(step_seconds)
+    ), log
 
 
 def broker_with(partitions: int, records: int) -> Broker:

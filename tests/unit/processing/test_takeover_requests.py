@@ -8,8 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from eosframework.application.control_topic import Registered, Registry, committed_key, interpret
-from eosframework.application.start_positions import RegistryLedger
+from eosframework.application.control_topic import (
+    ControlState,
+    ControlTopic,
+    committed_key,
+    interpret,
+)
+from eosframework.application.start_positions import StartPositions
 from eosframework.config import Start
 from eosframework.processing.plan import Plan
 from eosframework.processing.takeover import Takeover
@@ -19,7 +24,7 @@ from tests.unit.processing.memory import OPTIONS, Broker, MemoryLog, MemoryOutpu
 from tests.unit.processing.messages import compiled, part_of, sink
 
 
-class Asked(MemoryLog):
+class PipelinedQuery(MemoryLog):
     """An input log that counts what it is asked."""
 
     def __init__(self, broker: Broker, asked: Counter[str]) -> None:
@@ -48,11 +53,11 @@ class Page:
         self.state = interpret(entries)
         self._asked = asked
 
-    def refresh(self) -> Registered:
+    def refresh(self) -> ControlState:
         self._asked["registry"] += 1
         return self.state
 
-    def settled(self) -> Registered:
+    def settled(self) -> ControlState:
         self._asked["registry"] += 1
         return self.state
 
@@ -82,13 +87,15 @@ def asked_for(tasks: int, start: Start, known: bool, identify: Any) -> Counter[s
         if known:
             broker.positions[place] = Position(*place, 1)
             entries[committed_key("sub", place)] = {"topic_id": "id"}
-    log = Asked(broker, asked)
+    log = PipelinedQuery(broker, asked)
 
     def members() -> list[str]:
         asked["members"] += 1
         return []
 
-    ledger = RegistryLedger("app", cast("Registry", Page(entries, asked)), start, members=members)
+    ledger = StartPositions(
+        "app", cast("ControlTopic", Page(entries, asked)), start, members=members
+    )
     plan = Plan("app", {"sub": part_of(compiled(sink()))}, lambda sub, number: identify(number))
     takeover = Takeover(
         plan,

@@ -31,7 +31,14 @@ from eosframework.processing.worker import Worker
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph.graph import Operator
 from eosframework.txnid import TransactionalId
-from tests.unit.processing.memory import OPTIONS, P0, Broker, MemoryLedger, MemoryLog, MemoryOutputs
+from tests.unit.processing.memory import (
+    OPTIONS,
+    P0,
+    Broker,
+    MemoryLog,
+    MemoryOutputs,
+    MemoryStartPositions,
+)
 from tests.unit.processing.messages import DEAD, compiled, part_of, sink, step
 
 
@@ -73,7 +80,7 @@ class Run:
             plan,
             self.log,
             self.outputs,
-            MemoryLedger(former),
+            MemoryStartPositions(former),
             OPTIONS,
             measured=True,
             clock=Clock(),
@@ -377,7 +384,7 @@ def test_a_worker_that_is_behind_hears_of_rebalances_and_pauses_nothing() -> Non
     assert {1, 10} == set(limits)
 
 
-class AtEnds(MemoryLedger):
+class AtEnds(MemoryStartPositions):
     """A ledger of an application that starts at the end."""
 
     def starts_at_end(self, partition: TopicPartition) -> bool:

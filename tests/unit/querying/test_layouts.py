@@ -21,8 +21,7 @@ from eosframework.records import WindowResult
 from eosframework.serialization.serdes import BYTES, JSON, STRING
 from eosframework.state.memory import MemoryStore
 from eosframework.state.query.layouts import HistoryLayout, Layout, Row, WaitingLayout, layout_of
-from eosframework.topology.graph.graph import Function, OnError, Store
-from eosframework.topology.graph.join_nodes import JoinKind, StreamJoin
+from eosframework.topology.graph.graph import Function, JoinKind, OnError, Store, StreamJoin
 from tests.unit.windows.bench import Bench
 from tests.unit.windows.functions import append, empty, joined
 

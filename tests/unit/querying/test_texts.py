@@ -20,7 +20,7 @@ from eosframework.serialization.serdes import (
     Serde,
     model_serde,
 )
-from eosframework.state.query.texts import as_json, key_of, key_text
+from eosframework.state.query.text_forms import as_json, key_of, key_text
 from eosframework.topology.graph.graph import Store
 
 
@@ -75,7 +75,7 @@ def test_other_keys_are_json() -> None:
     [(INTEGER, "seven"), (INTEGER, str(2**63)), (JSON, "{"), (model_serde(Route), "{}")],
 )
 def test_what_cannot_be_a_key_is_refused_by_name(serde: Serde, text: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"is no key of store 'totals'"):
+    with pytest.raises(ConfigurationError, match=r"is not a key of store 'totals'"):
         key_of(store(serde), text)
 
 

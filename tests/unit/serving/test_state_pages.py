@@ -147,7 +147,7 @@ def test_an_unknown_store_and_a_wrong_key_are_refused_by_name() -> None:
     numbers: Any = Topology("numbers")
     numbers.stream("in", key=int, value=dict).group_by_key().count(store="n").to("out")
     pages = StatePages(resolve(numbers.loaded()), SharedStores(), {}, partition_of)
-    with pytest.raises(ConfigurationError, match="is no key of store 'n', whose keys are integer"):
+    with pytest.raises(ConfigurationError, match="is not a key of store 'n', whose keys are int"):
         pages.page(Request(["n", "seven"], {}))
 
 

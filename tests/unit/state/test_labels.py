@@ -29,7 +29,7 @@ def test_labels_are_read_as_they_were_written(task: TaskLabel, store: StoreLabel
 @pytest.mark.parametrize("content", [b"", b"{", b"{}", b'{"layout": 1}', b"[]", b"7"])
 def test_what_is_no_label_is_refused(content: bytes) -> None:
     for label in (TaskLabel, StoreLabel):
-        with pytest.raises(ValueError, match="is no label"):
+        with pytest.raises(ValueError, match="is not a label"):
             label.decode(content)
 
 

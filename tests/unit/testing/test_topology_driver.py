@@ -11,7 +11,7 @@ import pytest
 
 from eosframework import Topology
 from eosframework.errors import ConfigurationError, OutcomeUnknown
-from eosframework.testing import TopologyTestDriver, crash_everywhere, topology_driver
+from eosframework.testing import TopologyTestDriver, crash_everywhere, topology_test_driver
 from eosframework.testing.memory_kafka import MemoryOutput
 
 
@@ -138,8 +138,8 @@ def test_a_commit_without_an_answer_is_decided_by_the_log(
         return OutcomeUnknown("no answer")
 
     monkeypatch.setattr(MemoryOutput, "commit", lose_the_answer)
-    each_turn = replace(topology_driver.OPTIONS, commit_interval_seconds=0.0)
-    monkeypatch.setattr(topology_driver, "OPTIONS", each_turn)
+    each_turn = replace(topology_test_driver.OPTIONS, commit_interval_seconds=0.0)
+    monkeypatch.setattr(topology_test_driver, "OPTIONS", each_turn)
     driver = TopologyTestDriver(words(), partitions=2)
     for _ in range(3):
         send(driver, "a", "b", "a")

@@ -100,7 +100,7 @@ BATCH = f"{{map_batch: {{call: '{HERE}:same', schema: {{n: int64}}}}}}"
     ("steps", "source", "message"),
     [
         (f"[{{filter: 'builtins:bool'}}, {BATCH}]", "value: json", "cannot stand here"),
-        (f"[{BATCH}]", "value: string", "right behind a source with value: json"),
+        (f"[{BATCH}]", "value: string", "directly follows a source with value: json"),
         (f"[{BATCH}]", "value: json, table: true, key: string", "cannot stand here"),
         (f"[{{group_by: 'builtins:id'}}, {BATCH}]", "value: json", "cannot stand here"),
         ("[{map_batch: 'builtins:id'}]", "value: json", "declares no columns; state its schema"),

@@ -8,7 +8,7 @@ import pytest
 
 from eosframework.errors import TopologyError
 from eosframework.topology.dsl.builder import Topology
-from eosframework.topology.dsl.streams import dead_letter
+from eosframework.topology.dsl.declarations import dead_letter
 from tests.unit.topology.apps import (
     Flight,
     by_carrier,

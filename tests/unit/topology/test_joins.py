@@ -13,8 +13,7 @@ from eosframework.application.needed_access import topic_access
 from eosframework.application.start_checks import source_topics
 from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.graph.description import as_mermaid, as_text, describe
-from eosframework.topology.graph.graph import Graph
-from eosframework.topology.graph.join_nodes import JoinSide, StreamJoin
+from eosframework.topology.graph.graph import Graph, JoinSide, StreamJoin
 from eosframework.topology.graph.walk import nodes_of
 from eosframework.topology.lint.lint import lint
 from eosframework.topology.resolve.resolve import resolve
@@ -76,8 +75,8 @@ def test_what_fits_together_is_joined(step: str, source: str) -> None:
         ("with: clicks", "flights", "which is a stream: no row of it is current"),
         ("with: planes, within: 10m", "flights", "state history: at the table"),
         ("with: airports, within: 10m", "flights", "leave out within:"),
-        ("with: planes, kind: outer", "flights", "has no time at which it would go on"),
-        ("with: airports, kind: outer", "flights", "has no time at which it would go on"),
+        ("with: planes, kind: outer", "flights", "has no time at which it would be emitted"),
+        ("with: airports, kind: outer", "flights", "has no time at which it would be emitted"),
         ("with: planes, key: 'builtins:str'", "flights", "make the table global: true"),
         ("with: clicks, within: 10m, key: 'builtins:str'", "flights", "key goes with a global"),
         ("with: planes, grace: 10m", "flights", "grace is for joins of streams"),

@@ -130,7 +130,7 @@ def test_resolving_refuses_with_all_findings() -> None:
         ("x: {from: s, to: t, on_error: {dead_letter: s}}", "is also source 's'"),
         ("x: {from: s, to: t, on_error: {dead_letter: }}", "dead_letter has no topic"),
         ("x: {from: s, to: t, on_error: retry}", "'retry' is no policy; expected fail, skip"),
-        ("x: {from: s, to: a.registry}", "the application's own registry"),
+        ("x: {from: s, to: a.registry}", "the application's control topic"),
         ("x: {from: s, to: '..'}", "'..' cannot be a topic"),
         ("registry: {from: s, to: t}", "reserved for the application's registry"),
         ("X: {from: s, to: t}", "stream name 'X' contains 'X'"),

@@ -107,7 +107,7 @@ def test_what_is_wrong_with_a_table_is_named(sink: str, message: str | None) -> 
 
 def test_the_topic_of_rows_cannot_be_written_by_others() -> None:
     text = THROUGH.replace("to: [late,", "to: [a.late.rows,")
-    with pytest.raises(TopologyError, match="carries rows to a table"):
+    with pytest.raises(TopologyError, match="holds the rows of a table"):
         graph_of(text)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from eosframework import Stream, Topology, hopping, session, sliding, tumbling
 from eosframework.errors import TopologyError
-from eosframework.topology.dsl.keyed_streams import KeyedStream
+from eosframework.topology.dsl.streams import KeyedStream
 from eosframework.topology.graph.description import as_text
 from eosframework.topology.json_schema import topology_schema
 from eosframework.topology.lint.lint import lint
@@ -89,7 +89,7 @@ def test_both_forms_say_the_same() -> None:
         ("count: {window: {tumbling: 1s, close_when_idle: 1m}}", "is for emit: close"),
         ("count: {window: {tumbling: 1s, late: in}}", "is also source 's'"),
         ("count: {window: {tumbling: 1s, late: 'a b'}}", "cannot be a topic"),
-        ("deduplicate: 0s", "lets every record go on"),
+        ("deduplicate: 0s", "passes every record on"),
         (
             'aggregate: {initial: "builtins:list", add: "builtins:max", window: {session: 1m}}',
             "needs merge",

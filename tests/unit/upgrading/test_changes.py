@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from eosframework.application.control_topic import Registered
+from eosframework.application.control_topic import ControlState
 from eosframework.application.topology_changes import (
     TOPOLOGY,
     refuse_changes,
@@ -71,9 +71,9 @@ def topics_of(graph: Graph, **ids: str) -> dict[str, TopicFacts]:
     }
 
 
-def after(*texts: str) -> Registered:
+def after(*texts: str) -> ControlState:
     """What the registry holds once these have run, one after the other."""
-    registered = Registered(cluster_id="c")
+    registered = ControlState(cluster_id="c")
     for text in texts:
         graph = graph_of(text)
         entries = topology_entry(graph, registered, topics_of(graph))
@@ -151,7 +151,7 @@ CASES = {
     ),
     "another number of partitions on the way": (
         ("partitions: 2", "partitions: 4"),
-        {"topic a.totals.repartition": "way_partitions"},
+        {"topic a.totals.repartition": "repartition_partitions"},
     ),
     "the rows of another topic": (
         ("topic: factors", "topic: other"),
@@ -159,13 +159,13 @@ CASES = {
     ),
     "keys of another format": (
         (f'{{by: "{F}:tens", key: string', f'{{by: "{F}:tens", key: json'),
-        {"store sums": "store_key", "topic a.totals.repartition": "way_format"},
+        {"store sums": "store_key", "topic a.totals.repartition": "repartition_format"},
     ),
     "another topic on the way": (
         ("partitions: 2}", "partitions: 2, name: other}"),
         {
             "store sums": "store_moved",
-            "topic a.totals.repartition": "way_removed",
+            "topic a.totals.repartition": "repartition_removed",
         },
     ),
 }
@@ -177,7 +177,7 @@ def test_the_same_topology_has_not_changed() -> None:
 
 def test_nothing_is_said_of_an_application_that_never_ran() -> None:
     graph = graph_of(RUNNING)
-    assert topology_changes(graph, Registered(cluster_id="c"), topics_of(graph)) == []
+    assert topology_changes(graph, ControlState(cluster_id="c"), topics_of(graph)) == []
 
 
 def test_what_a_later_version_remembers_is_not_judged() -> None:
@@ -251,7 +251,7 @@ def test_a_way_with_unread_records_is_not_left() -> None:
             )
         )
     )
-    assert kinds(found)["topic a.totals.repartition"] == "way_format"
+    assert kinds(found)["topic a.totals.repartition"] == "repartition_format"
     refuse_changes("a", found, (), ())
     with pytest.raises(StartRefused, match="until-caught-up"):
         refuse_changes("a", found, {"a.totals.repartition"}, ())
@@ -261,7 +261,7 @@ def test_records_that_wait_for_another_attempt_are_not_left_behind() -> None:
     retry = "on_error: {dead_letter: dead, retry: [10s]}"
     retrying = changed(("from: plain\n", f"from: plain\n    {retry}\n"))
     assert "sources_changed" in {change.change for change in changes(retrying)}
-    assert kinds(changes(RUNNING, retrying))["topic a.plain.retry.10s"] == "way_removed"
+    assert kinds(changes(RUNNING, retrying))["topic a.plain.retry.10s"] == "repartition_removed"
 
 
 def test_every_rule_that_is_compared_is_raised_here_and_no_other_is_known() -> None:

@@ -20,7 +20,7 @@ from eosframework.processing.transaction.overtime import RecordTimer
 from eosframework.records import Position, TopicPartition
 from eosframework.state import MemoryState
 from eosframework.topology.dsl.builder import Stream, Topology
-from eosframework.topology.dsl.keyed_streams import KeyedStream
+from eosframework.topology.dsl.streams import KeyedStream
 from eosframework.topology.resolve.resolve import resolve
 from eosframework.txnid import TransactionalId
 

@@ -1,4 +1,4 @@
-"""Positions of persisters, and the rows that a table refused."""
+"""Positions of table writers, and rows that a table rejected."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Run the .sql file beside this one."""
+    """Run this revision's .sql file."""
     run_sql(__file__)

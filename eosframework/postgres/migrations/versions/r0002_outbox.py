@@ -1,4 +1,4 @@
-"""The outbox, what relays count, and the functions that publish."""
+"""The outbox, counters of relays, and the functions that publish."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ down_revision = "0001_positions"
 
 
 def upgrade() -> None:
-    """Run the .sql file beside this one."""
+    """Run this revision's .sql file."""
     run_sql(__file__)

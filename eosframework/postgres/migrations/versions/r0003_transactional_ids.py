@@ -1,4 +1,4 @@
-"""The pools out of which applications lease transactional ids."""
+"""Pools from which applications lease transactional ids."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ down_revision = "0002_outbox"
 
 
 def upgrade() -> None:
-    """Run the .sql file beside this one."""
+    """Run this revision's .sql file."""
     run_sql(__file__)

@@ -9,5 +9,5 @@ down_revision = "0003_transactional_ids"
 
 
 def upgrade() -> None:
-    """Run the .sql file beside this one."""
+    """Run this revision's .sql file."""
     run_sql(__file__)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from eosframework.application.control_topic import interpret
 from eosframework.kafka.admin.metadata import GroupFacts
-from eosframework.kafka.inspect.coordinators import Listed
+from eosframework.kafka.inspect.coordinators import TransactionListing
 from eosframework.kafka.inspect.formats import State
 from eosframework.operations.doctor.findings import Seen, Unseen
 from eosframework.records import Position
@@ -29,7 +29,7 @@ CASES = [
             facts=Seen(
                 replace(
                     facts(),
-                    registered=interpret({"topic/other": {"topic_id": "id-8", "partitions": 1}}),
+                    control=interpret({"topic/other": {"topic_id": "id-8", "partitions": 1}}),
                 )
             )
         ),
@@ -73,7 +73,7 @@ CASES = [
             facts=Seen(
                 replace(
                     facts(committed=(Position("orders", 1, None),)),
-                    registered=interpret(
+                    control=interpret(
                         {
                             "backfill/history": {
                                 "suffix": None,
@@ -104,14 +104,14 @@ CASES = [
     Case(
         "foreign-ids",
         W,
-        lambda: snapshot(ids=Seen((Listed("shop-Other", State.EMPTY, 7, 1),))),
+        lambda: snapshot(ids=Seen((TransactionListing("shop-Other", State.EMPTY, 7, 1),))),
         "no id of eosframework's",
         "eosframework txn describe shop-Other",
     ),
     Case(
         "foreign-ids",
         W,
-        lambda: snapshot(ids=Seen((Listed("shop-small-0", State.EMPTY, 7, 1),))),
+        lambda: snapshot(ids=Seen((TransactionListing("shop-small-0", State.EMPTY, 7, 1),))),
         "sub-topology small; this topology has big",
         "txn describe shop-small-0",
     ),
@@ -127,7 +127,7 @@ CASES = [
         N,
         lambda: snapshot(
             group=Seen(GroupFacts((), EVERYTHING)),
-            ids=Seen((Listed("shop-big-0", State.ONGOING, 7, 1),)),
+            ids=Seen((TransactionListing("shop-big-0", State.ONGOING, 7, 1),)),
         ),
         "the group has no member",
         "eosframework txn describe shop-big-0",

@@ -1,0 +1,323 @@
+"""A Kafka cluster on this machine: one process per node, one directory for all its files."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Self
+
+from eosframework.embedded.data_directory import START_SECONDS, exclusively, own_directory
+from eosframework.embedded.guard import Guard
+from eosframework.embedded.jars import kafka_jars
+from eosframework.embedded.java import class_archive, find_java, recording, sharing
+from eosframework.embedded.layout import (
+    Layout,
+    load_layout,
+    new_cluster_id,
+    node_directory,
+    save_layout,
+)
+from eosframework.embedded.node import STORAGE_MAIN, Node, node_marker
+from eosframework.embedded.ports import HOST, free_ports, is_free, require_free
+from eosframework.errors import ComponentFailed, ConfigurationError, EosError
+from eosframework.process.private_files import FILE_MODE, UMASK
+
+CLUSTER_SIZES = (1, 3)
+
+FEATURES = ("--feature=transaction.version=2",)
+"""Options for formatting new clusters."""
+
+_FORMATTED = "formatted"
+
+_QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
+_LASTING_JVM = ("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
+
+
+class KafkaCluster:
+    """Real Kafka brokers on this machine; as a context manager it stops them at the end."""
+
+    def __init__(self, data_dir: Path, nodes: Sequence[Node], guard: Guard | None = None) -> None:
+        self.data_dir = data_dir
+        self.nodes = tuple(nodes)
+        self._guard = guard
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """All brokers as host:port, separated by commas."""
+        return ",".join(f"{HOST}:{node.port}" for node in self.nodes)
+
+    @property
+    def running(self) -> bool:
+        """True if the process of every node exists."""
+        return all(node.running for node in self.nodes)
+
+    def stop(self, *, deadline_seconds: float = 20) -> None:
+        """Stop all nodes; those still running at the deadline are killed."""
+        deadline = time.monotonic() + deadline_seconds
+        for node in self.nodes:
+            node.ask_to_stop()
+        for node in self.nodes:
+            node.await_end(deadline - time.monotonic())
+        self.dismiss_guard()
+
+    def kill(self) -> None:
+        """Send SIGKILL to all nodes."""
+        for node in self.nodes:
+            node.kill()
+        self.dismiss_guard()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def dismiss_guard(self) -> None:
+        """End the guard, the process that would kill the nodes after this process has ended."""
+        if self._guard is not None:
+            self._guard.dismiss()
+
+
+def start_kafka(
+    data_dir: Path,
+    *,
+    nodes: int | None = None,
+    ports: Sequence[int] | None = None,
+    properties: Mapping[str, str] | None = None,
+    heap_megabytes: int = 512,
+    fast_start: bool = False,
+    detached: bool = False,
+    deadline_seconds: float = START_SECONDS,
+) -> KafkaCluster:
+    """Start a cluster on the data in `data_dir`, or a new one if there is none.
+
+    1. record the layout  2. fetch missing jars  3. format new nodes  4. start all nodes
+    5. wait until each of them knows all of them. The first cluster of a machine also records the
+    classes of a broker (`class_archive`), which takes a few seconds once.
+
+    Args:
+        data_dir: for all files of the cluster; later starts use its data and ports again.
+        nodes: 1 or 3. None: as recorded, 1 for a new cluster.
+        ports: one per node for clients. None: as recorded, free ones for a new cluster.
+        properties: broker properties; `{port}`, `{controller_port}` and `{node_id}` in a value
+            are replaced for each node. None: as recorded.
+        heap_megabytes: heap of each node.
+        fast_start: start in less time, at the price of throughput once running.
+        detached: let the nodes outlive this process. Otherwise they are killed when it ends,
+            even by SIGKILL.
+        deadline_seconds: limit for steps 4 and 5.
+
+    Raises:
+        ConfigurationError: a port is taken, no Java was found, the cluster already runs, or the
+            arguments do not fit the data; nothing was started.
+        ComponentFailed: a broker ended or did not serve in time; no node is running.
+    """
+    data_dir = data_dir.expanduser().resolve()
+    _record_classes(deadline_seconds)
+    own_directory(data_dir)
+    with exclusively(data_dir):
+        recorded = load_layout(data_dir)
+        alive = _running_nodes(data_dir, recorded)
+        if alive and not detached:
+            raise ConfigurationError(
+                f"the cluster in {data_dir} already runs (pid {alive[0].pid}); "
+                f"stop it, or choose another data directory"
+            )
+        layout = recorded if recorded and alive else _plan(data_dir, recorded, nodes, ports)
+        layout = replace(
+            layout,
+            heap_megabytes=heap_megabytes,
+            fast_start=fast_start,
+            properties=layout.properties if properties is None else dict(properties),
+        )
+        save_layout(data_dir, layout)
+        _format_new_nodes(data_dir, layout)
+        guard = None if detached else Guard(data_dir)
+        cluster = KafkaCluster(data_dir, _nodes(data_dir, layout), guard)
+        _start_missing_nodes(cluster, time.monotonic() + deadline_seconds)
+        return cluster
+
+
+def find_kafka(data_dir: Path) -> KafkaCluster | None:
+    """Return the cluster recorded in `data_dir`, running or not; None if there is none."""
+    data_dir = data_dir.expanduser().resolve()
+    layout = load_layout(data_dir)
+    return KafkaCluster(data_dir, _nodes(data_dir, layout)) if layout else None
+
+
+def _record_classes(deadline_seconds: float) -> None:
+    """Run a broker for a moment and keep its classes, unless they are already recorded.
+
+    This is only an optimization: if the cache cannot be written, nothing is recorded, and a broker
+    that fails here is reported when the cluster itself starts.
+    """
+    archive = class_archive(find_java())
+    kafka_jars()
+    if archive.exists():
+        return
+    with suppress(EosError), exclusively(archive.parent):
+        if archive.exists():
+            return
+        print(f"recording the classes of a broker in {archive}", file=sys.stderr)
+        unfinished = archive.with_suffix(".new")
+        with TemporaryDirectory(prefix="eos-classes-") as folder:
+            directory = Path(folder)
+            layout = replace(_plan(directory, None, 1, None), fast_start=True)
+            save_layout(directory, layout)
+            _format_new_nodes(directory, layout)
+            nodes = _nodes(directory, layout, recording(unfinished))
+            cluster = KafkaCluster(directory, nodes, Guard(directory))
+            _start_missing_nodes(cluster, time.monotonic() + deadline_seconds)
+            try:
+                cluster.stop(deadline_seconds=deadline_seconds)
+            except BaseException:  # once the directory is removed, the guard cannot find the broker
+                cluster.kill()
+                raise
+        with suppress(FileNotFoundError):
+            unfinished.replace(archive)
+
+
+def _running_nodes(data_dir: Path, recorded: Layout | None) -> list[Node]:
+    return [node for node in _nodes(data_dir, recorded) if node.running] if recorded else []
+
+
+def _plan(
+    data_dir: Path, recorded: Layout | None, nodes: int | None, ports: Sequence[int] | None
+) -> Layout:
+    """Return the layout to start with: the recorded one, with the caller's changes."""
+    size = nodes or (len(recorded.ports) if recorded else 1)
+    if size not in CLUSTER_SIZES:
+        raise ConfigurationError(f"nodes={size}: an embedded cluster has 1 node or 3")
+    if recorded and size != len(recorded.ports):
+        raise ConfigurationError(
+            f"{data_dir} holds a cluster of {len(recorded.ports)} node(s), not {size}; "
+            f"choose another data directory, or remove this one and its data"
+        )
+    if ports and len(set(ports)) != size:
+        raise ConfigurationError(f"ports={list(ports)}: a cluster of {size} needs {size} ports")
+    clients = tuple(ports or (recorded.ports if recorded else free_ports(size)))
+    for port in clients:
+        require_free(port)
+    controllers = recorded.controller_ports if recorded else ()
+    if not controllers or not all(is_free(port) for port in controllers):
+        controllers = tuple(free_ports(size, besides=clients))
+    return Layout(
+        cluster_id=recorded.cluster_id if recorded else new_cluster_id(),
+        ports=clients,
+        controller_ports=controllers,
+        properties=recorded.properties if recorded else {},
+    )
+
+
+def _nodes(data_dir: Path, layout: Layout, options: Sequence[str] | None = None) -> list[Node]:
+    java = _java_command(layout, options)
+    return [
+        Node(node_id, port, node_directory(data_dir, node_id), java)
+        for node_id, port in zip(layout.node_ids, layout.ports, strict=True)
+    ]
+
+
+def _java_command(
+    layout: Layout, options: Sequence[str] | None = None
+) -> Callable[[Path], list[str]]:
+    """Return a function that builds a node's command line up to the main class.
+
+    It looks for Java and the jars at its first call.
+
+    Args:
+        layout: of the cluster.
+        options: of Java, in place of those that use the class archive.
+    """
+
+    @cache
+    def runtime() -> tuple[str, str, Sequence[str]]:
+        java = find_java()
+        return str(java), f"{kafka_jars()}/*", sharing(java) if options is None else options
+
+    def command(directory: Path) -> list[str]:
+        java, class_path, shared = runtime()
+        return [
+            java,
+            *shared,
+            f"-Xmx{layout.heap_megabytes}m",
+            *(_QUICK_JVM if layout.fast_start else _LASTING_JVM),
+            f"-Djava.io.tmpdir={directory / 'tmp'}",
+            f"-Dlog4j2.configurationFile={directory / 'log4j2.properties'}",
+            node_marker(directory),
+            "-cp",
+            class_path,
+        ]
+
+    return command
+
+
+def _format_new_nodes(data_dir: Path, layout: Layout) -> None:
+    """Format the nodes that are not formatted; an interrupted one is formatted anew."""
+    new = [node_directory(data_dir, node_id) for node_id in layout.node_ids]
+    new = [directory for directory in new if not (directory / _FORMATTED).exists()]
+    java = _java_command(replace(layout, fast_start=True))
+    running: list[tuple[Path, subprocess.Popen[str]]] = []
+    for directory in new:
+        shutil.rmtree(directory / "data", ignore_errors=True)
+        command = [
+            *(part for part in java(directory) if part != node_marker(directory)),
+            STORAGE_MAIN,
+            "format",
+            f"--cluster-id={layout.cluster_id}",
+            f"--config={directory / 'server.properties'}",
+            *FEATURES,
+        ]
+        running.append(
+            (
+                directory,
+                subprocess.Popen(
+                    command,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    umask=UMASK,
+                ),
+            )
+        )
+    ended = [(directory, process, process.communicate()[0]) for directory, process in running]
+    for directory, process, output in ended:
+        if process.returncode != 0:
+            said = " ".join(
+                line.strip() for line in output.splitlines() if not line.startswith("\tat ")
+            )
+            raise ComponentFailed(
+                f"Kafka's storage tool could not format {directory / 'data'}: {said}; correct the "
+                f"broker properties"
+            )
+        (directory / _FORMATTED).touch(FILE_MODE)
+
+
+def _start_missing_nodes(cluster: KafkaCluster, deadline: float) -> None:
+    launched: list[Node] = []
+    try:
+        for node in cluster.nodes:
+            if not node.running:
+                launched.append(node)
+                node.launch()
+        everyone = frozenset(node.id for node in cluster.nodes)
+        for node in cluster.nodes:
+            node.await_ready(everyone, deadline)
+    except BaseException:
+        for node in launched:
+            node.kill()
+        cluster.dismiss_guard()
+        raise

@@ -1,0 +1,32 @@
+"""Conversion of positions and partitions from and to confluent_kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from confluent_kafka import OFFSET_INVALID
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from eosframework.records import Position, TopicPartition
+
+
+def from_kafka(partition: KafkaPartition) -> TopicPartition:
+    """Return a partition without its offset."""
+    return TopicPartition(partition.topic, partition.partition)
+
+
+def to_kafka(position: Position) -> KafkaPartition:
+    """Return a position with its metadata."""
+    offset = OFFSET_INVALID if position.offset is None else position.offset
+    return KafkaPartition(position.topic, position.partition, offset, position.metadata)
+
+
+def committed_position(partition: KafkaPartition) -> Position:
+    """Return one answer of `committed`; its offset is None if nothing was committed."""
+    offset = partition.offset if partition.offset >= 0 else None
+    return Position(partition.topic, partition.partition, offset, partition.metadata or "")
+
+
+def partitions_to_kafka(partitions: Sequence[TopicPartition]) -> list[KafkaPartition]:
+    """Return partitions without offsets."""
+    return [KafkaPartition(topic, number) for topic, number in partitions]

@@ -1,0 +1,137 @@
+"""Writes by an idempotent producer without transactions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from eosframework.config import KafkaSettings
+from eosframework.errors import ClusterUnreachable, ConfigurationError, RunError
+from eosframework.kafka.client.properties import Role, client_properties, new_client
+
+FedRecord = tuple[bytes | None, bytes | None, int]
+"""Key, value, and timestamp in milliseconds since the epoch."""
+
+TURN_RECORDS = 200
+
+
+def feed(
+    settings: KafkaSettings,
+    topic: str,
+    records: Iterable[FedRecord],
+    *,
+    records_per_second: float | None = None,
+    on_turn: Callable[[int], None] = lambda fed: None,
+) -> int:
+    """Write `records` to `topic`, partitioned by key as Java's producers do.
+
+    Args:
+        settings: how to reach the cluster.
+        topic: an existing topic.
+        records: in the order to write them.
+        records_per_second: None: as fast as the brokers accept them.
+        on_turn: called every few records with the number produced so far; may raise.
+
+    Returns:
+        The number of records that were written and confirmed.
+
+    Raises:
+        RunError: the cluster rejected a record.
+    """
+    failed: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _: object) -> None:
+        if error is not None:
+            failed.append(error)
+
+    properties: dict[str, Any] = {
+        **client_properties(settings, Role.PRODUCER),
+        "enable.idempotence": True,
+        "partitioner": "murmur2_random",
+        "linger.ms": 20,
+    }
+    producer = new_client(Producer, properties)
+    started = time.monotonic()
+    fed = 0
+    for fed, (key, value, timestamp) in enumerate(records, 1):
+        _produce(producer, topic, key, value, timestamp, delivered)
+        if fed % TURN_RECORDS == 0:
+            producer.poll(0)
+            _require(failed, topic)
+            on_turn(fed)
+            if records_per_second:
+                _poll_until(producer, started + fed / records_per_second)
+    unsent = producer.flush(settings.request_timeout_seconds + 20)
+    _require(failed, topic)
+    if unsent:
+        raise RunError(
+            f"{unsent} records for topic {topic!r} were not taken; are the brokers at "
+            f"{settings.bootstrap_servers} up?"
+        )
+    on_turn(fed)
+    return fed
+
+
+def write_records(settings: KafkaSettings, topic: str, values: Mapping[str, bytes | None]) -> None:
+    """Write one record per key, and wait until all in-sync replicas have them.
+
+    Args:
+        settings: how to reach the cluster.
+        topic: receives the records.
+        values: by key; None writes a tombstone.
+
+    Raises:
+        ConfigurationError: the broker rejected a record.
+        ClusterUnreachable: not all records were acknowledged within the request timeout.
+    """
+    failures: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _message: Any) -> None:
+        if error is not None:
+            failures.append(error)
+
+    properties = client_properties(settings, Role.PRODUCER)
+    producer = new_client(Producer, {**properties, "enable.idempotence": True, "acks": "all"})
+    for key, value in values.items():
+        producer.produce(topic, value, key, on_delivery=delivered)
+    unsent = producer.flush(settings.request_timeout_seconds)
+    if failures:
+        raise ConfigurationError(
+            f"topic {topic!r} was not written: {failures[0].str()}; allow this principal Write "
+            f"and Describe on it"
+        ) from KafkaException(failures[0])
+    if unsent:
+        raise ClusterUnreachable(
+            f"topic {topic!r} at {settings.bootstrap_servers} did not acknowledge {unsent} records "
+            f"within {settings.request_timeout_seconds:g} s; check that its replicas are in sync"
+        )
+
+
+def _poll_until(producer: Producer, moment: float) -> None:
+    """Wait and serve delivery reports; one `poll` returns with the first of them."""
+    while (rest_seconds := moment - time.monotonic()) > 0:
+        producer.poll(rest_seconds)
+
+
+def _produce(
+    producer: Producer,
+    topic: str,
+    key: bytes | None,
+    value: bytes | None,
+    timestamp: int,
+    delivered: Callable[[KafkaError | None, object], None],
+) -> None:
+    while True:
+        try:
+            producer.produce(topic, value, key, on_delivery=delivered, timestamp=timestamp)
+            return
+        except BufferError:
+            producer.poll(0.05)
+
+
+def _require(failed: list[KafkaError], topic: str) -> None:
+    if failed:
+        raise RunError(f"{len(failed)} records for topic {topic!r} were refused: {failed[0].str()}")

@@ -1,0 +1,217 @@
+"""The status of a running application, read from Kafka or from a process's `/status`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
+from typing import Any, cast
+
+import orjson
+
+from eosframework.application.backfill_jobs import JobStanding, backfill_jobs
+from eosframework.application.control_topic import ControlTopic
+from eosframework.application.start_checks import source_topics
+from eosframework.config import KafkaSettings
+from eosframework.errors import ConfigurationError
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.kafka.admin.metadata import GroupMember
+from eosframework.kafka.consumer.range_reader import without_records
+from eosframework.monitoring.http.http_server import host_and_port
+from eosframework.records import Position, TopicPartition
+from eosframework.topology.graph.graph import Graph
+from eosframework.txnid import tables_group
+
+ASK_SECONDS = 10.0
+
+MARKERS = 1000
+"""Largest lag of a partition for which the unread offsets are checked for records. Markers of
+transactions also occupy offsets."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStanding:
+    """The progress of a partition.
+
+    Args:
+        committed: the group's committed offset; None: there is none.
+        lag: unread offsets up to the last stable offset, including those of markers between
+            records. 0: a `read_committed` reader sees no further record.
+        held_back: offsets beyond the last stable offset, held back by an open transaction.
+    """
+
+    partition: str
+    committed: int | None
+    lag: int
+    held_back: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStanding:
+    """The progress of a task.
+
+    Args:
+        owner: the member that it is assigned to; None: it is not assigned.
+    """
+
+    task: str
+    process: str
+    owner: str | None
+    partitions: tuple[PartitionStanding, ...]
+
+    @property
+    def lag(self) -> int:
+        """Lag of all source partitions."""
+        return sum(partition.lag for partition in self.partitions)
+
+    @property
+    def held_back(self) -> int:
+        """Offsets held back in all source partitions."""
+        return sum(partition.held_back for partition in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The status of an application, read from Kafka.
+
+    Args:
+        members: members of the groups, by kind of worker: `transforms` or `tables`.
+        jobs: backfill jobs of the application.
+    """
+
+    application: str
+    members: Mapping[str, tuple[GroupMember, ...]]
+    tasks: tuple[TaskStanding, ...]
+    jobs: tuple[JobStanding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The tasks of one consumer group."""
+
+    process: str
+    group: str
+    tasks: Mapping[str, Sequence[TopicPartition]]
+
+
+def overview(
+    graph: Graph, settings: KafkaSettings, admin: ClusterAdmin, registry: ControlTopic
+) -> Overview:
+    """Return the status of an application from Kafka.
+
+    Args:
+        graph: of the application.
+        settings: of the cluster.
+        admin: sends requests to the same cluster.
+        registry: the application's control topic.
+
+    Raises:
+        ConfigurationError: a topic does not exist.
+        ClusterUnreachable: no broker answered in time.
+    """
+    parts = list(_parts(graph, admin))
+    members = {part.process: admin.describe_group(part.group).members for part in parts}
+    tasks = [
+        standing
+        for part in parts
+        for standing in _standings(part, members[part.process], settings, admin)
+    ]
+    return Overview(graph.application, members, tuple(tasks), _jobs(graph, admin, registry))
+
+
+def asked(address: str) -> dict[str, Any]:
+    """Return a process's answer to `/status`.
+
+    Raises:
+        ConfigurationError: there is no answer, or not one of eosframework.
+    """
+    try:
+        connection = HTTPConnection(*host_and_port(address), timeout=ASK_SECONDS)
+    except ValueError:
+        raise ConfigurationError(f"--ask {address!r}: expected HOST:PORT") from None
+    try:
+        connection.request("GET", "/status")
+        content: Any = orjson.loads(connection.getresponse().read())
+    except (OSError, HTTPException, orjson.JSONDecodeError) as error:
+        raise ConfigurationError(
+            f"--ask {address!r}: no process of eosframework answers there ({error}); give what its "
+            f"event http_serving says, from worker.http_address or outbox.http_address"
+        ) from error
+    finally:
+        connection.close()
+    if not isinstance(content, dict) or "process" not in content:
+        raise ConfigurationError(f"--ask {address!r}: what answers there is not eosframework")
+    return dict(cast("dict[str, Any]", content))
+
+
+def _jobs(graph: Graph, admin: ClusterAdmin, registry: ControlTopic) -> tuple[JobStanding, ...]:
+    topics = admin.describe_topics(source_topics(graph))
+    partitions = {name: topic.partitions for name, topic in topics.items()}
+    return tuple(backfill_jobs(graph, registry.refresh(), partitions))
+
+
+def _parts(graph: Graph, admin: ClusterAdmin) -> Iterator[_Part]:
+    own = {source.topic for part in graph.sub_topologies for source in part.sources}
+    wanted = own | {persister.topic for persister in graph.persisters}
+    topics = admin.describe_topics(wanted)
+    if missing := sorted(name for name in wanted if not topics[name].exists):
+        raise ConfigurationError(
+            f"topic {', '.join(missing)} does not exist; create it with `eosframework apply APP`"
+        )
+    counts = {name: facts.partitions for name, facts in topics.items()}
+    if graph.sub_topologies:
+        tasks = {
+            f"{part.name}[{number}]": [
+                TopicPartition(source.topic, number)
+                for source in part.sources
+                if number < counts[source.topic]
+            ]
+            for part in graph.sub_topologies
+            for number in range(max(counts[source.topic] for source in part.sources))
+        }
+        yield _Part("transforms", graph.application, tasks)
+    if graph.persisters:
+        tasks = {
+            str(partition): [partition]
+            for persister in graph.persisters
+            for partition in (
+                TopicPartition(persister.topic, n) for n in range(counts[persister.topic])
+            )
+        }
+        yield _Part("tables", tables_group(graph.application), tasks)
+
+
+def _standings(
+    part: _Part, members: Sequence[GroupMember], settings: KafkaSettings, admin: ClusterAdmin
+) -> Iterator[TaskStanding]:
+    partitions = [partition for of_task in part.tasks.values() for partition in of_task]
+    owners = {partition: member.name for member in members for partition in member.partitions}
+    committed = admin.committed(part.group, partitions, stable=False)
+    positions = {position.topic_partition: position for position in committed}
+    bounds, ends = admin.log_bounds(partitions), admin.high_watermarks(partitions)
+    unread = {p: (_read_to(positions[p], first), end) for p, (first, end) in bounds.items()}
+    few = {p: (start, end) for p, (start, end) in unread.items() if end - start <= MARKERS}
+    read = without_records(settings, few)
+    for task, of_task in part.tasks.items():
+        yield TaskStanding(
+            task,
+            part.process,
+            owners.get(of_task[0]),
+            tuple(_standing(positions[p], unread[p], ends[p], p in read) for p in of_task),
+        )
+
+
+def _read_to(position: Position, first: int) -> int:
+    return first if position.offset is None else max(first, position.offset)
+
+
+def _standing(
+    position: Position, unread: tuple[int, int], end: int, is_read: bool
+) -> PartitionStanding:
+    start, stable = unread
+    return PartitionStanding(
+        str(position.topic_partition),
+        position.offset,
+        0 if is_read else max(0, stable - start),
+        max(0, end - max(stable, start)),
+    )

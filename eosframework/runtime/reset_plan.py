@@ -1,0 +1,213 @@
+"""Composition of a reset: removes an application's state in Kafka, on disk and in a database.
+
+Outputs, dead letters and tables stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from eosframework.application.application_reset import (
+    BEFORE_RESET,
+    FORGOTTEN,
+    KafkaReset,
+    finish_reset,
+    remove_state,
+)
+from eosframework.application.control_topic import ControlState, ControlTopic
+from eosframework.application.fencing import all_ids, refuse_members
+from eosframework.application.internal_topics import own_topics
+from eosframework.application.start_checks import source_topics
+from eosframework.application.topology_changes import TOPOLOGY
+from eosframework.config import Settings, StateBackendKind
+from eosframework.errors import ConfigurationError, StartRefused
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.kafka.admin.metadata import TopicFacts
+from eosframework.records import Position, TopicPartition
+from eosframework.state.store_directories import Found, application_directory, found, remove
+from eosframework.topology.evolution import RecordedTopology
+from eosframework.topology.graph.graph import Graph
+from eosframework.txnid import changelog_topic, tables_group
+
+BEGINNING, END = "beginning", "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """The state that a reset removes, and the positions at which the application resumes.
+
+    Args:
+        kafka: the state in the cluster.
+        stores: directories on this machine.
+        rows: internal topics whose positions are in the database.
+        read_whole: sources that are tables, which are always read from their beginning.
+    """
+
+    kafka: KafkaReset
+    stores: tuple[Path, ...]
+    rows: tuple[str, ...]
+    read_whole: tuple[str, ...]
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it as plain data, for JSON."""
+        kafka = self.kafka
+        return {
+            "application": kafka.application,
+            "groups": list(kafka.groups),
+            "topics": list(kafka.topics),
+            "transactional_ids": list(kafka.ids),
+            "registry_entries": list(kafka.entries),
+            "stores": [str(path) for path in self.stores],
+            "table_positions": list(self.rows),
+            "positions": [
+                {"topic": p.topic, "partition": p.partition, "offset": p.offset}
+                for p in kafka.positions
+            ],
+        }
+
+
+def plan_reset(
+    graph: Graph,
+    settings: Settings,
+    admin: ClusterAdmin,
+    registry: ControlTopic,
+    to: str | None = None,
+) -> Reset:
+    """Return the plan of a reset. Changes nothing.
+
+    Args:
+        graph: of the application.
+        settings: of its workers.
+        admin: sends requests to the cluster.
+        registry: the application's control topic.
+        to: position of the sources: beginning, end, or a time; None: as if the application had
+            never run.
+
+    Raises:
+        ConfigurationError: `to` is none of these.
+        StartRefused: its groups have members, or a process on this machine holds its stores.
+        ClusterUnreachable: no broker answered in time.
+    """
+    moment = _moment(to)
+    groups = (graph.application, tables_group(graph.application))
+    refuse_members(groups, admin, BEFORE_RESET)
+    registered = registry.refresh()
+    own = _own_topics(graph, registered, admin)
+    sources = admin.describe_topics([t for t in source_topics(graph) if t not in own])
+    partitions = {name: facts.partitions for name, facts in {**own, **sources}.items()}
+    topics = tuple(sorted(name for name, facts in own.items() if facts.exists))
+    tables = {name for name in graph.whole_topics if name in sources}
+    places = [] if settings.state.backend is StateBackendKind.MEMORY else _places(graph, settings)
+    return Reset(
+        KafkaReset(
+            application=graph.application,
+            groups=groups,
+            topics=topics,
+            ids=all_ids(graph, registered, partitions),
+            ids_of=lambda found: all_ids(graph, found, partitions),
+            entries=tuple(
+                sorted(key for key in registered.entries if key.partition("/")[0] in FORGOTTEN)
+            ),
+            positions=() if to is None else _positions(sources, to, moment, tables, admin),
+            topic_ids={name: (facts.topic_id, facts.partitions) for name, facts in sources.items()},
+        ),
+        stores=tuple(place.path for place in places),
+        rows=tuple(p.topic for p in graph.persisters if p.sub_topology is not None),
+        read_whole=tuple(sorted(tables)),
+    )
+
+
+def carry_out(
+    reset: Reset, graph: Graph, settings: Settings, admin: ClusterAdmin, registry: ControlTopic
+) -> None:
+    """Execute a plan; after an interruption the reset may be planned and executed again.
+
+    Raises:
+        StartRefused: its groups have members, or a process on this machine holds its stores.
+        DatabaseUnusable: positions of table sinks could not be set.
+        TransactionError: an id could not be inited.
+        ClusterUnreachable: no broker answered in time.
+    """
+    remove_state(reset.kafka, settings, admin, registry)
+    if reset.stores:
+        for place in _places(graph, settings):
+            remove(place)
+    if reset.rows:
+        # Import the database driver only for table sinks.
+        from eosframework.runtime.table_writer import forget_table_positions
+
+        forget_table_positions(graph, settings, reset.rows)
+    finish_reset(reset.kafka, admin, registry)
+
+
+def _own_topics(
+    graph: Graph, registered: ControlState, admin: ClusterAdmin
+) -> dict[str, TopicFacts]:
+    """Return the application's internal topics, also those of topologies that ran before."""
+    names = set(own_topics(graph, {}))
+    before = RecordedTopology.from_entry(registered.entries.get(TOPOLOGY))
+    if before is not None:
+        names.update(changelog_topic(graph.application, store) for store in before.stores)
+        names.update(before.repartitions)
+    return admin.describe_topics(names)
+
+
+def _places(graph: Graph, settings: Settings) -> list[Found]:
+    places = found(application_directory(settings.state, graph.application))
+    for place in places:
+        if place.held:
+            raise StartRefused(
+                f"a process on this machine holds the stores in {place.path}; stop it before the "
+                f"application is reset"
+            )
+    return places
+
+
+def _positions(
+    sources: Mapping[str, TopicFacts],
+    to: str,
+    moment: int | None,
+    tables: set[str],
+    admin: ClusterAdmin,
+) -> tuple[Position, ...]:
+    partitions = [
+        TopicPartition(name, number)
+        for name, facts in sorted(sources.items())
+        for number in range(facts.partitions)
+    ]
+    bounds = admin.log_bounds(partitions)
+    at = _offsets_at(partitions, moment, admin)
+    positions: list[Position] = []
+    for partition, (first, end) in bounds.items():
+        is_whole = to == BEGINNING or partition.topic in tables
+        positions.append(Position(*partition, first if is_whole else at.get(partition, end)))
+    return tuple(positions)
+
+
+def _offsets_at(
+    partitions: Sequence[TopicPartition], moment: int | None, admin: ClusterAdmin
+) -> dict[TopicPartition, int]:
+    if moment is None:
+        return {}
+    offsets = admin.offsets_at(partitions, moment)
+    return {partition: offset for partition, offset in offsets.items() if offset is not None}
+
+
+def _moment(to: str | None) -> int | None:
+    """Return the time in milliseconds since the epoch; None: `to` is not a time."""
+    if to in (None, BEGINNING, END):
+        return None
+    try:
+        moment = datetime.fromisoformat(to)
+    except ValueError:
+        raise ConfigurationError(
+            f"--to {to!r} is not a position; expected {BEGINNING}, {END}, or a time such as "
+            f"2026-01-31 or 2026-01-31T06:00:00Z"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)

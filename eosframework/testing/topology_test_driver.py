@@ -1,0 +1,391 @@
+"""A driver that runs a topology without a broker: several tasks, virtual time, and crashes."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from eosframework import failpoints
+from eosframework.application.internal_topics import changelog_topics, own_topics, task_counts
+from eosframework.errors import ConfigurationError
+from eosframework.operators.binding import format_of
+from eosframework.operators.entries import LAYOUT
+from eosframework.operators.expiry import unexpired
+from eosframework.processing.codegen.compiler import compile_part
+from eosframework.processing.plan import Plan, WorkerOptions
+from eosframework.processing.stores.global_tables import GlobalTables
+from eosframework.processing.stores.local_state import LocalState
+from eosframework.processing.stores.restoration import Restoring
+from eosframework.processing.stores.state_ports import StoreIdentity, TaskStores
+from eosframework.processing.transaction.overtime import end_idle_watcher
+from eosframework.processing.worker import Worker
+from eosframework.records import Headers, Record, TopicPartition, WindowResult
+from eosframework.state.memory import MemoryState, MemoryTaskStores
+from eosframework.state.query.layouts import Row, layout_of
+from eosframework.testing.memory_kafka import (
+    MemoryChangelogs,
+    MemoryInput,
+    MemoryKafka,
+    MemoryOutputs,
+    MemoryStartPositions,
+)
+from eosframework.testing.stateless_driver import decoded, encoded, keep_schemas_here, sink_serdes
+from eosframework.topology.dsl.builder import Topology
+from eosframework.topology.graph.graph import Graph, Store
+from eosframework.topology.loader import load_app
+from eosframework.topology.resolve.resolve import resolve
+from eosframework.txnid import TransactionalId
+
+TURNS = 100_000
+"""Limit of turns; a topology that is still busy then sends its records in a circle."""
+
+OPTIONS = WorkerOptions(
+    commit_interval_seconds=0.1,
+    transaction_timeout_seconds=30.0,
+    heartbeat_interval_seconds=3.0,
+    takeover_deadline_seconds=60.0,
+    batch_records=100,
+    leave_on_stop=True,
+    stop_deadline_seconds=20.0,
+)
+
+
+class MachineState:
+    """The stores of one machine, in memory; they survive a worker. See `StateBackend`."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, _LastingStores] = {}
+
+    def open(self, task: str, partitions: int, stores: Sequence[StoreIdentity]) -> TaskStores:
+        """Return a task's stores with their previous content."""
+        return self._tasks.setdefault(task, _LastingStores(stores))
+
+    def of(self, sub_topology: str) -> list[TaskStores]:
+        """Return the stores of all tasks of a sub-topology."""
+        return [
+            stores
+            for task, stores in self._tasks.items()
+            if task.rpartition("-")[0] == sub_topology
+        ]
+
+    def close(self) -> None:
+        """Keep all stores."""
+
+
+class _LastingStores(MemoryTaskStores):
+    def close(self) -> None:
+        """Keep the content."""
+
+
+class Crash(BaseException):
+    """Ends a worker on the spot, as `kill -9` would."""
+
+
+class TopologyTestDriver:
+    """Sends records through a topology and shows outputs and state; the worker's own code runs it.
+
+    It tests the user's functions and the topology, not Kafka: for that there are real brokers.
+
+    Args:
+        app: a Topology, a graph, or an APP argument of the command line.
+        partitions: of every source topic, or by topic.
+        batch_rows: most rows in a batch for batch operators; None: all available rows.
+    """
+
+    def __init__(
+        self,
+        app: Topology | Graph | str,
+        *,
+        partitions: int | Mapping[str, int] = 1,
+        batch_rows: int | None = None,
+    ) -> None:
+        self.graph = graph_of(app)
+        counts = _source_counts(self.graph, partitions)
+        own = own_topics(self.graph, counts)
+        sizes = counts | {topic.name: topic.partitions or 1 for topic in own.values()}
+        sinks = [name for part in self.graph.sub_topologies for name in part.sink_topics]
+        default = max(counts.values(), default=1)
+        self.kafka = MemoryKafka({name: default for name in sinks} | sizes)
+        self.tasks = task_counts(self.graph, sizes)
+        self._serdes = sink_serdes(self.graph)
+        self._plan = self._compiled(batch_rows)
+        self._read: dict[TopicPartition, int] = {}
+        self._state = MachineState()
+        self._crash_at: int | None = None
+        self._hits = 0
+        self._crashed = False
+        self._worker = self._new_worker()
+
+    @property
+    def now(self) -> float:
+        """Seconds that have passed on the driver's clock."""
+        return self.kafka.now
+
+    def send(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: Any = None,
+        timestamp: int = 0,
+        headers: Headers = (),
+        partition: int | None = None,
+    ) -> None:
+        """Append a record to a source topic; `run` processes it.
+
+        Args:
+            topic: a source topic.
+            value: encoded with the source's serde; bytes stay unchanged.
+            key: as for the value.
+            timestamp: in milliseconds since the epoch.
+            headers: in order.
+            partition: None: chosen by the key.
+        """
+        tables = {table.topic: table for table in self.graph.global_tables}
+        sources = tables | {s.topic: s for p in self.graph.sub_topologies for s in p.sources}
+        if topic not in sources:
+            raise ConfigurationError(
+                f"no source reads topic {topic!r}; there are {', '.join(sorted(sources))}"
+            )
+        source = sources[topic]
+        key_bytes = encoded(key, source.key)
+        number = -1 if partition is None else partition
+        self.kafka.append(
+            (
+                topic,
+                encoded(value, source.value),
+                key_bytes,
+                number,
+                None,
+                None,
+                timestamp,
+                list(headers) or None,
+            )
+        )
+        if topic in tables:
+            self._read_global_tables()
+
+    def run(self) -> None:
+        """Process and commit all records that were sent, and their results."""
+        try:
+            self._run()
+        finally:
+            end_idle_watcher()  # tests may check that no thread is left
+
+    def _run(self) -> None:
+        for _ in range(TURNS):
+            with self._crashes():
+                self._worker.turn()
+            if self._is_through():
+                return
+        raise ConfigurationError(
+            f"topology {self.graph.application!r} is not through after {TURNS:,} turns; does it "
+            f"read a topic that it writes?"
+        )
+
+    def advance(self, by: timedelta) -> None:
+        """Let the wall clock pass, and process the results."""
+        until = self.kafka.now + by.total_seconds()
+        while self.kafka.now < until:
+            before = self.kafka.now
+            with self._crashes():
+                self._worker.turn()
+            if self.kafka.now == before and self._is_through():
+                self.kafka.now = until
+        self.run()
+
+    def read(self, topic: str) -> list[Record]:
+        """Return the committed records of a topic that were not returned before.
+
+        Records of one partition are in its order; they are decoded if the topology names the topic
+        as a sink.
+        """
+        found: list[Record] = []
+        for partition in self.kafka.partitions_of(topic):
+            log = self.kafka.logs[partition]
+            key, value = self._serdes.get(topic, (None, None))
+            for message in log.read(self._read.get(partition, 0), log.end):
+                found.append(
+                    Record(
+                        decoded(message.key(), key),
+                        decoded(message.value(), value),
+                        message.timestamp()[1],
+                        message.headers() or (),
+                        *partition,
+                        message.offset(),
+                    )
+                )
+            self._read[partition] = log.end
+        return found
+
+    def state(self, store: str) -> dict[Any, Any]:
+        """Return the content of a store, over all tasks: committed values by key.
+
+        The keys of windows are (key, start, end), those of `deduplicate` (key, timestamp).
+
+        Raises:
+            ConfigurationError: there is no such store.
+        """
+        declared = self._store(store)
+        contents = [
+            unexpired(declared, kept.store(store), kept.stream_time)
+            for kept in self._open_stores(store)
+        ]
+        if declared.window is not None:
+            part = next(p for p in self.graph.sub_topologies if declared in p.stores)
+            layout = layout_of(part, declared)
+            return dict(_shown(row) for kept in contents for row in layout.scan(kept, b"", None))
+        form = format_of(declared)
+        return {
+            decoded(key, declared.key): form.decode(data)[0]
+            for content in contents
+            for key, data in content.scan()
+        }
+
+    def restart(self, *, keep_stores: bool = True) -> None:
+        """End the worker as a crash would, and start another one.
+
+        Args:
+            keep_stores: False: it finds no stores on its machine and restores the changelogs.
+        """
+        if not keep_stores:
+            self._state = MachineState()
+        self._worker = self._new_worker()
+
+    def crash_at(self, step: int) -> None:
+        """Crash once, when the worker reaches the given step of its cycle, counted from 1."""
+        self._crash_at = step
+
+    @property
+    def steps(self) -> int:
+        """The number of steps of the cycle that the worker has reached."""
+        return self._hits
+
+    @property
+    def crashed(self) -> bool:
+        """True if the requested crash has happened."""
+        return self._crashed
+
+    @contextmanager
+    def _crashes(self) -> Generator[None]:
+        for point in failpoints.POINTS:
+            failpoints.arm(point, self._at)
+        try:
+            yield
+        except Crash:
+            self._crashed = True
+            self.restart()
+        finally:
+            for point in failpoints.POINTS:
+                failpoints.disarm(point)
+
+    def _at(self, point: str) -> None:
+        self._hits += 1
+        if self._hits == self._crash_at:
+            raise Crash(point)
+
+    def _is_through(self) -> bool:
+        sources = self._plan.topics
+        ends = {p: log.end for p, log in self.kafka.logs.items() if p.topic in sources}
+        tasks = self._worker.tasks.values()
+        reached = {p: task.read_to(p) for task in tasks for p in task.partitions}
+        idle = not any(task.in_transaction or task.has_pending for task in tasks)
+        return idle and all(reached.get(p, -1) >= end for p, end in ends.items())
+
+    def _compiled(self, batch_rows: int | None) -> Plan:
+        graph = self.graph
+        return Plan(
+            graph.application,
+            {
+                p.name: compile_part(p, batch_rows=batch_rows, closed_topics=graph.internal_topics)
+                for p in graph.sub_topologies
+            },
+            lambda part, number: TransactionalId.make(graph.application, part, number),
+            own_topics=frozenset(repartition.topic for repartition in graph.repartitions),
+        )
+
+    def _new_worker(self) -> Worker:
+        kafka, graph = self.kafka, self.graph
+        stores = {
+            part.name: [StoreIdentity(store.name, store.changelog, LAYOUT) for store in part.stores]
+            for part in graph.sub_topologies
+        }
+        for topic in changelog_topics(graph):
+            kafka.partitions_of(topic)
+        restoring = Restoring(
+            MemoryChangelogs(kafka), float("inf"), clock=lambda: kafka.now, now=lambda: kafka.now
+        )
+        topics = {table.topic for table in graph.global_tables}
+        self._global_tables = GlobalTables(
+            MemoryChangelogs(kafka), {topic: len(kafka.partitions_of(topic)) for topic in topics}
+        )
+        self._read_global_tables()
+        state = LocalState(
+            self._state,
+            stores,
+            self.tasks,
+            restoring,
+            global_tables=self._global_tables,
+            storeless=MemoryState(),
+        )
+        worker = Worker(
+            self._plan,
+            MemoryInput(kafka),
+            MemoryOutputs(kafka),
+            MemoryStartPositions(),
+            OPTIONS,
+            state=state,
+            clock=lambda: kafka.now,
+            now=lambda: kafka.now,
+        )
+        worker.start()
+        return worker
+
+    def _read_global_tables(self) -> None:
+        """Read all rows that were sent, for the next record."""
+        while not self._global_tables.turn():
+            pass
+        self._global_tables.turn()
+
+    def _store(self, name: str) -> Store:
+        stores = {s.name: s for part in self.graph.sub_topologies for s in part.stores}
+        if name not in stores:
+            raise ConfigurationError(
+                f"there is no store {name!r}; there are {', '.join(sorted(stores)) or 'none'}"
+            )
+        return stores[name]
+
+    def _open_stores(self, name: str) -> list[TaskStores]:
+        owner = next(
+            part.name
+            for part in self.graph.sub_topologies
+            if any(store.name == name for store in part.stores)
+        )
+        return self._state.of(owner)
+
+
+def _shown(row: Row) -> tuple[Any, Any]:
+    if isinstance(row.value, WindowResult):
+        return (row.key, row.value.start, row.value.end), row.value.value
+    return (row.key, row.timestamp), row.value
+
+
+def graph_of(app: Topology | Graph | str) -> Graph:
+    """Return the graph of a topology in any form; its schemas are bound to this process."""
+    if isinstance(app, Graph):
+        graph = app
+    else:
+        graph = resolve(app.loaded() if isinstance(app, Topology) else load_app(app))
+    keep_schemas_here(graph)
+    return graph
+
+
+def _source_counts(graph: Graph, partitions: int | Mapping[str, int]) -> dict[str, int]:
+    own = {repartition.topic for repartition in graph.repartitions}
+    topics = {s.topic for part in graph.sub_topologies for s in part.sources} - own
+    topics |= {table.topic for table in graph.global_tables}
+    if isinstance(partitions, int):
+        return dict.fromkeys(topics, partitions)
+    return {topic: partitions.get(topic, 1) for topic in topics}

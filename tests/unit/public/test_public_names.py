@@ -1,0 +1,80 @@
+"""The public API: each name of it, and the types that a user's program sees."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from tests.house import REPOSITORY
+
+PUBLIC = {
+    "eosframework": {
+        "Context",
+        "EosError",
+        "GlobalTable",
+        "InstanceFenced",
+        "KeyedStore",
+        "KeyedStream",
+        "Record",
+        "RunError",
+        "Serde",
+        "Stream",
+        "Topology",
+        "TransactionError",
+        "UserError",
+        "WindowResult",
+        "avro",
+        "dead_letter",
+        "hopping",
+        "json_schema",
+        "protobuf",
+        "serde_of",
+        "session",
+        "sliding",
+        "tumbling",
+    },
+    "eosframework.backfill": {"Backfill", "outputs_of", "spark_session"},
+    "eosframework.kafka": {"ReadCommittedConsumer", "TransactionalProducer"},
+    "eosframework.outbox": {"emit", "publish", "statement"},
+    "eosframework.testing": {
+        "Fault",
+        "Sent",
+        "TopologyDriver",
+        "TopologyTestDriver",
+        "arm",
+        "crash_everywhere",
+        "cut_everywhere",
+        "fired",
+    },
+}
+"""Every public name. A change here is a change for users: it goes into the changelog."""
+
+PROGRAM = Path(__file__).with_name("shop.py")
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_the_public_names_are_those_promised(package: str) -> None:
+    module = import_module(package)
+    assert set(module.__all__) == PUBLIC[package]
+    assert module.__all__ == sorted(module.__all__, key=lambda name: (name[0].islower(), name))
+    assert all(hasattr(module, name) for name in module.__all__)
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_the_users_program_uses_each_package(package: str) -> None:
+    assert f"from {package} import" in PROGRAM.read_text()
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert (REPOSITORY / "eosframework" / "py.typed").is_file()
+
+
+@pytest.mark.parametrize("checker", [["mypy", "--strict"]])
+def test_a_users_program_passes_strict_type_checks(checker: list[str]) -> None:
+    command = [str(Path(sys.executable).with_name(checker[0])), *checker[1:], str(PROGRAM)]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
