@@ -17,7 +17,7 @@ from benchmarks.options import Options
 from benchmarks.processes import ProcessFailed
 from benchmarks.published import publish
 from benchmarks.report import Report
-from benchmarks.session import open_session
+from benchmarks.session import open_transaction
 from eosframework.errors import EosError
 
 BENCHMARKS = {
@@ -85,7 +85,7 @@ def main(
     report = Report()
     options = Options(records, rounds, seconds, tuple(work or ()))
     try:
-        with open_session() as session:
+        with open_transaction() as session:
             for name in chosen:
                 module = import_module(f"benchmarks.{BENCHMARKS[name]}")
                 module.run(session, options, report)

@@ -23,6 +23,7 @@ from benchmarks.inputs import DOUBLED, PARTITIONS, delete_topics
 from benchmarks.options import Options
 from benchmarks.report import Report, Table
 from benchmarks.session import Session
+from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import CompiledSource, compile_source
 from eosframework.processing.ports import Output
 from eosframework.processing.transaction.receipts import ReceiptedOutputs
@@ -94,7 +95,7 @@ def _cost(stage: Callable[[], object], records: int) -> Cost:
 def worker_function(*, receipts: bool = False) -> CompiledSource:
     """Return what a worker compiles of the topology."""
     graph = resolve(load_app(str(TOPOLOGY)))
-    return compile_source(graph.sub_topologies[0].sources[0], receipts=receipts)
+    return compile_source(graph.sub_topologies[0].sources[0], CompileContext(receipts=receipts))
 
 
 def _consume(bootstrap_servers: str, topic: str, records: int) -> list[Message]:

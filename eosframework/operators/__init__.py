@@ -1,6 +1,6 @@
-"""What keyed steps do with a record and a store: aggregates, windows, joins, timers.
+"""The keyed steps: aggregates, windows, joins and timers over a record and a store.
 
-Owns the semantics: which record updates what, when a window closes, what a null does. Pure: an
-operator sees stores as sessions over an open transaction and time as the timestamps of records.
-It refuses to know of Kafka, of tasks, and of how a store is kept.
+Owns their semantics: the records that update an entry, the time at which a window closes, the
+effect of a null. Pure: an operator sees a store through the open transaction and time as the
+timestamps of records. It knows neither Kafka nor tasks nor how a store is kept.
 """

@@ -1,4 +1,4 @@
-"""From the keyed nodes of a topology to the operators of one task."""
+"""Binding of the keyed nodes of a topology to the operators of one task."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from eosframework.operators.folds import Fold, folding
 from eosframework.operators.handlers import Handler, Timers
 from eosframework.operators.limits import Limits
 from eosframework.operators.operator_ports import CommittedStore
-from eosframework.operators.store_transaction import Journal, StoreSession, open_session
-from eosframework.operators.windows.closing import Alarms, TimedOperator
+from eosframework.operators.store_transaction import Journal, StoreTransaction, open_transaction
+from eosframework.operators.windows.closing import Alarms, WindowOperator
 from eosframework.operators.windows.session_windows import SessionWindows
 from eosframework.operators.windows.sliding_windows import SlidingWindows
 from eosframework.operators.windows.time_windows import AlignedWindows
@@ -24,7 +24,7 @@ from eosframework.topology.spec.window_spec import Window, WindowKind
 
 
 def format_of(store: Store) -> EntryFormat:
-    """Return how the entries of a store are written."""
+    """Return the format of a store's entries."""
     upgrade = None if store.upgrade is None else store.upgrade.call
     kind = EntryFormat
     if store.window is not None:
@@ -33,70 +33,70 @@ def format_of(store: Store) -> EntryFormat:
     return kind(store.name, store.value, store.version, upgrade)
 
 
-def session_of(
+def transaction_of(
     store: Store, committed: CommittedStore, journal: Journal, time: StreamTime
-) -> StoreSession:
-    """Return the session of a store in one task.
+) -> StoreTransaction:
+    """Return the transaction of a store in one task.
 
     Args:
-        store: of the graph.
-        committed: what it held after the last commit.
-        journal: of the task.
-        time: of the task; needed where entries expire.
+        store: a store of the graph.
+        committed: its content after the last commit.
+        journal: the journal of the task.
+        time: the stream time of the task; used where entries expire.
     """
     if store.ttl_ms is None:
-        return open_session(format_of(store), committed, journal)
+        return open_transaction(format_of(store), committed, journal)
     return open_expiring(format_of(store), committed, journal, Lifetime(store.ttl_ms, time))
 
 
-def bind(node: Aggregate, session: StoreSession, alarms: Alarms, limits: Limits) -> Any:
-    """Return what runs a keyed node in one task.
+def bind(node: Aggregate, store: StoreTransaction, alarms: Alarms, limits: Limits) -> Any:
+    """Return the update function or operator of an aggregate in one task.
 
     Args:
-        node: of the graph.
-        session: of its store.
-        alarms: of the task.
-        limits: of the windows of a key.
+        node: an aggregate of the graph.
+        store: the transaction of its store.
+        alarms: the alarms of the task.
+        limits: limits on the windows of a key.
     """
     window = node.store.window
     if window is not None:
-        return windowed(node, window, session, alarms, limits)
-    return folding(session, fold_of(node))
+        return windowed(node, window, store, alarms, limits)
+    return folding(store, fold_of(node))
 
 
-def handler(node: Processor, sessions: Mapping[str, StoreSession], alarms: Alarms) -> Handler:
-    """Return what runs a function with stores and timers in one task.
+def handler(node: Processor, stores: Mapping[str, StoreTransaction], alarms: Alarms) -> Handler:
+    """Return the operator of a `process` step in one task.
 
     Args:
-        node: of the graph.
-        sessions: of the task's stores, by name.
-        alarms: of the task.
+        node: a `process` step of the graph.
+        stores: the transactions of the task's stores, by name.
+        alarms: the alarms of the task.
     """
-    timers = None if node.timers is None else Timers(sessions[node.timers.name], alarms.closes)
+    timers = None if node.timers is None else Timers(stores[node.timers.name], alarms.closes)
     return Handler(
         node.function.call,
         None if node.on_timer is None else node.on_timer.call,
-        {name: (sessions[store.name], store.key) for name, store in node.stores.items()},
+        {name: (stores[own.name], own.key) for name, own in node.stores.items()},
         timers,
         node.key,
     )
 
 
 def windowed(
-    node: Aggregate, window: Window, session: StoreSession, alarms: Alarms, limits: Limits
-) -> TimedOperator:
-    """Return what runs a node whose state ends with time; see `bind`."""
+    node: Aggregate, window: Window, store: StoreTransaction, alarms: Alarms, limits: Limits
+) -> WindowOperator:
+    """Return the operator of a node with a window; see `bind`."""
     alarm = alarms.closes if node.emit is Emit.CLOSE else alarms.ends
     if window.kind is WindowKind.LAST:
         by = node.functions.get("by")
-        return Deduplication(session, window, alarm, None if by is None else by.call)
+        return Deduplication(store, window, alarm, None if by is None else by.call)
     fold, updates = fold_of(node), node.emit is Emit.EACH
     if window.kind in (WindowKind.TUMBLING, WindowKind.HOPPING):
-        return AlignedWindows(session, window, alarm, fold, shows_updates=updates)
+        return AlignedWindows(store, window, alarm, fold, shows_updates=updates)
     kind = SlidingWindows if window.kind is WindowKind.SLIDING else SessionWindows
-    form = session.form
+    form = store.form
     assert isinstance(form, SpansFormat), "format_of gives it to these kinds"
-    return kind(session, window, alarm, fold, form, limits, shows_updates=updates)
+    return kind(store, window, alarm, fold, form, limits, shows_updates=updates)
 
 
 def fold_of(node: Aggregate) -> Fold:

@@ -1,4 +1,4 @@
-"""The first record of each key within a time, and none of its repetitions."""
+"""Deduplication: the first record of each key within an interval."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from eosframework.operators.store_transaction import StoreSession
+from eosframework.operators.store_transaction import StoreTransaction
 from eosframework.operators.windows.closing import Alarm, Closed, Result
 from eosframework.operators.windows.window_entries import START
 from eosframework.operators.windows.window_slices import SlicedOperator
@@ -16,29 +16,30 @@ from eosframework.topology.spec.window_spec import Window
 
 
 class Deduplication(SlicedOperator):
-    """Lets a record go on if none like it did less than a time before or after it.
+    """Passes a record on unless an equal one came less than `within` before or after it.
 
-    What is that time or more behind stream time is late: whether it repeats another one is not
-    known any more. A record is remembered for as long as one that is not late can repeat it,
-    under the slice of time that it is in: no two that went on are in the same one.
+    A record at least `within` older than stream time is late, because the record that it may repeat
+    is no longer known. A record is remembered, under the slice of time that contains it, for as
+    long as a record that is not late can repeat it. Two records that were passed on never share a
+    slice.
 
     Args:
-        by: what records have to share besides the key; None: nothing.
+        by: returns the value that repeated records share besides the key; None: the key alone.
     """
 
     def __init__(
         self,
-        session: StoreSession,
+        store: StoreTransaction,
         window: Window,
         alarm: Alarm,
         by: Callable[[Any], Any] | None,
     ) -> None:
-        super().__init__(session, window, alarm, 3 * window.size_ms)
+        super().__init__(store, window, alarm, 3 * window.size_ms)
         self._within_ms = window.size_ms
         self._by = by
 
     def update(self, key: bytes, value: Any, timestamp: int, now: int) -> Sequence[Result] | None:
-        """Return the record, or nothing if one like it went on."""
+        """Return the record, or nothing if an equal one was passed on."""
         within = self._within_ms
         if timestamp + within <= now:
             return None
@@ -46,24 +47,24 @@ class Deduplication(SlicedOperator):
         slice_ = timestamp // within * within
         for start in (slice_, slice_ - within, slice_ + within):
             if 0 <= start <= now:
-                seen = self._session.get(START.pack(start) + identity)
+                seen = self._store.get(START.pack(start) + identity)
                 if seen is not None and abs(seen[1] - timestamp) < within:
                     return ()
         self._began(slice_)
-        self._session.put(START.pack(slice_) + identity, (b"", timestamp))
+        self._store.put(START.pack(slice_) + identity, (b"", timestamp))
         return ((value, timestamp),)
 
     def closing(self, now: int) -> Generator[Closed]:
-        """Forget what cannot be repeated any more; nothing goes on."""
+        """Remove the records that can no longer be repeated; yields nothing."""
         for _ in self._ending(now):
             pass
         yield from ()
 
     def changed(self) -> Iterator[Closed]:
-        """Nothing: records go on at once."""
+        """Yield nothing: records are emitted at once."""
         yield from ()
 
 
 def _identity(key: bytes, shared: Any) -> bytes:
-    """Two pairs have the same bytes only if both parts are the same."""
+    """Return unambiguous bytes for a key and a value."""
     return START.pack(len(key)) + key + write_with(shared, option=orjson.OPT_SORT_KEYS)

@@ -1,4 +1,4 @@
-"""How a value lies in a store and in its changelog: version, timestamp, and the value's bytes.
+"""Encoding of an entry in a store and its changelog: version, timestamp, and the value's bytes.
 
 1 byte    version of the value's format, declared with the store
 8 bytes   timestamp in milliseconds since the epoch, big-endian
@@ -23,11 +23,11 @@ _TIMESTAMP = struct.Struct(">xQ")
 _IMMUTABLE = frozenset({"integer", "float", "string", "bytes"})
 
 Entry = tuple[Any, int]
-"""A value with its timestamp in milliseconds since the epoch. A plain tuple: one is made for each
-record."""
+"""A value with its timestamp in milliseconds since the epoch; a plain tuple, because each record
+makes one."""
 
 Upgrade = Callable[[bytes, int], Any]
-"""Makes a value of the current version from the bytes of an older one and its version."""
+"""Converts the bytes of an older value, with its version, to a value of the current version."""
 
 
 def timestamp_of(data: bytes) -> int:
@@ -37,13 +37,13 @@ def timestamp_of(data: bytes) -> int:
 
 @dataclass(frozen=True, slots=True)
 class EntryFormat:
-    """Turns entries into bytes and back.
+    """Encodes and decodes entries.
 
     Args:
         store: its name, for messages.
         serde: of the values.
-        version: of the values' format, 1 to 255.
-        upgrade: takes an older value over; None: an older one is an error.
+        version: version of the values' format, 1 to 255.
+        upgrade: converts older values; None: an older one is an error.
     """
 
     store: str
@@ -53,7 +53,7 @@ class EntryFormat:
 
     @property
     def is_immutable(self) -> bool:
-        """Whether nobody can change a value in place."""
+        """True if values of this serde cannot be changed in place."""
         return self.serde.name in _IMMUTABLE
 
     def encode(self, entry: Entry) -> bytes:
@@ -63,23 +63,23 @@ class EntryFormat:
         return _HEAD.pack(self.version, timestamp) + (encode(value) if encode else value)
 
     def size(self, value: Any) -> int:
-        """Return about how many bytes a value that nobody can change takes in memory."""
+        """Return the approximate memory of an immutable value, in bytes."""
         return len(value) if isinstance(value, bytes | str) else 0
 
     def decode(self, data: bytes) -> Entry:
-        """Return the entry; one of an older version as one of the current version.
+        """Return the entry; a value of an older version is converted to the current one.
 
         Raises:
-            RunError: there is no way from its version to the current one.
+            RunError: the value cannot be converted to the current version.
         """
         version, timestamp = _HEAD.unpack_from(data)
         return self.decode_value(data[_HEAD.size :], version), timestamp
 
     def decode_value(self, raw: bytes, version: int) -> Any:
-        """Return the value alone, of the current version.
+        """Return the value alone, converted to the current version.
 
         Raises:
-            RunError: there is no way from its version to the current one.
+            RunError: the value cannot be converted to the current version.
         """
         if version != self.version:
             return self._upgraded(raw, version)

@@ -1,9 +1,9 @@
-"""Entries that expire: they read as absent once stream time is past their own time and the ttl.
+"""Expiring entries: they read as absent once stream time exceeds their timestamp by the ttl.
 
-What reads as absent follows from the times alone. Whether an entry was removed already does not
-show, so that removing can be cheap: a pass goes through the store in the order of its keys, a few
-entries before each commit, and begins again when enough can have expired. There is no index by
-time: a store can get a ttl, or another one, at any time.
+The result of a read depends on timestamps alone, so it does not matter when an entry is removed,
+and removal can be cheap: a pass reads the store in key order, a few entries before each commit, and
+starts again when enough entries may have expired. No index by time exists, so a store can get a
+ttl, or a different one, at any time.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from eosframework.operators.entries import Entry, EntryFormat, timestamp_of
 from eosframework.operators.operator_ports import CommittedStore
 from eosframework.operators.store_transaction import (
     ABSENT,
-    EncodedSession,
+    EncodedTransaction,
     Journal,
-    StoreSession,
+    StoreTransaction,
     Update,
-    ValueSession,
+    ValueTransaction,
 )
 from eosframework.operators.windows.closing import NEVER
 from eosframework.topology.graph.graph import Store
 
 LOOKS_PER_CHANGE = 2
-"""A pass looks at so many entries for each key that the transaction changed: what expires during
-the pass is then never more than what lives."""
+"""Entries that a pass checks for each key that the transaction changed. With two, expired
+entries never outnumber the live ones during a pass."""
 
 LOOKS = 64
-"""A pass looks at so many entries in any case."""
+"""Entries that a pass checks at each commit in any case."""
 
 PASSES_PER_TTL = 8
-"""The next pass begins when an entry has been expired for so small a part of the ttl."""
+"""The next pass begins when an entry has been expired for the ttl divided by this."""
 
 
 class StreamTime:
-    """The time of a task as its operators see it; the generated function keeps it."""
+    """The stream time of a task, kept up to date by the generated code."""
 
     __slots__ = ("now",)
 
@@ -47,19 +47,19 @@ class StreamTime:
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
-    """For how long the entries of a store count.
+    """The lifetime of a store's entries.
 
     Args:
-        ttl_ms: an entry has expired when stream time is further than this past its timestamp.
-        time: of the task.
+        ttl_ms: an entry has expired when stream time exceeds its timestamp by more than this.
+        time: the stream time of the task.
     """
 
     ttl_ms: int
     time: StreamTime
 
 
-class Expiring(StoreSession):
-    """A session that does not show what has expired, and removes it little by little."""
+class Expiring(StoreTransaction):
+    """A store transaction that hides expired entries and removes them gradually."""
 
     def __init__(
         self, form: EntryFormat, committed: CommittedStore, journal: Journal, lifetime: Lifetime
@@ -71,26 +71,26 @@ class Expiring(StoreSession):
     def scan(
         self, first: bytes = b"", last: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, Entry]]:
-        """Yield the entries that have not expired; see `StoreSession.scan`."""
+        """Yield the entries that have not expired; see `StoreTransaction.scan`."""
         oldest = self._time.now - self._ttl_ms
-        for key, entry in StoreSession.scan(self, first, last, reverse=reverse):
+        for key, entry in StoreTransaction.scan(self, first, last, reverse=reverse):
             if entry[1] >= oldest:
                 yield key, entry
 
     def before(self, key: bytes) -> Entry | None:
-        """Return the entry that a key has without what this transaction changed."""
-        return self._alive(StoreSession.before(self, key))
+        """Return the entry of a key as committed, without the changes of this transaction."""
+        return self._alive(StoreTransaction.before(self, key))
 
     def drop(self) -> None:
-        """Forget everything; the store may hold something else from now on."""
-        StoreSession.drop(self)
+        """Discard all changes and cached entries; the store may have been replaced."""
+        StoreTransaction.drop(self)
         self._pass.is_in_doubt()
 
     def remove_expired(self, now: int) -> None:
-        """Remove what came too late to count, and go on with the pass; before a commit.
+        """Remove changes that have already expired, and continue the pass; called before a commit.
 
         Args:
-            now: stream time; every record up to the commit is run.
+            now: stream time after the last record of the transaction.
         """
         if self._oldest_change() + self._ttl_ms < now:
             for key, kept in list(self._changed.items()):
@@ -109,19 +109,20 @@ class Expiring(StoreSession):
 
 
 class Pass:
-    """How far a store was looked through for what has expired.
+    """The progress of the removal of expired entries through one store.
 
     Args:
-        ttl_ms: of its entries.
+        ttl_ms: the ttl of its entries.
     """
 
     def __init__(self, ttl_ms: int) -> None:
         self._ttl_ms = ttl_ms
         self._rest_ms = ttl_ms // PASSES_PER_TTL
         self._next: bytes | None = b""
-        """The key to go on with; None: the last pass is through."""
+        """The key at which the pass continues; None: the last pass is complete."""
         self._oldest = NEVER
-        """No timestamp is lower among the entries that this pass left, and those that came."""
+        """A lower bound of the timestamps of the entries that this pass kept and of those added
+        since."""
 
     def turn(
         self,
@@ -130,12 +131,12 @@ class Pass:
         oldest_change: int,
         now: int,
     ) -> list[bytes]:
-        """Return keys to delete.
+        """Return the keys to delete.
 
         Args:
-            committed: what the store holds.
-            changed: the keys that the open transaction changed; they are left alone.
-            oldest_change: the lowest timestamp that it gave one of them.
+            committed: the content of the store.
+            changed: the keys that the open transaction changed; the pass skips them.
+            oldest_change: the lowest timestamp among these changes.
             now: stream time.
         """
         if self._next is None:
@@ -162,19 +163,19 @@ class Pass:
         return expired
 
     def is_in_doubt(self) -> None:
-        """What was to be removed may be there again: let another pass follow this one."""
+        """Schedule another pass: entries whose removal was rolled back may still exist."""
         self._oldest = 0
 
 
-class ExpiringValues(Expiring, ValueSession):
-    """Of values that nobody can change in place."""
+class ExpiringValues(Expiring, ValueTransaction):
+    """Expiring entries whose values are immutable."""
 
     def get(self, key: bytes) -> Entry | None:
         """Return the entry of a key, unless it has expired."""
-        return self._alive(ValueSession.get(self, key))
+        return self._alive(ValueTransaction.get(self, key))
 
     def folding(self, first: Callable[[Any], Any], then: Callable[[Any, Any], Any]) -> Update:
-        """Return what folds each record; an aggregate that has expired begins anew."""
+        """Return the update function of a fold; an expired aggregate begins anew."""
         changed, load = self._changed, self._load
         changed_of, note = changed.get, self._journal.append
         ttl_ms, time = self._ttl_ms, self._time
@@ -197,29 +198,29 @@ class ExpiringValues(Expiring, ValueSession):
         return update
 
 
-class ExpiringEncoded(Expiring, EncodedSession):
-    """Of values that functions could change."""
+class ExpiringEncoded(Expiring, EncodedTransaction):
+    """Expiring entries whose values could be changed in place."""
 
     def get(self, key: bytes) -> Entry | None:
         """Return the entry of a key, unless it has expired."""
-        return self._alive(EncodedSession.get(self, key))
+        return self._alive(EncodedTransaction.get(self, key))
 
 
 def open_expiring(
     form: EntryFormat, committed: CommittedStore, journal: Journal, lifetime: Lifetime
 ) -> Expiring:
-    """Return the session for a store's kind of values; see `session.open_session`."""
+    """Return the expiring transaction for a store's kind of values."""
     kind = ExpiringValues if form.is_immutable else ExpiringEncoded
     return kind(form, committed, journal, lifetime)
 
 
 def unexpired(store: Store, content: CommittedStore, stream_time: int | None) -> CommittedStore:
-    """Return what counts of a store's content.
+    """Return a view of a store's content without expired entries.
 
     Args:
-        store: of the graph.
-        content: of one task.
-        stream_time: of the task; None: it is not known, and all counts.
+        store: a store of the graph.
+        content: its content in one task.
+        stream_time: the stream time of the task; None: unknown, so nothing is hidden.
     """
     if store.ttl_ms is None or stream_time is None:
         return content
@@ -227,12 +228,12 @@ def unexpired(store: Store, content: CommittedStore, stream_time: int | None) ->
 
 
 class Unexpired:
-    """What of a store's content has not expired; a `CommittedStore`.
+    """A `CommittedStore` that hides expired entries.
 
     Args:
-        content: of one task.
-        ttl_ms: of its entries.
-        stream_time: of the task.
+        content: the content of a store in one task.
+        ttl_ms: the ttl of its entries.
+        stream_time: the stream time of the task.
     """
 
     def __init__(self, content: CommittedStore, ttl_ms: int, stream_time: int) -> None:

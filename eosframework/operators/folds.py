@@ -1,4 +1,4 @@
-"""Aggregates as folds: what the first value of a key makes, and what each further one does."""
+"""Aggregates as folds over the values of a key."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from eosframework.operators.entries import Entry
-from eosframework.operators.store_transaction import StoreSession, Update, ValueSession
+from eosframework.operators.store_transaction import StoreTransaction, Update, ValueTransaction
 
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """How values become an aggregate.
+    """The functions of an aggregate.
 
     Args:
-        first: makes the aggregate of the first value.
-        then: makes the next aggregate of the one so far and a value; None ends the aggregate.
-        merge: makes one aggregate of two, of which the first is of earlier records; only windows
-            that grow together need it.
+        first: returns the aggregate of the first value.
+        then: returns the aggregate of the previous aggregate and a value; None deletes it.
+        merge: returns the aggregate of two aggregates, the earlier one first; used by session
+            windows.
     """
 
     first: Callable[[Any], Any]
@@ -28,7 +28,7 @@ class Fold:
 
 
 COUNT = Fold(lambda value: 1, lambda count, value: count + 1, operator.add)
-"""How many records there were."""
+"""The number of records."""
 
 
 def total(of: Callable[[Any], Any]) -> Fold:
@@ -60,16 +60,16 @@ def aggregation(
     return Fold(lambda value: add(initial(), value), add, merge or _no_merge)
 
 
-def folding(session: StoreSession, fold: Fold) -> Update:
-    """Return what folds each record into the aggregate of its key.
+def folding(store: StoreTransaction, fold: Fold) -> Update:
+    """Return the function that folds each record into the aggregate of its key.
 
-    The aggregate's timestamp is the greatest of its records, as in Kafka Streams
-    (`KStreamAggregate`); an aggregate that becomes None is deleted.
+    An aggregate's timestamp is the greatest of its records' timestamps, as in Kafka Streams
+    (`KStreamAggregate`). An aggregate that becomes None is deleted.
     """
     first, then = fold.first, fold.then
-    if isinstance(session, ValueSession):
-        return session.folding(first, then)
-    get, put, delete = session.get, session.put, session.delete
+    if isinstance(store, ValueTransaction):
+        return store.folding(first, then)
+    get, put, delete = store.get, store.put, store.delete
 
     def update(key: bytes, value: Any, timestamp: int) -> Entry:
         before = get(key)
@@ -89,6 +89,6 @@ def folding(session: StoreSession, fold: Fold) -> Update:
 
 def _no_merge(one: Any, other: Any) -> Any:
     raise TypeError(
-        "two sessions became one, and the aggregate says no merge function; declare "
-        "merge: module:function, which takes two aggregates and returns that of both"
+        "two sessions became one, and the aggregate declares no merge function; declare "
+        "merge: module:function, which takes two aggregates and returns the merged one"
     )

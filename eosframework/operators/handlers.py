@@ -1,8 +1,8 @@
-"""What a function of `process` works with: its stores, and timers of event time.
+"""The context of a `process` function: its stores, and event-time timers.
 
-A timer is an entry in a store of its own, under its time and its key. So it is set, cancelled and
-fired in transactions like everything else, and it outlasts the worker. It fires right behind the
-record that moved stream time to it, in the order of times and then of keys.
+A timer is an entry under its time and key in a store of its own. It is therefore set, cancelled and
+fired in transactions, and it survives the worker. It fires directly after the record that moved
+stream time to it, ordered by time, then key.
 """
 
 from __future__ import annotations
@@ -12,87 +12,87 @@ from datetime import datetime
 from typing import Any
 
 from eosframework.errors import ConfigurationError
-from eosframework.operators.store_transaction import StoreSession
+from eosframework.operators.store_transaction import StoreTransaction
 from eosframework.operators.windows.agenda import Agenda
-from eosframework.operators.windows.closing import Alarm, Closing
+from eosframework.operators.windows.closing import Alarm, TimedState
 from eosframework.records import Record, as_milliseconds
 from eosframework.serialization.references import closest
 from eosframework.serialization.serdes import Serde
 
 
 class KeyedStore:
-    """A store by key; what is put takes effect with the record, or not at all.
+    """A key-value store; a change takes effect with the record, or not at all.
 
     Args:
-        session: of the store.
+        store: the transaction of the store.
         key: serde of its keys.
-        time: tells the timestamp of the record that is being processed.
+        time: returns the timestamp of the record in process.
     """
 
-    def __init__(self, session: StoreSession, key: Serde, time: Callable[[], int]) -> None:
-        self._session = session
+    def __init__(self, store: StoreTransaction, key: Serde, time: Callable[[], int]) -> None:
+        self._store = store
         self._encode = key.encode or bytes
         self._decode = key.decode or bytes
         self._time = time
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """Return the value of a key; a copy, which can be changed and put back."""
-        entry = self._session.get(self._encode(key))
+        """Return the value of a key: a copy, which may be changed and put back."""
+        entry = self._store.get(self._encode(key))
         return default if entry is None else entry[0]
 
     def put(self, key: Any, value: Any) -> None:
-        """Keep a value; None deletes."""
+        """Store a value; None deletes the key."""
         if value is None:
             self.delete(key)
         else:
-            self._session.put(self._encode(key), (value, self._time()))
+            self._store.put(self._encode(key), (value, self._time()))
 
     def delete(self, key: Any) -> None:
-        """Forget a key."""
-        self._session.delete(self._encode(key))
+        """Delete a key."""
+        self._store.delete(self._encode(key))
 
     def items(
         self, first: Any = None, last: Any = None, *, reverse: bool = False
     ) -> Iterator[tuple[Any, Any]]:
-        """Yield keys with their values in the order of the encoded keys.
+        """Yield keys and values in the order of the encoded keys.
 
-        What is changed meanwhile does not show.
+        Changes made during the iteration are not visible to it.
 
         Args:
-            first: where to begin; None: at the first key.
-            last: where to end, without it; None: behind the last key.
-            reverse: from the last one to the first.
+            first: the first key, inclusive; None: the start of the store.
+            last: the last key, exclusive; None: the end of the store.
+            reverse: iterate from the last key to the first.
         """
         start = b"" if first is None else self._encode(first)
         end = None if last is None else self._encode(last)
-        for key, (value, _) in self._session.scan(start, end, reverse=reverse):
+        for key, (value, _) in self._store.scan(start, end, reverse=reverse):
             yield self._decode(key), value
 
 
-class Timers(Closing):
+class Timers(TimedState):
     """The timers of one node in one task.
 
     Args:
-        session: of their store, whose serde is json.
-        alarm: is set to when the first is due.
+        store: the transaction of their store, whose serde is json.
+        alarm: set to the time of the first timer.
     """
 
-    def __init__(self, session: StoreSession, alarm: Alarm) -> None:
+    def __init__(self, store: StoreTransaction, alarm: Alarm) -> None:
         super().__init__(alarm)
-        self._agenda = Agenda(session)
+        self._agenda = Agenda(store)
 
     def begin(self) -> None:
-        """Look at a store that may hold something else than before."""
+        """Reload the timers: the store may have been replaced."""
         self._agenda.load()
         self.alarm.set(self.due())
 
     def set(self, at: int, key: bytes) -> None:
-        """Set a timer; setting it twice is setting it once."""
+        """Set a timer; setting the same timer twice sets it once."""
         self._agenda.add(at, key)
         self.alarm.set(at)
 
     def cancel(self, at: int, key: bytes) -> None:
-        """Cancel a timer; one that is not set is no error."""
+        """Cancel a timer; cancelling one that is not set has no effect."""
         self._agenda.cancel(at, key)
 
     def due(self) -> int:
@@ -100,10 +100,10 @@ class Timers(Closing):
         return self._agenda.due()
 
     def closing(self, now: int) -> Generator[tuple[bytes, int]]:
-        """Yield key and time of each timer that is due, also of one that was set meanwhile.
+        """Yield key and time of each due timer, including those set during the iteration.
 
-        A timer counts as fired when the next one is asked for, so that one whose function failed
-        is still set.
+        A timer counts as fired when the next one is requested, so a timer whose function failed
+        remains set.
         """
         while (first := self._agenda.first()) is not None and first[0] <= now:
             at, key = first
@@ -113,7 +113,7 @@ class Timers(Closing):
 
 
 class Context:
-    """What a function of `process` is given beside the record.
+    """The second argument of a `process` function.
 
     Attributes:
         stream_time: the highest event time that the task has seen, in milliseconds.
@@ -132,7 +132,7 @@ class Context:
         """Return a store that the step declares.
 
         Raises:
-            ConfigurationError: it declares none of this name.
+            ConfigurationError: the step declares no store of this name.
         """
         if name not in self._stores:
             raise ConfigurationError(
@@ -142,11 +142,11 @@ class Context:
         return self._stores[name]
 
     def set_timer(self, at: int | datetime, key: Any = None) -> None:
-        """Let `on_timer` be called once stream time has come to `at`.
+        """Schedule a call of `on_timer` for when stream time reaches `at`.
 
         Args:
-            at: milliseconds since the epoch, or a datetime (without a zone it counts as UTC).
-            key: that `on_timer` is given; None: that of the record.
+            at: milliseconds since the epoch, or a datetime (UTC if it has no zone).
+            key: passed to `on_timer`; None: the key of the record.
         """
         self._of_step().set(
             as_milliseconds(at), self._encode(self.record_key if key is None else key)
@@ -167,10 +167,10 @@ class Handler:
     """Runs the functions of one `process` step in one task.
 
     Args:
-        function: takes record and context, gives records or None.
-        on_timer: takes key, time in milliseconds and context, gives records or None.
-        stores: by name.
-        timers: None where there is no `on_timer`.
+        function: takes a record and the context, returns records or None.
+        on_timer: takes key, time in milliseconds and the context, returns records or None.
+        stores: store transactions and key serdes, by name.
+        timers: None where the step has no `on_timer`.
         key: serde of the stream's keys.
     """
 
@@ -178,7 +178,7 @@ class Handler:
         self,
         function: Callable[[Record, Context], Any],
         on_timer: Callable[[Any, int, Context], Any] | None,
-        stores: Mapping[str, tuple[StoreSession, Serde]],
+        stores: Mapping[str, tuple[StoreTransaction, Serde]],
         timers: Timers | None,
         key: Serde,
     ) -> None:
@@ -188,19 +188,19 @@ class Handler:
         self._timestamp = 0
         self._context = Context(
             {
-                name: KeyedStore(session, serde, lambda: self._timestamp)
-                for name, (session, serde) in stores.items()
+                name: KeyedStore(store, serde, lambda: self._timestamp)
+                for name, (store, serde) in stores.items()
             },
             timers,
             key,
         )
 
     def record(self, record: Record, stream_time: int) -> Any:
-        """Return what the function gives for a record."""
+        """Return the result of the function for a record."""
         return self._function(record, self._at(record.key, record.timestamp, stream_time))
 
     def timer(self, key: Any, at: int, stream_time: int) -> Any:
-        """Return what the function for timers gives."""
+        """Return the result of `on_timer`."""
         assert self._on_timer is not None, "timers are set only where there is such a function"
         return self._on_timer(key, at, self._at(key, at, stream_time))
 

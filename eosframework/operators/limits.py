@@ -13,12 +13,12 @@ SIZE_BYTES = 128 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds on the work of a single record, whatever came before it.
+    """Limits on the work of a single record.
 
     Args:
-        records: the most records of its key that it may meet in a join of streams, and the most
-            sliding or session windows that its key may have at once.
-        size_bytes: of the values of all pairs in a join of streams, before they are joined.
+        records: the most records of its key that a record may join in a stream-stream join, and the
+            most sliding or session windows that a key may have at once.
+        size_bytes: the most bytes of the values of all pairs of one record in a stream-stream join.
     """
 
     records: int = HOT_KEY_LIMIT

@@ -1,4 +1,4 @@
-"""What operators need from the outside."""
+"""The protocols of the stores that operators read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class CommittedStore(Protocol):
-    """What one store of one task held after its last commit."""
+    """The content of one task's store after its last commit."""
 
     def get(self, key: bytes) -> bytes | None:
         """Return the entry of a key."""
@@ -16,20 +16,20 @@ class CommittedStore(Protocol):
     def scan(
         self, first: bytes = b"", last: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the entries with `first <= key < last` in the order of their bytes.
+        """Yield the entries with `first <= key < last` in byte order.
 
-        What is written meanwhile does not show.
+        Writes made during the scan are not visible to it.
 
         Args:
-            first: where to begin.
-            last: where to end; None: behind the last key.
-            reverse: from the last one to the first.
+            first: the first key, inclusive.
+            last: the last key, exclusive; None: the end of the store.
+            reverse: iterate from the last key to the first.
         """
         ...
 
 
 class WholeTopic(Protocol):
-    """The rows of a global table, as they are now."""
+    """The current rows of a global table."""
 
     def get(self, key: bytes, /) -> tuple[bytes, int] | None:
         """Return the encoded row of a key and its timestamp."""

@@ -1,11 +1,11 @@
-"""A store as the records of an open transaction see it: what they changed over what is committed.
+"""A store within an open transaction: the uncommitted changes over the committed content.
 
-A change is noted in the task's journal with what was there before, so that a record that fails
-takes all its changes back: `undo` does so from the end to the record's mark.
+Each change is recorded in the task's journal together with the previous entry. `undo` replays the
+journal backwards to a mark and so removes the changes of a record that failed.
 
-A value that functions could change in place (a dict, a model) is kept as bytes: whoever gets it
-has a copy of its own, and no function can change a store but by what it returns. Numbers and
-texts are kept as they are, and encoded once for each key and transaction.
+A value that a function could change in place (a dict, a model) is kept as bytes, so each reader
+gets a copy and a store changes only through `put`. Numbers and texts are kept as they are and
+encoded once for each key and transaction.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from eosframework.operators.entries import Entry, EntryFormat, timestamp_of
 from eosframework.operators.operator_ports import CommittedStore
 
 RECENT_ENTRIES = 20_000
-"""So many entries of a store are kept at hand between transactions."""
+"""The most entries of a store that are cached between transactions."""
 
 RECENT_BYTES = 2**24
-"""So many bytes of them, encoded; more entries of a kilobyte than of the number above."""
+"""The most encoded bytes of cached entries; for entries above about a kilobyte this is the lower
+bound."""
 
 ENTRY_BYTES = 250
-"""What an entry takes in memory besides the bytes of its value: key, tuple, numbers, and places in
-dictionaries."""
+"""Memory of an entry besides the bytes of its value: key, tuple, numbers and dictionary slots."""
 
 NUMBERS = frozenset({"integer", "float"})
-"""Serdes whose values take no more than that."""
+"""Serdes whose values take no memory beyond `ENTRY_BYTES`."""
 
 ABSENT: Final[Any] = object()
-"""In place of an entry: this transaction did not change the key."""
+"""Marks a key that this transaction has not changed."""
 
 Update = Callable[[bytes, Any, int], Entry]
 """Takes key, value and timestamp of a record; returns the key's aggregate with its timestamp."""
 
 
 class Changes(dict[bytes, Any]):
-    """The changes of a transaction to a store, by key, in the order in which keys came in.
+    """The changes of a transaction to a store, by key, in insertion order.
 
-    What is undone came in last, so of the keys that are sorted those go that are behind `kept`.
+    `undo` removes the keys that were inserted last, so only sorted keys past `kept` become invalid.
 
     Attributes:
-        kept: so many of its first keys are the same as when it was sorted last.
+        kept: the number of leading keys that have not changed since the last sort.
     """
 
     __slots__ = ("kept",)
@@ -58,17 +58,17 @@ class Changes(dict[bytes, Any]):
         self.kept = 0
 
     def undo_insert(self, key: bytes) -> None:
-        """Take out the key that came in last."""
+        """Remove the key that was inserted last."""
         del self[key]
         self.kept = min(self.kept, len(self))
 
 
 Journal = list[tuple[Changes, bytes, Any]]
-"""For each change in order: the changes of a store, the key, and what was there before."""
+"""One entry per change, in order: the changes of a store, the key, and the previous entry."""
 
 
 def undo(journal: Journal, mark: int) -> None:
-    """Take back what was changed since the journal was `mark` long."""
+    """Revert the changes made since the journal had the length `mark`."""
     while len(journal) > mark:
         changed, key, before = journal.pop()
         if before is ABSENT:
@@ -78,14 +78,14 @@ def undo(journal: Journal, mark: int) -> None:
 
 
 UNSORTED_SCANS = 6
-"""So many scans in a transaction look through all that it changed: to sort that takes longer."""
+"""The number of scans in a transaction that filter all changes, because sorting them costs more."""
 
 
 class SortedKeys:
-    """The keys of a transaction's changes in their order, brought up to date when they are read.
+    """The sorted keys of a transaction's changes, updated when they are read.
 
-    So a scan costs what it finds, however much the transaction changed; but for its first scans,
-    because most transactions have no more.
+    A scan therefore costs in proportion to its result, however much the transaction changed. The
+    first scans are exempt, because most transactions make no more.
 
     Args:
         changed: the changes.
@@ -94,12 +94,12 @@ class SortedKeys:
     def __init__(self, changed: Changes) -> None:
         self._changed = changed
         self._taken: list[bytes] = []
-        """The keys that are sorted, in the order in which they came in."""
+        """The keys that are sorted, in insertion order."""
         self._keys: Any = SortedList()
         self._scans = 0
 
     def between(self, first: bytes, last: bytes | None) -> Iterable[bytes]:
-        """Return the keys with `first <= key < last`, in order; None: to the last one."""
+        """Return the keys with `first <= key < last`, in order; None as `last` is no bound."""
         self._scans += 1
         if self._scans <= UNSORTED_SCANS:
             keys = self._changed
@@ -108,7 +108,7 @@ class SortedKeys:
         return self._keys.irange(first, last, inclusive=(True, False))
 
     def clear(self) -> None:
-        """Forget all keys; the changes are empty."""
+        """Discard all keys; the changes are empty."""
         self._taken.clear()
         self._keys.clear()
         self._changed.kept = self._scans = 0
@@ -125,13 +125,13 @@ class SortedKeys:
         changed.kept = len(taken)
 
 
-class StoreSession(ABC):
-    """One store of one task within a transaction; see `open_session`.
+class StoreTransaction(ABC):
+    """One store of one task within a transaction; see `open_transaction`.
 
     Args:
-        form: of the entries.
-        committed: what the store holds.
-        journal: of the task; emptied by the task when no record is being run.
+        form: format of the entries.
+        committed: the committed content.
+        journal: the journal of the task, which clears it between records.
     """
 
     def __init__(self, form: EntryFormat, committed: CommittedStore, journal: Journal) -> None:
@@ -144,19 +144,19 @@ class StoreSession(ABC):
         self._recent_bytes = 0
         self._changed_bytes = 0
         self._put_bytes = 0
-        """Of values that were put, those that replaced others included."""
+        """Bytes of all values that were put, including those replaced later."""
 
     @abstractmethod
     def get(self, key: bytes) -> Entry | None:
-        """Return the entry of a key; what this transaction changed counts."""
+        """Return the entry of a key, including uncommitted changes."""
 
     @abstractmethod
     def put(self, key: bytes, entry: Entry) -> None:
-        """Change the entry of a key."""
+        """Set the entry of a key."""
 
     @abstractmethod
     def _kept(self, data: bytes) -> Any:
-        """Return what is kept in memory of an entry's bytes."""
+        """Return the in-memory form of an encoded entry."""
 
     @abstractmethod
     def _entry(self, kept: Any) -> Entry: ...
@@ -166,13 +166,13 @@ class StoreSession(ABC):
 
     @abstractmethod
     def _size(self, kept: Any) -> int:
-        """Return about how many bytes what is kept takes, besides `ENTRY_BYTES`."""
+        """Return the approximate bytes of a kept entry, besides `ENTRY_BYTES`."""
 
     @abstractmethod
     def _timestamp(self, kept: Any) -> int: ...
 
     def delete(self, key: bytes) -> None:
-        """Forget a key."""
+        """Delete a key."""
         changed = self._changed
         self._journal.append((changed, key, changed.get(key, ABSENT)))
         changed[key] = None
@@ -180,14 +180,14 @@ class StoreSession(ABC):
     def scan(
         self, first: bytes = b"", last: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, Entry]]:
-        """Yield entries with `first <= key < last` in order; what this transaction changed counts.
+        """Yield entries with `first <= key < last` in order, including uncommitted changes.
 
-        What is changed during the scan does not show.
+        Changes made during the scan are not visible to it.
 
         Args:
-            first: where to begin.
-            last: where to end; None: behind the last key.
-            reverse: from the last one to the first.
+            first: the first key, inclusive.
+            last: the last key, exclusive; None: the end of the store.
+            reverse: iterate from the last key to the first.
         """
         own = {key: self._changed[key] for key in self._sorted.between(first, last)}
         waiting = list(own) if reverse else list(reversed(own))
@@ -203,25 +203,25 @@ class StoreSession(ABC):
 
     @property
     def has_changes(self) -> bool:
-        """Whether this transaction changed anything."""
+        """True if this transaction changed anything."""
         return bool(self._changed)
 
     @property
     def changed_bytes(self) -> int:
-        """The approximate upper bound of the memory that this transaction's changes take."""
+        """An approximate upper bound of the memory of this transaction's changes, in bytes."""
         return len(self._changed) * ENTRY_BYTES + self._put_bytes
 
     def weigh(self) -> None:
-        """Make `changed_bytes` exact, without values that were replaced; looks at all changes."""
+        """Make `changed_bytes` exact by excluding replaced values; reads every change."""
         kept = self._changed.values()
         self._put_bytes = sum(self._size(one) for one in kept if one is not None)
 
     def changes(self) -> Iterator[tuple[bytes, bytes | None]]:
-        """Yield each key that was changed with its last entry; None: it was deleted.
+        """Yield each changed key with its last encoded entry; None: deleted.
 
         Raises:
-            DataRejected: a value does not encode, for example an integer of more than 64 bits. The
-                transaction is replayed in halves until the record that gave it is known.
+            DataRejected: a value cannot be encoded, for example an integer of more than 64 bits.
+                The transaction is bisected until the record that produced it is known.
         """
         size_bytes = 0
         for key, kept in self._changed.items():
@@ -240,17 +240,17 @@ class StoreSession(ABC):
             ) from error
 
     def changed_entries(self) -> Iterator[tuple[bytes, Entry | None]]:
-        """Yield the same, decoded."""
+        """Yield each changed key with its last decoded entry; None: deleted."""
         for key, kept in list(self._changed.items()):
             yield key, None if kept is None else self._entry(kept)
 
     def before(self, key: bytes) -> Entry | None:
-        """Return the entry that a key has without what this transaction changed."""
+        """Return the entry of a key as committed, without the changes of this transaction."""
         kept = self._load(key)
         return None if kept is None else self._entry(kept)
 
     def committed(self) -> None:
-        """Take what was changed as what the store holds: it does now."""
+        """Take the changes as committed: the store now contains them."""
         if len(self._recent) + len(self._changed) > RECENT_ENTRIES:
             self._forget_recent()
         self._recent.update(self._changed)
@@ -260,12 +260,12 @@ class StoreSession(ABC):
         self._forget_changes()
 
     def drop(self) -> None:
-        """Forget everything; the store may hold something else from now on."""
+        """Discard all changes and cached entries; the store may have been replaced."""
         self._forget_changes()
         self._forget_recent()
 
     def _load(self, key: bytes) -> Any:
-        """Return what is kept of a key that this transaction did not change."""
+        """Return the kept entry of a key that this transaction did not change."""
         kept = self._recent.get(key, ABSENT)
         if kept is not ABSENT:
             return kept
@@ -281,10 +281,10 @@ class StoreSession(ABC):
         return kept
 
     def _weigh_recent(self) -> None:
-        """Find out whether too much is at hand, and forget it then.
+        """Measure the cache, and clear it if it is too large.
 
-        An entry that replaced another one was counted as well as that one. Where half of the
-        bytes are there in fact, they are forgotten, so that this is not found out all the time.
+        An entry that replaced another was counted in addition to it. The cache is cleared at half
+        of the limit, so that it is not measured again at every commit.
         """
         recent = self._recent.values()
         size_bytes = sum(len(self._bytes(kept)) for kept in recent if kept is not None)
@@ -307,8 +307,8 @@ class StoreSession(ABC):
             yield key, self._entry(kept)
 
 
-class ValueSession(StoreSession):
-    """Of values that nobody can change in place: they are kept as they are."""
+class ValueTransaction(StoreTransaction):
+    """A store transaction for immutable values, which are kept as they are."""
 
     def get(self, key: bytes) -> Entry | None:
         """Return the entry of a key."""
@@ -327,7 +327,7 @@ class ValueSession(StoreSession):
         changed[key] = entry
 
     def folding(self, first: Callable[[Any], Any], then: Callable[[Any, Any], Any]) -> Update:
-        """Return the same as `folds.folding`, in one call for each record instead of four."""
+        """Return the same function as `folds.folding`, with one call per record instead of four."""
         changed, load = self._changed, self._load
         changed_of, note = changed.get, self._journal.append
         is_number = self.form.serde.name in NUMBERS
@@ -367,18 +367,18 @@ class ValueSession(StoreSession):
         return kept[1]
 
 
-class EncodedSession(StoreSession):
-    """Of values that functions could change: they are kept as bytes."""
+class EncodedTransaction(StoreTransaction):
+    """A store transaction for values that could be changed in place, which are kept as bytes."""
 
     def get(self, key: bytes) -> Entry | None:
-        """Return the entry of a key, a copy for the caller alone."""
+        """Return the entry of a key: a copy for the caller alone."""
         kept = self._changed.get(key, ABSENT)
         if kept is ABSENT:
             kept = self._load(key)
         return None if kept is None else self.form.decode(kept)
 
     def put(self, key: bytes, entry: Entry) -> None:
-        """Change the entry of a key."""
+        """Set the entry of a key."""
         changed = self._changed
         data = self.form.encode(entry)
         self._put_bytes += len(data)
@@ -401,7 +401,9 @@ class EncodedSession(StoreSession):
         return timestamp_of(kept)
 
 
-def open_session(form: EntryFormat, committed: CommittedStore, journal: Journal) -> StoreSession:
-    """Return the session for a store's kind of values."""
-    kind = ValueSession if form.is_immutable else EncodedSession
+def open_transaction(
+    form: EntryFormat, committed: CommittedStore, journal: Journal
+) -> StoreTransaction:
+    """Return the transaction for a store's kind of values."""
+    kind = ValueTransaction if form.is_immutable else EncodedTransaction
     return kind(form, committed, journal)

@@ -1,4 +1,4 @@
-"""Values with their times, one behind the other in the bytes of one entry.
+"""Encoding of values with their times, one after the other in the bytes of one entry.
 
 8 bytes   time in milliseconds since the epoch, big-endian, signed
 4 bytes   length of the value, or `ABSENT` for a row that was deleted at this time
@@ -26,12 +26,12 @@ def packed(time: int, value: bytes | None) -> bytes:
 
 
 def packed_bytes(value: bytes | None) -> int:
-    """Return how many bytes `packed` makes of a value."""
+    """Return the length of `packed` for a value."""
     return _HEAD.size + (0 if value is None else len(value))
 
 
 def packed_all(values: Iterable[Timed]) -> bytes:
-    """Return values in their order."""
+    """Return the concatenation of several packed values."""
     return b"".join([packed(time, value) for time, value in values])
 
 

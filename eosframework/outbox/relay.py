@@ -52,7 +52,7 @@ from eosframework.outbox.refused_messages import Refusals
 from eosframework.outbox.relay_position import Found, RelayPosition, refuse_other_history
 from eosframework.outbox.relay_recovery import ShardRecovery
 from eosframework.outbox.sharding import Shard, fair_share
-from eosframework.processing.measurements import Flow, Measured, Measures
+from eosframework.processing.measurements import Measures, MeasuresSnapshot, TransactionMeasures
 from eosframework.processing.ports import TransactionalOutputs
 from eosframework.txnid import TransactionalId, registry_topic
 
@@ -126,7 +126,7 @@ class RelayView:
     shards: Mapping[int, bool]
     stands_by: bool
     away: str | None
-    measured: Measured
+    measured: MeasuresSnapshot
     backlog: Backlog | None
 
 
@@ -362,7 +362,7 @@ class Relay:
                 self._refusals,
                 batch_rows=self._options.batch_rows,
                 is_new=number not in entries,
-                flow=Flow(self._measures) if self._is_measured else None,
+                flow=TransactionMeasures(self._measures) if self._is_measured else None,
             )
             for number, output, start in zip(numbers, outputs, starts, strict=True)
         ]

@@ -18,7 +18,7 @@ from eosframework.errors import DataRejected, EosError, RunError
 from eosframework.outbox.outbox_ports import OutboxSource, Place, PositionLog, Refused
 from eosframework.outbox.refused_messages import Refusals, id_of, refusal_of
 from eosframework.outbox.relay_position import RelayPosition
-from eosframework.processing.measurements import Flow
+from eosframework.processing.measurements import TransactionMeasures
 from eosframework.processing.ports import Commit, Output, TransactionalOutput
 from eosframework.processing.transaction.producing import produce_all
 
@@ -77,7 +77,7 @@ class Shard:
         *,
         batch_rows: int,
         is_new: bool = False,
-        flow: Flow | None = None,
+        flow: TransactionMeasures | None = None,
     ) -> None:
         self.number = number
         self.output = output

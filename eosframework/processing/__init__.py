@@ -1,7 +1,6 @@
 """The consume, transform, produce, commit cycle.
 
-Owns the order of steps that makes a record take effect exactly once: taking partitions over,
-running records, deciding what a failed call means, and giving partitions up. It reaches Kafka
-only through the protocols in `ports` and never decides what a broker's error code means:
-that is `kafka/`'s.
+Owns the order of steps by which each record takes effect exactly once: taking partitions over,
+running records, deciding the outcome of a failed call, and giving partitions up. It reaches Kafka
+only through the protocols in `ports` and never interprets a broker's error code: `kafka/` does.
 """

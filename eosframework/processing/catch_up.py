@@ -1,4 +1,4 @@
-"""Whether everything is read that was there when the worker started, by whoever has it."""
+"""Detection that all input that existed at the start is processed, by this worker or others."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from eosframework.processing.task_states import TaskState
 from eosframework.records import TopicPartition
 
 LOOK_SECONDS = 1.0
-"""Between two questions about the partitions of others."""
+"""Interval between two reads of other workers' committed offsets."""
 
 
-class CatchingUp:
-    """Knows the ends that the source topics had at the start.
+class CatchUp:
+    """Compares progress with the ends that the source topics had at the start.
 
-    What the application sends to itself gets its end when what it comes from is read; where one
-    such topic feeds another one, that takes as many looks as there are topics.
+    Repartition topics get their end once their input is processed. Where such topics feed each
+    other, this takes one pass for each of them.
 
-    A worker without partitions is not done: in a rebalance it may have given them up a moment ago,
-    and get others next. So what others have counts as well, by the committed offsets.
+    A worker without partitions is not done: a rebalance may have taken them a moment ago and assign
+    others next. So the partitions of other workers count as well, by their committed offsets.
 
     Args:
-        log: the worker's.
-        plan: what it runs.
-        ledger: tells where partitions begin that nobody has committed.
-        hold_nothing: tells whether there is no record in ranges of partitions; None: every offset
-            counts as one.
+        log: the worker's consumer.
+        plan: the worker's plan.
+        ledger: returns the start of partitions without a commit.
+        hold_nothing: returns whether ranges of partitions contain no record; None: every offset
+            counts as a record.
         clock: seconds, monotonic.
     """
 
@@ -53,7 +53,7 @@ class CatchingUp:
         self._ends = log.end_offsets(log.partitions(plan.topics))
 
     def is_done(self, tasks: Iterable[Task]) -> bool:
-        """Tell whether it is all read, and all that came of it."""
+        """Return whether all input and its results in internal topics are processed."""
         tasks = list(tasks)
         while _is_read(tasks, self._ends) and self._others_have_read(tasks):
             if self._levels == 0:
@@ -73,14 +73,14 @@ class CatchingUp:
         try:
             read_to = self._committed(others)
         except (Retriable, StartRefused):
-            # What one had not committed when it was asked, it may have when the ledger is. Offsets
-            # that are lost are refused by whoever gets the partition.
+            # Another worker may commit between the two reads, so its start may look lost. If it
+            # really is, the worker that gets the partition refuses to start.
             return False
         left = {p: (read_to[p], self._ends[p]) for p in others if read_to[p] < self._ends[p]}
         return not left or (self._hold_nothing is not None and self._hold_nothing(left))
 
     def _committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return where each partition is, or where it begins."""
+        """Return the committed position, or else the start, of each partition."""
         committed = self._log.committed(partitions)
         starts = self._ledger.starting_positions(committed, self._log)
         return {start.topic_partition: start.offset or 0 for start in starts}

@@ -1,7 +1,7 @@
-"""What a user's function returned, as what a record needs; a wrong type is named at once.
+"""Checked conversions of the results of user functions to the parts of a record.
 
-The generated functions of `compile` call these, so the producer never meets a value that it
-would refuse after the record was done.
+The generated code calls these, so that the producer never gets a value that it would reject after
+the record was processed.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any, NoReturn, cast
 from eosframework.records import LATEST_MS, TOPIC_NAME, Headers, Record, as_milliseconds
 
 KNOWN_TOPICS = 10_000
-"""So many names that were checked are remembered."""
+"""The most topic names that are cached as checked."""
 
 
 def as_bytes(value: Any) -> bytes | None:
-    """Return `value`, which has to be bytes or None where the serde is `bytes`."""
+    """Return `value`, which must be bytes or None for the serde `bytes`."""
     if value is None or value.__class__ is bytes:
         return value
     raise TypeError(
@@ -27,11 +27,11 @@ def as_bytes(value: Any) -> bytes | None:
 
 
 class TopicChoice:
-    """Checks the topics that functions of sinks choose; each name once, as long as there are few.
+    """Checks the topics that functions of sinks return; caches the names that passed.
 
     Args:
-        closed: topics that the application keeps for itself.
-        is_missing: tells whether a topic does not exist; None: nobody can tell.
+        closed: topics that are reserved for the application.
+        is_missing: returns whether a topic does not exist; None: cannot be checked.
     """
 
     def __init__(
@@ -45,8 +45,8 @@ class TopicChoice:
         """Return the topic that a sink's function chose.
 
         Raises:
-            TypeError: it is no text.
-            ValueError: no topic can have this name, nobody may choose it, or it does not exist.
+            TypeError: the result is not a string.
+            ValueError: the name is invalid, reserved or missing on the cluster.
         """
         if name.__class__ is not str or not name:
             raise TypeError(
@@ -82,9 +82,9 @@ def refuse_ahead(time_ms: int, own_ms: int, ahead_ms: int) -> NoReturn:
     """Raise because an event time lies too far ahead.
 
     Args:
-        time_ms: that a function gave.
+        time_ms: the event time returned by the function.
         own_ms: the record's own Kafka timestamp.
-        ahead_ms: by how much the first may exceed the second.
+        ahead_ms: the largest allowed difference of both.
 
     Raises:
         ValueError: always.
@@ -106,7 +106,7 @@ def _moment(time_ms: int) -> str:
 def unpack_record(
     result: Any, timestamp: int, headers: Headers | None
 ) -> tuple[Any, Any, int, Headers | None]:
-    """Return key, value, timestamp and headers of what map, flat_map or process returned.
+    """Return key, value, timestamp and headers of a result of map, flat_map or process.
 
     Args:
         result: a Record, or a `(key, value)` pair that keeps the input's timestamp and headers.

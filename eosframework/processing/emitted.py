@@ -1,4 +1,4 @@
-"""A record that a keyed node gives later than the record that caused it, as a message."""
+"""Messages for results that a keyed node emits later than the record that caused them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from eosframework.topology.graph.graph import StreamJoin
 
 
 @dataclass(frozen=True, slots=True)
-class Emitted:
-    """What a keyed node gives at a commit, or when a window closes.
+class EmittedResult:
+    """A result that a keyed node emits at a commit, or when a window closes.
 
     Args:
-        store: changelog topic of the node's store; a dead letter names it as its origin.
-        partition_: of the task.
+        store: changelog topic of the node's store, the origin that a dead letter names.
+        partition_: partition of the task.
         key_: the encoded key.
-        entry_value: the value, decoded.
+        entry_value: the decoded value.
         timestamp_: in milliseconds since the epoch.
-        serde: of the value.
+        serde: serde of the value.
     """
 
     store: str
@@ -31,7 +31,7 @@ class Emitted:
     serde: Serde
 
     def topic(self) -> str:
-        """The changelog of the store that it comes from."""
+        """The changelog of its store."""
         return self.store
 
     def partition(self) -> int:
@@ -39,7 +39,7 @@ class Emitted:
         return self.partition_
 
     def offset(self) -> int:
-        """Always 0: it has no place in a log."""
+        """Always 0: it has no offset."""
         return 0
 
     def key(self) -> bytes:
@@ -57,20 +57,20 @@ class Emitted:
         return 1, self.timestamp_
 
     def headers(self) -> None:
-        """None: it comes from many records."""
+        """None: it results from many records."""
         return
 
 
 @dataclass(frozen=True, slots=True)
-class Alone(Emitted):
-    """A record of a stream that met none of the other, when it can meet none any more."""
+class UnpairedMessage(EmittedResult):
+    """A record of a stream-stream join that can have no match any more."""
 
     is_left: bool
 
 
-def alone(join: StreamJoin, partition: int, record: Unpaired) -> Alone:
-    """Return what met nothing as a message."""
-    return Alone(
+def unpaired_message(join: StreamJoin, partition: int, record: Unpaired) -> UnpairedMessage:
+    """Return a record without a match as a message."""
+    return UnpairedMessage(
         store=join.store.changelog,
         partition_=partition,
         key_=record.key,

@@ -1,4 +1,4 @@
-"""When a record happened, as far as that can be told before it is run."""
+"""Event times of records before they are run."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from eosframework.topology.graph.graph import Source
 
 
 def event_time(source: Source, message: Message) -> int:
-    """Return a message's event time; of one that has none its own timestamp.
+    """Return a message's event time, or its own timestamp where it has none.
 
-    That it does not decode, its function fails, or the time lies too far ahead, is found when it
-    is run.
+    Decoding errors, failing functions and times too far ahead are reported when the record is run.
 
     Raises:
-        SchemasAway: when it happened cannot be told yet.
-        SchemasRefused: it cannot be told at all.
+        SchemasAway: the schema registry is unavailable.
+        SchemasRefused: the schema registry refuses the schema.
     """
     own = message.timestamp()[1]
     if source.timestamp is None:

@@ -1,12 +1,12 @@
-"""Which partitions are fetched: those of running tasks, unless enough of one waits.
+"""TransactionMeasures control of the consumer: the partitions that are fetched.
 
-A partition is held back
+Partitions of running tasks are fetched, except:
 
-- of which `BUFFER_RECORDS` wait for records of others (`Task.full_partitions`),
-- of which more bytes wait than its share, once half of what the worker has for all is taken.
+- those with `BUFFER_RECORDS` records waiting for other partitions (`Task.full_partitions`)
+- those with more bytes waiting than their share, once half of the worker's queue is in use
 
-One of which nothing waits is never held back: others may wait for it. So at most twice the half
-waits, and what one fetch brings.
+A partition with nothing waiting is never paused, because others may wait for it. So the most that
+waits is twice that half, plus the result of one fetch.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from eosframework.processing.task_states import TaskState
 from eosframework.records import TopicPartition
 
 
-class Flowing:
-    """Resumes and pauses partitions, each only when that changes.
+class FetchControl:
+    """Resumes and pauses partitions when their state changes.
 
     Args:
-        log: the worker's.
-        queue_bytes: how many bytes of fetched records may wait in the worker.
+        log: the worker's consumer.
+        queue_bytes: the most bytes of fetched records that may wait in the worker.
     """
 
     def __init__(self, log: InputLog, queue_bytes: int) -> None:
         self._log = log
         self._half_bytes = queue_bytes / 2
-        self._flowing: set[TopicPartition] = set()
+        self._fetched: set[TopicPartition] = set()
         self._held: set[TopicPartition] = set()
-        self._was_told = False
+        self._was_logged = False
         self._events = structlog.get_logger("eosframework.worker")
 
     def turn(self, tasks: Collection[Task]) -> None:
-        """Let flow what is wanted now, and nothing else.
+        """Resume the wanted partitions, and pause all others.
 
         Args:
-            tasks: all of the worker's.
+            tasks: all tasks of the worker.
         """
         assigned = {p for task in tasks for p in task.positions}
         running = [task for task in tasks if task.state is TaskState.RUNNING]
@@ -49,21 +49,21 @@ class Flowing:
         self._hold_back(running, len(wanted))
         wanted.difference_update(p for task in running for p in task.full_partitions)
         wanted.difference_update(self._held)
-        if started := sorted(wanted - self._flowing):
+        if started := sorted(wanted - self._fetched):
             self._log.resume(started)
-        if stopped := sorted((self._flowing - wanted) & assigned):
+        if stopped := sorted((self._fetched - wanted) & assigned):
             self._log.pause(stopped)
-        self._flowing = wanted
+        self._fetched = wanted
 
     def were_paused(self, partitions: Iterable[TopicPartition]) -> None:
-        """Note that somebody else has paused partitions, or assigned them anew."""
-        self._flowing.difference_update(partitions)
+        """Note that partitions were paused or newly assigned elsewhere."""
+        self._fetched.difference_update(partitions)
 
     def _hold_back(self, running: Sequence[Task], partitions: int) -> None:
-        """Choose what is held back for its size.
+        """Choose the partitions that are paused for their size.
 
-        To pause a partition discards what was fetched ahead, so one that is held back stays so
-        until half of its share is gone.
+        Pausing discards prefetched records, so a paused partition stays paused until half of its
+        share is processed.
         """
         much_waits = sum(task.waiting_bytes for task in running) >= self._half_bytes
         if not much_waits and not self._held:
@@ -73,13 +73,15 @@ class Flowing:
         held = {p for p in self._held if sizes.get(p, 0) > share_bytes / 2}
         if much_waits:
             held.update(p for p, size in sizes.items() if size >= share_bytes)
-            self._tell(held, sizes)
+            self._log_once(held, sizes)
         self._held = held
 
-    def _tell(self, held: Collection[TopicPartition], sizes: Mapping[TopicPartition, int]) -> None:
-        """Say once what may slow a worker down that has little memory."""
-        if held and not self._was_told:
-            self._was_told = True
+    def _log_once(
+        self, held: Collection[TopicPartition], sizes: Mapping[TopicPartition, int]
+    ) -> None:
+        """Log once that a small queue may slow this worker down."""
+        if held and not self._was_logged:
+            self._was_logged = True
             self._events.info(
                 "partitions_held_back",
                 partitions=sorted(map(str, held)),

@@ -1,10 +1,10 @@
-"""Closes the windows of tasks that nothing comes for, where the topology asks for it.
+"""TimedState of windows by the clock for tasks without input, where the topology asks for it.
 
-Nothing may be dropped as late because it waited during an outage. So the clock alone closes
-nothing. A task has to be at the last stable offset of every source partition for the given time,
-and what feeds the topics that the application sends to itself must be read as well. The brokers are
-asked so again and again meanwhile: after an outage, of theirs or of this process, the time begins
-anew, and whoever could not send has the time to do it.
+No record may be late because it waited during an outage, so the clock alone closes nothing. A task
+must have been at the last stable offset of every source partition for the given time, and the input
+of the application's repartition topics must be processed as well. The brokers are asked repeatedly
+meanwhile: after an outage, of the brokers or of this process, the time starts again, so that
+delayed producers can still send.
 """
 
 from __future__ import annotations
@@ -21,25 +21,26 @@ from eosframework.processing.task import Task
 from eosframework.records import TopicPartition
 
 LOOK_SECONDS = 1.0
-"""Shortest pause between two looks at an idle task."""
+"""Minimum interval between two checks of an idle task."""
 
 LOOKS = 10
-"""So many looks fall into the time that has to pass, if that is long enough."""
+"""Number of checks within the idle time, if that is long enough."""
 
 MISSED = 3
-"""After a pause so many times as long as it should be, nobody knows what was in between."""
+"""A pause of this many intervals between two checks restarts the idle time."""
 
 
 @dataclass(slots=True)
 class _Look:
-    """What is known of an idle task.
+    """The state of an idle task.
 
     Args:
         since: clock time of its last record.
-        not_before: clock time of the next look.
-        quiet_since: since when every look has found that nothing waits; None: the last one has not.
-        looked_at: clock time of the last look that did.
-        handled_seconds: what closes after so long or less has been closed.
+        not_before: clock time of the next check.
+        quiet_since: clock time since which every check found no waiting record; None: the last
+            check found one.
+        looked_at: clock time of the last check that found none.
+        handled_seconds: windows with this idle time or less have been closed.
     """
 
     since: float
@@ -49,12 +50,12 @@ class _Look:
     handled_seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        """A record that came shows that the brokers were there."""
+        """The last record shows that the brokers were available then."""
         self.quiet_since = self.looked_at = self.since
 
 
 class IdleWindows:
-    """Looks at the tasks of a worker."""
+    """Checks the tasks of a worker."""
 
     def __init__(
         self, plan: Plan, log: InputLog, state: LocalState | None, clock: Callable[[], float]
@@ -69,9 +70,9 @@ class IdleWindows:
         """Close the windows of a task that has been idle for long enough.
 
         Args:
-            task: of the worker, running.
+            task: a running task of the worker.
             here: all its tasks.
-            membership: of the last look at the consumer: whoever lost a partition since then
+            membership: the membership of the last fetch; a worker that lost a partition since then
                 cannot commit.
 
         Raises:
@@ -106,9 +107,9 @@ class IdleWindows:
                 task.close_windows(nodes, membership)
 
     def _is_all_read(self, task: Task, here: Iterable[Task]) -> bool:
-        """Ask the brokers whether nothing waits for the task, in its topics or on the way there.
+        """Ask the brokers whether no record waits for the task, in its topics or upstream of them.
 
-        What feeds its topics is looked at first: what that gave is in them by then.
+        Upstream topics are checked first: their results are in the task's topics by then.
         """
         try:
             feeding = self._plan.feeding({p.topic for p in task.positions})
@@ -121,10 +122,10 @@ class IdleWindows:
         return all(end <= task.read_to(partition) for partition, end in ends.items())
 
     def _are_read(self, partitions: Sequence[TopicPartition], here: Iterable[Task]) -> bool:
-        """Tell whether the group has committed all records of some partitions.
+        """Return whether the group has committed all records of some partitions.
 
-        Behind the last record may be markers of transactions, which nobody can commit: of tasks
-        of this worker it is known, for others what lies there is read.
+        The last record may be followed by transaction markers, which are never committed. For tasks
+        of this worker the position is known; for others the range is read.
         """
         ends = self._log.end_offsets(partitions)
         through = [task for task in here if task.is_at_end and not task.in_transaction]

@@ -1,11 +1,10 @@
-"""Fetched messages that wait to be run, and which of them is next.
+"""Queues of fetched messages, and the choice of the next ones.
 
-A task with one source partition runs its records as they lie in the log. One with several takes
-the record with the smallest timestamp among the heads of its partitions, so that joins and
-windows give the same again when the same input is processed again. That takes a head of every
-partition: an empty one is waited for, until it is read to its last stable offset and has been so
-for `max_idle` (Kafka Streams' `max.task.idle.ms`, KIP-353 and KIP-695). Order within a partition
-is kept.
+A task with one source partition runs its records in log order. A task with several runs the record
+with the smallest timestamp among the heads of its partitions, so that joins and windows give the
+same results when the same input is processed again. This needs the head of every partition: an
+empty partition is waited for until it has been read to its last stable offset for `max_idle`
+(`max.task.idle.ms` of Kafka Streams, KIP-353 and KIP-695). Order within a partition is kept.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from eosframework.processing.ports import Message
 from eosframework.records import TopicPartition
 
 BUFFER_RECORDS = 4000
-"""Of a partition that waits for another one; with so many it is not fetched further."""
+"""Records waiting in a partition at which it is paused."""
 
 TimeOf = Callable[[Message], int]
 """Returns a message's event time in milliseconds."""
@@ -27,79 +26,79 @@ TimeOf = Callable[[Message], int]
 
 @dataclass(slots=True)
 class Pending:
-    """Messages of one partition that wait to be run, and the membership they came under."""
+    """Messages of one partition, with the group membership under which they were fetched."""
 
     partition: TopicPartition
     messages: Sequence[Message]
     membership: object
     size_bytes: int = 0
-    """Of their values, estimated; the memory of a worker is bounded by it."""
+    """Estimated size of the values; it bounds the memory of a worker."""
 
     def split(self, count: int) -> Pending:
-        """Take the first `count` messages, fewer than there are, and return them."""
+        """Remove the first `count` messages, fewer than there are, and return them."""
         size_bytes = self.size_bytes * count // len(self.messages)
         head, self.messages = self.messages[:count], self.messages[count:]
         self.size_bytes -= size_bytes
         return Pending(self.partition, head, self.membership, size_bytes)
 
     def followed_by(self, other: Pending) -> Pending:
-        """Return the messages with those of `other`, which came behind them."""
+        """Return the messages followed by those of `other`."""
         messages = [*self.messages, *other.messages]
         size_bytes = self.size_bytes + other.size_bytes
         return Pending(self.partition, messages, self.membership, size_bytes)
 
 
 class Queue(Protocol):
-    """What waits to be run in one task."""
+    """The pending messages of one task."""
 
     def add(self, pending: Pending) -> None:
-        """Queue messages that came behind all others of their partition."""
+        """Append messages, which follow all others of their partition."""
         ...
 
     def reached_end(self, partition: TopicPartition, offset: int) -> None:
-        """Note that a partition is read up to `offset`, its last stable one."""
+        """Note that a partition is read up to `offset`, its last stable offset."""
         ...
 
     def is_ready(self) -> bool:
-        """Tell whether there is a record that may be run now."""
+        """Return whether a record may be run now."""
         ...
 
     def take(self, limit: int) -> Pending:
-        """Return what to run next, at most `limit` messages of one partition."""
+        """Return the next messages, at most `limit`, of one partition."""
         ...
 
     def full(self) -> list[TopicPartition]:
-        """Return the partitions of which enough waits for others."""
+        """Return the partitions with enough waiting records."""
         ...
 
     def waiting_bytes(self) -> int:
-        """Return the size of all that waits, estimated."""
+        """Return the estimated size of all waiting records."""
         ...
 
     def sizes(self) -> dict[TopicPartition, int]:
-        """Return the estimated size of what waits, in bytes, by partition that has any."""
+        """Return the estimated bytes of the waiting records, for partitions that have any."""
         ...
 
     def is_empty(self) -> bool:
-        """Tell whether nothing waits, neither what may be run now nor anything else."""
+        """Return whether no record waits, including those that may not be run yet."""
         ...
 
     def clear(self) -> None:
-        """Forget everything; the partitions are read again."""
+        """Discard everything; the partitions are read again."""
         ...
 
 
 class ArrivalQueue:
-    """Of a task with one source partition: as they came."""
+    """The queue of a task with one source partition: first in, first out."""
 
     def __init__(self) -> None:
         self._waiting: deque[Pending] = deque()
         self._bytes = 0
 
     def add(self, pending: Pending) -> None:
-        """Queue messages that came behind all others, together with those that wait already.
+        """Append messages, merged with the last ones if their membership is the same.
 
-        A worker that is behind fetches single messages, to hear of rebalances.
+        A worker with pending records fetches single messages, so that rebalances are noticed.
         """
         self._bytes += pending.size_bytes
         last = self._waiting[-1] if self._waiting else None
@@ -110,10 +109,10 @@ class ArrivalQueue:
             self._waiting.append(pending)
 
     def reached_end(self, partition: TopicPartition, offset: int) -> None:
-        """Nothing waits for that."""
+        """Ignore the end: no partition waits for another."""
 
     def is_ready(self) -> bool:
-        """Tell whether there is any."""
+        """Return whether any record waits."""
         return bool(self._waiting)
 
     def take(self, limit: int) -> Pending:
@@ -125,39 +124,39 @@ class ArrivalQueue:
         return taken
 
     def full(self) -> list[TopicPartition]:
-        """None: what waits can be run."""
+        """Return no partition: every record can be run."""
         return []
 
     def waiting_bytes(self) -> int:
-        """Return the size of all that waits, estimated."""
+        """Return the estimated size of all waiting records."""
         return self._bytes
 
     def sizes(self) -> dict[TopicPartition, int]:
-        """Return the estimated size of what waits, in bytes, by partition that has any."""
+        """Return the estimated bytes of the waiting records, for partitions that have any."""
         return {self._waiting[0].partition: self._bytes} if self._waiting else {}
 
     def is_empty(self) -> bool:
-        """Tell whether nothing waits."""
+        """Return whether no record waits."""
         return not self._waiting
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Discard everything."""
         self._waiting.clear()
         self._bytes = 0
 
 
 @dataclass(slots=True)
 class _Lane:
-    """What waits of one partition.
+    """The waiting messages of one partition.
 
     Args:
-        parts: in the order of their offsets.
-        times: of the messages of the first part, as far as they were looked at.
-        records: in all parts.
-        size_bytes: of all parts, estimated.
-        fetched_to: the offset behind the last message that came.
+        parts: in offset order.
+        times: event times of the messages of the first part, as far as they were read.
+        records: number of messages in all parts.
+        size_bytes: estimated size of all parts.
+        fetched_to: the next offset to fetch.
         ended_at: the last stable offset up to which the partition was read.
-        empty_since: clock time at which it was found empty and at its end.
+        empty_since: clock time since which it has been empty and at its end.
     """
 
     parts: deque[Pending] = field(default_factory=deque[Pending])
@@ -170,11 +169,11 @@ class _Lane:
 
 
 class TimestampQueue:
-    """Of a task with several source partitions: the smallest timestamp first.
+    """The queue of a task with several source partitions: smallest timestamp first.
 
     Args:
-        time_of: by source partition; of equal timestamps the partition named first comes first.
-        max_idle_seconds: how long an empty partition that is read to its end is waited for.
+        time_of: by source partition; of equal timestamps the partition listed first comes first.
+        max_idle_seconds: the time for which an empty partition at its end is waited for.
         clock: seconds, monotonic.
     """
 
@@ -191,7 +190,7 @@ class TimestampQueue:
         self._ranks = {partition: rank for rank, partition in enumerate(time_of)}
 
     def add(self, pending: Pending) -> None:
-        """Queue messages that came behind all others of their partition."""
+        """Append messages, which follow all others of their partition."""
         lane = self._lanes[pending.partition]
         lane.parts.append(pending)
         lane.records += len(pending.messages)
@@ -200,17 +199,17 @@ class TimestampQueue:
         lane.empty_since = None
 
     def reached_end(self, partition: TopicPartition, offset: int) -> None:
-        """Note that a partition is read up to `offset`, its last stable one."""
+        """Note that a partition is read up to `offset`, its last stable offset."""
         self._lanes[partition].ended_at = offset
 
     def is_ready(self) -> bool:
-        """Tell whether there is a record, and no partition that may still hold an earlier one."""
+        """Return whether a record waits and no other partition may still deliver an earlier one."""
         if not any(lane.parts for lane in self._lanes.values()):
             return False
         return all(lane.parts or self._is_idle(lane) for lane in self._lanes.values())
 
     def take(self, limit: int) -> Pending:
-        """Return messages of the partition whose head is earliest, up to the next head's time."""
+        """Return messages of the partition with the earliest head, up to the next head's time."""
         heads = [
             (self._head(p), rank, p) for p, rank in self._ranks.items() if self._lanes[p].parts
         ]
@@ -229,27 +228,27 @@ class TimestampQueue:
         return taken
 
     def full(self) -> list[TopicPartition]:
-        """Return the partitions of which enough waits for others."""
+        """Return the partitions with enough waiting records."""
         return [p for p, lane in self._lanes.items() if lane.records >= BUFFER_RECORDS]
 
     def waiting_bytes(self) -> int:
-        """Return the size of all that waits, estimated."""
+        """Return the estimated size of all waiting records."""
         return sum(lane.size_bytes for lane in self._lanes.values())
 
     def sizes(self) -> dict[TopicPartition, int]:
-        """Return the estimated size of what waits, in bytes, by partition that has any."""
+        """Return the estimated bytes of the waiting records, for partitions that have any."""
         return {p: lane.size_bytes for p, lane in self._lanes.items() if lane.parts}
 
     def is_empty(self) -> bool:
-        """Tell whether nothing waits."""
+        """Return whether no record waits."""
         return not any(lane.parts for lane in self._lanes.values())
 
     def clear(self) -> None:
-        """Forget everything; the partitions are read again."""
+        """Discard everything; the partitions are read again."""
         self._lanes = {partition: _Lane() for partition in self._lanes}
 
     def _is_idle(self, lane: _Lane) -> bool:
-        """Tell whether an empty partition has nothing that could be waited for."""
+        """Return whether an empty partition need not be waited for."""
         if lane.ended_at is None or lane.ended_at < lane.fetched_to:
             return False
         if lane.empty_since is None:
@@ -262,7 +261,7 @@ class TimestampQueue:
     def _run_length(
         self, partition: TopicPartition, rival: tuple[int, int, TopicPartition], limit: int
     ) -> int:
-        """Return how many messages in a row come before another partition's head."""
+        """Return the number of leading messages that precede another partition's head."""
         available = min(limit, len(self._lanes[partition].parts[0].messages))
         count, rank = 1, self._ranks[partition]
         while count < available and (self._time(partition, count), rank, partition) < rival:

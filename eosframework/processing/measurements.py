@@ -1,7 +1,7 @@
-"""What a worker measures about itself: plain numbers, added up by the main thread.
+"""Measurements of a worker: plain numbers, summed by the main thread.
 
-Nothing is counted record by record: topics are counted batch by batch, and what a transaction did
-counts when it is committed, so that repetitions do not count.
+Topics are counted batch by batch, not record by record, and a transaction counts when it is
+committed, so that replays do not count.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _topic_of = itemgetter(0)
 
 
 @dataclass(frozen=True, slots=True)
-class Distributed:
-    """How values are distributed.
+class HistogramSnapshot:
+    """A snapshot of a histogram.
 
     Args:
-        bounds: of classes, ascending; a value that is one belongs to its class.
-        counts: of values in each class, and at last of those above all bounds.
+        bounds: inclusive upper bounds of the buckets, ascending.
+        counts: values in each bucket; the last count is of values above all bounds.
         total: the sum of all values.
     """
 
@@ -35,8 +35,8 @@ class Distributed:
     total: float
 
 
-class Distribution:
-    """Counts values by classes."""
+class Histogram:
+    """A histogram."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self._bounds = bounds
@@ -48,43 +48,43 @@ class Distribution:
         self._counts[bisect_left(self._bounds, value)] += 1
         self._total += value
 
-    def snapshot(self) -> Distributed:
-        """Return what was counted so far."""
-        return Distributed(self._bounds, tuple(self._counts), self._total)
+    def snapshot(self) -> HistogramSnapshot:
+        """Return the counts so far."""
+        return HistogramSnapshot(self._bounds, tuple(self._counts), self._total)
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """What was measured up to a moment; see `Measures`."""
+class MeasuresSnapshot:
+    """A snapshot of measurements; see `Measures`."""
 
     read: Mapping[str, int]
     written: Mapping[str, int]
-    transaction_records: Distributed
-    transaction_seconds: Distributed
-    commit_seconds: Distributed
+    transaction_records: HistogramSnapshot
+    transaction_seconds: HistogramSnapshot
+    commit_seconds: HistogramSnapshot
 
 
 class Measures:
-    """Measures committed transactions.
+    """Measurements of committed transactions.
 
     Attributes:
         read: records by source topic.
         written: records by topic, or rows by table.
-        transaction_records: how many records a transaction had, or rows one of a database.
+        transaction_records: records per transaction, or rows per database transaction.
         transaction_seconds: from begin to the end of the commit.
-        commit_seconds: of a round of commits, or of one write to a database.
+        commit_seconds: per commit round, or per write to a database.
     """
 
     def __init__(self) -> None:
         self.read: Counter[str] = Counter()
         self.written: Counter[str] = Counter()
-        self.transaction_records = Distribution(RECORDS)
-        self.transaction_seconds = Distribution(SECONDS)
-        self.commit_seconds = Distribution(SECONDS)
+        self.transaction_records = Histogram(RECORDS)
+        self.transaction_seconds = Histogram(SECONDS)
+        self.commit_seconds = Histogram(SECONDS)
 
-    def snapshot(self) -> Measured:
-        """Return what was measured so far."""
-        return Measured(
+    def snapshot(self) -> MeasuresSnapshot:
+        """Return the measurements so far."""
+        return MeasuresSnapshot(
             dict(self.read),
             dict(self.written),
             self.transaction_records.snapshot(),
@@ -93,11 +93,11 @@ class Measures:
         )
 
 
-class Flow:
-    """What goes through the transactions of one task.
+class TransactionMeasures:
+    """Measurements of the open transaction of one task.
 
     Args:
-        measures: where it is added when it is committed.
+        measures: receives them when the transaction is committed.
     """
 
     def __init__(self, measures: Measures) -> None:
@@ -107,28 +107,28 @@ class Flow:
         self._in_doubt: tuple[Counter[str], Counter[str]] | None = None
 
     def read(self, topic: str, records: int) -> None:
-        """Count records that were taken into the open transaction."""
+        """Count records that were read in the open transaction."""
         self._read[topic] += records
 
     def wrote(self, outputs: Sequence[Output]) -> None:
-        """Count records that were produced; one call into C for all of them."""
+        """Count records that were produced, with one C call for all of them."""
         self._written.update(map(_topic_of, outputs))
 
     def committed(self, records: int, seconds: float) -> None:
-        """Take the open transaction, which was begun so long ago, as committed."""
+        """Take the open transaction of `seconds` age as committed."""
         self._measures.transaction_records.add(records)
         self._measures.transaction_seconds.add(seconds)
         self._add(self._read, self._written)
         self._read, self._written = Counter(), Counter()
 
     def dropped(self) -> None:
-        """Forget the open transaction, unless it turns out to have been committed."""
+        """Set the open transaction aside; it may turn out to have been committed."""
         if self._read or self._written:
             self._in_doubt = self._read, self._written
             self._read, self._written = Counter(), Counter()
 
     def settled(self, *, committed: bool) -> None:
-        """Say what became of the transaction that was dropped last."""
+        """Report the outcome of the transaction that was dropped last."""
         if committed and self._in_doubt is not None:
             self._add(*self._in_doubt)
         self._in_doubt = None

@@ -1,4 +1,4 @@
-"""What a worker runs, how it runs, and what it counts."""
+"""The plan of a worker, its options, and its counters."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from eosframework.txnid import TransactionalId, first_of
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """How a worker runs; see `config.WorkerSettings` for the meaning.
+    """The options of a worker; see `config.WorkerSettings` for their meaning.
 
     Args:
-        commit_turns: into how many groups tasks are divided of which one commits at a time.
-        queue_bytes: of records that wait; see `Flowing`.
+        commit_turns: the number of groups of tasks that commit in turn.
+        queue_bytes: the most bytes of waiting records; see `FetchControl`.
     """
 
     commit_interval_seconds: float
@@ -35,15 +35,15 @@ class WorkerOptions:
 
 @dataclass(slots=True)
 class WorkerCounts:
-    """What a worker has done since it started, and what it has to do.
+    """The counters of a worker since its start, and its backlog.
 
     Args:
-        unknown_outcomes: commits of which it had to be found out whether they were done.
-        database_retries: writes and claims that were tried again because a database was away.
-        retries: records that failed and were sent to wait for another attempt.
+        unknown_outcomes: commits whose outcome had to be read from the offsets.
+        database_retries: writes and claims that were retried because a database was unavailable.
+        retries: records that failed and were sent to a retry topic.
         late: records that came too late for a window.
-        lag: records of the input that are still to be processed.
-        restoring: records of changelogs that are still to be read before every task runs.
+        lag: input records that are not processed yet.
+        restoring: changelog records that must be read before every task runs.
     """
 
     records: int = 0
@@ -63,15 +63,15 @@ class WorkerCounts:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a worker runs.
+    """The compiled sub-topologies of a worker, and the layout of its tasks.
 
     Args:
-        parts: each sub-topology compiled, by its name.
+        parts: the compiled sub-topologies, by name.
         receipts: outputs get receipts; the parts are compiled for it.
         own_topics: source topics that the application itself writes.
-        make_task: makes tasks.
-        partitions_per_producer: how many partitions of a sub-topology share a producer.
-        partitions: how many each sub-topology has; needed where they share.
+        make_task: creates a task.
+        partitions_per_producer: partitions of a sub-topology that share a producer.
+        partitions: the number of partitions of each sub-topology; needed where they share.
     """
 
     application: str
@@ -88,10 +88,11 @@ class Plan:
         return next(part for part in self.parts.values() if topic in part.sources)
 
     def owned(self, given: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """Return the partitions that are a worker's to whom the group has given some.
+        """Return the partitions that a worker owns when the group has assigned `given` to it.
 
-        Where partitions share a producer, all go to whoever has the first of them. In the group's
-        generation that is one worker, so no producer has two owners, and no partition has none.
+        Where partitions share a producer, the member that owns the first partition of a block owns
+        the block. In one generation of the group this is one worker, so each producer has one owner
+        and each partition has one.
 
         Raises:
             RunError: a topic got a partition after this worker had started.
@@ -114,10 +115,7 @@ class Plan:
         return owned
 
     def feeding(self, topics: Set[str]) -> set[str]:
-        """Return the source topics of what writes those of `topics` that are the application's own.
-
-        And of what writes these, and so on.
-        """
+        """Return the source topics upstream of `topics`, through internal topics."""
         found: set[str] = set()
         waiting = set(topics) & self.own_topics
         while waiting:

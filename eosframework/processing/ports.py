@@ -1,4 +1,4 @@
-"""What the cycle needs from the outside, as protocols; `kafka/` implements them."""
+"""The ports of the cycle, as protocols; `kafka/` implements them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
 
 Delivered = Callable[[Any, Any], None]
-"""Told the error, or None, and the message with its offset, when a record was delivered."""
+"""Delivery callback: takes the error or None, and the message with its offset."""
 
 Output = tuple[str, bytes | None, bytes | None, int, "Delivered | None", None, int, Any]
 """One record to produce, in the positional order of `confluent_kafka.Producer.produce`: topic,
-value, key, partition (-1: by key), who is told of its delivery (the argument has a second name),
+value, key, partition (-1: by key), delivery callback (the argument has a second name),
 timestamp in milliseconds, headers. Positional arguments cost a third less than named ones."""
 
 
@@ -53,14 +53,14 @@ class Message(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What one look at the consumer brought.
+    """The result of one poll of the consumer.
 
     Args:
         messages: by partition, in offset order.
         ends: partitions read to their last stable offset, with that offset.
-        membership: an opaque token of the group membership under which this was fetched;
-            it goes into `send_offsets` as the second fence (KIP-447).
-        sizes: of the messages' values, in bytes, by partition, estimated.
+        membership: an opaque token of the group membership at the fetch, passed to `send_offsets`
+            as the second fence (KIP-447).
+        sizes: estimated bytes of the messages' values, by partition.
     """
 
     messages: dict[TopicPartition, list[Message]]
@@ -70,39 +70,39 @@ class Fetched:
 
 
 class Purger(Protocol):
-    """Makes room in topics of the application's own."""
+    """Deletes processed records of internal topics."""
 
     def committed(self, positions: Sequence[Position]) -> None:
-        """Take in how far own topics were read; what lies behind may be removed."""
+        """Allow the deletion of the records before these positions."""
         ...
 
     def close(self) -> None:
-        """Finish what is under way, within seconds."""
+        """Finish pending requests, within seconds."""
         ...
 
 
 class RebalanceListener(Protocol):
-    """Told about partitions, inside the consumer's callback."""
+    """Receives rebalances, inside the consumer's callback."""
 
     def assigned(self, partitions: list[TopicPartition]) -> list[Position]:
-        """Take partitions over and return which these are, and where to read each of them from.
+        """Take partitions over; return the partitions taken, with their start positions.
 
-        They need not be the same: see `Plan.owned`. A position without an offset is sought before
-        the partition is resumed.
+        They may differ from the assigned ones: see `Plan.owned`. A position without an offset is
+        sought before the partition is resumed.
         """
         ...
 
     def revoked(self, partitions: list[TopicPartition]) -> None:
-        """Finish or abort what is open and let the partitions go."""
+        """Finish or abort open transactions and release the partitions."""
         ...
 
     def lost(self, partitions: list[TopicPartition]) -> None:
-        """Let the partitions go without a commit: somebody else may own them."""
+        """Release the partitions without a commit: another member may own them."""
         ...
 
 
 class InputLog(Protocol):
-    """A `read_committed` group member."""
+    """A consumer: a group member with `read_committed`."""
 
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
         """Join the group. New partitions are assigned paused."""
@@ -113,8 +113,8 @@ class InputLog(Protocol):
 
         Args:
             limit: the most messages.
-            timeout_seconds: to wait while there is none.
-            gather_seconds: to wait for more where there are only a few.
+            timeout_seconds: time to wait for a first message.
+            gather_seconds: time to wait for more where only a few are available.
 
         Raises:
             PositionLost: a position is no longer in the log.
@@ -123,11 +123,11 @@ class InputLog(Protocol):
         ...
 
     def membership(self) -> Any:
-        """Return the membership as it is now; inside `assigned`, the one that it is about."""
+        """Return the current membership; inside `assigned`, that of the new generation."""
         ...
 
     def committed(self, partitions: Sequence[TopicPartition]) -> list[Position]:
-        """Return the stable committed positions (waits for a transaction in doubt).
+        """Return the stable committed positions; waits for pending transactions.
 
         Raises:
             Retriable: they could not be read within the request timeout.
@@ -135,19 +135,19 @@ class InputLog(Protocol):
         ...
 
     def resume(self, partitions: Sequence[TopicPartition]) -> None:
-        """Deliver messages of these partitions again."""
+        """Fetch these partitions again."""
         ...
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
-        """Deliver no message of these partitions until `resume`."""
+        """Fetch no messages of these partitions until `resume`."""
         ...
 
     def seek(self, positions: Sequence[Position]) -> None:
-        """Go on at these positions; the partitions are assigned to this member."""
+        """Resume at these positions; the partitions are assigned to this member."""
         ...
 
     def beginning_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the first offset still in the log of each partition."""
+        """Return the first available offset of each partition."""
         ...
 
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
@@ -159,11 +159,11 @@ class InputLog(Protocol):
         ...
 
     def lag(self, positions: Mapping[TopicPartition, int]) -> int:
-        """Return how many offsets lie after `positions`, by what the last fetches said."""
+        """Return the number of offsets after `positions`, by the last fetch responses."""
         ...
 
     def close(self, *, leave: bool) -> None:
-        """Stop consuming. With `leave` the partitions go to other members at once."""
+        """Stop consuming; with `leave` the group reassigns the partitions at once."""
         ...
 
 
@@ -185,7 +185,7 @@ class TransactionalOutput(Protocol):
         ...
 
     def explain(self, error: Exception) -> TransactionError:
-        """Return what an exception out of `produce` means."""
+        """Return the error that stands for an exception of `produce`."""
         ...
 
     def begin(self) -> None:
@@ -201,7 +201,7 @@ class TransactionalOutput(Protocol):
         ...
 
     def deliver(self) -> None:
-        """Wait until the brokers have what was produced.
+        """Wait until the brokers have stored all produced records.
 
         Raises:
             TransactionError: nothing of the open transaction may be kept.
@@ -211,7 +211,7 @@ class TransactionalOutput(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One task's part in a round of commits."""
+    """One producer's part in a commit round."""
 
     output: TransactionalOutput
     positions: Sequence[Position]
@@ -220,10 +220,10 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What became of one commit.
+    """The outcome of one commit.
 
     Args:
-        error: None when the broker confirmed; otherwise what followed instead.
+        error: None if the broker confirmed the commit; otherwise the error.
         recycled: the producer was suspect and has been replaced.
     """
 
@@ -232,32 +232,32 @@ class Committed:
 
 
 class CommitRound(Protocol):
-    """Commits that are under way."""
+    """Commits in progress."""
 
     @property
     def took_seconds(self) -> float:
-        """How long it took until the last answer; known once it is done."""
+        """The time until the last answer; known once the round is done."""
         ...
 
     def is_done(self) -> bool:
-        """Tell whether `results` would return without waiting for an answer."""
+        """Return whether `results` would return without waiting for an answer."""
         ...
 
     def join(self, commits: Sequence[Commit]) -> None:
-        """Begin further commits, of other outputs; all are waited for together."""
+        """Begin further commits, of other outputs; `results` waits for all of them."""
         ...
 
     def results(self) -> list[Committed]:
-        """Wait for every answer; then look once for signs of a straggler.
+        """Wait for every answer; then check once for stragglers.
 
-        A producer found suspect is recycled before this returns. Never raises for one
-        commit's failure: its `Committed.error` says it, so that the others are not affected.
+        A suspect producer is recycled before this returns. A failed commit never raises: its
+        `Committed.error` reports it, so that the others are unaffected.
         """
         ...
 
 
 class FinishedRound:
-    """Commits that are waited for where they are begun."""
+    """A round whose commits are complete when it begins."""
 
     took_seconds = 0.0
 
@@ -268,7 +268,7 @@ class FinishedRound:
         self._results = commit(commits)
 
     def is_done(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def join(self, commits: Sequence[Commit]) -> None:
@@ -276,18 +276,18 @@ class FinishedRound:
         self._results += self._commit(commits)
 
     def results(self) -> list[Committed]:
-        """Return what became of them."""
+        """Return the outcomes."""
         return self._results
 
 
 class TransactionalOutputs(Protocol):
-    """Opens, commits and closes the outputs of a worker's tasks, overlapping their waits."""
+    """Opens, commits and closes the outputs of a worker's tasks in parallel."""
 
     def open(self, transactional_ids: Sequence[str]) -> list[TransactionalOutput]:
-        """Init every id, in parallel: fences the last owners and ends what they left open.
+        """Init every id, in parallel: fences the previous owners and ends their open transactions.
 
         Raises:
-            TransactionError: an id could not be had; those that could are closed again.
+            TransactionError: an id could not be inited; the others are closed again.
         """
         ...
 
@@ -296,56 +296,56 @@ class TransactionalOutputs(Protocol):
     ) -> CommitRound:
         """Begin to send offsets and to commit each transaction.
 
-        Until the results were taken nothing else may be done with these outputs.
+        These outputs must not be used until the results are taken.
 
         Args:
             commits: of different outputs.
-            within_seconds: what is not confirmed by then is unknown; None: by the transaction
-                timeout.
+            within_seconds: a commit that is not confirmed within this time has an unknown outcome;
+                None: the transaction timeout.
         """
         ...
 
     def commit(
         self, commits: Sequence[Commit], within_seconds: float | None = None
     ) -> list[Committed]:
-        """Begin and wait for the results."""
+        """Begin a round and wait for its results."""
         ...
 
     def abort(self, outputs: Sequence[TransactionalOutput]) -> Sequence[TransactionError | None]:
         """Make sure that nothing of the open transactions becomes visible.
 
-        Recycles each output: where no error is returned, a new producer has the id, and no frame
+        Recycles each output: where no error is returned, a new producer has the id, and no request
         of the old one can take effect.
 
         Returns:
-            For each output why its id could not be taken again, or None.
+            For each output the error that prevented the init of its id, or None.
         """
         ...
 
     def recycle(self, outputs: Sequence[TransactionalOutput]) -> Sequence[TransactionError | None]:
-        """Replace the producers: fence whatever the old ones may have in flight.
+        """Replace the producers: fences all requests that the old ones have in flight.
 
         Returns:
-            For each output why its id could not be taken again, or None.
+            For each output the error that prevented the init of its id, or None.
         """
         ...
 
     def close(self, outputs: Sequence[TransactionalOutput]) -> None:
-        """Discard the producers; one that is suspect is re-inited first."""
+        """Close the producers; a suspect one is re-inited first."""
         ...
 
     def stop(self) -> None:
-        """End what the outputs share; they have been closed."""
+        """Stop the resources that the outputs share; the outputs have been closed."""
         ...
 
 
 class ProgressLedger(Protocol):
-    """What the application has committed before, kept where it does not expire."""
+    """The application's start markers and transactional.ids, which do not expire."""
 
     def starting_positions(self, committed: Sequence[Position], log: InputLog) -> list[Position]:
-        """Give every partition without a committed offset the position to start at.
+        """Return a start position for every partition without a committed offset.
 
-        Asks as often for many partitions, of any sub-topologies, as for one.
+        The number of requests does not depend on the number of partitions.
 
         Raises:
             StartRefused: a partition was committed before and its offset is gone.
@@ -353,36 +353,36 @@ class ProgressLedger(Protocol):
         ...
 
     def marker(self, sub_topology: str, partition: TopicPartition) -> Output | None:
-        """Return what to write into a partition's first transaction; None: it is there."""
+        """Return the marker of a partition's first transaction; None: it exists."""
         ...
 
     def starts_at_end(self, partition: TopicPartition) -> bool:
-        """Tell whether a partition that was never committed starts at its end."""
+        """Return whether a partition that was never committed starts at its end."""
         ...
 
     def former_ids(self, by_task: Mapping[TransactionalId, Sequence[TopicPartition]]) -> list[str]:
-        """Return the ids under which the tasks' partitions were processed and are no more.
+        """Return the ids under which the tasks' partitions were processed earlier.
 
         Raises:
-            RunError: another member of the group takes the same partitions under other ids.
-            Retriable: that cannot be told now.
+            RunError: another member of the group uses other ids for the same partitions.
+            Retriable: the ids cannot be determined now.
         """
         ...
 
     def confirm_ids(self, by_task: Mapping[TransactionalId, Sequence[TopicPartition]]) -> None:
-        """Make sure that the tasks still have their ids; the former ones are fenced.
+        """Confirm that the tasks still have their ids; the former ones are fenced.
 
         Raises:
-            RunError: one has not.
-            Retriable: that cannot be told now.
+            RunError: a task has another id.
+            Retriable: the ids cannot be determined now.
         """
         ...
 
     def confirm_start(self) -> None:
-        """Make sure that what this worker found at its start still holds; it was no member since.
+        """Confirm the facts found at the start, after a time without membership.
 
         Raises:
-            RunError: it does not.
-            Retriable: that cannot be told now.
+            RunError: a fact has changed.
+            Retriable: the facts cannot be determined now.
         """
         ...

@@ -1,18 +1,18 @@
-"""Taking partitions over: their producers, what is committed of them, and a task for each.
+"""The takeover of partitions: their producers, their committed positions, and their tasks.
 
-T1. init the transactional.ids of the tasks, in parallel: fences the last owner and ends what it
-    left open; ids that an earlier topology used for the partition are inited too
-T2. read the committed offsets, stable ones, with their metadata; commit where a partition starts
-    that starts at its end, in a transaction of its task
+T1. init the transactional.ids of the tasks, in parallel: fences the previous owners and ends their
+    open transactions; ids that an earlier topology used for the partitions are inited, too
+T2. read the stable committed offsets with their metadata; where a partition starts at its end,
+    commit this position in a transaction of its task
 
-T1 comes before T2 because an offset that a zombie has pending can still change until its
-transaction is ended; after init it is decided. What follows is the worker's.
+T1 precedes T2 because a pending offset of a zombie can change until its transaction has ended;
+after the init it is decided. The remaining steps are the worker's.
 
-The end of a log is another one whenever it is asked for. Were it committed with the first record
-only, records that come to a quiet partition during a restart would lie before the next start.
+The end of a log moves. If it were committed with the first record only, records that arrive at a
+quiet partition during a restart would lie before the next start.
 
-All of it happens inside the assignment callback, which has a deadline. So but for the inits, which
-are made side by side, each question is asked once for all tasks, however many there are.
+All of it happens inside the assignment callback, which has a deadline. So the inits run in
+parallel, and each request is sent once for all tasks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from eosframework import failpoints
 from eosframework.errors import TaskFenced
 from eosframework.processing.failures.failures import FailureHandler
 from eosframework.processing.failures.retries import delays_of, task_queue
-from eosframework.processing.measurements import Flow, Measures
+from eosframework.processing.measurements import Measures, TransactionMeasures
 from eosframework.processing.plan import Plan, WorkerOptions
 from eosframework.processing.ports import (
     Commit,
@@ -38,7 +38,7 @@ from eosframework.processing.stores.local_state import LocalState
 from eosframework.processing.task import Task
 from eosframework.processing.transaction.memory_budget import SHARE, ChangesBudget
 from eosframework.processing.transaction.overtime import RecordTimer
-from eosframework.processing.transaction.producer_group import Bundle
+from eosframework.processing.transaction.producer_group import ProducerGroup
 from eosframework.processing.transaction.producing import produce_all
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
@@ -48,13 +48,13 @@ ByTask = Mapping[TransactionalId, Sequence[TopicPartition]]
 
 
 class Takeover:
-    """Makes tasks of the partitions that a worker is given.
+    """Creates the tasks of newly assigned partitions.
 
     Args:
-        state: of the tasks on this machine; None: no sub-topology has stores.
-        measures: counts what goes through the tasks; None: nothing is counted.
+        state: the tasks' state on this machine; None: no sub-topology has stores.
+        measures: collects the tasks' measurements; None: nothing is measured.
         clock: seconds, monotonic.
-        now: the time in seconds since the epoch, for records that wait for their next attempt.
+        now: seconds since the epoch, for retries.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Takeover:
         self._was_away = True
 
     def by_task(self, partitions: Sequence[TopicPartition]) -> ByTask:
-        """Return the worker's partitions of those that its consumer was given.
+        """Return the partitions that this worker owns, by task, for those that were assigned.
 
         Raises:
             RunError: a topic got a partition after this worker had started.
@@ -98,17 +98,19 @@ class Takeover:
         return found
 
     def tasks(self, by_task: ByTask) -> tuple[list[Task], list[Position]]:
-        """Return the tasks, and where their partitions start (T1, T2).
+        """Return the tasks, and the start positions of their partitions (T1, T2).
 
         Raises:
-            TransactionError: an id could not be taken; no task is left open.
+            TransactionError: an id could not be inited; no task is left open.
             RunError: the partitions may not be processed here.
         """
         failpoints.hit("takeover.before_init")
         self._fence_former_ids(by_task)
         outputs = self._outputs.open(list(dict.fromkeys(map(str, by_task))))
         failpoints.hit("takeover.after_init")
-        bundles = {o.transactional_id: Bundle(o, self._clock) for o in outputs}
+        groups: dict[str, ProducerGroup[Task]] = {
+            output.transactional_id: ProducerGroup(output, self._clock) for output in outputs
+        }
         opened: list[Task] = []
         try:
             wanted = [p for ps in by_task.values() for p in ps]
@@ -116,10 +118,10 @@ class Takeover:
             starts = self._ledger.starting_positions(committed, self._log) if wanted else []
             positions = {start.topic_partition: start for start in starts}
             for identity, partitions in by_task.items():
-                task = self._new_task(identity, partitions, bundles[str(identity)])
+                task = self._new_task(identity, partitions, groups[str(identity)])
                 opened.append(task)
                 task.start_at([positions[partition] for partition in partitions])
-            self._commit_starts(bundles, by_task, committed, starts)
+            self._commit_starts(groups, by_task, committed, starts)
         except BaseException:
             for task in opened:
                 task.close_stores()
@@ -128,11 +130,11 @@ class Takeover:
         return opened, starts
 
     def membership_was_lost(self) -> None:
-        """Look again, with the next partitions, whether what held at the start still does."""
+        """Confirm the facts found at the start again, at the next assignment."""
         self._was_away = True
 
     def close(self) -> None:
-        """End the timer of the tasks; they run no records any more."""
+        """Stop the tasks' timer; no records run any more."""
         self._timer.close()
 
     def _fence_former_ids(self, by_task: ByTask) -> None:
@@ -145,38 +147,38 @@ class Takeover:
 
     def _commit_starts(
         self,
-        bundles: Mapping[str, Bundle],
+        groups: Mapping[str, ProducerGroup[Task]],
         by_task: ByTask,
         committed: Sequence[Position],
         starts: Sequence[Position],
     ) -> None:
-        """Commit where partitions start that start at their end, with their markers (T2).
+        """Commit the positions of partitions that start at their end, with their markers (T2).
 
-        No record has been run. What nothing remembers yet would be another position later.
+        Without this commit, a later takeover would find another end.
 
         Raises:
-            TransactionError: it is not known whether they are committed; taking over again tells.
+            TransactionError: the outcome of a commit is unknown; the next takeover reads it.
         """
         identities = {p: identity for identity, partitions in by_task.items() for p in partitions}
-        new: dict[Bundle, list[Position]] = {}
+        new: dict[ProducerGroup[Task], list[Position]] = {}
         for found, start in zip(committed, starts, strict=True):
             partition = start.topic_partition
             if found.offset is None and self._ledger.starts_at_end(partition):
-                new.setdefault(bundles[str(identities[partition])], []).append(start)
+                new.setdefault(groups[str(identities[partition])], []).append(start)
         if not new:
             return
         membership = self._log.membership()
         commits: list[Commit] = []
-        for bundle, positions in new.items():
-            bundle.output.begin()
-            produce_all(bundle.output, [*self._markers_of(identities, positions)])
-            commits.append(Commit(bundle.output, positions, membership))
-        for bundle, result in zip(new, self._outputs.commit(commits), strict=True):
+        for group, positions in new.items():
+            group.output.begin()
+            produce_all(group.output, [*self._markers_of(identities, positions)])
+            commits.append(Commit(group.output, positions, membership))
+        for group, result in zip(new, self._outputs.commit(commits), strict=True):
             if isinstance(result.error, TaskFenced):
-                # Taken again, the id would fence a successor. The worker is about to hear of it.
+                # A re-init would fence a successor. The next poll reports the rebalance.
                 self._events.warning(
                     "start_not_committed",
-                    transactional_id=bundle.transactional_id,
+                    transactional_id=group.transactional_id,
                     error=str(result.error),
                 )
             elif result.error is not None:
@@ -195,7 +197,7 @@ class Takeover:
         self,
         identity: TransactionalId,
         partitions: Sequence[TopicPartition],
-        bundle: Bundle,
+        group: ProducerGroup[Task],
     ) -> Task:
         compiled = self._plan.parts[identity.sub_topology]
         markers = {
@@ -207,7 +209,7 @@ class Takeover:
         return self._plan.make_task(
             identity,
             {p.topic: compiled.sources[p.topic] for p in partitions},
-            bundle.output,
+            group.output,
             markers=markers,
             transaction_timeout_seconds=self._options.transaction_timeout_seconds,
             timer=self._timer,
@@ -216,8 +218,8 @@ class Takeover:
             queue=task_queue(compiled, partitions, self._options, self._clock, self._now),
             emissions=compiled.emissions,
             stores=stores,
-            flow=None if self._measures is None else Flow(self._measures),
+            measures=None if self._measures is None else TransactionMeasures(self._measures),
             failures=FailureHandler(delays_of(compiled.part), self._now),
-            bundle=bundle,
+            group=group,
             budget=self._budget,
         )

@@ -1,20 +1,20 @@
-"""One task: a sub-topology's work on one partition number of its source topics.
+"""A task: the work of a sub-topology on one partition number of its source topics.
 
-The steps of a transaction, as the docstrings and the tests number them:
+The steps of a transaction, as docstrings and tests number them:
 
     1. begin lazily, with the first record
     2. run each record; its outputs take effect together or not at all
     3. produce
-    4. send offsets, also when there was no output, with transaction number and stream time
+    4. send offsets, also without outputs, with transaction number and stream time
     5. commit
-    6. apply what the transaction changed to the stores on this machine
-    7. decide what the outcome was
+    6. apply the changes of the transaction to the stores on this machine
+    7. decide the outcome
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -27,10 +27,9 @@ from eosframework.errors import (
     TransactionTooLong,
 )
 from eosframework.processing.codegen.compiler import CompiledSource, Emission
-from eosframework.processing.codegen.source_lines import Site
-from eosframework.processing.failures.failures import FailureHandler, describe
+from eosframework.processing.failures.failures import FailureHandler, Site, describe
 from eosframework.processing.input_queues import ArrivalQueue, Pending, Queue
-from eosframework.processing.measurements import Flow
+from eosframework.processing.measurements import TransactionMeasures
 from eosframework.processing.ports import Commit, Message, Output, TransactionalOutput
 from eosframework.processing.stores.open_state import OpenState
 from eosframework.processing.task_states import TRANSITIONS, TaskState
@@ -45,34 +44,34 @@ from eosframework.processing.transaction.overtime import (
     locals_where,
     too_slow,
 )
-from eosframework.processing.transaction.producer_group import Bundle
+from eosframework.processing.transaction.producer_group import ProducerGroup
 from eosframework.processing.transaction.producing import produce_all
 from eosframework.processing.transaction.receipts import ReceiptedOutputs
 from eosframework.processing.transaction.run_slices import EndableRun, SliceSize
-from eosframework.processing.transaction.transaction_bisect import Narrowing, Refused
+from eosframework.processing.transaction.transaction_bisect import Bisection, RejectedTransaction
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph.graph import Emit
 from eosframework.txnid import TransactionalId
 
 TIMEOUT_SHARE = 0.9
-"""Share of the transaction timeout after which a record counts as too slow: the commit itself
-needs the rest."""
+"""Share of the transaction timeout after which a record counts as too slow: the commit needs the
+rest."""
 
 RUN_SHARE = 1 / 3
 """Share of the transaction timeout after which no further record is begun in a transaction."""
 
 LEAST_RUN_SECONDS = 0.1
-"""So long a run may take in any case, so that a record is run in each."""
+"""Minimum time of a run, so that each run processes a record."""
 
 
 class Task:
-    """Runs records of its partitions and keeps what the next commit must say.
+    """Runs the records of its partitions and keeps the content of the next commit.
 
-    It decides nothing about brokers: the worker commits it, recovers it and closes it.
+    It makes no decisions about brokers: the worker commits, recovers and closes it.
 
     Args:
-        bundle: shares a producer; None: the task has `output` for itself.
-        budget: of what open transactions may change; None: the default, for this task alone.
+        group: the producer group; None: the task has `output` for itself.
+        budget: memory budget of open transactions; None: the default, for this task alone.
     """
 
     def __init__(
@@ -89,15 +88,15 @@ class Task:
         queue: Queue | None = None,
         emissions: Sequence[Emission] = (),
         stores: OpenState | None = None,
-        flow: Flow | None = None,
+        measures: TransactionMeasures | None = None,
         failures: FailureHandler | None = None,
-        bundle: Bundle | None = None,
+        group: ProducerGroup[Task] | None = None,
         budget: ChangesBudget | None = None,
     ) -> None:
         self.identity = identity
         self.output = output
-        self.bundle = Bundle(output, clock) if bundle is None else bundle
-        self.bundle.tasks.append(self)
+        self.group: ProducerGroup[Task] = ProducerGroup(output, clock) if group is None else group
+        self.group.tasks.append(self)
         self.stores = stores
         self.failures = failures or FailureHandler()
         self.state = TaskState.ASSIGNED
@@ -115,11 +114,11 @@ class Task:
         self._offsets = TaskOffsets(markers, self._receipts)
         self._out: list[Output] = [] if self._receipts is None else self._receipts
         self._emissions = emissions
-        self._narrowing: Narrowing | None = None
+        self._bisection: Bisection | None = None
         self._results = LateResults() if stores is None else stores.results
         self._cut: Pending | None = None
         self._closed_windows = False
-        self._flow = flow
+        self._measures = measures
         self.idle_since = clock()
         self._slice_size = SliceSize()
         self._budget = ChangesBudget() if budget is None else budget
@@ -127,7 +126,7 @@ class Task:
 
     @property
     def positions(self) -> Mapping[TopicPartition, int]:
-        """Which offset of each source partition is run next."""
+        """The next offset to run of each source partition."""
         return self._offsets.reached
 
     @property
@@ -137,95 +136,95 @@ class Task:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether something was run in a transaction that is open."""
-        return self.bundle.takes_part(self)
+        """True if this task has run something in an open transaction."""
+        return self.group.takes_part(self)
 
     @property
     def has_progress(self) -> bool:
-        """Whether there is something to commit: a position moved, or windows closed."""
+        """True if there is something to commit: a position moved, or windows closed."""
         return self._closed_windows or self._offsets.have_moved
 
     @property
     def has_open_progress(self) -> bool:
-        """Whether there is something to commit in the open transaction."""
+        """True if the open transaction has something to commit."""
         return self.in_transaction and self.has_progress
 
     @property
     def is_at_end(self) -> bool:
-        """Whether every source partition is read to its last stable offset, and all of it run."""
+        """True if every source partition is processed up to its last stable offset."""
         return not self.has_waiting and self._offsets.are_at_end
 
     def read_to(self, partition: TopicPartition) -> int:
-        """Return up to which offset a partition is read, with the markers at its end."""
+        """Return the offset up to which a partition is read, including the markers at its end."""
         return self._offsets.read_to(partition)
 
     @property
     def unread(self) -> Mapping[TopicPartition, int]:
-        """Up to where each source partition is run of which there may be more records."""
+        """The positions of the source partitions that may have more records."""
         return self.positions if self.has_waiting else self._offsets.unread
 
     @property
     def has_pending(self) -> bool:
-        """Whether fetched messages wait that may be run now."""
+        """True if fetched messages may be run now."""
         return self._cut is not None or self._queue.is_ready()
 
     @property
     def has_waiting(self) -> bool:
-        """Whether fetched messages wait, those among them that may not be run yet."""
+        """True if fetched messages wait, including those that may not be run yet."""
         return self._cut is not None or not self._queue.is_empty()
 
     @property
     def full_partitions(self) -> list[TopicPartition]:
-        """The source partitions of which enough waits for records of others."""
+        """The source partitions with enough records waiting for other partitions."""
         return self._queue.full()
 
     @property
     def waiting_bytes(self) -> int:
-        """The estimated size of fetched messages that wait."""
+        """The estimated size of the waiting messages."""
         return self._queue.waiting_bytes()
 
     @property
     def waiting_sizes(self) -> Mapping[TopicPartition, int]:
-        """The same by source partition that has any."""
+        """The estimated size of the waiting messages by source partition."""
         return self._queue.sizes()
 
     @property
     def late_records(self) -> int:
-        """How many records came too late for a step."""
+        """The number of records that came too late for a step."""
         return 0 if self.stores is None else self.stores.late.count
 
     @property
     def wants_commit(self) -> bool:
-        """Whether the transaction must be committed before more records go into it."""
-        is_full = self._narrowing is not None and self._narrowing.is_full(
+        """True if the transaction must be committed before more records go into it."""
+        is_full = self._bisection is not None and self._bisection.is_full(
             self.records_in_transaction
         )
         return self.failure is not None or self._is_heavy or is_full
 
     @property
     def closes_windows_again(self) -> bool:
-        """Whether results of windows that the clock closed were refused, and are tried again."""
-        return self._narrowing is not None and self._narrowing.is_of_clock
+        """True if the broker rejected results of windows that the clock closed."""
+        return self._bisection is not None and self._bisection.is_of_clock
 
     @property
-    def is_narrowing(self) -> bool:
-        """Whether the broker refused something of it, and it is replayed."""
-        return self._narrowing is not None
+    def is_bisecting(self) -> bool:
+        """True while rejected or slow data of this task is replayed in smaller transactions."""
+        return self._bisection is not None
 
     def enter(self, state: TaskState) -> None:
-        """Change the state; a transition that the table does not have is a program error."""
+        """Change the state; a transition outside of `TRANSITIONS` is a program error."""
         if state not in TRANSITIONS[self.state]:
             raise AssertionError(f"{self.identity}: {self.state} cannot become {state}")
         self.state = state
 
     def start_at(self, positions: Sequence[Position]) -> None:
-        """Take committed positions as the truth; what was run since then is forgotten."""
+        """Reset to committed positions."""
         self._stream_time = self._offsets.start_at(positions)
         self.drop()
-        if self._narrowing is not None:
-            self._narrowing = self._narrowing.left(self.positions)
-        if self._flow is not None:
-            self._flow.settled(committed=False)
+        if self._bisection is not None:
+            self._bisection = self._bisection.left(self.positions)
+        if self._measures is not None:
+            self._measures.settled(committed=False)
         if self.stores is not None:
             self.stores.starts_at(self._stream_time)
 
@@ -240,31 +239,31 @@ class Task:
         self._queue.add(Pending(partition, messages, membership, size_bytes))
 
     def reached_end(self, partition: TopicPartition, offset: int) -> None:
-        """Note that a partition is read up to `offset`, its last stable one."""
+        """Note that a partition is read up to `offset`, its last stable offset."""
         self._offsets.read_to_end(partition, offset)
         self._queue.reached_end(partition, offset)
 
     def run(self, until: float) -> None:
-        """Run what is pending, slice by slice, until the clock passes `until` (steps 1 to 3).
+        """Run pending records, slice by slice, until the clock passes `until` (steps 1 to 3).
 
         Raises:
             TransactionError: a producer call failed; nothing of this transaction may be kept.
             RecordTooSlow: a record outlasted its transaction.
         """
-        while self.has_pending and not self.wants_commit and self.bundle.may_run(self):
+        while self.has_pending and not self.wants_commit and self.group.may_run(self):
             pending = self._next()
             self._membership = pending.membership
-            with self.bundle.whole():
+            with self.group.whole():
                 self._run_slice(pending)
             if self._clock() >= until:
                 return
 
     def commit(self) -> Commit:
-        """Return this task's part in the next round of commits (steps 3 and 4).
+        """Return this task's part in the next commit round (steps 3 and 4).
 
-        What keyed nodes give at the commit goes out first, then what was changed in stores. The
-        first transaction of a partition also writes its marker into the registry. One that
-        moved no position sends them all again: the number beside them tells that it happened.
+        Results that keyed nodes emit at the commit are produced first, then the changelog records.
+        The first transaction of a partition also writes its start marker. A transaction that moved
+        no position sends all positions again: their transaction number shows that it was committed.
         """
         if self.stores is not None:
             if self._emissions:
@@ -280,16 +279,16 @@ class Task:
         """Take the open transaction as committed (step 6).
 
         Raises:
-            RunError: a store on this machine does not take what was committed.
+            RunError: a local store rejects the committed changes.
         """
         self._offsets.were_committed(self._stream_time)
-        if self._flow is not None:
-            self._flow.committed(self.records_in_transaction, self.age_seconds())
-        self.bundle.leave(self)
+        if self._measures is not None:
+            self._measures.committed(self.records_in_transaction, self.age_seconds())
+        self.group.leave(self)
         self._closed_windows = False
         self.records_in_transaction = 0
-        if self._narrowing is not None:
-            self._narrowing = self._narrowing.widened(self.positions)
+        if self._bisection is not None:
+            self._bisection = self._bisection.widened(self.positions)
         self._is_heavy = False
         if self.stores is not None:
             self.stores.committed()
@@ -297,57 +296,57 @@ class Task:
 
     def took_effect(self) -> None:
         """Note that the transaction that was dropped last turned out to be committed."""
-        if self._flow is not None:
-            self._flow.settled(committed=True)
+        if self._measures is not None:
+            self._measures.settled(committed=True)
 
     def reject(self, error: DataRejected) -> None:
-        """The broker refuses something of this transaction: replay it in halves.
+        """Bisect the transaction, because the broker rejects some of its data.
 
         Raises:
-            RecordFailed: the record is known, and its dead letter was refused as well.
+            RecordFailed: the record is known, and its dead letter was rejected as well.
         """
-        refused = Refused(
+        refused = RejectedTransaction(
             self.records_in_transaction,
             self._offsets.reached,
             self._offsets.committed,
             self._results,
             error,
         )
-        self._narrowing = Narrowing.after(self._narrowing, refused)
+        self._bisection = Bisection.after(self._bisection, refused)
 
     def replay_alone(self) -> None:
-        """The broker refuses something that may be of this task: replay it apart from others."""
-        self._narrowing = Narrowing.to(self.records_in_transaction, self.positions)
+        """Replay this task's records apart from others: the rejected data may be its own."""
+        self._bisection = Bisection.to(self.records_in_transaction, self.positions)
 
     def age_seconds(self) -> float:
-        """Return for how long the open transaction has been open; 0 if there is none."""
-        return self.bundle.age_seconds()
+        """Return the age of the open transaction; 0 if none is open."""
+        return self.group.age_seconds()
 
     def committed_offset(self, partition: TopicPartition) -> int:
-        """Return the offset last known to be committed, or where the task started."""
+        """Return the last known committed offset, or the start of the task."""
         return self._offsets.committed[partition]
 
     def outcome(self, positions: Sequence[Position]) -> Outcome:
-        """Return what became of the transaction after the last one known to be committed.
+        """Return the outcome of the transaction after the last one known to be committed.
 
         Args:
-            positions: the stable committed ones, read when that was decided.
+            positions: the stable committed positions, read after the transaction was decided.
         """
         return self._offsets.outcome(positions)
 
     def drop(self) -> None:
-        """Forget what the open transaction did and what waits to be run."""
+        """Discard the open transaction and all pending records."""
         self._offsets.rewind()
         self._queue.clear()
         self._cut = None
         self._out.clear()
-        if self._flow is not None:
-            self._flow.dropped()
+        if self._measures is not None:
+            self._measures.dropped()
         self._is_heavy = False
         if self.stores is not None:
             self.stores.drop()
             self._budget.is_free(self.stores)
-        self.bundle.leave(self)
+        self.group.leave(self)
         self._closed_windows = False
         if not self.closes_windows_again:
             self.idle_since = self._clock()
@@ -355,20 +354,20 @@ class Task:
         self.failure = None
 
     def close_stores(self) -> None:
-        """Give the stores up; another worker may have them now."""
+        """Close the stores; another worker may own them now."""
         if self.stores is not None:
             self.stores.close()
             self._budget.is_free(self.stores)
 
     def _room(self) -> int:
-        """Return how many records the next slice may take."""
+        """Return the most records that the next slice may take."""
         limit = self._slice_size.limit()
-        if self._narrowing is not None:
-            limit = min(limit, self._narrowing.room(self.records_in_transaction))
+        if self._bisection is not None:
+            limit = min(limit, self._bisection.room(self.records_in_transaction))
         return limit
 
     def _next(self) -> Pending:
-        """Return what is run next: first what a run left that ended early."""
+        """Return the next slice; first the rest of a run that ended early."""
         room = self._room()
         if self._cut is None:
             return self._queue.take(room)
@@ -400,7 +399,7 @@ class Task:
         self._slice_size.took(self._clock() - started, max(done, 1))
 
     def _run_at_once(self, partition: TopicPartition, messages: Sequence[Message]) -> int:
-        """Run messages, and hand out what they gave; return how many were run."""
+        """Run messages, and produce their outputs; return the number of messages that were run."""
         try:
             left = len(self._run_records(partition, messages))
             count = len(messages) - left
@@ -415,32 +414,32 @@ class Task:
             self._offsets.reached[partition] = position
         self.records_in_transaction += count
         self.processed += count
-        if self._flow is not None:
-            self._flow.read(partition.topic, count)
+        if self._measures is not None:
+            self._measures.read(partition.topic, count)
         self._hand_out()
         if self.stores is not None and self._budget.is_spent(self.stores):
             self._is_heavy = True
         return count
 
     def close_windows(self, nodes: Sequence[TimedNode], membership: object) -> None:
-        """Close windows because nothing came for a while; a transaction may be for that alone.
+        """Close idle windows, if need be in a transaction of its own.
 
         Args:
-            nodes: whose windows.
-            membership: under which it was seen that nothing came.
+            nodes: the nodes whose windows close.
+            membership: the group membership under which the task was found idle.
 
         Raises:
             TransactionError: as `run`.
         """
         assert self.stores is not None, "windows are in stores"
         windows, state = self.stores.windows, self.stores
-        with self.bundle.whole():
+        with self.group.whole():
             self._begin(None)
             self._membership = membership
             self._closed_windows = True
             try:
                 self._run_timed(
-                    "what follows windows that close because nothing came",
+                    "a step after windows that the clock closed",
                     lambda: windows.close_by_clock(
                         nodes, self._out, self._stream_time, self.failures, state
                     ),
@@ -456,17 +455,17 @@ class Task:
             first: the record that is run; None: the clock closes windows.
         """
         if not self.in_transaction:
-            self._results.begin(self._narrowing and self._narrowing.trial_of(first))
-        self.bundle.begin(self)
+            self._results.begin(self._bisection and self._bisection.trial_of(first))
+        self.group.begin(self)
         if self.stores is not None:
             self.stores.windows.begin()
 
     def _run_records(
         self, partition: TopicPartition, messages: Sequence[Message]
     ) -> Sequence[Message]:
-        """Run messages; return those that were left when the run had had its time."""
+        """Run messages; return those that were left when the run's time was over."""
         compiled = self._sources[partition.topic]
-        refused = self._narrowing.culprit(partition) if self._narrowing else None
+        refused = self._bisection.culprit(partition) if self._bisection else None
         if refused is not None and messages[0].offset() == refused.offset:
             site = Site("output", compiled.source.on_error)
             self.failures(site, messages[0], refused.error, self._out)
@@ -486,7 +485,7 @@ class Task:
         return () if run is None else run.left()
 
     def _emit(self, stores: OpenState) -> None:
-        """Run what follows the keyed nodes that give their records at the commit."""
+        """Run the steps that follow keyed nodes which emit at the commit."""
         stores.windows.begin()
         for emission in self._emissions:
             if emission.node.emit is Emit.CLOSE:
@@ -494,7 +493,7 @@ class Task:
             if emitted := stores.emitted(emission):
                 given = self._results.of(emission.node, emitted, self._out, self.failures)
                 self._run_timed(
-                    f"what follows {emission.node.name!r} at the commit",
+                    f"a step after {emission.node.name!r} at the commit",
                     partial(
                         emission.run, given, self._out, self._stream_time, self.failures, stores
                     ),
@@ -502,19 +501,19 @@ class Task:
                 self._hand_out()
 
     def _run_timed(self, what: str, run: Callable[[], object]) -> None:
-        """Run user's functions that belong to no single record, while the transaction has time.
+        """Run user functions that belong to no single record, while the transaction has time.
 
         Raises:
-            TransactionTooLong: the same is done again, with fewer records to a transaction.
-            RecordTooSlow: there are no fewer.
+            TransactionTooLong: the work is retried, with fewer records in the transaction.
+            RecordTooSlow: the transaction had one record or none.
         """
         try:
             self._start_timer(None)
             run()
         except Overtime:
-            if self.records_in_transaction <= 1 and self.bundle.is_alone(self):
+            if self.records_in_transaction <= 1 and self.group.is_alone(self):
                 raise self._outlasted(what) from None
-            self._narrowing = Narrowing.to(self.records_in_transaction // 2, self.positions)
+            self._bisection = Bisection.to(self.records_in_transaction // 2, self.positions)
             raise self._too_long(what) from None
         finally:
             self._stop_timer()
@@ -527,11 +526,11 @@ class Task:
     def _stop_timer(self) -> None:
         try:
             self._timer.stop()
-        except Overtime:  # It was on its way when the last record was done: in time.
+        except Overtime:  # Raised after the last record was done: it was in time.
             self._timer.stop()
 
     def _time_reached(self, error: RecordFailed) -> int:
-        """Return the stream time at which the slice ended early; state was changed up to there."""
+        """Return the stream time at which the slice ended early; state was changed up to it."""
         codes = [compiled.code for compiled in self._sources.values()]
         return locals_where(error, codes).get("stream_time", self._stream_time)
 
@@ -542,14 +541,14 @@ class Task:
         messages: Sequence[Message],
         overtime: Overtime,
     ) -> RecordTooSlow | TransactionTooLong:
-        """Return what follows; a record behind others gets a transaction of its own first."""
+        """Return the error of a slow record; it is retried first in a transaction of its own."""
         message = locals_where(overtime, [compiled.code]).get("m", messages[0])
         before = bisect_left(messages, message.offset(), key=lambda m: m.offset())
         records = self.records_in_transaction + before
-        if not records and self.bundle.is_alone(self):
+        if not records and self.group.is_alone(self):
             return self._outlasted(describe(message))
         positions = {**self.positions, partition: message.offset() + (records == 0)}
-        self._narrowing = Narrowing.to(records, positions)
+        self._bisection = Bisection.to(records, positions)
         return self._too_long(describe(message))
 
     def _outlasted(self, what: str) -> RecordTooSlow:
@@ -563,7 +562,7 @@ class Task:
         )
 
     def _hand_out(self) -> None:
-        """Produce what records gave."""
+        """Produce the outputs of the records that were run."""
         if self._results.trial is None:
             self._produce_given(self._out)
         else:
@@ -575,5 +574,10 @@ class Task:
 
     def _produce(self, outputs: Sequence[Output]) -> None:
         produce_all(self.output, outputs)
-        if self._flow is not None:
-            self._flow.wrote(outputs)
+        if self._measures is not None:
+            self._measures.wrote(outputs)
+
+
+def producer_groups(tasks: Iterable[Task]) -> list[ProducerGroup[Task]]:
+    """Return the producer groups of some tasks, each once."""
+    return list(dict.fromkeys(task.group for task in tasks))

@@ -1,6 +1,6 @@
-"""The states of a task, and which may follow which.
+"""The states of a task, and the allowed transitions.
 
-What failed is assigned again before it runs again:
+A task that failed is assigned again before it runs again:
 
     ASSIGNED ──state up to date, resumed──▶ RUNNING ──▶ RECOVERING ──▶ ASSIGNED
         │                                     │             ▲
@@ -15,7 +15,7 @@ from enum import StrEnum
 
 
 class TaskState(StrEnum):
-    """Where a task is in its life."""
+    """The state of a task."""
 
     ASSIGNED = "assigned"
     RUNNING = "running"

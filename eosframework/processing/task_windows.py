@@ -1,4 +1,4 @@
-"""The windows of one task: what their closing gives, and when what has ended is removed."""
+"""The windows of one task: the results of closing windows, and the removal of ended ones."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 from eosframework.errors import RecordFailed
 from eosframework.operators.handlers import Handler
 from eosframework.operators.joins.stream_joins import Unpaired
-from eosframework.operators.windows.closing import NEVER, Alarms, Closing, TimedOperator
+from eosframework.operators.windows.closing import NEVER, Alarms, TimedState, WindowOperator
 from eosframework.processing.codegen.compiler import CompiledPart, Emission
 from eosframework.processing.codegen.generator import Failed, State
-from eosframework.processing.emitted import Emitted, alone
+from eosframework.processing.emitted import EmittedResult, unpaired_message
 from eosframework.processing.ports import Message, Output
 from eosframework.processing.transaction.late_results import LateResults
 from eosframework.serialization.serdes import JSON
@@ -25,23 +25,23 @@ class TimedNode:
     """A keyed node whose state ends with time.
 
     Args:
-        emission: what follows it, where its results go on later.
+        emission: the steps that follow it, if its results are emitted later.
     """
 
     node: Aggregate | StreamJoin | Table | Processor
-    operator: Closing
+    operator: TimedState
     emission: Emission | None
 
     @property
     def idle_seconds(self) -> float | None:
-        """After so long without a record its windows close; None: never."""
+        """The time without a record after which its windows close; None: never."""
         window = None if isinstance(self.node, Processor) else self.node.store.window
         return None if window is None or not window.close_idle_ms else window.close_idle_ms / 1000
 
     @property
-    def windows(self) -> TimedOperator:
-        """The operator, of a node with windows."""
-        assert isinstance(self.operator, TimedOperator), "only windows close by the clock"
+    def windows(self) -> WindowOperator:
+        """The operator of a node with windows."""
+        assert isinstance(self.operator, WindowOperator), "only windows close by the clock"
         return self.operator
 
 
@@ -51,7 +51,7 @@ def timed_nodes(compiled: CompiledPart, operators: Sequence[Any]) -> list[TimedN
     return [
         TimedNode(node, timed, emissions.get(id(node)))
         for node, operator in zip(compiled.keyed, operators, strict=True)
-        if isinstance(timed := _timed(operator), Closing)
+        if isinstance(timed := _timed(operator), TimedState)
         and isinstance(node, Aggregate | StreamJoin | Table | Processor)
     ]
 
@@ -64,10 +64,10 @@ class TaskWindows:
     """Closes windows when stream time, or the clock, has passed them.
 
     Args:
-        nodes: those of the task.
-        alarms: that their operators set.
-        partition: of the task.
-        results: what goes out later than its records.
+        nodes: the timed nodes of the task.
+        alarms: the alarms that their operators set.
+        partition: the partition of the task.
+        results: the task's late results.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class TaskWindows:
         self._is_known = False
 
     def begin(self) -> None:
-        """Make sure that the operators know their stores; before the first record.
+        """Load the stores into the operators; before the first record.
 
         Raises:
             RunError: a store was made for other windows.
@@ -98,24 +98,24 @@ class TaskWindows:
             self._is_known = True
 
     def reset(self) -> None:
-        """The stores may hold something else from now on."""
+        """Discard what the operators know of the stores, whose content may change."""
         self._is_known = False
         self.alarm.due = self._ends.due = NEVER
 
     def close(
         self, message: Message, out: list[Output], now: int, failed: Failed, state: State
     ) -> None:
-        """Run what follows each window that `now` closes.
+        """Run the steps that follow each window that `now` closes.
 
         Args:
             message: the record that moved stream time to `now`; it is complete.
             out: takes the outputs.
             now: stream time, in milliseconds.
-            failed: is told about results that fail.
-            state: of the task.
+            failed: handles results that fail.
+            state: the state of the task.
 
         Raises:
-            RecordFailed: a result failed; its window and those behind it are open.
+            RecordFailed: a result failed; its window and the later ones are open.
         """
         try:
             for node in self._closing:
@@ -126,7 +126,7 @@ class TaskWindows:
             self.alarm.due = min((n.operator.due() for n in self._closing), default=NEVER)
 
     def remove_ended(self, now: int) -> None:
-        """Remove the windows that have ended and give no result; before a commit."""
+        """Remove the windows that have ended without a result to emit; before a commit."""
         if now < self._ends.due:
             return
         for node in self._ending:
@@ -135,25 +135,25 @@ class TaskWindows:
         self._ends.due = min((n.operator.due() for n in self._ending), default=NEVER)
 
     def emitted(self, node: Aggregate) -> list[Message]:
-        """Return the results of a node's windows that the transaction changed, as messages."""
+        """Return the results of the windows that the transaction changed, as messages."""
         timed = next(timed for timed in self._ending if timed.node is node)
         return [self._message(node, closed) for closed in timed.windows.changed()]
 
     @property
     def idle_times(self) -> Sequence[float]:
-        """After how many seconds without a record windows are to be closed."""
+        """The times in seconds without a record after which windows close."""
         return self._idle_times
 
     @property
     def may_close(self) -> bool:
-        """Whether there is something that may have to be closed by the clock."""
+        """True if a window may have to be closed by the clock."""
         if self._idle_times:
             self.begin()
         idle = (node for node in self._closing if node.idle_seconds is not None)
         return any(node.operator.due() < NEVER for node in idle)
 
     def open_for(self, idle_seconds: float) -> list[TimedNode]:
-        """Return the nodes with open windows that close after so long without a record, or less."""
+        """Return the nodes with open windows whose idle time is `idle_seconds` or less."""
         due = [n for n in self._closing if (n.idle_seconds or NEVER) <= idle_seconds]
         if due:
             self.begin()
@@ -170,11 +170,11 @@ class TaskWindows:
         """Close all windows of some nodes.
 
         Args:
-            nodes: whose windows.
+            nodes: whose windows close.
             out: takes the outputs.
-            now: stream time, which stays what it is.
-            failed: is told about results that fail.
-            state: of the task.
+            now: stream time, which does not change.
+            failed: handles results that fail.
+            state: the state of the task.
 
         Raises:
             RecordFailed: a result failed.
@@ -195,7 +195,7 @@ class TaskWindows:
     ) -> None:
         if node.operator.due() > until or node.emission is None:
             return
-        # Closed, so that an operator notes what went on before a result that failed.
+        # TimedState the generator lets the operator record the results before one that failed.
         with closing(self._closed(node, until)) as given:
             messages = self._results.of(node.node, given, out, failed)
             node.emission.run(messages, out, now, failed, state)
@@ -209,8 +209,8 @@ class TaskWindows:
         if isinstance(node, Processor):
             key, at = closed
             assert node.timers is not None, "only timers come due"
-            return Emitted(node.timers.changelog, self._partition, key, None, at, JSON)
+            return EmittedResult(node.timers.changelog, self._partition, key, None, at, JSON)
         if isinstance(node, StreamJoin) and isinstance(closed, Unpaired):
-            return alone(node, self._partition, closed)
+            return unpaired_message(node, self._partition, closed)
         key, result, timestamp = closed[:3]
-        return Emitted(node.store.changelog, self._partition, key, result, timestamp, JSON)
+        return EmittedResult(node.store.changelog, self._partition, key, result, timestamp, JSON)

@@ -1,4 +1,4 @@
-"""A task whose transactions are traced; what is not traced has no part in this."""
+"""A task whose transactions are traced."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from eosframework.records import TopicPartition
 
 
 class TransactionTrace(Protocol):
-    """Shows the transactions of one task, one after the other."""
+    """Traces the transactions of one task, one after the other."""
 
     def begin(self) -> None:
-        """A transaction began."""
+        """Begin the trace of a transaction."""
         ...
 
     def took(self, messages: Sequence[Message]) -> None:
-        """These records went into it."""
+        """Add records to the transaction."""
         ...
 
     def current(self) -> AbstractContextManager[object]:
-        """Let what runs inside be seen as a part of it."""
+        """Make the transaction the parent of everything traced inside."""
         ...
 
     def marked(self, outputs: Sequence[Output]) -> Sequence[Output]:
-        """Return outputs that say where they come from."""
+        """Return outputs with headers that link to the trace."""
         ...
 
     def end(self, outcome: str, records: int | None = None) -> None:
-        """It ended, if there was one; `records` is None where it came to nothing."""
+        """End the trace, if one has begun; `records` is None if nothing was committed."""
         ...
 
 
 class TracedTask(Task):
-    """A task that says of each transaction when it began, what it took and how it ended.
+    """A task that traces the begin, the records and the outcome of each transaction.
 
     Args:
         given: as `Task`.
-        trace: is told.
+        trace: receives the events.
         named: as `Task`.
     """
 

@@ -1,10 +1,10 @@
-"""The worker: one consumer, one main thread, a task for each partition number it has.
+"""The worker: one consumer, one main thread, and a task for each assigned partition number.
 
-Taking over a partition (§ numbers are the protocol's, the tests cite them):
+The takeover of a partition (tests cite the numbers):
 
     inside the assignment callback
     T1. init the transactional.ids of the tasks (`processing/takeover`)
-    T2. read the committed offsets, stable ones, with their metadata
+    T2. read the stable committed offsets with their metadata
     T3. assign at these offsets, paused
     outside the callback
     T4. bring state up to date
@@ -21,9 +21,9 @@ import structlog
 
 from eosframework import failpoints
 from eosframework.errors import EosError, Retriable, TransactionError, TransactionFatal
-from eosframework.processing.catch_up import CatchingUp
+from eosframework.processing.catch_up import CatchUp
 from eosframework.processing.failures.late import LateNotice
-from eosframework.processing.fetch_control import Flowing
+from eosframework.processing.fetch_control import FetchControl
 from eosframework.processing.idle_windows import IdleWindows
 from eosframework.processing.measurements import Measures
 from eosframework.processing.plan import Plan, WorkerCounts, WorkerOptions
@@ -37,11 +37,10 @@ from eosframework.processing.ports import (
 from eosframework.processing.stores.local_state import LocalState
 from eosframework.processing.stores.state_ports import Bounds
 from eosframework.processing.takeover import ByTask, Takeover
-from eosframework.processing.task import RUN_SHARE, Task
+from eosframework.processing.task import RUN_SHARE, Task, producer_groups
 from eosframework.processing.task_states import TaskState
 from eosframework.processing.transaction.commit_interval import gather_seconds
 from eosframework.processing.transaction.commit_rounds import CommitRounds
-from eosframework.processing.transaction.producer_group import bundles_of
 from eosframework.processing.transaction.recovery import Recovery
 from eosframework.processing.worker_views import (
     WorkerView,
@@ -54,21 +53,21 @@ from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
 
 RETRY_SECONDS = 0.2
-"""Pause before partitions that could not be taken over are tried again."""
+"""Pause before a failed takeover is retried."""
 
 IDLE_SECONDS = 0.1
-"""How long a look at the consumer waits when no transaction is open."""
+"""Fetch timeout while no transaction is open."""
 
 
 class Worker:
-    """Runs the cycle until it is told to stop.
+    """Runs the cycle until it is stopped.
 
     Args:
-        state: of the tasks on this machine; None: no sub-topology has stores.
-        purger: told how far own topics were read; None: their records stay.
-        hold_nothing: tells whether there is no record in ranges of partitions.
-        now: the time in seconds since the epoch, for records that wait for their next attempt.
-        measured: count what goes through by topic, for `view`.
+        state: the tasks' state on this machine; None: no sub-topology has stores.
+        purger: deletes processed records of internal topics; None: they are kept.
+        hold_nothing: returns whether ranges of partitions contain no record.
+        now: seconds since the epoch, for retries.
+        measured: whether to count records by topic, for `view`.
         on_round: called about ten times a second, for progress displays.
     """
 
@@ -119,34 +118,34 @@ class Worker:
             outputs, self._recovery, options, self.counts, clock, self._round_finished
         )
         self._stop = False
-        self._flowing = Flowing(log, options.queue_bytes)
+        self._fetch_control = FetchControl(log, options.queue_bytes)
         self._up_to_date: set[Task] = set()
         self._next_task = 0
         self._was_assigned = False
         self._is_behind = False
-        self._catching_up: CatchingUp | None = None
+        self._catch_up: CatchUp | None = None
         self._membership: object = None
         self._idle_windows = IdleWindows(plan, log, state, clock)
         self._late_notice = LateNotice(clock)
         self._events = structlog.get_logger("eosframework.worker", application=plan.application)
 
     def stop(self) -> None:
-        """Ask the worker to commit what is complete and return; safe in a signal handler."""
+        """Ask the worker to commit complete work and return; safe in a signal handler."""
         self._stop = True
 
     def run(self, *, until_caught_up: bool = False) -> WorkerCounts:
         """Consume, transform, produce and commit until `stop`.
 
         Args:
-            until_caught_up: also stop once every partition is read to the end it had at the
-                start, by this worker or by others.
+            until_caught_up: also stop once every partition is processed, by this worker or another,
+                up to the end that it had at the start.
 
         Raises:
-            RunError: processing cannot go on; what was complete is committed.
-            InstanceFenced: another worker took this one's identity over.
+            RunError: processing cannot continue; complete work was committed.
+            InstanceFenced: another worker uses this worker's identity.
         """
         if until_caught_up:
-            self._catching_up = CatchingUp(
+            self._catch_up = CatchUp(
                 self._log, self._plan, self._ledger, self._hold_nothing, self._clock
             )
         self.start()
@@ -164,15 +163,15 @@ class Worker:
         return self.counts
 
     def view(self) -> WorkerView:
-        """Return what there is to see of this worker now; on the main thread."""
+        """Return a snapshot of this worker; on the main thread."""
         tasks = tuple(map(task_view, self.tasks.values()))
         return WorkerView(self._snapshot(), tasks, self._was_assigned, self._measures.snapshot())
 
     def start(self) -> None:
-        """Join the group; `run` does so, and whoever calls `turn` does so first."""
+        """Join the group; required before the first `turn`."""
         self._log.subscribe(self._plan.topics, self)
 
-    # --- partitions come and go: called inside the consumer's callbacks -----------------
+    # --- rebalances: called inside the consumer's callbacks -----------------------------
 
     def assigned(self, partitions: list[TopicPartition]) -> list[Position]:
         """Take partitions over (T1 to T3); see `RebalanceListener`."""
@@ -192,7 +191,7 @@ class Worker:
                 time.sleep(RETRY_SECONDS)
 
     def revoked(self, partitions: list[TopicPartition]) -> None:
-        """Finish what is open and let partitions go; see `RebalanceListener`."""
+        """Commit open transactions and release partitions; see `RebalanceListener`."""
         self._rounds.settle(self.tasks.values())
         leaving = self._tasks_of(partitions)
         failpoints.hit("revoke.before_commit")
@@ -204,7 +203,7 @@ class Worker:
         self._release(leaving, "partitions_revoked")
 
     def lost(self, partitions: list[TopicPartition]) -> None:
-        """Let partitions go without a commit: another worker may own them already."""
+        """Release partitions without a commit: another worker may own them already."""
         self._takeover.membership_was_lost()
         self._rounds.settle(())
         self._release(self._tasks_of(partitions), "partitions_lost")
@@ -224,8 +223,8 @@ class Worker:
 
     def _tasks_of(self, partitions: Sequence[TopicPartition]) -> list[Task]:
         gone = set(partitions)
-        bundles = bundles_of(self.tasks.values())
-        return [task for b in bundles if gone.intersection(b.partitions) for task in b.tasks]
+        groups = producer_groups(self.tasks.values())
+        return [task for b in groups if gone.intersection(b.partitions) for task in b.tasks]
 
     def _release(self, tasks: Sequence[Task], event: str) -> None:
         for task in tasks:
@@ -235,22 +234,23 @@ class Worker:
             del self.tasks[task.identity]
             self._events.info(event, transactional_id=str(task.identity))
         self._up_to_date.difference_update(tasks)
-        self._outputs.close([bundle.output for bundle in bundles_of(tasks)])
+        self._outputs.close([group.output for group in producer_groups(tasks)])
 
     # --- one turn of the cycle ----------------------------------------------------------
 
     def turn(self) -> None:
-        """Fetch, run, commit what is due, and bring back what had failed: once."""
+        """Run one turn: fetch, run, commit due transactions, recover failed producers."""
         self._take_in()
         if not self._run_tasks():
             self._rounds.settle(self.tasks.values())
         self._rounds.turn([*self.tasks.values()], behind=self._is_behind)
         if not self._stop:
-            # Asked twice, the clock could find a producer due whose round was not settled.
+            # One reading of the clock for both: a producer may come due between two readings,
+            # and its round would not be settled.
             now = self._clock()
             if self._recovery.is_due(now):
                 self._rounds.settle(self.tasks.values())
-            self._recovery.turn(bundles_of(self.tasks.values()), now)
+            self._recovery.turn(producer_groups(self.tasks.values()), now)
         self._resume_assigned()
         if self._state is not None:
             is_behind = any(task.has_pending for task in self.tasks.values())
@@ -258,13 +258,13 @@ class Worker:
         self._report()
 
     def _take_in(self) -> None:
-        """Look at the consumer: messages, ends of partitions, rebalances."""
+        """Poll the consumer: messages, ends of partitions, rebalances."""
         others = [task for task in self.tasks.values() if not self._rounds.holds(task)]
         if not any(task.state is TaskState.RUNNING for task in others):
             self._rounds.settle(self.tasks.values())
             others = [*self.tasks.values()]
         behind = any(task.has_pending for task in others)
-        self._flowing.turn(self.tasks.values())
+        self._fetch_control.turn(self.tasks.values())
         busy = any(task.in_transaction for task in self.tasks.values())
         if (
             behind
@@ -276,25 +276,25 @@ class Worker:
             wait_seconds = self._rounds.remaining_seconds()
         else:
             wait_seconds = IDLE_SECONDS
-        # To hear of rebalances takes a fetch. Pausing for it would discard what is fetched ahead.
+        # Rebalances arrive with a fetch; pausing partitions would discard prefetched records.
         limit = 1 if behind else self._options.batch_records
         fetched = self._log.fetch(limit, wait_seconds, self._gather_seconds(behind))
         self._is_behind = behind or sum(map(len, fetched.messages.values())) >= limit
         self._distribute(fetched)
 
     def _gather_seconds(self, behind: bool) -> float:
-        """Return how long few records wait for more: a turn for each costs more than they do."""
+        """Return the time for which a few records wait for more; turns have a fixed cost."""
         if behind or self._rounds.is_under_way:
             return 0.0
         wanted_seconds = gather_seconds(self._options.commit_interval_seconds)
         return min(wanted_seconds, self._rounds.remaining_seconds())
 
     def _distribute(self, fetched: Fetched) -> None:
-        """Give tasks what was fetched for them.
+        """Pass fetched messages and ends to the tasks that own the partitions.
 
-        A task that is not running gets nothing. A rebalance within the fetch may have made it, and
-        what was fetched before is that of the task that had the partition: messages come again from
-        where the new one starts, and so does the end.
+        Tasks that are not running get nothing. A rebalance during the fetch may have created such a
+        task, and the messages were fetched for the previous one: they are fetched again from the
+        position of the new task, and so is the end.
         """
         self._membership = fetched.membership
         running = [task for task in self.tasks.values() if task.state is TaskState.RUNNING]
@@ -308,11 +308,13 @@ class Worker:
                 task.reached_end(partition, offset)
 
     def _run_tasks(self) -> bool:
-        """Run what may be run, and tell whether there was anything."""
+        """Run pending records, and return whether there were any."""
         began = self._clock()
         until, found = began + self._rounds.remaining_seconds(), False
         # A transaction that was open before the pass has grown old while others ran.
-        ends = min((b.began_at or began for b in bundles_of(self.tasks.values())), default=began)
+        ends = min(
+            (b.began_at or began for b in producer_groups(self.tasks.values())), default=began
+        )
         ends += self._options.transaction_timeout_seconds * RUN_SHARE
         tasks = [*self.tasks.values()]
         first = self._next_task % len(tasks) if tasks else 0
@@ -325,36 +327,36 @@ class Worker:
             found = found or task.has_pending
             try:
                 task.run(until)
-                if task.bundle.may_run(task):
+                if task.group.may_run(task):
                     self._idle_windows.look_at(task, self.tasks.values(), self._membership)
             except TransactionError as error:
-                self._recovery.failed(task.bundle, error)
+                self._recovery.failed(task.group, error)
         return found
 
     def _round_finished(self, tasks: Sequence[Task], took_seconds: float) -> None:
         self._measures.commit_seconds.add(took_seconds)
-        # What the application sent to itself nobody else reads.
+        # Internal topics have no other readers.
         if self._purger is not None and (own := self._plan.own_topics):
             self._purger.committed(committed_positions(tasks, own))
 
     def _resume_assigned(self) -> None:
-        """Bring state up to date and start reading (T4, T5)."""
+        """Bring state up to date and resume (T4, T5)."""
         assigned = [task for task in self.tasks.values() if task.state is TaskState.ASSIGNED]
         ready = [task for task in assigned if task not in self._up_to_date]
         if self._state is not None:
             ready = self._state.turn(ready)
         self._up_to_date.update(ready)
-        for bundle in bundles_of(ready):
-            if self._up_to_date.issuperset(bundle.tasks):
+        for group in producer_groups(ready):
+            if self._up_to_date.issuperset(group.tasks):
                 failpoints.hit("takeover.after_assign")
-                bundle.enter(TaskState.RUNNING)
-                self._up_to_date.difference_update(bundle.tasks)
-                self._flowing.were_paused(bundle.partitions)
+                group.enter(TaskState.RUNNING)
+                self._up_to_date.difference_update(group.tasks)
+                self._fetch_control.were_paused(group.partitions)
 
     def _is_caught_up(self) -> bool:
-        if self._catching_up is None or not self._was_assigned or self._rounds.is_under_way:
+        if self._catch_up is None or not self._was_assigned or self._rounds.is_under_way:
             return False
-        return self._catching_up.is_done(self.tasks.values())
+        return self._catch_up.is_done(self.tasks.values())
 
     def _report(self) -> None:
         self._late_notice.turn(self.counts.late + sum(t.late_records for t in self.tasks.values()))
@@ -372,7 +374,7 @@ class Worker:
         )
 
     def _close_after(self, error: BaseException) -> None:
-        """Commit what is complete and close, without hiding `error`."""
+        """Commit complete work and close, without hiding `error`."""
         try:
             self._rounds.settle(())  # No producer may be closed inside its commit.
             if isinstance(error, EosError):
@@ -386,7 +388,7 @@ class Worker:
             self._events.warning("close_failed", error=str(second))
 
     def _close(self) -> None:
-        """Discard the producers, then leave the group, so that nothing open is handed on."""
+        """Close the producers, then leave the group, so that no open transaction is handed over."""
         self._takeover.close()
         tasks = list(self.tasks.values())
         self._release(tasks, "task_closed")

@@ -1,11 +1,11 @@
-"""What there is to see of a worker at one moment, for whoever asks from another thread."""
+"""Snapshots of a worker for readers on other threads."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 
-from eosframework.processing.measurements import Measured
+from eosframework.processing.measurements import MeasuresSnapshot
 from eosframework.processing.plan import WorkerCounts
 from eosframework.processing.task import Task
 from eosframework.records import Position, TopicPartition
@@ -13,10 +13,10 @@ from eosframework.records import Position, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class TaskView:
-    """A task.
+    """A snapshot of a task.
 
     Args:
-        read_to: by source partition, up to which offset it is read.
+        read_to: by source partition, the offset up to which it is read.
     """
 
     name: str
@@ -26,24 +26,25 @@ class TaskView:
 
 @dataclass(frozen=True, slots=True)
 class WorkerView:
-    """A worker.
+    """A snapshot of a worker.
 
     Args:
-        was_assigned: the group has told it at least once which partitions it has.
-        away: what the worker waits for outside Kafka, such as its database; None: nothing.
+        was_assigned: the group has assigned partitions to it at least once.
+        away: the system outside Kafka that the worker waits for, such as its database; None:
+            nothing.
     """
 
     counts: WorkerCounts
     tasks: tuple[TaskView, ...]
     was_assigned: bool
-    measured: Measured
+    measured: MeasuresSnapshot
     away: str | None = None
 
 
 def task_view(task: Task) -> TaskView:
-    """Return what there is to see of a task."""
+    """Return a snapshot of a task."""
     identity = task.identity
-    # The end of a partition is seen before what lies ahead of it was run.
+    # The end of a partition is noted before the records ahead of it have run.
     read_to = task.positions if task.has_waiting else {p: task.read_to(p) for p in task.positions}
     return TaskView(
         f"{identity.sub_topology}[{identity.partition}]", task.state.value, dict(read_to)
@@ -51,7 +52,7 @@ def task_view(task: Task) -> TaskView:
 
 
 def committed_positions(tasks: Iterable[Task], topics: Set[str]) -> list[Position]:
-    """Return how far tasks have committed partitions of some topics."""
+    """Return the committed positions of some topics' partitions."""
     return [
         Position(*partition, task.committed_offset(partition))
         for task in tasks
@@ -61,7 +62,7 @@ def committed_positions(tasks: Iterable[Task], topics: Set[str]) -> list[Positio
 
 
 def with_tasks(counts: WorkerCounts, tasks: Iterable[Task]) -> WorkerCounts:
-    """Return what was counted, together with what `tasks` have counted themselves."""
+    """Return the worker's counters with those of `tasks` added."""
     whole = replace(counts)
     for task in tasks:
         add_task(whole, task)
@@ -69,7 +70,7 @@ def with_tasks(counts: WorkerCounts, tasks: Iterable[Task]) -> WorkerCounts:
 
 
 def add_task(counts: WorkerCounts, task: Task) -> None:
-    """Add what a task has counted itself."""
+    """Add the counters of a task."""
     counts.records += task.processed
     counts.late += task.late_records
     counts.skipped += task.failures.skipped

@@ -42,6 +42,7 @@ from eosframework.process.instance import own_instance
 from eosframework.process.progress import PIPE_VARIABLE, ProgressLine, reporter
 from eosframework.process.signals import requests
 from eosframework.process.watchdog import Watchdog
+from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import compile_part
 from eosframework.processing.failures.refused_outputs import OutputLimits
 from eosframework.processing.plan import Plan, WorkerCounts, WorkerOptions
@@ -205,18 +206,15 @@ def plan_of(
             )
         return known.get(name) or TransactionalId.make(graph.application, *name)
 
+    context = CompileContext(
+        receipts=receipts,
+        closed_topics=graph.internal_topics,
+        limits=limits or {},
+        is_missing=is_missing,
+    )
     return Plan(
         application=graph.application,
-        parts={
-            part.name: compile_part(
-                part,
-                receipts=receipts,
-                closed_topics=graph.internal_topics,
-                limits=limits,
-                is_missing=is_missing,
-            )
-            for part in graph.sub_topologies
-        },
+        parts={part.name: compile_part(part, context) for part in graph.sub_topologies},
         identify=identify,
         receipts=receipts,
         own_topics=frozenset(repartition.topic for repartition in graph.repartitions),

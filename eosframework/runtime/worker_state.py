@@ -13,7 +13,7 @@ from eosframework.operators.entries import LAYOUT
 from eosframework.operators.limits import Limits
 from eosframework.processing.stores.global_tables import GlobalTables
 from eosframework.processing.stores.local_state import LocalState
-from eosframework.processing.stores.restoration import Restoring
+from eosframework.processing.stores.restoration import Restoration
 from eosframework.processing.stores.shared_stores import SharedStores
 from eosframework.processing.stores.standby import Standby, StandbyPlan
 from eosframework.processing.stores.state_ports import CopyBackend, StoreIdentity
@@ -67,7 +67,7 @@ def local_state(
         backend,
         stores,
         tasks,
-        Restoring(log, kept_seconds, held_seconds=held_seconds),
+        Restoration(log, kept_seconds, held_seconds=held_seconds),
         shared,
         _global_tables(graph, partitions, log),
         MemoryState(),

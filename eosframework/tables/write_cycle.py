@@ -46,7 +46,7 @@ from eosframework.errors import (
 from eosframework.processing.measurements import Measures
 from eosframework.processing.plan import WorkerCounts
 from eosframework.processing.ports import Fetched, InputLog, Purger
-from eosframework.processing.transaction.commit_interval import CommitPace
+from eosframework.processing.transaction.commit_interval import CommitInterval
 from eosframework.processing.worker_views import WorkerView
 from eosframework.records import Position, TopicPartition
 from eosframework.tables.row_conversion import RowMaker
@@ -132,7 +132,7 @@ class TableWriter:
         self._internal_topics = {s.topic for s in sinks if s.sub_topology is not None}
         self._clock = clock
         self._on_round = on_round
-        self._pace = CommitPace(
+        self._pace = CommitInterval(
             options.commit_interval_seconds, options.longest_interval_seconds, clock
         )
         self._is_behind = False

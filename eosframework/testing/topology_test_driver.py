@@ -13,11 +13,12 @@ from eosframework.errors import ConfigurationError
 from eosframework.operators.binding import format_of
 from eosframework.operators.entries import LAYOUT
 from eosframework.operators.expiry import unexpired
+from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import compile_part
 from eosframework.processing.plan import Plan, WorkerOptions
 from eosframework.processing.stores.global_tables import GlobalTables
 from eosframework.processing.stores.local_state import LocalState
-from eosframework.processing.stores.restoration import Restoring
+from eosframework.processing.stores.restoration import Restoration
 from eosframework.processing.stores.state_ports import StoreIdentity, TaskStores
 from eosframework.processing.transaction.overtime import end_idle_watcher
 from eosframework.processing.worker import Worker
@@ -296,12 +297,10 @@ class TopologyTestDriver:
 
     def _compiled(self, batch_rows: int | None) -> Plan:
         graph = self.graph
+        context = CompileContext(batch_rows=batch_rows, closed_topics=graph.internal_topics)
         return Plan(
             graph.application,
-            {
-                p.name: compile_part(p, batch_rows=batch_rows, closed_topics=graph.internal_topics)
-                for p in graph.sub_topologies
-            },
+            {p.name: compile_part(p, context) for p in graph.sub_topologies},
             lambda part, number: TransactionalId.make(graph.application, part, number),
             own_topics=frozenset(repartition.topic for repartition in graph.repartitions),
         )
@@ -314,7 +313,7 @@ class TopologyTestDriver:
         }
         for topic in changelog_topics(graph):
             kafka.partitions_of(topic)
-        restoring = Restoring(
+        restoring = Restoration(
             MemoryChangelogs(kafka), float("inf"), clock=lambda: kafka.now, now=lambda: kafka.now
         )
         topics = {table.topic for table in graph.global_tables}

@@ -237,8 +237,8 @@ def test_a_transaction_without_input_is_resolved_by_the_number_beside_the_offset
     else:
         world.outputs.abort([task.output])
     with capture_logs() as logs:
-        recovery.failed(task.bundle, OutcomeUnknown("no answer came"))
-        recovery.turn([task.bundle], time.monotonic())
+        recovery.failed(task.group, OutcomeUnknown("no answer came"))
+        recovery.turn([task.group], time.monotonic())
     [resolved] = [entry for entry in logs if entry["event"] == "outcome_resolved"]
     assert resolved["outcome"] == ("committed" if done else "not_committed")
     assert world.visible() == ([b"input", b"timer"] if done else [b"input"])

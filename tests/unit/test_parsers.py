@@ -32,7 +32,7 @@ from eosframework.operators.timed_values import unpacked
 from eosframework.operators.windows.window_entries import SpansFormat, WindowFormat
 from eosframework.postgres.outbox.pgoutput import PREFIX, events
 from eosframework.processing.failures.failure_headers import OWN_HEADERS
-from eosframework.processing.failures.retried_record import Repeated
+from eosframework.processing.failures.retried_record import RetriedRecord
 from eosframework.processing.transaction.offset_metadata import Progress
 from eosframework.processing.transaction.receipts import Receipt, Series
 from eosframework.serialization.serdes import JSON
@@ -82,7 +82,7 @@ def with_headers(look: Callable[[Sent], object]) -> Callable[[bytes], object]:
 
 
 def repeated(message: Sent) -> object:
-    found = Repeated(message)
+    found = RetriedRecord(message)
     return found.origin, found.attempts, found.due_ms, found.first_failed_at, found.headers()
 
 

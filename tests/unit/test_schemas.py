@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 import eosframework
 from eosframework.errors import ConfigurationError, SchemasAway, TopologyError
-from eosframework.processing.codegen.source_lines import Site
 from eosframework.processing.event_times import event_time
-from eosframework.processing.failures.failures import FailureHandler
+from eosframework.processing.failures.failures import FailureHandler, Site
 from eosframework.records import TopicPartition
 from eosframework.serialization.schemas import (
     OPTIONS,

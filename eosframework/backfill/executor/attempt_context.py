@@ -25,6 +25,7 @@ from eosframework.kafka.consumer.range_reader import hold_nothing
 from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.kafka.worker_clients import producers
 from eosframework.process.private_files import DIRECTORY_MODE
+from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import CompiledPart, compile_part
 from eosframework.processing.ports import Output, TransactionalOutput, TransactionalOutputs
 from eosframework.processing.stores.local_state import LocalState
@@ -150,9 +151,11 @@ def equipped(work: Work, partition: int) -> Generator[Equipment]:
                 ),
                 compiled=compile_part(
                     part,
-                    closed_topics=graph.internal_topics,
-                    limits=output_limits(work.settings, work.facts, graph),
-                    is_missing=ChosenTopics(work.settings.kafka, admin).is_missing,
+                    CompileContext(
+                        closed_topics=graph.internal_topics,
+                        limits=output_limits(work.settings, work.facts, graph),
+                        is_missing=ChosenTopics(work.settings.kafka, admin).is_missing,
+                    ),
                 ),
                 settings=work.settings,
                 starts={p: work.starts[p] for p in own},

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from eosframework.processing.measurements import Distributed
+from eosframework.processing.measurements import HistogramSnapshot
 
 PREFIX = "eosframework_"
 
@@ -59,7 +59,7 @@ class Metric:
         return PREFIX + self.name
 
 
-Value = float | Distributed
+Value = float | HistogramSnapshot
 
 Figures = Mapping[str, Sequence[tuple[tuple[str, ...], Value]]]
 """Label values and value of each known metric, by the metric's name."""

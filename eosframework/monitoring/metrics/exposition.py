@@ -17,7 +17,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.registry import Collector
 
 from eosframework.monitoring.metrics.catalogue import METRICS, Figures, Kind, Metric, Value
-from eosframework.processing.measurements import Distributed
+from eosframework.processing.measurements import HistogramSnapshot
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
@@ -73,14 +73,14 @@ def _family(metric: Metric) -> Family:
 
 
 def _add(family: Family, labels: list[str], value: Value) -> None:
-    if isinstance(family, HistogramMetricFamily) and isinstance(value, Distributed):
+    if isinstance(family, HistogramMetricFamily) and isinstance(value, HistogramSnapshot):
         family.add_metric(labels, _buckets(value), value.total)
     elif isinstance(family, CounterMetricFamily | GaugeMetricFamily):
-        assert not isinstance(value, Distributed), family.name
+        assert not isinstance(value, HistogramSnapshot), family.name
         family.add_metric(labels, value)
 
 
-def _buckets(value: Distributed) -> list[tuple[str, float]]:
+def _buckets(value: HistogramSnapshot) -> list[tuple[str, float]]:
     """Return cumulative counts by upper bound."""
     buckets: list[tuple[str, float]] = []
     below = 0

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from eosframework.kafka.client.statistics import ClientsSeen
 from eosframework.monitoring.metrics.catalogue import Figures, Value
 from eosframework.outbox.relay import RelayView
-from eosframework.processing.measurements import Measured
+from eosframework.processing.measurements import MeasuresSnapshot
 from eosframework.processing.plan import WorkerCounts
 from eosframework.processing.stores.state_ports import StoreStats
 from eosframework.processing.worker_views import TaskView, WorkerView
@@ -107,7 +107,7 @@ def _lag(tasks: Iterable[TaskView], seen: ClientsSeen) -> Figures:
     }
 
 
-def _transactions(measured: Measured, commits: int, aborts: int) -> Figures:
+def _transactions(measured: MeasuresSnapshot, commits: int, aborts: int) -> Figures:
     return {
         "transactions_total": [(("committed",), commits), (("aborted",), aborts)],
         "commit_seconds": _one(measured.commit_seconds),

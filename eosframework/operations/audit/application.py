@@ -37,7 +37,6 @@ from eosframework.operations.audit.matching import Matching, match
 from eosframework.operations.audit.portions import Portions, divide
 from eosframework.operations.audit.unproved import receipted_topics, unproved_topics
 from eosframework.operations.audit.verdict import Verdict
-from eosframework.processing.codegen.source_lines import Site
 from eosframework.processing.failures.failure_headers import (
     HEADER_OFFSET,
     HEADER_PARTITION,
@@ -45,6 +44,7 @@ from eosframework.processing.failures.failure_headers import (
     HEADER_STEP,
     HEADER_TOPIC,
 )
+from eosframework.processing.failures.failures import Site
 from eosframework.processing.ports import Message
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph.graph import Graph, OnError, Policy

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from eosframework.errors import RecordFailed, RunError
 from eosframework.operations.audit.digest import digest_of
 from eosframework.operations.audit.ledger import Ledger
+from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import compile_source
-from eosframework.processing.codegen.source_lines import Site, Slots
-from eosframework.processing.failures.failures import FailureHandler, dead_letter
-from eosframework.processing.failures.retried_record import Repeated
+from eosframework.processing.failures.failures import FailureHandler, Site, dead_letter
+from eosframework.processing.failures.retried_record import RetriedRecord
 from eosframework.processing.ports import Message, Output
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import Graph
@@ -38,11 +38,8 @@ class Derivation:
         is_missing: Callable[[str], bool] | None = None,
     ) -> None:
         sources = [source for part in graph.sub_topologies for source in part.sources]
-        closed = graph.internal_topics
-        self._compiled = {
-            source.topic: compile_source(source, Slots(closed_topics=closed, is_missing=is_missing))
-            for source in sources
-        }
+        context = CompileContext(closed_topics=graph.internal_topics, is_missing=is_missing)
+        self._compiled = {source.topic: compile_source(source, context) for source in sources}
         self._has_broker_time = has_broker_time
         self._failures = FailureHandler()
         self.refused: dict[tuple[str, int, int], Site] = {}
@@ -69,7 +66,7 @@ class Derivation:
                 site = self.refused[partition.topic, partition.partition, offset]
                 outputs.append(dead_letter(site, message, Exception()))
             else:
-                record = Repeated(message) if is_again else message
+                record = RetriedRecord(message) if is_again else message
                 try:
                     compiled.run((record,), outputs, 0, self._failures)
                 except RecordFailed as error:

@@ -1,6 +1,6 @@
-"""Batch operators: JSON values as Arrow's columns, the user's functions over them, and JSON again.
+"""Batch operators: JSON values to Arrow columns, the user's functions over them, and back to JSON.
 
-Owns what happens between the values of a slice of messages and what each message's value became.
-Refuses to know what becomes of that: which record fails how, what is written where and when it is
-committed is the cycle's. Beside backfill/ the only importer of pyarrow, which is an extra.
+Owns the step from the values of a slice of messages to each message's new value. It does not know
+what follows: `on_error`, outputs and commits belong to the cycle. pyarrow is an extra; only this
+package and backfill/ import it.
 """

@@ -1,4 +1,4 @@
-"""pyarrow, which has no types and which not everybody has."""
+"""Import of pyarrow, an optional dependency without type stubs."""
 
 from __future__ import annotations
 
@@ -22,4 +22,4 @@ arrow: Any = _required("pyarrow")
 compute: Any = _required("pyarrow.compute")
 
 RecordBatch = Any
-"""Of pyarrow."""
+"""A `pyarrow.RecordBatch`."""

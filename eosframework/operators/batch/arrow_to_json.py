@@ -1,4 +1,4 @@
-"""From columns to the JSON of each row, in the words of the JSON serde."""
+"""Conversion of columns to one JSON object per row, as the JSON serde writes it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FORMATS = {
     arrow.float32(): "f",
     arrow.float64(): "d",
 }
-"""How the values of numbers lie in memory, in the words of `struct`."""
+"""The memory layout of numeric types, as `struct` codes."""
 
 _FLOATS = (arrow.float32(), arrow.float64())
 
@@ -44,11 +44,11 @@ _NESTED = (_types.is_list, _types.is_large_list, _types.is_fixed_size_list)
 
 
 def refuse_unwritable(batch: RecordBatch, what: str) -> None:
-    """Raise if columns cannot be written as JSON.
+    """Raise if a column cannot be written as JSON.
 
     Args:
-        batch: at its end.
-        what: made it, for the message.
+        batch: the result of a function.
+        what: the step that returned it, for the message.
 
     Raises:
         RunError: names the column.
@@ -65,12 +65,10 @@ def refuse_unwritable(batch: RecordBatch, what: str) -> None:
 
 
 def json_rows(batch: RecordBatch) -> list[bytes]:
-    """Return each row as a JSON object.
-
-    The columns of the key and the time are no part of it.
+    """Return each row as a JSON object, without the columns of key and time.
 
     Raises:
-        ValueError: a row has NaN or an infinity; which one is not said.
+        ValueError: some row contains NaN or an infinity.
     """
     names = [name for name in batch.schema.names if name not in (KEY_COLUMN, TIME_COLUMN)]
     if not names:

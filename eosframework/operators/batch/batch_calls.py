@@ -1,4 +1,4 @@
-"""The user's functions over batches, held to what they promise."""
+"""Calls of the user's functions over batches, with checks of their results."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from eosframework.topology.graph.graph import Operator, Step
 
 
 def call_of(step: Step) -> Callable[[RecordBatch], Any]:
-    """Return what calls the function of a batch operator.
+    """Return a function that calls a batch operator and checks its result.
 
-    It gives the new batch, or, of a filter, an array of booleans. It raises RunError if the
-    function's result is of another kind or length: that is no matter of single records, and no
-    record of the batch is processed.
+    It returns the new batch, or an array of booleans for a filter. It raises RunError if the result
+    has the wrong type or length: this is not a fault of single records, so no record of the batch
+    is processed.
     """
     function = step.function.call
     check = _checked_batch if step.operator is Operator.MAP_BATCH else _checked_mask
@@ -38,7 +38,7 @@ def _checked_batch(what: str, before: RecordBatch, result: Any) -> RecordBatch:
         if name in result.schema.names and not _is_same(before, result, name):
             raise RunError(
                 f"{what} changed column {name}; records keep their key and time. Leave the column "
-                f"as it is or out, and give a new key behind it, with select_key"
+                f"as it is or out, and set a new key after this step, with select_key"
             )
     return result
 

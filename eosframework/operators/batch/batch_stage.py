@@ -1,7 +1,7 @@
-"""The batch operators behind one source, over a slice of its messages.
+"""The batch operators that follow one source, over a slice of its messages.
 
-What they make of it is given back by message: what follows runs for one record after the other, in
-one transaction, and neither knows nor cares that their values came about together.
+Results are returned per message: the steps that follow run record by record in one transaction,
+unaware that the values were computed together.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from eosframework.operators.batch.arrow import RecordBatch
 from eosframework.operators.batch.arrow_to_json import json_rows, refuse_unwritable
 from eosframework.operators.batch.batch_calls import call_of
 from eosframework.operators.batch.json_to_arrow import Message, Reader
-from eosframework.operators.batch.row_bisect import by_halves
+from eosframework.operators.batch.row_bisect import bisect_rows
 from eosframework.serialization.serdes import Serde
 from eosframework.topology.graph.batch_columns import Columns
 from eosframework.topology.graph.graph import Operator, Step
@@ -26,7 +26,7 @@ class Refused:
     """Stands for the value of a record that failed.
 
     Args:
-        at: number of the node where it did.
+        at: number of the node at which it failed.
     """
 
     error: BaseException
@@ -34,18 +34,18 @@ class Refused:
 
 
 class _Gone:
-    """Stands for the value of a record that was left out."""
+    """Stands for the value of a record that a filter dropped."""
 
 
 GONE = _Gone()
 
 Value = bytes | None | Refused | _Gone
-"""What became of a message's value: JSON; None: a tombstone, which no batch operator sees."""
+"""The result for a message's value: JSON; None: a tombstone, which batch operators never see."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Rows that go together, and the places of their messages in the slice."""
+    """A batch of rows, and the places of their messages in the slice."""
 
     places: Sequence[int]
     batch: RecordBatch
@@ -53,7 +53,7 @@ class _Piece:
 
 @dataclass(slots=True)
 class _Frame:
-    """What a node made of a slice."""
+    """The result of a node for a slice."""
 
     pieces: list[_Piece] = field(default_factory=list[_Piece])
     refused: dict[int, Refused] = field(default_factory=dict[int, Refused])
@@ -64,7 +64,7 @@ class _Slice:
     messages: Sequence[Message]
     values: Sequence[bytes | None]
     places: Sequence[int]
-    """Of the messages that have a value."""
+    """The messages that have a value."""
 
 
 class Stage:
@@ -72,8 +72,8 @@ class Stage:
 
     Args:
         key: serde of the source's keys.
-        time_of: gives a message's event time in milliseconds.
-        most_rows: of a batch; None: as many as the slice has.
+        time_of: returns a message's event time in milliseconds.
+        most_rows: the most rows of a batch; None: the whole slice.
     """
 
     def __init__(
@@ -87,25 +87,25 @@ class Stage:
         self._exits: list[tuple[int, bool]] = []
 
     def reading(self, columns: Columns) -> int:
-        """Add the reading of columns, once for all that want the same ones."""
+        """Add a node that reads columns; nodes with equal columns share one."""
         if columns not in self._readings:
             reader = Reader(columns, self._key, self._time_of)
             self._readings[columns] = self._add(_Reading(reader, self._most_rows, len(self._nodes)))
         return self._readings[columns]
 
     def calling(self, before: int, step: Step) -> int:
-        """Add a batch operator behind another node."""
+        """Add a batch operator after another node."""
         return self._add(_Calling(step, before, len(self._nodes)))
 
     def exit(self, node: int) -> None:
-        """Add a node to those whose values are given back."""
+        """Add a node to those whose values are returned."""
         self._exits.append((node, self._makes_values(node)))
 
     def __call__(self, messages: Sequence[Message]) -> list[list[Value]]:
         """Return the values of all messages at each exit, in the order of the exits.
 
         Raises:
-            RunError: a function broke its promise; nothing of the slice was done.
+            RunError: a function returned a wrong type or length; nothing of the slice was done.
         """
         values = [message.value() for message in messages]
         places: Sequence[int] = range(len(values))
@@ -122,7 +122,7 @@ class Stage:
         return len(self._nodes) - 1
 
     def _makes_values(self, number: int) -> bool:
-        """Tell whether values at a node are new ones; a filter lets go on what came."""
+        """Return whether the values at a node are new; a filter passes its input on."""
         node = self._nodes[number]
         return isinstance(node, _Calling) and (node.maps or self._makes_values(node.before))
 
@@ -160,7 +160,7 @@ class _Reading:
         self._number = number
 
     def run(self, given: _Slice, frames: Sequence[_Frame]) -> _Frame:
-        """Return what was read; records whose values do not fit are refused."""
+        """Return the columns; records whose values do not fit are refused."""
         frame = _Frame()
         places, messages, values = given.places, given.messages, given.values
         if len(places) < len(messages):
@@ -173,7 +173,7 @@ class _Reading:
 
         size = self._most_rows or max(len(places), 1)
         for begin in range(0, len(places), size):
-            for first, end, batch in by_halves(begin, min(begin + size, len(places)), read):
+            for first, end, batch in bisect_rows(begin, min(begin + size, len(places)), read):
                 if isinstance(batch, BaseException):
                     frame.refused[places[first]] = Refused(batch, self._number)
                 else:
@@ -182,7 +182,7 @@ class _Reading:
 
 
 class _Calling:
-    """Calls the function of a batch operator with what another node gave."""
+    """Calls the function of a batch operator with the result of another node."""
 
     def __init__(self, step: Step, before: int, number: int) -> None:
         self.before = before
@@ -192,7 +192,7 @@ class _Calling:
         self._number = number
 
     def run(self, given: _Slice, frames: Sequence[_Frame]) -> _Frame:
-        """Return what it gave; records for which it fails are refused."""
+        """Return the result; records for which the function fails are refused."""
         frame = _Frame(refused=dict(frames[self.before].refused))
         for piece in frames[self.before].pieces:
             for part, result in self._called(piece):
@@ -209,16 +209,16 @@ class _Calling:
         def call(first: int, end: int) -> Any:
             return self._call(piece.batch.slice(first, end - first))
 
-        for first, end, result in by_halves(0, len(piece.places), call):
+        for first, end, result in bisect_rows(0, len(piece.places), call):
             yield _Piece(piece.places[first:end], piece.batch.slice(first, end - first)), result
 
 
 def _written(piece: _Piece, node: int) -> Iterator[tuple[Sequence[int], Refused | list[bytes]]]:
-    """Give the JSON of rows, by their places; that of a row may fail, as where a text is none."""
+    """Yield the JSON of rows with their places; a row may fail, for example with invalid text."""
 
     def write(first: int, end: int) -> list[bytes]:
         return json_rows(piece.batch.slice(first, end - first))
 
-    for first, end, texts in by_halves(0, len(piece.places), write):
+    for first, end, texts in bisect_rows(0, len(piece.places), write):
         places = piece.places[first:end]
         yield places, Refused(texts, node) if isinstance(texts, BaseException) else texts

@@ -1,4 +1,4 @@
-"""Which values of JSON a column takes, and how they come into it."""
+"""The JSON values that each column type accepts, and their conversion."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ _LISTS = (_types.is_list, _types.is_large_list, _types.is_fixed_size_list)
 
 
 class JsonColumns:
-    """The columns that are made of JSON objects, one for each field.
+    """Converts JSON objects to columns, one for each field.
 
-    A value is never bent to a type: 1.5 is no integer, a number no text. Only does `true` count as
-    1 where a float is wanted, and an integer that a float cannot hold is rounded.
+    Values are never coerced: 1.5 is not an integer and a number is not a text. Two exceptions
+    exist: `true` counts as 1 where a float is expected, and an integer that a float cannot
+    represent is rounded.
 
     Args:
-        fields: of pyarrow, with name and type.
+        fields: pyarrow fields, with name and type.
 
     Raises:
-        TopologyError: no value of JSON can become such a type.
+        TopologyError: no JSON value can have such a type.
     """
 
     def __init__(self, fields: Sequence[Any]) -> None:
@@ -37,11 +38,11 @@ class JsonColumns:
             _require_readable(field, self._as_read[field.name])
 
     def of(self, objects: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Return pyarrow's arrays by name.
+        """Return pyarrow arrays by name.
 
         Raises:
-            ValueError: a value of one of the objects is not of its column's type, or has to be
-                rounded, which is done where it is alone.
+            ValueError: a value of one of the objects does not have its column's type, or must be
+                rounded, which happens only for a single object.
         """
         for name in self._looked_into:
             values = [one.get(name) for one in objects]
@@ -70,7 +71,7 @@ class JsonColumns:
 
 
 def _as_read(kind: Any) -> Any:
-    """Return the type as which values come from JSON; what it does not know is a text there."""
+    """Return the type that values have in JSON; types unknown to JSON are read as text."""
     if _types.is_integer(kind) or _types.is_boolean(kind) or _types.is_string(kind):
         return kind
     if _types.is_floating(kind):
@@ -83,7 +84,7 @@ def _as_read(kind: Any) -> Any:
 
 
 def _is_bent_by_pyarrow(kind: Any) -> bool:
-    """Tell whether pyarrow would take other values for it: it cuts 1.5 to 1."""
+    """Return whether pyarrow would coerce other values to a type: it truncates 1.5 to 1."""
     return _types.is_integer(kind) or _types.is_nested(kind)
 
 

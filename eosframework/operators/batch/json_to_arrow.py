@@ -1,4 +1,4 @@
-"""From the JSON values of messages to columns, all at once."""
+"""Conversion of the JSON values of messages to columns, all at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BETWEEN = b",%d," % _MARK
 
 
 class Message(Protocol):
-    """What is read of a message."""
+    """The part of a message that a reader needs."""
 
     def key(self) -> bytes | None:
         """The encoded key."""
@@ -33,9 +33,9 @@ class Reader:
     """Reads the declared columns of messages.
 
     Args:
-        columns: those that are wanted; other fields are passed over.
+        columns: the declared columns; other fields are ignored.
         key: serde of the messages' keys.
-        time_of: gives a message's event time in milliseconds.
+        time_of: returns a message's event time in milliseconds.
 
     Raises:
         TopologyError: a column's type cannot be read from JSON.
@@ -55,10 +55,10 @@ class Reader:
 
         Args:
             messages: at least one.
-            values: theirs.
+            values: their values.
 
         Raises:
-            ValueError: one of them at least does not fit; which one is not said.
+            ValueError: at least one of them does not fit.
         """
         columns = self._of_values.of(objects_of(values)) if self._of_values else {}
         if self._has_own:
@@ -70,7 +70,7 @@ class Reader:
         return arrow.RecordBatch.from_arrays([columns[name] for name in names], names=names)
 
     def _own_columns(self, messages: Sequence[Message]) -> dict[str, Any]:
-        """Return the columns that are not of the values."""
+        """Return the columns of key and time."""
         found: dict[str, Any] = {}
         for field in self._schema:
             if field.name == KEY_COLUMN:
@@ -86,15 +86,15 @@ class Reader:
 
 
 def objects_of(values: Sequence[bytes]) -> list[dict[str, Any]]:
-    """Return the JSON object that each value is.
+    """Return the JSON object of each value.
 
-    They are read as one list, with a number between any two that nobody can know who writes
-    values. Where that number stands at every second place, and nothing is left over, each value
-    is one element of the list: one that is none, or several, or that goes on in another value,
-    would shift the numbers or take one into itself.
+    All values are parsed as one JSON list, with a random number between any two, which a producer
+    of values cannot guess. If that number is every second element and nothing remains, each value
+    is exactly one element: a value with no element, several elements, or an open bracket would
+    shift the numbers or absorb one.
 
     Raises:
-        ValueError: one of them at least is no JSON object; which one is not said.
+        ValueError: at least one of them is not a JSON object.
     """
     if len(values) == 1:
         objects = [orjson.loads(values[0])]

@@ -1,4 +1,4 @@
-"""Finds the rows for which something fails that is done to many at once."""
+"""Bisection of rows for which a function over many rows fails."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from eosframework.errors import EosError, raised_by_functions
 T = TypeVar("T")
 
 Done = tuple[int, int, T | BaseException]
-"""First row, the row behind the last one, and what was made of them; of one row also its error."""
+"""First row, end of the rows (exclusive), and the result; for a single row it may be its error."""
 
 
-def by_halves(first: int, end: int, work: Callable[[int, int], T]) -> Iterator[Done[T]]:
-    """Give what `work` makes of rows, at once or in parts where it fails, down to the row at fault.
+def bisect_rows(first: int, end: int, work: Callable[[int, int], T]) -> Iterator[Done[T]]:
+    """Yield the results of `work` over rows, bisected where it fails, down to the failing row.
 
-    An EosError is no matter of single rows and goes through.
+    An EosError does not depend on single rows and is raised.
 
     Args:
-        first: row.
-        end: the row behind the last one.
+        first: the first row.
+        end: the end of the rows, exclusive.
         work: takes such a pair; fails where a row does not fit.
     """
     try:
@@ -36,5 +36,5 @@ def by_halves(first: int, end: int, work: Callable[[int, int], T]) -> Iterator[D
         yield first, end, failure.with_traceback(None)
         return
     middle = (first + end) // 2
-    yield from by_halves(first, middle, work)
-    yield from by_halves(middle, end, work)
+    yield from bisect_rows(first, middle, work)
+    yield from bisect_rows(middle, end, work)

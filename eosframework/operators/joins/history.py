@@ -1,7 +1,7 @@
-"""Rows of a table with their past: which row was current at a given time.
+"""Rows of a versioned table: the row that was current at a given time (as KIP-889).
 
-A lookup takes two exact reads (`chunks`), however many versions there are; a change rewrites one
-chunk. What is older than the history goes out chunk by chunk, from the front.
+A lookup takes two point reads (`version_chunks`), however many versions exist; a change rewrites
+one chunk. Versions older than the history are removed chunk by chunk, oldest first.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from typing import Any
 from eosframework.operators.entries import Entry
 from eosframework.operators.joins.version_chunks import Chunks
 from eosframework.operators.timed_values import Timed
-from eosframework.operators.windows.closing import Alarm, Closing
+from eosframework.operators.windows.closing import Alarm, TimedState
 from eosframework.serialization.serdes import Serde
 
 CHUNKS = 16
-"""Into about so many chunks the history of a row is divided."""
+"""The approximate number of chunks into which the history of a row is divided."""
 
 CHUNK_BYTES = 16_384
-"""A chunk that is longer takes no version at its end, and one twice as long is divided: entries are
-written whole, and brokers take no messages of any size."""
+"""A longer chunk takes no version at its end, and a chunk of twice the length is split: an entry
+is written as one message, and brokers limit the size of messages."""
 
 
-class History(Closing):
+class VersionedRows(TimedState):
     """The versions of each row.
 
     Args:
-        chunks: of the store.
+        chunks: the chunks of the store.
         rows: serde of the rows.
-        history_ms: how far back rows are known.
-        alarm: is set to when versions can be removed.
+        history_ms: the time for which past versions are kept.
+        alarm: set to the time at which versions can be removed.
     """
 
     def __init__(self, chunks: Chunks, rows: Serde, history_ms: int, alarm: Alarm) -> None:
@@ -44,11 +44,11 @@ class History(Closing):
         self._due = 0
 
     def change(self, key: bytes, value: Any, timestamp: int, stream_time: int) -> tuple[bool, Any]:
-        """Take a version of a row; see `rows.Change`.
+        """Add a version of a row; see `table_rows.Change`.
 
-        One that is older than the current row is kept for lookups and changes nothing else, as in
-        Kafka Streams (KIP-914). Of two versions of one time the last one counts. That a row was
-        deleted longer ago than the history is forgotten.
+        A version older than the current row is kept for lookups and changes nothing else, as in
+        Kafka Streams (KIP-914). Of two versions with the same time the later record wins. A
+        deletion older than the history is discarded.
         """
         time = max(timestamp, 0)
         base, starts = self._chunks.index(key)
@@ -71,12 +71,13 @@ class History(Closing):
         return self._as_entry(self._newest(key, *self._chunks.index(key)))
 
     def row_at(self, key: bytes, time: int, stream_time: int) -> Entry | None:
-        """Return the row that was current at a time; None also where that is not known any more.
+        """Return the row that was current at a time; None also where that is no longer known.
 
         Args:
-            key: encoded.
+            key: the encoded key.
             time: in milliseconds.
-            stream_time: of the task; what is longer ago than the history counts as not known.
+            stream_time: the stream time of the task; times further back than the history are
+                unknown.
         """
         if time < stream_time - self._history_ms:
             return None
@@ -89,16 +90,16 @@ class History(Closing):
         return self._as_entry(found)
 
     def begin(self) -> None:
-        """Look through the store once, at the next commit."""
+        """Schedule one pass through the store, at the next commit."""
         self._due = 0
         self.alarm.set(0)
 
     def due(self) -> int:
-        """Return when it is worth to look for what can be removed."""
+        """Return the stream time at which removable versions may exist."""
         return self._due
 
     def closing(self, now: int) -> Generator[Any]:
-        """Remove versions that no lookup can find any more; nothing goes on."""
+        """Remove the versions that no lookup can find any more; yields nothing."""
         oldest = max(0, now - self._history_ms)
         for start, key in self._chunks.before(max(0, oldest - self._chunk_ms)):
             base, starts = self._chunks.index(key)
@@ -113,7 +114,7 @@ class History(Closing):
     def _goes_behind(
         self, key: bytes, current: Timed, starts: Sequence[int], time: int, oldest: int
     ) -> bool:
-        """Tell whether a version only goes behind all others, into the last chunk."""
+        """Return whether a version is appended to the last chunk, after all others."""
         return (
             len(starts) > 0
             and current[0] < time < starts[-1] + self._chunk_ms
@@ -125,7 +126,7 @@ class History(Closing):
     def _insert(
         self, key: bytes, base: Timed | None, starts: list[int], version: Timed, oldest: int
     ) -> None:
-        """Add a version to its chunk; where that becomes too long, or there is none, begin one."""
+        """Add a version to its chunk; begin a chunk where there is none or it is full."""
         time, before = version[0], (base, [*starts])
         at = bisect_right(starts, time)
         versions = self._chunk_for(key, starts, at, time)
@@ -148,7 +149,7 @@ class History(Closing):
             self._chunks.write_index(key, base, starts)
 
     def _chunk_for(self, key: bytes, starts: list[int], at: int, time: int) -> list[Timed]:
-        """Return the versions of the chunk before `starts[at]` if this time belongs to it."""
+        """Return the versions of the chunk before `starts[at]` if the time belongs to it."""
         if at == 0 or time - starts[at - 1] >= self._chunk_ms:
             return []
         versions = [*self._chunks.versions(starts[at - 1], key)]
@@ -156,7 +157,7 @@ class History(Closing):
         return [] if is_full else versions
 
     def _write(self, key: bytes, starts: list[int], index: int, versions: list[Timed]) -> None:
-        """Write a chunk; one that is too long as two."""
+        """Write a chunk; split one that is too long."""
         size = self._chunks.write(starts[index], key, versions)
         if size > 2 * CHUNK_BYTES and len(versions) > 1:
             half = len(versions) // 2
@@ -167,7 +168,7 @@ class History(Closing):
     def _without_past(
         self, key: bytes, base: Timed | None, starts: Sequence[int], oldest: int
     ) -> tuple[Timed | None, list[int]]:
-        """Take what is older than the history together, to the version, where that was only due."""
+        """Compact versions older than the history into the base, exact to the version."""
         recent, before = bisect_left(starts, oldest), (base, [*starts])
         kept: list[int] = []
         for start in starts[:recent]:
@@ -207,5 +208,5 @@ def _time_of(version: Timed) -> int:
 
 
 def _later(base: Timed | None, last: Timed) -> Timed:
-    """Return the later version: one that comes late may be older than the base."""
+    """Return the later version: a record that comes late may be older than the base."""
     return base if base is not None and base[0] > last[0] else last

@@ -1,4 +1,4 @@
-"""From the tables and joins of a topology to the operators of one task."""
+"""Binding of the tables and joins of a topology to the operators of one task."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from eosframework.operators.entries import Entry
-from eosframework.operators.joins.history import History
-from eosframework.operators.joins.stream_joins import StreamJoining, interval_of
-from eosframework.operators.joins.table_joins import TableJoining
+from eosframework.operators.joins.history import VersionedRows
+from eosframework.operators.joins.stream_joins import StreamJoinOperator, interval_of
+from eosframework.operators.joins.table_joins import TableJoinOperator
 from eosframework.operators.joins.table_rows import (
     Row,
     Show,
@@ -22,7 +22,7 @@ from eosframework.operators.joins.table_rows import (
 from eosframework.operators.joins.version_chunks import Chunks
 from eosframework.operators.limits import Limits
 from eosframework.operators.operator_ports import WholeTopic
-from eosframework.operators.store_transaction import StoreSession
+from eosframework.operators.store_transaction import StoreTransaction
 from eosframework.operators.windows.closing import Alarm, Alarms
 from eosframework.topology.graph.graph import (
     Aggregate,
@@ -39,30 +39,30 @@ from eosframework.topology.graph.graph import (
 
 
 class JoinBinding:
-    """Binds the nodes of one task.
+    """Binds the tables and joins of one task.
 
     Args:
-        sessions: of the task's stores, by name.
+        stores: the transactions of the task's stores, by name.
         topics: the rows of global tables, by topic.
-        alarms: of the task.
-        limits: of what a record may meet.
+        alarms: the alarms of the task.
+        limits: limits on the matches of a record.
     """
 
     def __init__(
         self,
-        sessions: Mapping[str, StoreSession],
+        stores: Mapping[str, StoreTransaction],
         topics: Mapping[str, WholeTopic],
         alarms: Alarms,
         limits: Limits,
     ) -> None:
-        self._sessions = sessions
+        self._stores = stores
         self._topics = topics
         self._alarms = alarms
         self._limits = limits
         self._chunks: dict[str, Chunks] = {}
 
     def bind(self, node: Table | Lookup | TableJoin | StreamJoin | View) -> Any:
-        """Return what runs a node."""
+        """Return the operator or function of a node."""
         match node:
             case Table():
                 return self._table(node)
@@ -73,19 +73,19 @@ class JoinBinding:
             case TableJoin():
                 shows = showing(_shows(node.left)), showing(_shows(node.right))
                 rows = self._row(node.left), self._row(node.right)
-                return TableJoining(node.function.call, node.kind.needs, shows, rows)
+                return TableJoinOperator(node.function.call, node.kind.needs, shows, rows)
             case StreamJoin():
                 return self._stream_join(node)
 
     def _table(self, node: Table) -> Any:
-        session = self._sessions[node.store.name]
+        store = self._stores[node.store.name]
         if node.history_ms is not None:
             return self._history(node, self._alarms.ends)
-        return changing(session) if node.children else keeping(session)
+        return changing(store) if node.children else keeping(store)
 
-    def _stream_join(self, node: StreamJoin) -> StreamJoining:
-        return StreamJoining(
-            self._sessions[node.store.name],
+    def _stream_join(self, node: StreamJoin) -> StreamJoinOperator:
+        return StreamJoinOperator(
+            self._stores[node.store.name],
             node.function.call,
             interval_of(node),
             node.values,
@@ -95,7 +95,7 @@ class JoinBinding:
         )
 
     def _looking(self, view: View) -> Callable[..., Entry | None]:
-        """Return what finds the row for a record: of a table with a past, the one of its time."""
+        """Return the row lookup of a record; a versioned table is read at the record's time."""
         origin = view.origin
         if not isinstance(origin, Table) or origin.history_ms is None:
             return self._row(view)
@@ -115,7 +115,7 @@ class JoinBinding:
     def _stored(self, view: View) -> Row:
         match view.origin:
             case Table(history_ms=None) | Aggregate():
-                return self._sessions[view.origin.store.name].get
+                return self._stores[view.origin.store.name].get
             case Table():
                 return self._history(view.origin, Alarm()).row
             case TableJoin():
@@ -125,13 +125,13 @@ class JoinBinding:
             case GlobalTable():
                 return _whole(self._topics[view.origin.topic], view.origin)
 
-    def _history(self, table: Table, alarm: Alarm) -> History:
-        """Return the past of a table; what only looks gets an alarm that nobody hears."""
+    def _history(self, table: Table, alarm: Alarm) -> VersionedRows:
+        """Return the versions of a table; a lookup alone gets an alarm that is never read."""
         assert table.history_ms is not None, "only tables with a past have one"
         name = table.store.name
         if name not in self._chunks:
-            self._chunks[name] = Chunks(self._sessions[name])
-        return History(self._chunks[name], table.row, table.history_ms, alarm)
+            self._chunks[name] = Chunks(self._stores[name])
+        return VersionedRows(self._chunks[name], table.row, table.history_ms, alarm)
 
 
 def _whole(topic: WholeTopic, table: GlobalTable) -> Row:

@@ -1,13 +1,13 @@
-"""Stream–stream joins: each record meets those of the other side within an interval of its time.
+"""Stream-stream joins: a record joins the other stream's records within an interval of its time.
 
-    0 + due (8) + side (1) + key          what has met nothing so far; of left and outer joins only
-    0 + due (8) + more (1) + piece (4) + key      what of it has no room there
-    1, 2, 3                               what came from both sides (`waiting`)
+    0 + due (8) + side (1) + key          records without a match so far; left and outer joins only
+    0 + due (8) + more (1) + piece (4) + key      further ones, where an entry is full
+    1, 2, 3                               the buffered records of both sides (`waiting_records`)
     ff                                    the interval that the store was made for
 
-A record's interval is over when stream time has passed its end by more than the grace. From then
-on it meets nothing: that depends on times alone, and not on when the entry is removed. One that
-comes when its interval is over is late.
+The interval of a record has passed when stream time exceeds its end by more than the grace. From
+then on the record has no matches: this depends on times alone, not on when the entry is removed. A
+record whose interval has passed when it arrives is late.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from eosframework.errors import KeyTooHot, RunError
-from eosframework.operators.joins.waiting_records import SIDES, LastPiece, Waiting
+from eosframework.operators.joins.waiting_records import SIDES, LastPiece, WaitingRecords
 from eosframework.operators.limits import Limits
-from eosframework.operators.store_transaction import StoreSession
+from eosframework.operators.store_transaction import StoreTransaction
 from eosframework.operators.timed_values import packed, packed_bytes, unpacked
 from eosframework.operators.windows.agenda import Agenda
-from eosframework.operators.windows.closing import Alarm, Closing
+from eosframework.operators.windows.closing import Alarm, TimedState
 from eosframework.operators.windows.window_entries import MARK_KEY
-from eosframework.operators.windows.window_starts import Starts
+from eosframework.operators.windows.window_starts import WindowStarts
 from eosframework.serialization.serdes import Serde
 from eosframework.topology.graph.graph import StreamJoin
 
 _PIECE = struct.Struct(">I")
 _LEFT, _RIGHT = 0, 1
 _MORE = (b"m", b"s")
-"""Each behind its side: what came first is over first."""
+"""Order them after their side, so that the entry written first comes due first."""
 
 Found = list[tuple[int, bytes]]
 """Records of the other side: time and encoded value."""
@@ -41,10 +41,10 @@ Found = list[tuple[int, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Which records meet: a right one from `before_ms` earlier to `after_ms` later than a left one.
+    """A join interval: right records from `before_ms` earlier to `after_ms` later than a left one.
 
     Args:
-        grace_ms: for how long, in stream time, records that come out of order are waited for.
+        grace_ms: stream time for which out-of-order records are accepted.
     """
 
     before_ms: int
@@ -53,17 +53,17 @@ class Interval:
 
     @property
     def slice_ms(self) -> int:
-        """Length of the slices in which records are kept: a lookup reads two or three."""
+        """The length of the slices in which records are kept; a lookup reads two or three."""
         return max(1, self.before_ms + self.after_ms, self.grace_ms // 16)
 
     def reach(self, side: int) -> tuple[int, int]:
-        """Return how far back and ahead of its own time a record of one side looks."""
+        """Return how far before and after its own time a record of one side has matches."""
         if side == _LEFT:
             return self.before_ms, self.after_ms
         return self.after_ms, self.before_ms
 
     def over_after(self, side: int) -> int:
-        """Return how long after the time of a record of one side its interval is over."""
+        """Return the time from a record's timestamp to the end of its interval and grace."""
         return self.reach(side)[1] + self.grace_ms + 1
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ def interval_of(join: StreamJoin) -> Interval:
 
 
 class Unpaired(NamedTuple):
-    """A record that met nothing."""
+    """A record without a match."""
 
     key: bytes
     value: Any
@@ -84,22 +84,22 @@ class Unpaired(NamedTuple):
     is_left: bool
 
 
-class StreamJoining(Closing):
-    """Lets the records of two streams meet.
+class StreamJoinOperator(TimedState):
+    """Joins the records of two streams.
 
     Args:
-        session: of the store; of bytes.
+        store: the transaction of the store, with values of bytes.
         by: takes the left and the right value.
-        interval: which records meet.
+        interval: the join interval.
         values: serdes of both sides.
-        keeps_unpaired: for each side, whether records that meet nothing go on as well.
-        alarm: is set to when an interval is over.
-        limits: of what a record may meet.
+        keeps_unpaired: for each side, whether records without a match are emitted.
+        alarm: set to the time at which an interval passes.
+        limits: limits on the matches of a record.
     """
 
     def __init__(
         self,
-        session: StoreSession,
+        store: StoreTransaction,
         by: Callable[[Any, Any], Any],
         interval: Interval,
         values: tuple[Serde, Serde],
@@ -108,7 +108,7 @@ class StreamJoining(Closing):
         limits: Limits,
     ) -> None:
         super().__init__(alarm)
-        self._session = session
+        self._store = store
         self._by = by
         self._interval = interval
         self._limits = limits
@@ -116,11 +116,11 @@ class StreamJoining(Closing):
         self._over_after = interval.over_after(_LEFT), interval.over_after(_RIGHT)
         self._values = values
         self._keeps_unpaired = keeps_unpaired
-        self._agenda = Agenda(session)
-        self._waiting = Waiting(session, self._slice_ms)
+        self._agenda = Agenda(store)
+        self._waiting = WaitingRecords(store, self._slice_ms)
         self._last_note = LastPiece()
-        self._slices = Starts(), Starts()
-        """Those that have records, of each side."""
+        self._slices = WindowStarts(), WindowStarts()
+        """The slices that have records, for each side."""
 
     def left(
         self, key: bytes, value: Any, timestamp: int, stream_time: int
@@ -131,7 +131,7 @@ class StreamJoining(Closing):
             Results, each with the later timestamp of both records; None: the record is late.
 
         Raises:
-            KeyTooHot: it would meet too many others.
+            KeyTooHot: the record has too many matches.
         """
         return self._meet(_LEFT, key, value, timestamp, stream_time)
 
@@ -142,19 +142,19 @@ class StreamJoining(Closing):
         return self._meet(_RIGHT, key, value, timestamp, stream_time)
 
     def begin(self) -> None:
-        """Find out what the store holds.
+        """Load the content of the store.
 
         Raises:
-            RunError: it was made for another interval.
+            RunError: the store was made for another interval.
         """
-        mark, wanted = self._session.get(MARK_KEY), str(self._interval).encode()
+        mark, wanted = self._store.get(MARK_KEY), str(self._interval).encode()
         if mark is None:
-            self._session.put(MARK_KEY, (wanted, 0))
+            self._store.put(MARK_KEY, (wanted, 0))
         elif mark[0] != wanted:
             raise RunError(
-                f"store {self._session.form.store!r} holds records that wait for others within "
+                f"store {self._store.form.store!r} holds records that wait for others within "
                 f"{mark[0].decode()}, and the topology declares {self._interval}; give the join "
-                f"another store name: store: NAME. What waits now meets nothing more"
+                f"another store name: store: NAME. Records that wait now stay without a match"
             )
         self._agenda.load()
         for side in (_LEFT, _RIGHT):
@@ -164,16 +164,16 @@ class StreamJoining(Closing):
         self.alarm.set(self.due())
 
     def due(self) -> int:
-        """Return the stream time at which the next interval is over, or earlier."""
+        """Return the stream time at which the next interval passes, or earlier."""
         slices = [self._slice_over(side, s.first) for side, s in enumerate(self._slices) if s]
         return min([self._agenda.due(), *slices])
 
     def closing(self, now: int) -> Generator[Unpaired]:
-        """Yield what meets nothing any more, and remove it when the next one is asked for."""
+        """Yield each record left without a match; it is removed when the next is requested."""
         while (first := self._agenda.first()) is not None and first[0] <= now:
             yield from self._left_over(*first)
         for side, slices in enumerate(self._slices):
-            # So that the last millisecond of one is over, and not of the one behind it.
+            # The last slice whose last millisecond has passed its interval.
             over = (now + 1 - self._over_after[side]) // self._slice_ms - 1
             if ended := slices.up_to(over):
                 self._waiting.remove(side, ended[0], ended[-1])
@@ -200,7 +200,7 @@ class StreamJoining(Closing):
     def _partners(
         self, other: int, key: bytes, time: int, stream_time: int, own_bytes: int
     ) -> Found:
-        """Return what the other side has within reach, of each time in the order it came."""
+        """Return the matching records of the other side; those of one time in arrival order."""
         back, ahead = self._interval.reach(1 - other)
         first = max(time - back, stream_time - self._over_after[other] + 1, 0)
         found: Found = []
@@ -210,7 +210,7 @@ class StreamJoining(Closing):
             size_bytes -= len(partner[1]) + own_bytes
             if len(found) > records or (size_bytes < 0 and len(found) > 1):
                 raise KeyTooHot(
-                    f"the record would meet more than {self._limits.of_records} of the other "
+                    f"the record would match more than {self._limits.of_records} of the other "
                     f"stream; {self._limits.advice}, or make the interval of the join shorter"
                 )
         return found
@@ -218,7 +218,7 @@ class StreamJoining(Closing):
     def _pair(
         self, side: int, data: bytes, time: int, partner: tuple[int, bytes]
     ) -> tuple[Any, int]:
-        """Return one result; each call of the function has values of its own."""
+        """Return one result; each call of the function gets values of its own."""
         other_time, other_data = partner
         left, right = (data, other_data) if side == _LEFT else (other_data, data)
         value = self._by(self._decoded(_LEFT, left), self._decoded(_RIGHT, right))
@@ -243,13 +243,13 @@ class StreamJoining(Closing):
         self.alarm.set(due)
 
     def _cancel(self, side: int, key: bytes, time: int) -> None:
-        """Forget that the records of a time have met nothing: all of them have."""
+        """Remove the records of a time from those without a match: all of them have one."""
         due, number = time + self._over_after[side], 0
         while self._agenda.cancel(due, _noted(side, key, number)):
             number += 1
 
     def _left_over(self, due: int, noted: bytes) -> Iterator[Unpaired]:
-        """Yield the records that were noted together; each is over when the next is asked for."""
+        """Yield the records of one entry; each counts as emitted when the next is requested."""
         entry = self._agenda.entry(due, noted)
         if entry is None:
             self._agenda.take_first()
@@ -264,7 +264,7 @@ class StreamJoining(Closing):
                 rest = rest[packed_bytes(data) :]
             is_through = True
         finally:
-            # Once, and only where it ends early: each change would stay in the journal.
+            # Once, and only on an early end: each change would stay in the journal.
             if not is_through:
                 self._agenda.change(due, noted, (rest, entry[1]))
         self._agenda.take_first()

@@ -1,8 +1,8 @@
-"""Table–table joins: a table whose rows follow the rows of two tables.
+"""Table-table joins: a table whose rows follow the rows of two tables.
 
-Its row for a key is what the function makes of both rows. A change of either side is a change of
-the result when there was a result before, or is one now; so a row that ceases to be is deleted
-downstream, and one that never was is not.
+A result row is the value of the function for both rows. A change of either side changes the result
+if a result existed before or exists now. So a row that no longer exists is deleted downstream, and
+a row that never existed is not.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ Joined = tuple[Any, Any, int]
 """The new row, the row before, and the timestamp: the later one of both sides."""
 
 
-class TableJoining:
+class TableJoinOperator:
     """Joins a change of one side with the current row of the other.
 
     Args:
-        by: takes the left and the right row, one of them None where the kind allows it.
+        by: takes the left and the right row, one of them None where the kind of join allows it.
         needs: whether a result needs a left row, and a right row.
-        shows: for each side, the row as the join sees it, out of what its origin has.
-        rows: for each side, what looks the current row up.
+        shows: for each side, the conversion from the stored row to the row that the join sees.
+        rows: for each side, the lookup of the current row.
     """
 
     def __init__(
@@ -38,20 +38,20 @@ class TableJoining:
         self._rows = rows
 
     def left(self, key: bytes, value: Any, before: Any, timestamp: int) -> Joined | None:
-        """Take a change of the left side; return that of the result, or None."""
+        """Take a change of the left side; return the change of the result, or None."""
         show, result = self._shows[0], self._result
         new, old = show(value), show(before)
         if new is None and old is None:
             return None
         other = self._rows[1](key)
-        # A function may change what it is given, so each call has a row of its own.
+        # The function may change its arguments, so each call gets a freshly decoded row.
         joined_before = result(old, other and other[0])
         other = self._rows[1](key)
         joined = result(new, other and other[0])
         return _change(joined, joined_before, timestamp, other and other[1])
 
     def right(self, key: bytes, value: Any, before: Any, timestamp: int) -> Joined | None:
-        """Take a change of the right side; return that of the result, or None."""
+        """Take a change of the right side; return the change of the result, or None."""
         show, result = self._shows[1], self._result
         new, old = show(value), show(before)
         if new is None and old is None:

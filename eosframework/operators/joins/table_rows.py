@@ -6,22 +6,22 @@ from collections.abc import Callable
 from typing import Any
 
 from eosframework.operators.entries import Entry
-from eosframework.operators.store_transaction import StoreSession
+from eosframework.operators.store_transaction import StoreTransaction
 
 Row = Callable[[bytes], Entry | None]
 """Takes an encoded key; returns the row with its timestamp in milliseconds, or None."""
 
 Show = Callable[[Any], Any]
-"""Takes what a row was made from, or None; returns the row as a view has it, or None."""
+"""Takes a stored row or None; returns the row of a view, or None."""
 
 Change = Callable[[bytes, Any, int, int], tuple[bool, Any]]
 """Takes key, new row (None: deleted), its timestamp and the stream time; returns whether the
-current row has changed, and what it was."""
+current row changed, and its previous value."""
 
 
-def changing(session: StoreSession) -> Change:
-    """Return what keeps the row that came last, whatever its timestamp (`KTableSource`)."""
-    get, put, delete = session.get, session.put, session.delete
+def changing(store: StoreTransaction) -> Change:
+    """Return a function that keeps the last row, whatever its timestamp (`KTableSource`)."""
+    get, put, delete = store.get, store.put, store.delete
 
     def change(key: bytes, value: Any, timestamp: int, stream_time: int) -> tuple[bool, Any]:
         before = get(key)
@@ -34,9 +34,9 @@ def changing(session: StoreSession) -> Change:
     return change
 
 
-def keeping(session: StoreSession) -> Change:
-    """Return what does the same where nobody asks what a row was."""
-    put, delete = session.put, session.delete
+def keeping(store: StoreTransaction) -> Change:
+    """Return the same function for tables whose previous rows are never read."""
+    put, delete = store.put, store.delete
 
     def change(key: bytes, value: Any, timestamp: int, stream_time: int) -> tuple[bool, Any]:
         if value is None:
@@ -49,7 +49,7 @@ def keeping(session: StoreSession) -> Change:
 
 
 def viewed(row: Row, shows: list[Show]) -> Row:
-    """Return what looks rows up through filters and maps; a row that one drops is absent."""
+    """Return a row lookup through filters and maps; a row that a filter drops is absent."""
     if not shows:
         return row
     show = showing(shows)
@@ -65,7 +65,7 @@ def viewed(row: Row, shows: list[Show]) -> Row:
 
 
 def showing(shows: list[Show]) -> Show:
-    """Return all of `shows`, one after the other."""
+    """Return the composition of `shows`."""
 
     def show(value: Any) -> Any:
         for function in shows:
@@ -78,12 +78,12 @@ def showing(shows: list[Show]) -> Show:
 
 
 def filtered(predicate: Callable[[Any], Any]) -> Show:
-    """Return what drops rows for which a predicate does not hold."""
+    """Return a function that drops rows for which a predicate is false."""
     return lambda value: value if predicate(value) else None
 
 
 def joined_rows(left: Row, right: Row, by: Callable[[Any, Any], Any], needs: Needs) -> Row:
-    """Return what looks up the rows of two tables and joins them."""
+    """Return a lookup that joins the rows of two tables."""
     result = joining(by, needs)
 
     def look(key: bytes) -> Entry | None:
@@ -95,11 +95,11 @@ def joined_rows(left: Row, right: Row, by: Callable[[Any, Any], Any], needs: Nee
 
 
 Needs = tuple[bool, bool]
-"""Whether a result needs a left row, and a right row."""
+"""A pair of flags: a result needs a left row; a result needs a right row."""
 
 
 def joining(by: Callable[[Any, Any], Any], needs: Needs) -> Callable[[Any, Any], Any]:
-    """Return what joins two rows, either of which may be absent; None: there is no result."""
+    """Return a function that joins two rows, either of which may be None; None: no result."""
     left_needed, right_needed = needs
 
     def join(left: Any, right: Any) -> Any:
@@ -113,6 +113,6 @@ def joining(by: Callable[[Any, Any], Any], needs: Needs) -> Callable[[Any, Any],
 
 
 def latest(one: Entry | None, other: Entry | None) -> int:
-    """Return the later timestamp of two rows of which there is at least one."""
+    """Return the later timestamp of two rows, at least one of which exists."""
     times = [entry[1] for entry in (one, other) if entry is not None]
     return max(times)

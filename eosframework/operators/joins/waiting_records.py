@@ -1,17 +1,17 @@
-"""Records that wait for those of another stream, by side, slice of time, and key.
+"""Buffered records of stream-stream joins, by side, slice of time, and key.
 
     1 + side (1) + slice (8) + key                  the first records of a key in a slice
     2 + side (1) + slice (8) + piece (4) + key      further ones, as earlier versions wrote them
     3 + side (1) + slice (8) + width (8) + span (8) + piece (4) + key    further ones
 
-Entries are written whole, and brokers limit the size of messages, so an entry takes records up to
-`PIECE_BYTES`. Where it is full, a record goes into the entry of its span, which is a shorter time;
-where that is full, into a span of a sixteenth of its width, and so on down to a millisecond:
+An entry is written as one message, and brokers limit the size of messages, so an entry takes
+records up to `PIECE_BYTES`. If it is full, a record goes into the entry of its span, a shorter
+time; if that is full, into a span of a sixteenth of its width, down to a millisecond:
 
     slice of 600 s, full | 65.5 s, full | 4.1 s, full | 256 ms, full | 16 ms | 1 ms
 
-So a lookup reads few entries without a match, however many records of its key lie in the slice.
-Records of one millisecond match together, and lie in as many pieces as they need.
+So a lookup reads few entries without a match, however many records of its key the slice has.
+Records of one millisecond match together and take as many pieces as they need.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from eosframework.operators.entries import Entry
-from eosframework.operators.store_transaction import StoreSession
+from eosframework.operators.store_transaction import StoreTransaction
 from eosframework.operators.timed_values import packed, unpacked
 from eosframework.operators.windows.agenda import DATA
 
 PIECE_BYTES = 16_384
-"""An entry that is longer takes no further record."""
+"""A longer entry takes no further record."""
 
 SPAN_BYTES = 2048
-"""The same for one of a span of more than a millisecond: a lookup for few of its records reads it
-whole, and so many of each width."""
+"""The same limit for spans of more than a millisecond: a lookup reads such an entry of each
+width whole, even for few of its records."""
 
 SIDES = (b"l", b"r")
 """The left side and the right one."""
 
 _PARTS = 16
-"""Into so many parts a full span is divided."""
+"""The number of parts into which a full span is divided."""
 
 _TIME = struct.Struct(">Q")
 _PIECE = struct.Struct(">I")
@@ -46,28 +46,28 @@ _FORMER, _SPANS = b"\x02", b"\x03"
 Get = Callable[[bytes], Entry | None]
 
 
-class Waiting:
-    """The records of both sides.
+class WaitingRecords:
+    """The buffered records of both sides.
 
     Args:
-        session: of the store; of bytes.
+        store: the transaction of the store, with values of bytes.
         slice_ms: the length of a slice.
     """
 
-    def __init__(self, session: StoreSession, slice_ms: int) -> None:
-        self._session = session
+    def __init__(self, store: StoreTransaction, slice_ms: int) -> None:
+        self._store = store
         self._slice_ms = slice_ms
         self._last = LastPiece()
 
     def keep(self, side: int, key: bytes, time: int, data: bytes) -> None:
-        """Keep a record of one side (0: left)."""
+        """Add a record of one side (0: left)."""
         name, entry = self._place(side, key, time)
         before: bytes = b"" if entry is None else entry[0]
-        self._session.put(name, (before + packed(time, data), time))
+        self._store.put(name, (before + packed(time, data), time))
 
     def between(self, side: int, key: bytes, first: int, last: int) -> Iterator[tuple[int, bytes]]:
-        """Yield the records of a key with `first <= time <= last`, those of a time as they came."""
-        slice_ms, get = self._slice_ms, self._session.get
+        """Yield the records of a key with `first <= time <= last`; equal times in arrival order."""
+        slice_ms, get = self._slice_ms, self._store.get
         for slice_ in range(first // slice_ms, last // slice_ms + 1):
             for piece in pieces(get, side, slice_, key, slice_ms, (first, last)):
                 for time, data in unpacked(piece):
@@ -75,17 +75,17 @@ class Waiting:
                         yield time, data
 
     def remove(self, side: int, first: int, last: int) -> None:
-        """Remove slices, from one to another, with the last one."""
+        """Remove slices from `first` to `last`, both inclusive."""
         for kind in (DATA, _FORMER, _SPANS):
             start, end = (kind + SIDES[side] + _TIME.pack(slice_) for slice_ in (first, last + 1))
-            for name, _ in self._session.scan(start, end):
-                self._session.delete(name)
+            for name, _ in self._store.scan(start, end):
+                self._store.delete(name)
 
     def slices(self, side: int) -> Iterator[int]:
-        """Yield the slices that have records: from each one straight to the next one."""
+        """Yield the slices that have records, with one seek for each."""
         slice_, end = 0, DATA + bytes([SIDES[side][0] + 1])
         while True:
-            found = next(iter(self._session.scan(_name(side, slice_, b""), end)), None)
+            found = next(iter(self._store.scan(_name(side, slice_, b""), end)), None)
             if found is None:
                 return
             slice_ = _TIME.unpack_from(found[0], 2)[0]
@@ -93,8 +93,8 @@ class Waiting:
             slice_ += 1
 
     def _place(self, side: int, key: bytes, time: int) -> tuple[bytes, Entry | None]:
-        """Return the name of the first entry with room for a record, and what it holds."""
-        get, slice_ = self._session.get, time // self._slice_ms
+        """Return the name of the first entry with room for a record, and its content."""
+        get, slice_ = self._store.get, time // self._slice_ms
         name = _name(side, slice_, key)
         entry = get(name)
         if not is_full(entry):
@@ -114,15 +114,15 @@ class Waiting:
 def pieces(
     get: Get, side: int, slice_: int, key: bytes, slice_ms: int, times: tuple[int, int]
 ) -> Iterator[bytes]:
-    """Yield entries in which records of a key lie that came from one side within a slice.
+    """Yield the entries with the records of a key from one side within a slice.
 
     Args:
         get: reads an entry.
         side: 0 is the left one.
         slice_: its number.
-        key: encoded.
+        key: the encoded key.
         slice_ms: the length of a slice.
-        times: the first and the last time that is looked for; others may be found as well.
+        times: the first and the last time wanted; records of other times may be included.
     """
     entry = get(_name(side, slice_, key))
     if entry is None:
@@ -138,21 +138,21 @@ def pieces(
 
 
 class LastPiece:
-    """Finds the last one of several pieces, from where it was found before."""
+    """Finds the last of several pieces, starting at the last result."""
 
     def __init__(self) -> None:
         self._of: object = None
         self._number = 0
 
     def find(self, of: object, get: Callable[[int], Entry | None]) -> tuple[int, Entry | None]:
-        """Return number and content of the piece that has room; only the last one has, or is new.
+        """Return number and content of the only piece with room: the last one, or a new one.
 
         Args:
-            of: what the pieces are of.
+            of: identifies the pieces.
             get: reads a piece.
         """
         near = self._number if of == self._of else 0
-        # A transaction that was dropped may have taken it along.
+        # The piece may have been rolled back with its transaction.
         if near and get(near) is None:
             near = 0
         found = _last_from(near, get)
@@ -161,7 +161,7 @@ class LastPiece:
 
 
 def _last_from(full: int, get: Callable[[int], Entry | None]) -> tuple[int, Entry | None]:
-    """Return the same; it takes few looks, however many pieces there are behind this one."""
+    """Find the last piece from a full one, with a logarithmic number of reads."""
     entry = get(full)
     if not is_full(entry):
         return full, entry
@@ -180,11 +180,11 @@ def _last_from(full: int, get: Callable[[int], Entry | None]) -> tuple[int, Entr
 
 
 def is_full(entry: Entry | None, limit_bytes: int | None = None) -> bool:
-    """Tell whether there is an entry that takes no further record.
+    """Return whether an entry exists and takes no further record.
 
     Args:
-        entry: that was read.
-        limit_bytes: None: that of pieces.
+        entry: the content read.
+        limit_bytes: None: the limit of pieces.
     """
     limit_bytes = PIECE_BYTES if limit_bytes is None else limit_bytes
     return entry is not None and len(entry[0]) > limit_bytes
@@ -209,7 +209,7 @@ def _of_spans(
 
 
 def _chain(get: Get, named: Callable[[int], bytes], number: int) -> Iterator[bytes]:
-    """Yield pieces from one on, up to the one that is not full."""
+    """Yield pieces from a number on, up to the first that is not full."""
     entry = get(named(number))
     while entry is not None:
         yield entry[0]
@@ -218,7 +218,7 @@ def _chain(get: Get, named: Callable[[int], bytes], number: int) -> Iterator[byt
 
 
 def _widest(slice_ms: int) -> int:
-    """Return the length of the longest spans of a slice: each is a multiple of the next."""
+    """Return the length of a slice's longest spans; each length is a multiple of the next."""
     width = 1
     while width * _PARTS < slice_ms:
         width *= _PARTS

@@ -1,8 +1,8 @@
-"""Which key is due first, over index entries in a store; a bounded part of them in memory.
+"""The due times of keys, as index entries in a store, of which a bounded part is in memory.
 
-An index entry lies under its time and the key. It may be too early, never too late: when it is
-due the key is looked at, and noted again for a later time if there is more to come. So a session
-that goes on moves no index entry with each record.
+An index entry lies under its time and the key. It may be too early, never too late: when it is due,
+the key is checked, and noted for a later time if its windows are still open. So a session that
+grows does not move an index entry with each record.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from heapq import heappop, heappush, nsmallest
 from itertools import islice
 
 from eosframework.operators.entries import Entry
-from eosframework.operators.store_transaction import StoreSession
+from eosframework.operators.store_transaction import StoreTransaction
 from eosframework.operators.windows.closing import NEVER
 from eosframework.operators.windows.window_entries import START
 
 INDEX, DATA = b"\x00", b"\x01"
-"""What the keys of index entries begin with, and those of all others."""
+"""The prefix of index entries, and the prefix of all others."""
 
 IN_MEMORY = 20_000
-"""So many index entries are kept at hand after loading, and at most twice as many."""
+"""Index entries in memory after loading; at most twice as many later."""
 
 _NOTHING: Entry = ((), 0)
 
@@ -28,27 +28,27 @@ class Agenda:
     """The index entries of one store.
 
     Args:
-        session: of the store.
-        in_memory: how many entries are kept at hand.
+        store: the transaction of the store.
+        in_memory: the number of entries kept in memory.
     """
 
-    def __init__(self, session: StoreSession, in_memory: int = IN_MEMORY) -> None:
-        self._session = session
+    def __init__(self, store: StoreTransaction, in_memory: int = IN_MEMORY) -> None:
+        self._store = store
         self._in_memory = in_memory
         self._near: list[tuple[int, bytes]] = []
         self._horizon: tuple[int, bytes] | None = None
-        """Entries up to here are in memory; None: all are."""
+        """The last entry in memory; None: all are."""
 
     def load(self) -> None:
-        """Take the first entries into memory."""
-        found = islice(self._session.scan(INDEX, DATA), self._in_memory)
+        """Load the first entries into memory."""
+        found = islice(self._store.scan(INDEX, DATA), self._in_memory)
         self._near = [(START.unpack_from(key, 1)[0], key[1 + START.size :]) for key, _ in found]
         is_all = len(self._near) < self._in_memory
         self._horizon = None if is_all else self._near[-1]
 
     def add(self, due: int, key: bytes, entry: Entry = _NOTHING) -> None:
-        """Note a key for a time, and something with it."""
-        self._session.put(_index_key(due, key), entry)
+        """Note a key for a time, with a value."""
+        self._store.put(_index_key(due, key), entry)
         if self._horizon is not None and (due, key) > self._horizon:
             return
         heappush(self._near, (due, key))
@@ -57,17 +57,17 @@ class Agenda:
             self._horizon = self._near[-1]
 
     def entry(self, due: int, key: bytes) -> Entry | None:
-        """Return what was noted with a key for a time."""
-        return self._session.get(_index_key(due, key))
+        """Return the value noted with a key for a time."""
+        return self._store.get(_index_key(due, key))
 
     def change(self, due: int, key: bytes, entry: Entry) -> None:
-        """Change what was noted with a key."""
-        self._session.put(_index_key(due, key), entry)
+        """Replace the value noted with a key."""
+        self._store.put(_index_key(due, key), entry)
 
     def first(self) -> tuple[int, bytes] | None:
-        """Return the earliest note, with its time; None: there is none.
+        """Return the earliest note with its time; None: there is none.
 
-        It may be one whose record failed.
+        It may be a note of a record that failed.
         """
         if not self._near and self._horizon is not None:
             self.load()
@@ -79,14 +79,14 @@ class Agenda:
         return NEVER if first is None else first[0]
 
     def cancel(self, due: int, key: bytes) -> bool:
-        """Forget a note, and tell whether there was one; `pass_first` tells that it is none."""
-        was_one = self._session.get(_index_key(due, key)) is not None
+        """Remove a note, and return whether it existed; it is invalid for `pass_first`."""
+        was_one = self._store.get(_index_key(due, key)) is not None
         if was_one:
-            self._session.delete(_index_key(due, key))
+            self._store.delete(_index_key(due, key))
         return was_one
 
     def take_first(self) -> bool:
-        """Forget the earliest note, and tell whether it was one."""
+        """Remove the earliest note, and return whether it was valid."""
         due, key = self._near[0]
         was_one = self.pass_first()
         if was_one:
@@ -94,16 +94,16 @@ class Agenda:
         return was_one
 
     def pass_first(self) -> bool:
-        """Go on to the note behind the earliest one, and tell whether that was one.
+        """Advance past the earliest note, and return whether it was valid.
 
-        It is none where it was cancelled, noted twice, or noted by a record that failed. It stays
-        in the store until it is cancelled.
+        A note is invalid if it was cancelled, noted twice, or noted by a record that failed. It
+        stays in the store until it is cancelled.
         """
-        return self._session.get(_index_key(*heappop(self._near))) is not None
+        return self._store.get(_index_key(*heappop(self._near))) is not None
 
     def remove_first(self) -> None:
-        """Forget the earliest note."""
-        self._session.delete(_index_key(*heappop(self._near)))
+        """Remove the earliest note."""
+        self._store.delete(_index_key(*heappop(self._near)))
 
 
 def _index_key(due: int, key: bytes) -> bytes:

@@ -1,7 +1,7 @@
-"""What operators have in common whose state ends with time: when it is due, and up to when.
+"""The base of operators whose state ends with time.
 
-Time is the task's stream time. A window that it has passed takes nothing any more, whether it was
-removed or not: what is late follows from the times alone, so that removing can wait for a commit.
+Time is the task's stream time. A window that stream time has passed accepts no record, whether it
+was removed or not: lateness follows from times alone, so removal can wait for a commit.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from eosframework.errors import RunError
 from eosframework.operators.entries import Entry
-from eosframework.operators.store_transaction import StoreSession
+from eosframework.operators.store_transaction import StoreTransaction
 from eosframework.operators.windows.window_entries import MARK_KEY, Mark
 from eosframework.records import WindowResult
 from eosframework.topology.spec.window_spec import Window
@@ -22,18 +22,18 @@ NEVER = 1 << 63
 """Later than every time."""
 
 Result = tuple[Any, int]
-"""A value that goes on, and its timestamp."""
+"""An emitted value and its timestamp."""
 
 Update = Callable[[bytes, Any, int, int], "Sequence[Result] | None"]
-"""Takes key, value and timestamp of a record and the stream time; returns what goes on. None: the
-record is late."""
+"""Takes key, value and timestamp of a record and the stream time; returns the results to emit.
+None: the record is late."""
 
 Closed = tuple[bytes, WindowResult, int]
 """The key of a window, its result, and its timestamp."""
 
 
 class Alarm:
-    """The stream time at which one of several operators is due."""
+    """The stream time at which the first of several operators is due."""
 
     __slots__ = ("due",)
 
@@ -41,29 +41,29 @@ class Alarm:
         self.due = NEVER
 
     def set(self, due: int) -> None:
-        """Make sure to be due at `due` at the latest."""
+        """Make the alarm due at `due` or earlier."""
         if due < self.due:
             self.due = due
 
 
 @dataclass(frozen=True, slots=True)
 class Alarms:
-    """Those of a task.
+    """The alarms of a task.
 
     Args:
-        closes: a window closes, and its result goes on; looked at after every record.
-        ends: something can be removed; looked at before a commit.
+        closes: a window closes and emits its result; checked after every record.
+        ends: state can be removed; checked before a commit.
     """
 
     closes: Alarm = field(default_factory=Alarm)
     ends: Alarm = field(default_factory=Alarm)
 
 
-class Closing(ABC):
-    """State of one keyed node in one task, of which something is removed when its time is over.
+class TimedState(ABC):
+    """State of one keyed node in one task that is removed when its time has passed.
 
     Args:
-        alarm: is set to when something is due.
+        alarm: set to the time at which state is due.
     """
 
     def __init__(self, alarm: Alarm) -> None:
@@ -71,30 +71,30 @@ class Closing(ABC):
 
     @abstractmethod
     def begin(self) -> None:
-        """Look at a store that may hold something else than before."""
+        """Load the content of the store, which may have been replaced."""
 
     @abstractmethod
     def due(self) -> int:
-        """Return the stream time from which on `closing` has something to do, or earlier."""
+        """Return the stream time from which `closing` has work, or earlier."""
 
     @abstractmethod
     def closing(self, now: int) -> Generator[Any]:
-        """Remove what is over, and yield what goes on because of that."""
+        """Remove the state that `now` has passed, and yield the results that this emits."""
 
 
-class TimedOperator(Closing):
-    """State of one keyed node in one task that ends with time.
+class WindowOperator(TimedState):
+    """The windows of one keyed node in one task.
 
     Args:
-        session: of its store.
-        window: what the node declares.
-        alarm: is set to when something is due.
+        store: the transaction of its store.
+        window: the window that the node declares.
+        alarm: set to the time at which a window is due.
     """
 
-    def __init__(self, session: StoreSession, window: Window, alarm: Alarm) -> None:
+    def __init__(self, store: StoreTransaction, window: Window, alarm: Alarm) -> None:
         super().__init__(alarm)
         self.window = window
-        self._session = session
+        self._store = store
         self._floor = 0
 
     @abstractmethod
@@ -103,9 +103,9 @@ class TimedOperator(Closing):
 
     @abstractmethod
     def closing(self, now: int) -> Generator[Closed]:
-        """Yield each window that `now` closes, and remove what has ended.
+        """Yield each window that `now` closes, and remove those that have ended.
 
-        A window counts as closed when the next one is asked for, so that one whose result failed
+        A window counts as closed when the next one is requested, so a window whose result failed
         stays open.
         """
 
@@ -115,40 +115,40 @@ class TimedOperator(Closing):
 
     @abstractmethod
     def load(self) -> None:
-        """Find out what the store holds that will be due."""
+        """Load the due times from the store."""
 
     @abstractmethod
     def last_close(self) -> int:
         """Return the stream time that would close every window; 0: none is open."""
 
     def begin(self) -> None:
-        """Look at a store that may hold something else than before.
+        """Load the content of the store, which may have been replaced.
 
         Raises:
-            RunError: it was made for other windows.
+            RunError: the store was made for other windows.
         """
-        mark: Entry | None = self._session.get(MARK_KEY)
+        mark: Entry | None = self._store.get(MARK_KEY)
         signature = self.window.signature
-        if mark is None and next(iter(self._session.scan()), None) is None:
-            self._session.put(MARK_KEY, mark := (Mark(signature), 0))
+        if mark is None and next(iter(self._store.scan()), None) is None:
+            self._store.put(MARK_KEY, mark := (Mark(signature), 0))
         if mark is None or mark[0].signature != signature:
             found = "values without windows" if mark is None else f"{mark[0].signature} ms"
             raise RunError(
-                f"store {self._session.form.store!r} holds {found}, and the topology declares "
-                f"{signature} ms; give the step another store name: store: NAME, and what it "
-                f"holds is built from now on"
+                f"store {self._store.form.store!r} holds {found}, and the topology declares "
+                f"{signature} ms; give the step another store name: store: NAME. The new store "
+                f"begins empty"
             )
         self._floor = mark[1]
         self.load()
         self.alarm.set(self.due())
 
     def close_by_clock(self) -> int:
-        """Let everything that is open be closed, and return the stream time that does it.
+        """Mark all open windows as closed, and return the stream time that closes them.
 
-        What comes later for one of these windows is late; other operators know nothing of it.
+        Records that arrive later for one of these windows are late; other operators are unaffected.
         """
         now = self.last_close()
         if now > self._floor:
             self._floor = now
-            self._session.put(MARK_KEY, (Mark(self.window.signature), now))
+            self._store.put(MARK_KEY, (Mark(self.window.signature), now))
         return now

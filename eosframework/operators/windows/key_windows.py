@@ -1,4 +1,4 @@
-"""Windows of which every key has its own: they lie together in the entry of the key."""
+"""Windows with bounds of their own for each key, stored together in the entry of the key."""
 
 from __future__ import annotations
 
@@ -10,32 +10,31 @@ from typing import Any
 from eosframework.errors import KeyTooHot
 from eosframework.operators.folds import Fold
 from eosframework.operators.limits import Limits
-from eosframework.operators.store_transaction import StoreSession
+from eosframework.operators.store_transaction import StoreTransaction
 from eosframework.operators.windows.agenda import DATA, Agenda
-from eosframework.operators.windows.closing import Alarm, Closed, TimedOperator
+from eosframework.operators.windows.closing import Alarm, Closed, WindowOperator
 from eosframework.operators.windows.window_entries import MARK_KEY, Span, SpansFormat
 from eosframework.records import WindowResult
 from eosframework.topology.spec.window_spec import Window
 
 
-class SpanOperator(TimedOperator):
-    """Keeps the windows of each key, sorted by their start, and closes and removes them.
+class SpanOperator(WindowOperator):
+    """Keeps the windows of each key sorted by start, and closes and removes them.
 
-    They close and end in the order in which they begin: sessions lie apart, and sliding windows
-    are of one length.
-
-    The timestamp of a key's entry is the time under which the agenda has the key.
+    Windows close and end in the order of their starts: sessions do not overlap, and sliding windows
+    have one length. The timestamp of a key's entry is the time under which the agenda has the key.
 
     Args:
-        fold: what happens with the values of a window.
-        form: of the session's entries.
-        limits: of the windows of a key.
-        shows_updates: whether `update` returns the windows it changed; else they close.
+        fold: the aggregate of a window.
+        form: format of the store's entries.
+        limits: limits on the windows of a key.
+        shows_updates: whether `update` returns the windows that it changed; otherwise they are
+            emitted when they close.
     """
 
     def __init__(
         self,
-        session: StoreSession,
+        store: StoreTransaction,
         window: Window,
         alarm: Alarm,
         fold: Fold,
@@ -44,31 +43,31 @@ class SpanOperator(TimedOperator):
         *,
         shows_updates: bool,
     ) -> None:
-        super().__init__(session, window, alarm)
+        super().__init__(store, window, alarm)
         self._fold = fold
         self._form = form
         self._limits = limits
         self._shows_updates = shows_updates
-        self._agenda = Agenda(session)
+        self._agenda = Agenda(store)
 
     @abstractmethod
     def closes_at(self, span: Span) -> int:
-        """Return the stream time from which on a window takes nothing."""
+        """Return the stream time from which a window accepts no record."""
 
     @abstractmethod
     def ends_at(self, span: Span) -> int:
-        """Return the stream time from which on it is not needed."""
+        """Return the stream time from which a window is not needed."""
 
     def load(self) -> None:
-        """Find out which keys are due first."""
+        """Load the due times of keys."""
         self._agenda.load()
 
     def due(self) -> int:
-        """Return when the first key is to be looked at."""
+        """Return the time at which the first key must be checked."""
         return self._agenda.due()
 
     def closing(self, now: int) -> Generator[Closed]:
-        """Yield the windows that `now` closes; those due first come first."""
+        """Yield the windows that `now` closes, in the order of their keys' due times."""
         while (first := self._agenda.first()) is not None and first[0] <= now:
             due, key = first
             spans, noted = self._spans(key)
@@ -76,14 +75,14 @@ class SpanOperator(TimedOperator):
                 spans = yield from self._closed(key, spans, due, now)
             self._agenda.remove_first()
             if noted == due:
-                self._store(key, spans[bisect_right(spans, now, key=self.ends_at) :], None)
+                self._put_spans(key, spans[bisect_right(spans, now, key=self.ends_at) :], None)
 
     def _closed(
         self, key: bytes, spans: Sequence[Span], due: int, now: int
     ) -> Generator[Closed, None, Sequence[Span]]:
-        """Yield the windows of a key that `now` closes, and return all of them behind that.
+        """Yield the windows of a key that `now` closes, and return all its windows, updated.
 
-        A generator that is closed early notes the windows that went on before.
+        A generator that is closed early records which windows were emitted before.
         """
         first = behind = bisect_right(spans, now, key=self.closes_at)
         while first > 0 and not spans[first - 1].closed:
@@ -99,15 +98,15 @@ class SpanOperator(TimedOperator):
             is_through = True
         finally:
             if not is_through:
-                self._session.put(DATA + key, (tuple(left), due))
+                self._store.put(DATA + key, (tuple(left), due))
         return left
 
     def changed(self) -> Iterator[Closed]:
         """Yield the windows that the open transaction changed; None for those that it removed."""
-        for store_key, entry in self._session.changed_entries():
+        for store_key, entry in self._store.changed_entries():
             if store_key[:1] != DATA:
                 continue
-            before = self._session.before(store_key)
+            before = self._store.before(store_key)
             old: dict[tuple[int, int], Span] = (
                 {} if before is None else {(s.start, s.end): s for s in before[0]}
             )
@@ -122,19 +121,19 @@ class SpanOperator(TimedOperator):
 
     def last_close(self) -> int:
         """Return the stream time that closes every window of every key."""
-        found = self._session.scan(DATA, MARK_KEY)
+        found = self._store.scan(DATA, MARK_KEY)
         open_ = (self.closes_at(s) for _, (spans, _) in found for s in spans if not s.closed)
         return max(open_, default=0)
 
     def _spans(self, key: bytes) -> tuple[Sequence[Span], int | None]:
         """Return the windows of a key, and the time under which the agenda has it."""
-        entry = self._session.get(DATA + key)
+        entry = self._store.get(DATA + key)
         return ((), None) if entry is None else entry
 
-    def _store(self, key: bytes, spans: Sequence[Span], noted: int | None) -> None:
-        """Keep the windows of a key, and note it for the first time at which one is due."""
+    def _put_spans(self, key: bytes, spans: Sequence[Span], noted: int | None) -> None:
+        """Store the windows of a key, and note the key for the first time at which one is due."""
         if not spans:
-            self._session.delete(DATA + key)
+            self._store.delete(DATA + key)
             return
         if len(spans) > self._limits.records:
             raise KeyTooHot(
@@ -146,10 +145,10 @@ class SpanOperator(TimedOperator):
             self._agenda.add(due, key)
             self.alarm.set(due)
             noted = due
-        self._session.put(DATA + key, (tuple(spans), noted))
+        self._store.put(DATA + key, (tuple(spans), noted))
 
     def _first_due(self, spans: Sequence[Span]) -> int:
-        """Return the first stream time at which one of these is due."""
+        """Return the first stream time at which one of these windows is due."""
         return min(map(self._next, spans))
 
     def _next(self, span: Span) -> int:

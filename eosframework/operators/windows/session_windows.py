@@ -1,4 +1,4 @@
-"""Session windows: records of a key that follow each other within a time."""
+"""Session windows: records of a key that follow each other within a gap."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ from eosframework.records import WindowResult
 class SessionWindows(SpanOperator):
     """Folds records into sessions (`SessionWindows` of Kafka Streams).
 
-    A record joins the sessions that it is no further from than the gap; they become one. One whose
-    bounds change is another one: the former goes on with the value None. A session is closed when
-    stream time is more than gap and grace behind its end, and a closed one is joined by nothing:
-    there Kafka Streams may still find it in its store.
+    A record joins the sessions within the gap of its time, which become one. A session whose bounds
+    change is a new window: the former one is emitted with the value None. A session closes when
+    stream time exceeds its end by more than gap and grace, and no record joins a closed one; Kafka
+    Streams may still find it in its store.
     """
 
     def update(self, key: bytes, value: Any, timestamp: int, now: int) -> Sequence[Result] | None:
-        """Fold a record into its session; it goes on with what it replaces."""
+        """Fold a record into its session; return the session, and None for those replaced."""
         gap = self.window.size_ms
         now = max(now, self._floor)
         spans, noted = self._spans(key)
-        # Sessions lie apart from each other, so that their ends are in order as well; what has
-        # closed ends before what is open.
+        # Sessions do not overlap, so their ends are sorted, too; closed ones end before open ones.
         behind = bisect_right(spans, timestamp + gap, key=_start_of)
         first = behind
         while first > 0 and spans[first - 1].end >= timestamp - gap:
@@ -43,7 +42,7 @@ class SessionWindows(SpanOperator):
         made: tuple[Span, ...] = ()
         if aggregate is not None:
             made = (Span(start, end, end, False, self._form.encode_value(aggregate)),)
-        self._store(key, (*spans[:first], *made, *spans[behind:]), noted)
+        self._put_spans(key, (*spans[:first], *made, *spans[behind:]), noted)
         if not self._shows_updates:
             return ()
         replaced = [s for s in near if (s.start, s.end) != (start, end)]
@@ -53,15 +52,15 @@ class SessionWindows(SpanOperator):
         ]
 
     def closes_at(self, span: Span) -> int:
-        """Return the stream time from which on nothing joins a session."""
+        """Return the stream time from which no record joins a session."""
         return self._closes_after(span.end)
 
     def ends_at(self, span: Span) -> int:
-        """A closed session is not needed."""
+        """Return the same time: a closed session is not needed."""
         return self._closes_after(span.end)
 
     def _first_due(self, spans: Sequence[Span]) -> int:
-        """Return the same, of sessions that end in the order in which they begin."""
+        """Return the due time of the first session: sessions end in the order of their starts."""
         return self._closes_after(spans[0].end)
 
     def _closes_after(self, end: int) -> int:

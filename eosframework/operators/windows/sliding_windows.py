@@ -1,4 +1,4 @@
-"""Sliding windows: every set of records of a key that are at most a time apart."""
+"""Sliding windows: every set of records of a key that are at most a given time apart."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from eosframework.operators.windows.window_entries import Span
 
 @dataclass(slots=True)
 class _Around:
-    """The windows of a key around a time, as they are before a record of that time.
+    """The windows of a key around a time, before a record of that time.
 
     Args:
-        left: the last window that ended before.
-        right: the last window that has the time and goes on behind it.
+        left: the last window that ended before the time.
+        right: the last window that contains the time and ends after it.
         previous: time of the last record before.
-        starts: of the windows that have the time, and of the next one.
+        starts: starts of the windows that contain the time, and of the next one.
     """
 
     left: Span | None = None
@@ -30,17 +30,18 @@ class _Around:
 
 
 class SlidingWindows(SpanOperator):
-    """Folds records into the windows that end with a record, and those that begin behind one.
+    """Folds records into the windows that end at a record, and those that begin after one.
 
     The windows are those of Kafka Streams (KIP-450, `KStreamSlidingWindowAggregate`): [t - size, t]
-    for each record at t, and [t + 1, t + 1 + size] where it holds a record. A new one takes over
-    what the window before it has of its records, so that nothing is ever taken out of an
-    aggregate. Two things differ: windows may begin before 1970, and a closed window takes records
-    for those that are made of it, though it goes on no more (there they lack in the next one).
+    for each record at t, and [t + 1, t + 1 + size] if it contains a record. A new window takes the
+    aggregate of the window before it, so no value is ever subtracted. Two things differ: windows
+    may begin before 1970, and a closed window, which is not emitted again, still accepts records
+    for the windows derived from it (in Kafka Streams these records are missing from the next
+    window).
     """
 
     def update(self, key: bytes, value: Any, timestamp: int, now: int) -> Sequence[Result] | None:
-        """Fold a record into the windows that have its time; open ones go on."""
+        """Fold a record into the windows that contain its time; return the open ones."""
         size = self.window.size_ms
         now = max(now, self._floor)
         if self._closes_after(timestamp + 1 + size) <= now + 1:
@@ -65,24 +66,24 @@ class SlidingWindows(SpanOperator):
             kept = [
                 s for s in kept if self.ends_at(s) > now or not (s.closed or self._shows_updates)
             ]
-        self._store(key, (*kept, *touched, *spans[behind:]), noted)
+        self._put_spans(key, (*kept, *touched, *spans[behind:]), noted)
         if not self._shows_updates:
             return ()
         return [(self._result(s), s.timestamp) for s in touched if not s.closed]
 
     def closes_at(self, span: Span) -> int:
-        """Return the stream time from which on a window takes nothing for itself."""
+        """Return the stream time from which a window accepts no record for itself."""
         return self._closes_after(span.end)
 
     def ends_at(self, span: Span) -> int:
-        """Return the stream time from which on no open window can be made of it.
+        """Return the stream time from which no open window can be derived from a window.
 
-        An open one begins right behind its last record, or holds one of its records.
+        An open window begins directly after its last record, or contains one of its records.
         """
         return self._closes_after(span.end) + self.window.size_ms + 1
 
     def _first_due(self, spans: Sequence[Span]) -> int:
-        """Return the same, of windows that end in the order in which they begin."""
+        """Return the due time of the first window: windows end in the order of their starts."""
         return self.ends_at(spans[0]) if self._shows_updates else super()._first_due(spans)
 
     def _closes_after(self, end: int) -> int:
@@ -91,14 +92,14 @@ class SlidingWindows(SpanOperator):
     def _take(
         self, spans: Sequence[Span], first: int, behind: int, value: Any, timestamp: int
     ) -> tuple[_Around, list[Span]]:
-        """Return what is around a record, and the windows that have it now.
+        """Return the windows around a record, and the windows that now contain it.
 
         Args:
-            spans: of the key.
-            first: place of the first window that has the record's time.
-            behind: place behind the last one.
-            value: of the record.
-            timestamp: of the record.
+            spans: the windows of the key.
+            first: index of the first window that contains the record's time.
+            behind: index after the last one.
+            value: the value of the record.
+            timestamp: the timestamp of the record.
         """
         around = _Around()
         if first > 0:
@@ -126,7 +127,7 @@ class SlidingWindows(SpanOperator):
     def _new(
         self, around: _Around, start: int, timestamp: int, before: Span | None, value: Any
     ) -> list[Span]:
-        """Return the window at `start`: what `before` has and the record; none if it is there."""
+        """Return the window at `start` from `before` and the record; none if it exists."""
         if start in around.starts:
             return []
         around.starts.add(start)

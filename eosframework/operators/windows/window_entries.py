@@ -1,7 +1,7 @@
-"""How windows lie in a store.
+"""Encoding of windows in a store.
 
-Windows that all begin at fixed times have an entry each, under their start and the key. Those of
-which each key has its own, sliding windows and sessions, lie together in one entry of their key:
+Windows with fixed starts have one entry each, under their start and the key. Sliding windows and
+sessions, whose bounds depend on the key's records, share one entry per key:
 
 8 bytes   start, signed
 8 bytes   end, signed
@@ -10,7 +10,7 @@ which each key has its own, sliding windows and sessions, lie together in one en
 4 bytes   length of the value
 rest      the value, by the store's serde
 
-One entry more says what the store was made for: its version byte is 0.
+One further entry, with version byte 0, names the windows that the store was made for.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from typing import Any, NamedTuple
 from eosframework.operators.entries import Entry, EntryFormat
 
 MARK_KEY = b"\xff"
-"""Behind every key that begins with a time."""
+"""Sorts after every key that begins with a time."""
 
 START = struct.Struct(">Q")
-"""What keys that begin with a time begin with: milliseconds since the epoch."""
+"""The prefix of keys that begin with a time: milliseconds since the epoch."""
 
 SPAN_BYTES = 250
-"""What a window of a key's own takes in memory besides the bytes of its value."""
+"""Memory of a sliding or session window besides the bytes of its value."""
 
 _HEAD = struct.Struct(">BQ")
 _SPAN = struct.Struct(">qqQ?I")
@@ -36,10 +36,10 @@ _SPAN = struct.Struct(">qqQ?I")
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What a store says of itself; its timestamp: up to when it was closed by the clock.
+    """The windows that a store was made for; its timestamp: up to when the clock closed them.
 
     Args:
-        signature: of the windows.
+        signature: the signature of the windows.
     """
 
     signature: str
@@ -49,8 +49,8 @@ class Span(NamedTuple):
     """A window of one key.
 
     Args:
-        timestamp: the greatest of its records'.
-        closed: whether its result went on for the last time.
+        timestamp: the greatest timestamp of its records.
+        closed: whether its final result was emitted.
         raw: the encoded value.
     """
 
@@ -62,7 +62,7 @@ class Span(NamedTuple):
 
 
 class WindowFormat(EntryFormat):
-    """Of windows that have an entry each."""
+    """The format of windows with one entry each."""
 
     __slots__ = ()
 
@@ -80,13 +80,13 @@ class WindowFormat(EntryFormat):
 
 
 class SpansFormat(EntryFormat):
-    """Of windows that lie together: the value of an entry is a tuple of `Span`."""
+    """The format of windows that share an entry: its value is a tuple of `Span`."""
 
     __slots__ = ()
 
     @property
     def is_immutable(self) -> bool:
-        """Whether nobody can change a value in place: they are bytes within a tuple."""
+        """Always true: the values are bytes within a tuple."""
         return True
 
     def encode(self, entry: Entry) -> bytes:
@@ -100,7 +100,7 @@ class SpansFormat(EntryFormat):
         return b"".join(parts)
 
     def decode(self, data: bytes) -> Entry:
-        """Return the entry; values of an older version become ones of the current version."""
+        """Return the entry; values of an older version are converted to the current one."""
         version, timestamp = _HEAD.unpack_from(data)
         if version == 0:
             return Mark(data[_HEAD.size :].decode()), timestamp
@@ -117,10 +117,10 @@ class SpansFormat(EntryFormat):
         return tuple(spans), timestamp
 
     def size(self, value: Any) -> int:
-        """Return about how many bytes the windows of a key take in memory."""
+        """Return the approximate memory of the windows of a key, in bytes."""
         if type(value) is Mark or not value:
             return 0
-        # It is asked with every change, so the first one stands for all.
+        # Called with every change, so the first window's size is taken for all.
         return len(value) * (SPAN_BYTES + len(value[0].raw))
 
     def encode_value(self, value: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""Starts of windows, or numbers of slices, of which there may be many; in their order."""
+"""A sorted set of window starts or slice numbers."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from sortedcontainers import SortedList  # pyright: ignore[reportMissingTypeStubs]
 
 
-class Starts:
-    """A set of numbers, of which the first ones go out: that costs the same however many there are.
+class WindowStarts:
+    """A sorted set of numbers; removing the lowest ones costs the same however many it has.
 
     Attributes:
-        known: the numbers, for who asks for each record; it is not changed elsewhere.
+        known: the numbers, for a fast check with each record; read-only for callers.
     """
 
     def __init__(self) -> None:
@@ -24,16 +24,16 @@ class Starts:
 
     @property
     def first(self) -> int:
-        """The lowest number; there has to be one."""
+        """The lowest number; the set must not be empty."""
         return self._order[0]
 
     @property
     def last(self) -> int:
-        """The highest number; there has to be one."""
+        """The highest number; the set must not be empty."""
         return self._order[-1]
 
     def add(self, start: int) -> bool:
-        """Add a number, and tell whether it is a new one."""
+        """Add a number, and return whether it is new."""
         if start in self.known:
             return False
         self.known.add(start)
@@ -41,17 +41,17 @@ class Starts:
         return True
 
     def up_to(self, last: int) -> list[int]:
-        """Return the numbers up to one, in order."""
+        """Return the numbers up to and including `last`, in order."""
         return list(self._order.irange(None, last))
 
     def discard(self, starts: Iterable[int]) -> None:
-        """Take numbers out; those that are not there are passed over."""
+        """Remove numbers; absent ones are ignored."""
         for start in starts:
             if start in self.known:
                 self.known.remove(start)
                 self._order.remove(start)
 
     def clear(self) -> None:
-        """Take all out."""
+        """Remove all."""
         self.known.clear()
         self._order.clear()

@@ -1,4 +1,4 @@
-"""What the headers of a record say that could not be processed."""
+"""Headers of dead letters, retried records and replayed records."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ HEADER_OFFSET = "eos.offset"
 HEADER_ERROR = "eos.error"
 HEADER_STEP = "eos.step"
 HEADER_FAILED = "eos.failed"
-"""When it failed, in milliseconds since the epoch."""
+"""Time of the failure, in milliseconds since the epoch."""
 HEADER_FIRST_FAILED = "eos.first_failed"
-"""When it failed the first time, likewise."""
+"""Time of the first failure, likewise."""
 HEADER_ATTEMPTS = "eos.attempts"
-"""How often it had failed by then."""
+"""Number of failed attempts so far."""
 HEADER_DUE = "eos.due"
-"""Of a record that waits for its next attempt: when that is, in milliseconds since the epoch."""
+"""Time of the next attempt, in milliseconds since the epoch."""
 HEADER_REPLAYED = "eos.replayed"
-"""Of a record that is processed again: the place of the dead letter that it was."""
+"""Place of the dead letter from which a record was replayed."""
 
 OWN_HEADERS = frozenset(
     {
@@ -36,13 +36,14 @@ OWN_HEADERS = frozenset(
         HEADER_REPLAYED,
     }
 )
-"""Headers that no record came with: what failed got them."""
+"""Headers that the framework adds to a record that failed."""
 
 
 def as_it_came(headers: Iterable[tuple[str, bytes | None]]) -> Headers:
     """Return the headers that a record had before it failed.
 
-    What it came with may have failed elsewhere before; so of each name only the last goes.
+    A record may have come with headers of an earlier failure elsewhere, so only the last header of
+    each name is removed.
     """
     left, kept = set(OWN_HEADERS), Headers()
     for name, value in reversed(list(headers)):

@@ -1,9 +1,10 @@
-"""What happens to a record that cannot be processed: fail, skip, or dead letter."""
+"""Handling of records that fail: fail, skip, retry, or dead letter."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from eosframework.errors import (
     DataRejected,
@@ -13,7 +14,6 @@ from eosframework.errors import (
     TransactionError,
     raised_by_functions,
 )
-from eosframework.processing.codegen.source_lines import Site
 from eosframework.processing.failures.failure_headers import (
     HEADER_ATTEMPTS,
     HEADER_DUE,
@@ -27,13 +27,21 @@ from eosframework.processing.failures.failure_headers import (
     HEADER_TOPIC,
     Headers,
 )
-from eosframework.processing.failures.retried_record import Repeated
+from eosframework.processing.failures.retried_record import RetriedRecord
 from eosframework.processing.ports import Message, Output
 from eosframework.records import EARLIEST_OUTPUT_MS
-from eosframework.topology.graph.graph import Policy
+from eosframework.topology.graph.graph import OnError, Policy
 
 Delays = Mapping[str, Mapping[int, str]]
-"""By source topic and delay in milliseconds, the topic in which its records wait that long."""
+"""By source topic and delay in milliseconds, the retry topic with this delay."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A place in the topology where a record can fail, with its error policy."""
+
+    name: str
+    on_error: OnError
 
 
 class FailureHandler:
@@ -42,12 +50,12 @@ class FailureHandler:
     Attributes:
         skipped: records dropped by `skip`.
         dead_letters: records written by `dead_letter`.
-        retries: records sent to wait for another attempt.
+        retries: records sent to a retry topic.
 
     Args:
-        delays: see `Delays`; without those that a policy asks for, a record is a dead letter at
+        delays: see `Delays`; if it lacks the delay of a policy, a record becomes a dead letter at
             once.
-        now: returns the time in seconds since the epoch.
+        now: returns seconds since the epoch.
     """
 
     def __init__(self, delays: Delays | None = None, now: Callable[[], float] = time.time) -> None:
@@ -60,11 +68,11 @@ class FailureHandler:
     def __call__(
         self, site: Site, message: Message, error: BaseException, out: list[Output]
     ) -> None:
-        """Drop the record, append its dead letter, or raise.
+        """Drop the record, append its dead letter or retry, or raise.
 
         Raises:
             RecordFailed: the policy is to fail; records before this one are complete.
-            EosError: the framework raised it, so it says nothing about the record.
+            EosError: the framework raised it, so it does not depend on the record.
         """
         if is_of_the_framework(error):
             raise error
@@ -76,18 +84,18 @@ class FailureHandler:
             case Policy.FAIL:
                 raise RecordFailed(
                     f"{describe(message)} failed in step {site.name!r}: {summary(error)}. "
-                    f"Nothing after it was processed. Mend the function or the record, or let "
-                    f"the stream go on without it: on_error: skip, or {{dead_letter: TOPIC}}",
+                    f"Nothing after it was processed. Fix the function or the record, or let "
+                    f"the stream continue without it: on_error: skip, or {{dead_letter: TOPIC}}",
                     offset=message.offset(),
                 ) from error
 
     def _put_aside(self, site: Site, message: Message, error: BaseException) -> Output:
-        """Return the record on its way to its next attempt, or as a dead letter.
+        """Return the record for its retry topic, or as a dead letter.
 
-        What the broker refuses is refused each time.
+        Data that the broker rejects is never retried: it would be rejected each time.
         """
         now_ms = round(self._now() * 1000)
-        attempts = message.attempts if isinstance(message, Repeated) else 0
+        attempts = message.attempts if isinstance(message, RetriedRecord) else 0
         left = site.on_error.retry_ms[attempts:]
         topics = self._delays.get(_origin(message)[0], {})
         if left and left[0] in topics and not isinstance(error, DataRejected):
@@ -98,9 +106,9 @@ class FailureHandler:
 
 
 def is_of_the_framework(error: BaseException) -> bool:
-    """Tell whether a store, a broker or the schema registry failed, whatever the record holds.
+    """Return whether a store, a broker or the schema registry failed, regardless of the record.
 
-    A user's function raises none of these, and what the broker refuses of a record is its own.
+    User functions raise none of these, and a rejection of data by the broker belongs to the record.
     """
     found = isinstance(error, (RunError, InstanceFenced, TransactionError))
     return found and not isinstance(error, DataRejected)
@@ -109,13 +117,13 @@ def is_of_the_framework(error: BaseException) -> bool:
 def dead_letter(
     site: Site, message: Message, error: BaseException, now_ms: int | None = None
 ) -> Output:
-    """Return the record as it came, with headers that tell where it failed and why.
+    """Return the record as it came, with headers for the place and reason of its failure.
 
     Args:
         site: the step, with the topic of its policy.
         message: the record.
-        error: why it failed.
-        now_ms: when, in milliseconds since the epoch; None: now.
+        error: the reason.
+        now_ms: the time in milliseconds since the epoch; None: now.
     """
     topic = site.on_error.topic
     assert topic is not None, "a dead_letter policy has a topic"
@@ -128,9 +136,9 @@ def dead_letter(
 def _next_attempt(
     site: Site, message: Message, error: BaseException, topic: str, now_ms: int, delay_ms: int
 ) -> Output:
-    """Return a record on its way to where it waits, for the task that it came from."""
+    """Return a record for a retry topic, in the partition of its task."""
     headers = _said_of(site, message, error, now_ms)
-    if not isinstance(message, Repeated):
+    if not isinstance(message, RetriedRecord):
         headers += [(HEADER_ATTEMPTS, b"1"), (HEADER_FIRST_FAILED, str(now_ms).encode())]
     headers.append((HEADER_DUE, str(now_ms + delay_ms).encode()))
     timestamp, partition = max(message.timestamp()[1], EARLIEST_OUTPUT_MS), message.partition()
@@ -148,7 +156,7 @@ def _said_of(site: Site, message: Message, error: BaseException, now_ms: int) ->
         (HEADER_STEP, site.name.encode()),
         (HEADER_FAILED, str(now_ms).encode()),
     ]
-    if isinstance(message, Repeated):
+    if isinstance(message, RetriedRecord):
         headers.append((HEADER_ATTEMPTS, str(message.attempts + 1).encode()))
         headers.append((HEADER_FIRST_FAILED, message.first_failed_at or str(now_ms).encode()))
         if message.replayed is not None:
@@ -157,18 +165,18 @@ def _said_of(site: Site, message: Message, error: BaseException, now_ms: int) ->
 
 
 def _origin(message: Message) -> tuple[str, int, int]:
-    if isinstance(message, Repeated):
+    if isinstance(message, RetriedRecord):
         return message.origin
     return message.topic(), message.partition(), message.offset()
 
 
 def describe(message: Message) -> str:
-    """Return how a message names a record."""
+    """Return the name of a record for messages."""
     return f"record {message.topic()}[{message.partition()}]@{message.offset()}"
 
 
 def summary(error: BaseException) -> str:
-    """Return an error as one line of bounded length that every encoding and database takes."""
+    """Return an error as one line of bounded length that every encoding and database accepts."""
     try:
         text = " ".join(writable(str(error)).split())
     except raised_by_functions():  # Of a user's own class.
@@ -178,5 +186,5 @@ def summary(error: BaseException) -> str:
 
 
 def writable(text: str) -> str:
-    """Return a text with escapes for what is no UTF-8, or what PostgreSQL does not take."""
+    """Return a text with escapes for invalid UTF-8 and for NUL, which PostgreSQL rejects."""
     return text.encode(errors="backslashreplace").decode().replace("\0", "\\x00")

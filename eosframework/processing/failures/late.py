@@ -1,4 +1,4 @@
-"""Records that come too late for what keeps something until a time: counted, and sent on."""
+"""Late records: counted, and sent to a topic if the step declares one."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 import structlog
 
-from eosframework.processing.codegen.source_lines import Site
-from eosframework.processing.failures.failures import dead_letter
+from eosframework.processing.failures.failures import Site, dead_letter
 from eosframework.processing.ports import Message, Output
 
 NOTICE_SECONDS = 60.0
-"""Between two warnings of late records."""
+"""Minimum interval between two warnings about late records."""
 
 
 class LateRecords:
@@ -21,12 +20,12 @@ class LateRecords:
         self.count = 0
 
     def __call__(self, site: Site, message: Message, stream_time: int, out: list[Output]) -> None:
-        """Count a record, and send it as it came to the topic of late ones, if there is one.
+        """Count a record, and send it unchanged to the topic of late records, if there is one.
 
         Args:
-            site: the step that it was too late for, with that topic.
+            site: the step for which it is late, with that topic.
             message: the record.
-            stream_time: of the task, in milliseconds.
+            stream_time: stream time of the task, in milliseconds.
             out: takes the record.
         """
         self.count += 1
@@ -37,21 +36,21 @@ class LateRecords:
 
 
 class LateRecord(Exception):
-    """What the headers of a late record say of it."""
+    """The reason in the headers of a late record."""
 
 
 class LateNotice:
-    """Warns of late records when there are new ones, once in a while."""
+    """Warns of new late records at a bounded rate."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._told = 0
+        self._warned = 0
         self._not_before = 0.0
         self._events = structlog.get_logger("eosframework.worker")
 
     def turn(self, count: int) -> None:
-        """Warn if there are more than were told of, and the last warning is old enough."""
-        if count > self._told and self._clock() >= self._not_before:
-            self._events.warning("late_records", new=count - self._told, all=count)
-            self._told = count
+        """Warn if the count has grown since the last warning and that is old enough."""
+        if count > self._warned and self._clock() >= self._not_before:
+            self._events.warning("late_records", new=count - self._warned, all=count)
+            self._warned = count
             self._not_before = self._clock() + NOTICE_SECONDS

@@ -1,8 +1,8 @@
-"""Outputs that the brokers are known to refuse, told before they are produced.
+"""Early rejection of outputs that the brokers are known to reject.
 
-A refused output aborts its transaction, which is replayed in halves until the record is known: that
-takes about a second for each. What is known beforehand costs a comparison. What is not known (the
-size of a compressed batch, a time that depends on the broker's clock) is found by replaying.
+A rejected output aborts its transaction, which is bisected until the record is known: about a
+second for each such record. A check in advance costs a comparison. Limits that cannot be checked
+(the size of a compressed batch, a timestamp relative to the broker's clock) are left to bisection.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from eosframework.errors import DataRejected
 from eosframework.records import LATEST_MS
 
 BATCH_BYTES = 68
-"""Least size of a batch of one record without its value: 61 bytes of head and 7 of the record."""
+"""Minimum size of a batch of one record without its value: 61 bytes of header and 7 of the
+record."""
 
 CLOCKS_MS = 300_000
-"""By so much the clocks of a broker and of this machine may differ."""
+"""Tolerated clock difference between a broker and this machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputLimits:
-    """The outputs that a topic is known to refuse.
+    """The limits of a topic on its records.
 
     Args:
-        value_bytes: the largest value that it may take; None: not known.
-        before_ms: by how much a timestamp may be earlier than the time of the broker; None: any.
-        after_ms: by how much it may be later; None: any.
+        value_bytes: the largest value; None: unknown.
+        before_ms: how much a timestamp may be earlier than the broker's time; None: unlimited.
+        after_ms: how much it may be later; None: unlimited.
     """
 
     value_bytes: int | None = None
@@ -37,11 +38,11 @@ class OutputLimits:
 
 
 NO_LIMITS = OutputLimits()
-"""Of a topic of which nothing is known."""
+"""The limits of a topic about which nothing is known."""
 
 
 def bounds_of(limits: OutputLimits) -> tuple[int, int]:
-    """Return the earliest and the latest timestamp that a topic may take now."""
+    """Return the earliest and the latest timestamp that a topic accepts now."""
     now_ms = round(time.time() * 1000)
     earliest = -1 if limits.before_ms is None else now_ms - limits.before_ms - CLOCKS_MS
     latest = LATEST_MS if limits.after_ms is None else now_ms + limits.after_ms + CLOCKS_MS
@@ -49,7 +50,7 @@ def bounds_of(limits: OutputLimits) -> tuple[int, int]:
 
 
 def refuse_size(topic: str, size_bytes: int, limit_bytes: int) -> NoReturn:
-    """Raise because a topic does not take a value of this size.
+    """Raise because a topic rejects a value of this size.
 
     Raises:
         DataRejected: always.
@@ -61,7 +62,7 @@ def refuse_size(topic: str, size_bytes: int, limit_bytes: int) -> NoReturn:
 
 
 def refuse_time(topic: str, timestamp: int) -> NoReturn:
-    """Raise because a topic does not take this timestamp.
+    """Raise because a topic rejects this timestamp.
 
     Raises:
         DataRejected: always.

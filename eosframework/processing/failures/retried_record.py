@@ -1,4 +1,4 @@
-"""A record that is processed again, as its steps see it."""
+"""The view of a retried or replayed record that its steps get."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from eosframework.processing.failures.failure_headers import (
 from eosframework.processing.ports import Message
 
 MOST_DIGITS = 20
-"""A number of more was written by somebody else: none here has 64 bits."""
+"""A longer number was not written by this framework, whose numbers have 64 bits."""
 
 
-class Repeated:
-    """A message from a topic of records that are processed again, as its steps see it.
+class RetriedRecord:
+    """A message of a retry or replay topic as its steps see it.
 
-    Its headers are those that the record came with; what was added says where it came from.
+    Its headers are those of the original record; the headers added since are available as
+    properties.
     """
 
     __slots__ = ("_message", "_said", "key", "offset", "partition", "timestamp", "topic", "value")
@@ -40,12 +41,12 @@ class Repeated:
         self.timestamp = message.timestamp
 
     def headers(self) -> Headers | None:
-        """The headers that the record came with."""
+        """The headers of the original record."""
         return as_it_came(self._message.headers() or ()) or None
 
     @property
     def origin(self) -> tuple[str, int, int]:
-        """Topic, partition and offset at which the record was read first."""
+        """Topic, partition and offset of the original record."""
         said = self._said
         if HEADER_TOPIC not in said:
             return self.topic(), self.partition(), self.offset()
@@ -57,22 +58,22 @@ class Repeated:
 
     @property
     def attempts(self) -> int:
-        """How often it has failed since it was read first, or replayed."""
+        """Failed attempts since the record was first read, or replayed."""
         return _number(self._said, HEADER_ATTEMPTS)
 
     @property
     def first_failed_at(self) -> bytes | None:
-        """When it failed first, as its header has it."""
+        """Time of the first failure, as in its header."""
         return self._said.get(HEADER_FIRST_FAILED)
 
     @property
     def replayed(self) -> bytes | None:
-        """Place of the dead letter that it was; None: of none."""
+        """Place of the dead letter that was replayed; None: it was not replayed."""
         return self._said.get(HEADER_REPLAYED)
 
     @property
     def due_ms(self) -> int:
-        """When its next attempt is due, in milliseconds since the epoch."""
+        """Time of the next attempt, in milliseconds since the epoch."""
         return _number(self._said, HEADER_DUE)
 
 

@@ -1,8 +1,8 @@
-"""Records that are processed again: their next attempt, and how a task waits for it.
+"""Retries of failed records: the task's queue of records in retry topics.
 
-What fails goes, in the same transaction as its offset, to a topic in which all records wait
-equally long, so the first one in it is the first one due. The task reads that topic like any
-other source, and leaves what is not due in its queue; nothing else waits for it.
+A failed record goes, in the same transaction as its offset, to a retry topic in which all records
+have the same delay, so the first record of a topic is due first. The task reads this topic like any
+other source, and keeps records in its queue until they are due; nothing else waits for them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import cast
 
 from eosframework.processing.codegen.compiler import CompiledPart
 from eosframework.processing.failures.failures import Delays
-from eosframework.processing.failures.retried_record import Repeated
+from eosframework.processing.failures.retried_record import RetriedRecord
 from eosframework.processing.input_queues import (
     BUFFER_RECORDS,
     ArrivalQueue,
@@ -26,21 +26,21 @@ from eosframework.processing.plan import WorkerOptions
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import SubTopology
 
-AGAIN_RECORDS = 100
-"""So many of those that are due are run before others have their turn."""
+RETRY_RECORDS = 100
+"""The most due records that are run before other records have their turn."""
 
 Now = Callable[[], float]
-"""Returns the time in seconds since the epoch."""
+"""Returns seconds since the epoch."""
 
 
 @dataclass(slots=True)
 class _Lane:
-    """What waits of one partition, in the order of its offsets.
+    """The waiting records of one retry partition, in offset order.
 
     Args:
-        parts: as they came, of `Repeated` records.
-        size_bytes: of all parts, estimated.
-        due_ms: when the first record is due.
+        parts: batches of `RetriedRecord` records.
+        size_bytes: estimated size of all parts.
+        due_ms: time at which the first record is due.
     """
 
     parts: deque[Pending] = field(default_factory=deque[Pending])
@@ -49,12 +49,12 @@ class _Lane:
     due_ms: int = 0
 
 
-class AgainQueue:
-    """A task's queue in front of which stand records that are processed again.
+class RetryQueue:
+    """A queue that runs due retries in turn with the records of another queue.
 
     Args:
-        others: what waits of all other partitions.
-        partitions: of topics of records that are processed again.
+        others: the queue of all other partitions.
+        partitions: the partitions of retry and replay topics.
         now: see `Now`.
     """
 
@@ -65,12 +65,12 @@ class AgainQueue:
         self._others_next = False
 
     def add(self, pending: Pending) -> None:
-        """Queue messages that came behind all others of their partition."""
+        """Append messages, which follow all others of their partition."""
         lane = self._lanes.get(pending.partition)
         if lane is None:
             self._others.add(pending)
             return
-        messages = [Repeated(message) for message in pending.messages]
+        messages = [RetriedRecord(message) for message in pending.messages]
         lane.parts.append(replace(pending, messages=messages))
         lane.records += len(messages)
         lane.size_bytes += pending.size_bytes
@@ -78,44 +78,44 @@ class AgainQueue:
             lane.due_ms = messages[0].due_ms
 
     def reached_end(self, partition: TopicPartition, offset: int) -> None:
-        """Note that a partition is read up to `offset`; nothing waits for those of this queue."""
+        """Note that a partition is read up to `offset`; retry partitions need no ends."""
         if partition not in self._lanes:
             self._others.reached_end(partition, offset)
 
     def is_ready(self) -> bool:
-        """Tell whether there is a record that may be run now."""
+        """Return whether a record may be run now."""
         return self._due() is not None or self._others.is_ready()
 
     def take(self, limit: int) -> Pending:
-        """Return what to run next: in turns what is due, and the others."""
+        """Return the next messages: due retries and other records in turn."""
         due = self._due()
         if due is None or (self._others_next and self._others.is_ready()):
             self._others_next = False
             return self._others.take(limit)
         self._others_next = True
-        return self._take_due(due, min(limit, AGAIN_RECORDS))
+        return self._take_due(due, min(limit, RETRY_RECORDS))
 
     def full(self) -> list[TopicPartition]:
-        """Return the partitions of which enough waits."""
+        """Return the partitions with enough waiting records."""
         own = [p for p, lane in self._lanes.items() if lane.records >= BUFFER_RECORDS]
         return [*own, *self._others.full()]
 
     def waiting_bytes(self) -> int:
-        """Return the size of all that waits, estimated."""
+        """Return the estimated size of all waiting records."""
         own = sum(lane.size_bytes for lane in self._lanes.values())
         return own + self._others.waiting_bytes()
 
     def sizes(self) -> dict[TopicPartition, int]:
-        """Return the estimated size of what waits, in bytes, by partition that has any."""
+        """Return the estimated bytes of the waiting records, for partitions that have any."""
         own = {p: lane.size_bytes for p, lane in self._lanes.items() if lane.parts}
         return own | self._others.sizes()
 
     def is_empty(self) -> bool:
-        """Tell whether nothing waits, due or not."""
+        """Return whether no record waits, due or not."""
         return self._others.is_empty() and not any(lane.parts for lane in self._lanes.values())
 
     def clear(self) -> None:
-        """Forget everything; the partitions are read again."""
+        """Discard everything; the partitions are read again."""
         self._lanes = {partition: _Lane() for partition in self._lanes}
         self._others.clear()
 
@@ -140,11 +140,11 @@ class AgainQueue:
 
 
 def _due_ms(part: Pending, index: int) -> int:
-    return cast("Repeated", part.messages[index]).due_ms
+    return cast("RetriedRecord", part.messages[index]).due_ms
 
 
 def delays_of(part: SubTopology) -> Delays:
-    """Return where failed records of a sub-topology's sources wait."""
+    """Return the retry topics of a sub-topology's sources."""
     delays: dict[str, dict[int, str]] = {}
     for source in part.sources:
         if source.retry_of is not None and source.retry_of.delay_ms is not None:
@@ -163,8 +163,8 @@ def task_queue(
 
     Args:
         compiled: the task's sub-topology.
-        partitions: those that it reads.
-        options: of its worker.
+        partitions: the partitions that it reads.
+        options: the options of its worker.
         clock: seconds, monotonic.
         now: see `Now`.
     """
@@ -174,4 +174,4 @@ def task_queue(
     if len(first) > 1:
         times = {p: compiled.sources[p.topic].time_of for p in compiled.in_turn(first)}
         queue = TimestampQueue(times, options.max_task_idle_seconds, clock)
-    return AgainQueue(queue, again, now) if again else queue
+    return RetryQueue(queue, again, now) if again else queue

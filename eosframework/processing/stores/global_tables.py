@@ -1,10 +1,10 @@
-"""Global tables: topics that each process has whole, to look rows up by any key.
+"""Global tables: topics that each process reads completely, for lookups by any key.
 
-They are read outside the group, from the first offset of every partition; no task runs before all
-that was there at the start has been read. What is behind an open transaction was there, too, so the
-tables wait until that has ended. Afterwards they follow their topics. They are no part of any
-transaction: a lookup finds the row as it is now, so processing the same records again may give
-something else.
+They are read outside the group, from the first offset of every partition; no task runs before
+everything that existed at the start has been read. This includes records after the start of an open
+transaction, so the tables wait until it has ended. Then they follow their topics. They take part in
+no transaction: a lookup finds the current row, so processing the same records again may give other
+results.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from eosframework.processing.stores.state_ports import ChangelogReading, Changel
 from eosframework.records import TopicPartition
 
 SLICE_SECONDS = 0.1
-"""How long one turn reads until the tables are complete."""
+"""Time that one turn reads until the tables are complete."""
 
 RETRY_SECONDS = 1.0
 
 HELD_SECONDS = 10.0
-"""After so long without a record it is told what is still to be read."""
+"""Time without a record after which the remaining offsets are logged."""
 
 Rows = dict[bytes, tuple[bytes, int]]
 """By encoded key, the encoded row and its timestamp in milliseconds."""
@@ -38,7 +38,7 @@ class GlobalTables:
 
     Args:
         log: reads their topics.
-        partitions: how many each topic has.
+        partitions: the number of partitions of each topic.
         clock: seconds, monotonic.
     """
 
@@ -46,7 +46,7 @@ class GlobalTables:
     partitions: Mapping[str, int]
     clock: Callable[[], float] = time.monotonic
     topics: dict[str, Rows] = field(init=False)
-    """The rows of each topic; the same dicts for as long as the process lives."""
+    """The rows of each topic; the dicts stay the same as long as the process lives."""
     is_complete: bool = field(init=False, default=False)
     _reading: ChangelogReading | None = field(init=False, default=None)
     _ends: dict[TopicPartition, int] = field(init=False, default_factory=dict[TopicPartition, int])
@@ -54,26 +54,26 @@ class GlobalTables:
     _began_at: float = field(init=False, default=0.0)
     _not_before: float = field(init=False, default=0.0)
     _came_at: float | None = field(init=False, default=None)
-    """When something was read last; None: it was told that nothing came."""
+    """Clock time of the last read record; None: the warning was logged."""
 
     def __post_init__(self) -> None:
         self.topics = {topic: {} for topic in self.partitions}
 
     @property
     def records_left(self) -> int:
-        """How many offsets are still to be read before tasks may run."""
+        """The number of offsets to read before tasks may run."""
         reading = self._reading
         if self.is_complete or reading is None:
             return 0
         return sum(max(0, end - reading.read_to(p)) for p, end in self._ends.items())
 
     def turn(self) -> bool:
-        """Read on, and tell whether everything that was there at the start has been read."""
+        """Read on, and return whether everything that existed at the start has been read."""
         if self._reading is None:
             self._begin()
         elif self._ends:
             self._read(self._reading, SLICE_SECONDS)
-            self._tell(self._reading)
+            self._warn_if_blocked(self._reading)
             self._finish()
         else:
             self._read(self._reading, 0.0)
@@ -86,7 +86,7 @@ class GlobalTables:
             self._reading = None
 
     def _begin(self) -> None:
-        """Read everything again; until that is done, lookups find what they found before."""
+        """Read everything again; lookups use the previous rows until that is complete."""
         if self.clock() < self._not_before:
             return
         wanted = [
@@ -126,8 +126,8 @@ class GlobalTables:
                 else:
                     rows[key] = value, message.timestamp()[1]
 
-    def _tell(self, reading: ChangelogReading) -> None:
-        """Say once what is held back, by a transaction that is open in it for one."""
+    def _warn_if_blocked(self, reading: ChangelogReading) -> None:
+        """Log once which partitions are blocked, for example by an open transaction."""
         if self._came_at is None or self.clock() - self._came_at < HELD_SECONDS:
             return
         self._came_at = None
@@ -135,7 +135,7 @@ class GlobalTables:
         _events().warning("global_tables_held_back", offsets={str(p): o for p, o in held.items()})
 
     def _finish(self) -> None:
-        """Let lookups find what was read, once that is everything."""
+        """Publish the rows to lookups, once everything is read."""
         reading = self._reading
         if reading is None or any(reading.read_to(p) < end for p, end in self._ends.items()):
             return

@@ -1,4 +1,4 @@
-"""The state of a worker's tasks on this machine: opened with them, up to date before they run."""
+"""The state of a worker's tasks on this machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from eosframework.operators.limits import Limits
 from eosframework.processing.codegen.compiler import CompiledPart
 from eosframework.processing.stores.global_tables import GlobalTables
 from eosframework.processing.stores.open_state import OpenState
-from eosframework.processing.stores.restoration import Restoring
+from eosframework.processing.stores.restoration import Restoration
 from eosframework.processing.stores.shared_stores import SharedStores
 from eosframework.processing.stores.standby import Standby
 from eosframework.processing.stores.state_ports import Bounds, StateBackend, StoreIdentity
@@ -17,18 +17,18 @@ from eosframework.txnid import TransactionalId
 
 
 class LocalState:
-    """Opens stores for tasks and brings them up to date.
+    """Opens the stores of tasks and brings them up to date.
 
     Args:
-        backend: keeps the stores.
-        identities: of the stores of each sub-topology that has any.
-        partitions: how many each sub-topology has.
+        backend: opens the stores.
+        identities: the stores of each sub-topology that has any.
+        partitions: the number of partitions of each sub-topology.
         restoring: reads changelogs.
-        shared: lets other threads read what is opened; None: nobody does.
-        global_tables: of the process; None: there are none.
-        storeless: opens nothing, for tasks that only look into global tables.
-        standby: keeps copies of stores of tasks that run elsewhere; None: there are none.
-        limits: of what one record may set in motion; None: the defaults.
+        shared: gives other threads read access to the stores; None: no access.
+        global_tables: the global tables of the process; None: there are none.
+        storeless: a backend without stores, for tasks that use global tables only.
+        standby: keeps copies of other workers' stores; None: there are none.
+        limits: limits on the work that one record may cause; None: the defaults.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class LocalState:
         backend: StateBackend,
         identities: Mapping[str, Sequence[StoreIdentity]],
         partitions: Mapping[str, int],
-        restoring: Restoring,
+        restoring: Restoration,
         shared: SharedStores | None = None,
         global_tables: GlobalTables | None = None,
         storeless: StateBackend | None = None,
@@ -55,7 +55,7 @@ class LocalState:
 
     @property
     def records_left(self) -> int:
-        """How many changelog offsets are still to be read before every task runs."""
+        """The number of changelog offsets to read before every task runs."""
         tables = self._global_tables
         return self._restoring.records_left + (tables.records_left if tables else 0)
 
@@ -81,7 +81,7 @@ class LocalState:
         return OpenState(compiled, partition, stores, topics, self._limits)
 
     def turn(self, assigned: Sequence[Task]) -> list[Task]:
-        """Read on for tasks that wait, and return those that can run."""
+        """Restore assigned tasks for a slice of time, and return those that can run."""
         stored = [task for task in assigned if task.stores and task.stores.changelogs]
         self._restoring.turn(stored)
         ready = [t for t in assigned if t not in stored or self._restoring.is_done(t)]
@@ -94,10 +94,10 @@ class LocalState:
         return ready
 
     def follow(self, tasks: Collection[TransactionalId], *, busy: bool) -> None:
-        """Bring copies of other workers' stores on, where there are to be any.
+        """Advance the standby copies, if any.
 
         Args:
-            tasks: of this worker.
+            tasks: the tasks of this worker.
             busy: they have records to run.
         """
         if self._standby is not None:
@@ -105,11 +105,11 @@ class LocalState:
             self._standby.turn(owned, busy=busy or self.records_left > 0)
 
     def hold_nothing(self, ranges: Bounds) -> bool:
-        """Tell whether there is no record in ranges of partitions; see `Restoring`."""
+        """Return whether ranges of partitions contain no record; see `Restoration`."""
         return self._restoring.hold_nothing(ranges)
 
     def close(self) -> None:
-        """Give everything up; the tasks have been closed."""
+        """Close everything; the tasks have been closed."""
         self._restoring.close()
         if self._standby is not None:
             self._standby.close()

@@ -1,12 +1,12 @@
-"""The stores of one task with what its open transaction changes in them.
+"""The stores of one task with the uncommitted changes of its open transaction.
 
-S1. records change sessions, never stores (step 2)
-S2. what was changed goes into the changelogs, in the same transaction as everything else (step 3)
-S3. after the commit it goes into the stores, in one write with how far that is in the changelogs
-    (step 6); until then, and where the commit failed, it is in no store
+S1. records change store transactions, never stores (step 2)
+S2. the changes are produced to the changelogs, in the task's transaction (step 3)
+S3. after the commit they are written to the stores, in one write with their changelog positions
+    (step 6); before it, and if the commit failed, they are in no store
 
-The position is the offset behind the last changelog record, as its delivery report told it. A
-store is so never ahead of Kafka, and what its last write lacks is read from the changelog.
+The position is the offset after the last changelog record, from its delivery report. So a store is
+never ahead of Kafka, and changes missing from it are read from the changelog.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any
 
 from eosframework import failpoints
 from eosframework.errors import RunError
-from eosframework.operators.binding import bind, handler, session_of
+from eosframework.operators.binding import bind, handler, transaction_of
 from eosframework.operators.expiry import Expiring, StreamTime
 from eosframework.operators.joins.join_binding import JoinBinding
 from eosframework.operators.limits import Limits
 from eosframework.operators.operator_ports import WholeTopic
 from eosframework.operators.store_transaction import Journal
-from eosframework.operators.windows.closing import Alarms, TimedOperator
+from eosframework.operators.windows.closing import Alarms, WindowOperator
 from eosframework.processing.codegen.compiler import CompiledPart, Emission
-from eosframework.processing.emitted import Emitted
+from eosframework.processing.emitted import EmittedResult
 from eosframework.processing.failures.late import LateRecords
 from eosframework.processing.ports import Message, Output
 from eosframework.processing.stores.state_ports import TaskStores
@@ -35,14 +35,14 @@ from eosframework.topology.graph.graph import Aggregate, Keyed, Processor
 
 
 class OpenState:
-    """What keyed operators of one task work on; see `compile.State`.
+    """The state of one task that keyed operators use; see `codegen`.
 
     Args:
         compiled: the task's sub-topology.
-        partition: the task's.
-        stores: what was committed, as far as this machine has it.
+        partition: the task's partition.
+        stores: the committed content on this machine.
         topics: the rows of global tables, by topic.
-        limits: of what one record may set in motion.
+        limits: limits on the work that one record may cause.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class OpenState:
         """The changelog partition of each store."""
         self.time = StreamTime()
         self._sessions = {
-            name: session_of(store, stores.store(name), self.journal, self.time)
+            name: transaction_of(store, stores.store(name), self.journal, self.time)
             for name, store in declared.items()
         }
         self._expiring = [s for s in self._sessions.values() if isinstance(s, Expiring)]
@@ -72,11 +72,11 @@ class OpenState:
         joins = JoinBinding(self._sessions, topics or {}, alarms, self._limits)
         bound = [self._bind(node, joins, alarms) for node in compiled.keyed]
         self.operators: Sequence[Any] = [
-            one.update if isinstance(one, TimedOperator) else one for one in bound
+            one.update if isinstance(one, WindowOperator) else one for one in bound
         ]
         self.late = LateRecords()
         self.results = LateResults()
-        """What goes out later than the records behind it."""
+        """Results that are emitted later than the records that caused them."""
         self.windows = TaskWindows(timed_nodes(compiled, bound), alarms, partition, self.results)
         self._sent: dict[str, list[tuple[bytes, bytes | None]]] = {}
         self._delivered: dict[str, int] = {}
@@ -93,19 +93,19 @@ class OpenState:
                 return joins.bind(node)
 
     def emitted(self, emission: Emission) -> list[Message]:
-        """Return what a node gives at the commit: each key that changed, with its last value."""
+        """Return the results of a node at the commit: each changed key, with its last value."""
         assert isinstance(emission.node, Aggregate), "only aggregates give anything at a commit"
         store = emission.node.store
         if store.window is not None:
             return self.windows.emitted(emission.node)
         return [
-            Emitted(store.changelog, self._partition, key, *entry, store.value)
+            EmittedResult(store.changelog, self._partition, key, *entry, store.value)
             for key, entry in self._sessions[store.name].changed_entries()
             if entry is not None
         ]
 
     def changelog(self, stream_time: int) -> list[Output]:
-        """Return the changelog records of what this transaction changed (S2).
+        """Return the changelog records of this transaction's changes (S2).
 
         Args:
             stream_time: timestamp of the records, in milliseconds.
@@ -124,24 +124,24 @@ class OpenState:
 
     @property
     def changed_bytes(self) -> int:
-        """The approximate upper bound of the memory that the open transaction's changes take."""
+        """An approximate upper bound of the memory of the uncommitted changes, in bytes."""
         return sum(session.changed_bytes for session in self._sessions.values())
 
     def weigh(self) -> None:
-        """Make `changed_bytes` exact; looks at every change."""
+        """Make `changed_bytes` exact; reads every change."""
         for session in self._sessions.values():
             session.weigh()
 
     def starts_at(self, stream_time: int) -> None:
-        """Take a committed stream time as that up to which entries may have expired."""
+        """Set stream time to the committed one; entries may have expired up to it."""
         self.time.now = stream_time
         self._note_time(stream_time)
 
     def committed(self) -> None:
-        """Write what was committed into the stores (S3).
+        """Write the committed changes to the stores (S3).
 
         Raises:
-            RunError: the disk does not take it.
+            RunError: the disk rejects the write.
         """
         if not self._sent:
             self._note_time(self._committing)
@@ -162,7 +162,7 @@ class OpenState:
         self.journal.clear()
 
     def drop(self) -> None:
-        """Forget what the open transaction changed."""
+        """Discard the uncommitted changes."""
         for session in self._sessions.values():
             session.drop()
         self.windows.reset()
@@ -170,11 +170,11 @@ class OpenState:
         self.journal.clear()
 
     def close(self) -> None:
-        """Give the stores up."""
+        """Close the stores."""
         self.stores.close()
 
     def _note_time(self, stream_time: int) -> None:
-        """Whoever reads the stores from outside must not show what has expired."""
+        """Store the stream time, so that queries hide expired entries."""
         if self._expiring and self.stores.stream_time != stream_time:
             self.stores.write({}, {}, stream_time)
 

@@ -1,23 +1,23 @@
-"""Brings the stores of newly assigned tasks up to date from their changelogs (T4).
+"""Restoration of the stores of newly assigned tasks from their changelogs (T4).
 
-A store has a prefix of its changelog, so reading on from its position to the end makes it whole;
-the end is an offset, not a number of records, because markers and compaction leave gaps. It is
-emptied and read from the first offset where reading on would be wrong:
+A store has a prefix of its changelog, so reading from its position to the end completes it; the end
+is an offset, not a number of records, because markers and compaction leave gaps. A store is emptied
+and read from the first offset where its position is of no use:
 
-- its position is before the log's start, or behind its end: it belongs to another log
-- its last write is so old that tombstones which it lacks may have been compacted away: reading on
-  would bring deleted keys back
+- the position is before the log's start or after its end: it belongs to another log
+- the last write is so old that tombstones after it may have been compacted away: reading on would
+  restore deleted keys
 
-The end is the high watermark after T1, never the last stable offset, because what was committed may
-lie behind that:
+The end is the high watermark after T1, never the last stable offset, because committed records may
+lie after the latter:
 
-    1. a transaction hangs in the changelog at 50: T1 ended what the task's own id had left open, so
-       it is of another producer
-    2. the task's last owner committed 51 to 90 behind it, and its input
-    3. whoever reads up to the last stable offset lacks these, and the input resumes behind them
+    1. a transaction is open in the changelog at offset 50: T1 ended those of the task's own id, so
+       it belongs to another producer
+    2. the task's previous owner committed 51 to 90 after it, and its input
+    3. a reader that stops at the last stable offset misses these, and the input resumes after them
 
-So a task waits until all of its changelogs is decided, and refuses to run if that takes too long;
-its stores stay as they are.
+So a task waits until all of its changelogs is decided, and fails if that takes too long; its stores
+stay as they are.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ from eosframework.processing.task_states import TaskState
 from eosframework.records import TopicPartition
 
 SLICE_SECONDS = 0.1
-"""How long one turn reads, so that the other tasks and the group are not kept waiting."""
+"""Time that one turn reads, so that other tasks and the group are not delayed."""
 
 RETRY_SECONDS = 1.0
 
 LOOK_SECONDS = 2.0
-"""How long a look into a range of a log takes at most."""
+"""The longest check of a range of a log."""
 
 EVENT_SECONDS = 5.0
-"""How often a long restore says how far it is."""
+"""Interval of progress events of a long restore."""
 
 HELD_LOOK_SECONDS = 0.2
-"""How often it is looked whether an open transaction has ended."""
+"""Interval of checks whether an open transaction has ended."""
 
 HELD_SECONDS = 45.0
-"""How long an open transaction of another producer is waited for, unless it is said."""
+"""Default time to wait for an open transaction of another producer."""
 
 
 @dataclass(slots=True)
 class _Job:
-    """Stores that are being brought up to date, all with one reader."""
+    """Stores that are restored with one reader."""
 
     reading: ChangelogReading
     waiting: dict[TopicPartition, _Part]
@@ -71,7 +71,7 @@ class _Job:
 
 @dataclass(slots=True)
 class _Part:
-    """One store on its way."""
+    """One store in restoration."""
 
     task: Task
     stores: OpenState
@@ -86,7 +86,7 @@ class _Wait:
 
     Args:
         ends: the high watermarks of its changelogs after T1.
-        until: when it refuses; None: no changelog was seen to be held back.
+        until: clock time at which it fails; None: no open transaction was seen.
     """
 
     task: Task
@@ -95,15 +95,15 @@ class _Wait:
 
 
 @dataclass(slots=True)
-class Restoring:
-    """Reads changelogs for tasks that were assigned, a slice in each turn.
+class Restoration:
+    """Reads the changelogs of assigned tasks, a slice in each turn.
 
     Args:
-        changelogs: of the application.
-        tombstones_kept_seconds: how long the brokers keep a changelog's tombstones.
+        changelogs: the changelogs of the application.
+        tombstones_kept_seconds: the time for which brokers keep a changelog's tombstones.
         clock: seconds, monotonic.
         now: seconds since the epoch.
-        held_seconds: how long a transaction of another producer in a changelog is waited for.
+        held_seconds: time to wait for an open transaction of another producer.
     """
 
     changelogs: Changelogs
@@ -115,12 +115,12 @@ class Restoring:
     _waits: dict[int, _Wait] = field(default_factory=dict[int, _Wait])
     _begun: dict[int, Task] = field(default_factory=dict[int, Task])
     _not_before: float = 0.0
-    _told: tuple[float, int] | None = None
-    """When it was told how many records were left."""
+    _logged: tuple[float, int] | None = None
+    """Clock time and remaining records of the last progress event."""
 
     @property
     def records_left(self) -> int:
-        """How many offsets are still to be read."""
+        """The number of offsets to read."""
         return sum(
             part.end - job.reading.read_to(partition)
             for job in self._jobs
@@ -128,13 +128,13 @@ class Restoring:
         )
 
     def turn(self, assigned: Sequence[Task]) -> None:
-        """Begin with tasks that are new, and read on for those that are not up to date.
+        """Begin to restore new tasks, and read on for those that are not up to date.
 
         Args:
             assigned: every task with stores that waits to run.
 
         Raises:
-            RunError: a transaction of another producer hangs in a changelog.
+            RunError: a transaction of another producer stays open in a changelog.
         """
         self._forget(assigned)
         new = [task for task in assigned if id(task) not in self._begun]
@@ -144,25 +144,25 @@ class Restoring:
         while self._jobs and self.clock() < until:
             for job in list(self._jobs):
                 self._read(job, until - self.clock())
-        self._tell()
+        self._log_progress()
 
     def let_go(self, tasks: Sequence[Task]) -> None:
-        """Forget tasks that run from now on; one that comes back may lack what it committed.
+        """Forget tasks that run from now on.
 
-            its first commit has no answer but was done; it is assigned anew in the same turn
-
-        That it was up to date before says nothing about then.
+        Such a task may be assigned again, and then lack its own commit: the outcome of its first
+        commit is unknown, and the task returns in the same turn. So its earlier restoration does
+        not count.
         """
         for task in tasks:
             self._begun.pop(id(task), None)
 
     def is_done(self, task: Task) -> bool:
-        """Tell whether a task's stores have everything."""
+        """Return whether a task's stores are up to date."""
         waits = any(part.task is task for job in self._jobs for part in job.waiting.values())
         return id(task) in self._begun and not waits
 
     def hold_nothing(self, ranges: Bounds) -> bool:
-        """Tell whether ranges of partitions hold markers of transactions and no record.
+        """Return whether ranges of partitions contain transaction markers only.
 
         Raises:
             PositionLost: a range begins before the log's start.
@@ -186,7 +186,7 @@ class Restoring:
         self._jobs.clear()
 
     def _forget(self, assigned: Sequence[Task]) -> None:
-        """Drop what is of no use any more: the task runs, or its partitions are gone."""
+        """Drop the work for tasks that run or whose partitions were taken away."""
         here = {id(task) for task in assigned}
         self._begun = {name: task for name, task in self._begun.items() if name in here}
         self._waits = {name: wait for name, wait in self._waits.items() if name in here}
@@ -214,16 +214,16 @@ class Restoring:
             self._not_before = self.clock() + HELD_LOOK_SECONDS
 
     def _note_ends(self, tasks: Sequence[Task]) -> None:
-        """Note up to where tasks must read."""
+        """Note the offsets up to which tasks must read."""
         ends = self.changelogs.written_ends([p for task in tasks for p in _changelogs(task)])
         for task in tasks:
             self._waits[id(task)] = _Wait(task, {p: ends[p] for p in _changelogs(task)})
 
     def _is_held_back(self, task: Task, bounds: Bounds) -> bool:
-        """Tell whether a transaction is open in what a task must read.
+        """Return whether a transaction is open in the range that a task must read.
 
         Raises:
-            RunError: it has been for too long.
+            RunError: it has been open for too long.
         """
         wait = self._waits[id(task)]
         held = {p: (bounds[p][1], end) for p, end in wait.ends.items() if bounds[p][1] < end}
@@ -242,7 +242,7 @@ class Restoring:
         return True
 
     def _read_from(self, tasks: Sequence[Task], bounds: Bounds) -> None:
-        """Begin to read what the stores of tasks lack."""
+        """Begin to read the missing part of the tasks' stores."""
         parts = {
             partition: _Part(task, task.stores, store, 0)
             for task in tasks
@@ -301,17 +301,17 @@ class Restoring:
             part.stores.stores.write({part.store: changes}, {part.store: position}, time)
             failpoints.hit("state.during_restore")
 
-    def _tell(self) -> None:
-        """Say now and then how far it is."""
+    def _log_progress(self) -> None:
+        """Log the progress at intervals."""
         left, now = self.records_left, self.clock()
-        if left == 0 or self._told is None:
-            self._told = (now, left) if left else None
+        if left == 0 or self._logged is None:
+            self._logged = (now, left) if left else None
             return
-        told_at, left_then = self._told
-        if now - told_at >= EVENT_SECONDS:
-            rate = max(left_then - left, 0) / (now - told_at)
+        logged_at, left_then = self._logged
+        if now - logged_at >= EVENT_SECONDS:
+            rate = max(left_then - left, 0) / (now - logged_at)
             _events().info("restoring", records_left=left, records_per_second=round(rate))
-            self._told = (now, left)
+            self._logged = (now, left)
 
     def _end_if_done(self, job: _Job) -> None:
         if not job.waiting and job in self._jobs:
@@ -326,13 +326,13 @@ def start_of(
     tombstones_kept_seconds: float,
     now: float,
 ) -> int:
-    """Return where to read a changelog from; a store that is of no use is emptied.
+    """Return the first offset to read of a changelog; an unusable store is emptied.
 
     Args:
-        stores: of the task.
-        store: one of them.
-        bounds: where its changelog begins, and the end of what must be read of it.
-        tombstones_kept_seconds: how long the brokers keep tombstones.
+        stores: the stores of the task.
+        store: the name of one of them.
+        bounds: the first offset of its changelog, and the end of the range to read.
+        tombstones_kept_seconds: the time for which brokers keep tombstones.
         now: seconds since the epoch.
     """
     (first, end), position = bounds, stores.position(store)
@@ -368,7 +368,7 @@ def _held_back(
     return (
         f"the state of task {_text(task)} cannot be read: a transaction of another producer hangs "
         f"in its changelog {partition} at offset {stable}{others}, and hides what was committed "
-        f"up to offset {end}; it was waited for {waited_seconds:g} s. `eosframework txn hanging "
+        f"up to offset {end}; waited {waited_seconds:g} s. `eosframework txn hanging "
         f"--topic {partition.topic}` shows whose it is and the command that aborts it "
         f"(`eosframework txn abort`); then start the worker again. Nothing was read or changed: "
         f"without these records the state would not fit the committed input"

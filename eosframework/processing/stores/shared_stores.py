@@ -1,9 +1,9 @@
-"""The stores of a worker's tasks, for threads that only read.
+"""Read access to the stores of a worker's tasks for other threads.
 
-Stores may be read by any thread while one writes, but not while they are closed: a reader inside
-RocksDB keeps the files open, and whoever gets the partition next cannot open them. So readers and
-what closes or empties a store take turns. A reader has its turn for one entry, or for a few hundred
-of a scan.
+A store supports readers during a write, but not during a close: a reader inside RocksDB keeps the
+files open, and the next owner of the partition cannot open them. So readers and the calls that
+close or clear a store take a lock in turn. A reader takes it for one entry, or for a few hundred of
+a scan.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ ENTRIES_PER_TURN = 256
 
 
 class StoresGone(Exception):
-    """The task was given up meanwhile; another worker has its stores."""
+    """The task was released; another worker has its stores."""
 
 
 class SharedStores:
-    """Knows the stores of all tasks that this worker has now."""
+    """The stores of all tasks of this worker."""
 
     def __init__(self) -> None:
         self._tasks: dict[tuple[str, int], _Guarded] = {}
 
     def share(self, sub_topology: str, partition: int, stores: TaskStores) -> TaskStores:
-        """Return the stores of a task as the main thread has to use them from now on."""
+        """Return the stores of a task for the main thread, guarded for readers."""
         guarded = _Guarded(stores)
         self._tasks[sub_topology, partition] = guarded
         return guarded
 
     def is_up_to_date(self, sub_topology: str, partition: int) -> None:
-        """Let a task's stores be read: they have everything that was committed."""
+        """Allow reads of a task's stores: they have every committed record."""
         task = self._tasks.get((sub_topology, partition))
         if task is not None:
             task.is_up_to_date = True
 
     def partitions(self, sub_topology: str) -> dict[int, bool]:
-        """Return the partitions that are here, and of each whether it can be read yet."""
+        """Return the local partitions, and for each whether it can be read yet."""
         return {
             partition: task.is_up_to_date
             for (name, partition), task in sorted(list(self._tasks.items()))
@@ -50,15 +50,15 @@ class SharedStores:
 
     @property
     def waiting(self) -> int:
-        """How many tasks are not up to date yet."""
+        """The number of tasks that are not up to date."""
         tasks = list(self._tasks.values())
         return sum(not task.is_closed and not task.is_up_to_date for task in tasks)
 
     def content(self, sub_topology: str, partition: int, store: str) -> CommittedStore:
-        """Return what a store holds, for any thread.
+        """Return the content of a store, for any thread.
 
         Raises:
-            StoresGone: this worker does not have the task; reading may find so later as well.
+            StoresGone: this worker does not have the task; later reads may raise it as well.
         """
         task = self._tasks.get((sub_topology, partition))
         if task is None or task.is_closed:
@@ -66,7 +66,7 @@ class SharedStores:
         return _Content(task, store)
 
     def position(self, sub_topology: str, partition: int, store: str) -> int | None:
-        """Return how far a store is in its changelog; None: it is empty.
+        """Return the changelog position of a store; None: it is empty.
 
         Raises:
             StoresGone: this worker does not have the task.
@@ -78,7 +78,7 @@ class SharedStores:
             return task.require_open().position(store)
 
     def stats(self) -> list[StoreStats]:
-        """Return how large the stores of each task are."""
+        """Return the sizes of the stores of each task."""
         found: list[StoreStats] = []
         for task in list(self._tasks.values()):
             with task.turn:
@@ -86,7 +86,7 @@ class SharedStores:
         return found
 
     def stream_time(self, sub_topology: str, partition: int) -> int | None:
-        """Return up to which stream time entries may have expired; None: not known.
+        """Return the stream time up to which entries may have expired; None: unknown.
 
         Raises:
             StoresGone: this worker does not have the task.
@@ -98,7 +98,7 @@ class SharedStores:
 
 
 class _Guarded:
-    """The stores of a task; see `TaskStores`. What takes something away waits for readers."""
+    """The stores of a task; closing and clearing wait for readers. See `TaskStores`."""
 
     def __init__(self, stores: TaskStores) -> None:
         self.turn = threading.Lock()
@@ -107,7 +107,7 @@ class _Guarded:
         self._stores = stores
 
     def require_open(self) -> TaskStores:
-        """Return the stores; whoever asks has the turn."""
+        """Return the stores; the caller holds the lock."""
         if self.is_closed:
             raise StoresGone
         return self._stores
@@ -135,7 +135,7 @@ class _Guarded:
         stream_time: int | None = None,
         whole_at: float | None = None,
     ) -> None:
-        # Stores bear readers beside one writer; to wait for them here would cost each commit.
+        # Stores support readers during a write; waiting for them here would slow each commit.
         self._stores.write(changes, positions, stream_time, whole_at)
 
     def clear(self, name: str) -> None:
@@ -149,7 +149,7 @@ class _Guarded:
 
 
 class _Content:
-    """A store of a task, an entry or a few hundred of them at a time; see `CommittedStore`."""
+    """A store of a task, read in turns; see `CommittedStore`."""
 
     def __init__(self, task: _Guarded, store: str) -> None:
         self._task = task

@@ -1,15 +1,17 @@
-"""Copies of stores whose tasks run elsewhere, kept so that a takeover reads only the tail.
+"""Standby copies of other workers' stores, so that a takeover reads only the tail of a changelog.
 
-A copy is a store like any other: what is in it is a prefix of its changelog, with its position in
-the same batch. It is filled by following the changelog, `read_committed`, and no task reads it;
-when the task comes here, it is handed over as the task's own and read on like any store that was
-left behind.
+A copy is a store like any other: its content is a prefix of its changelog, stored with its
+position. It is filled by following the changelog, `read_committed`, and no task reads it. When its
+task is assigned to this worker, the copy becomes the task's store and is restored like any store
+found on disk.
 
-1. look: who is in the group, and so whose tasks this worker would get (`standby_choice`)
-2. adjust: open copies that are wanted, one in a turn; close those that are not any more
-3. follow: read what came, in what time the running tasks leave
-4. certify: now and then, that a copy has everything, so that it counts as written although nothing
-   came; a copy that lacks more than the brokers keep of deletions is begun anew, like any store
+1. look: read the members of the group, and so the tasks whose copies belong here
+   (`standby_assignment`)
+2. adjust: open wanted copies, one in a turn; close the others
+3. follow: read the changelogs in the time that the running tasks leave
+4. certify: record at intervals that a copy is complete, so that it counts as written although no
+   record came; a copy that misses more than the brokers keep of tombstones is begun anew, like any
+   store
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ import structlog
 from eosframework.errors import EosError, PositionLost, RunError
 from eosframework.processing.ports import Message
 from eosframework.processing.stores.restoration import start_of
-from eosframework.processing.stores.standby_assignment import Member, keepers
+from eosframework.processing.stores.standby_assignment import Member, standby_members
 from eosframework.processing.stores.state_ports import (
     ChangelogReading,
     Changelogs,
@@ -36,19 +38,19 @@ from eosframework.processing.stores.state_ports import (
 from eosframework.records import TopicPartition
 
 LOOK_SECONDS = 3.0
-"""How often the group is looked at. What two looks in a row agree on is done."""
+"""Interval of reads of the group's members; a change is applied once two reads agree."""
 
 SLICE_SECONDS = 0.03
-"""How long one turn reads at most."""
+"""The longest read of one turn."""
 
 BUSY_SECONDS = 0.5
-"""While tasks have records to run, one batch is read in this time."""
+"""Interval of reads of one batch while tasks have records to run."""
 
 RETRY_SECONDS = 30.0
-"""How long it is waited after a copy could not be opened or written."""
+"""Pause after a copy could not be opened or written."""
 
 CERTIFICATES = 50
-"""How often copies are certified in the time that the brokers keep deletions."""
+"""Number of certifications within the time for which brokers keep tombstones."""
 
 TOO_SLOW = "it has not had everything for so long that deletions may be missing"
 
@@ -57,14 +59,14 @@ TaskName = tuple[str, int]
 
 
 class GroupLook(Protocol):
-    """Asks for the members of the group without waiting for the answer."""
+    """Asks for the members of the group without blocking."""
 
     def ask(self) -> None:
-        """Begin to ask, unless an answer is on its way."""
+        """Send a request, unless one is pending."""
         ...
 
     def answer(self) -> Sequence[Member] | None:
-        """Return the answer, once; None: there is none, or none yet."""
+        """Return the answer, once; None: there is none yet."""
         ...
 
     def close(self) -> None:
@@ -74,16 +76,16 @@ class GroupLook(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StandbyPlan:
-    """What copies there may be.
+    """The standby copies of an application.
 
     Args:
         instance: this worker's name in the group.
-        copies: of each task, on all workers together.
-        tasks: how many each sub-topology with stores has.
-        stores: of each sub-topology, what they must have been made for.
-        changelogs: the topic of each store.
-        tombstones_kept_seconds: how long the brokers keep a changelog's tombstones.
-        together: how many tasks share a producer.
+        copies: the number of copies of each task, on all workers together.
+        tasks: the number of tasks of each sub-topology with stores.
+        stores: the stores of each sub-topology.
+        changelogs: the changelog topic of each store.
+        tombstones_kept_seconds: the time for which brokers keep a changelog's tombstones.
+        together: the number of tasks that share a producer.
     """
 
     instance: str
@@ -97,11 +99,11 @@ class StandbyPlan:
 
 @dataclass(slots=True)
 class _Copy:
-    """Stores of one task.
+    """The copies of one task's stores.
 
     Args:
         parts: by changelog partition, the store.
-        whole_at: by store, when it last had everything, or was begun.
+        whole_at: by store, the time at which it was last complete, or begun.
         behind: by changelog partition, the high watermark when reading began.
     """
 
@@ -111,7 +113,7 @@ class _Copy:
     behind: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
 
     def apply(self, store: str, messages: Sequence[Message]) -> None:
-        """Take what came; the copy counts as written when it had everything, not now."""
+        """Apply messages; the write time of the copy stays the time at which it was complete."""
         if messages:
             changes = [(message.key() or b"", message.value()) for message in messages]
             position = messages[-1].offset() + 1
@@ -125,10 +127,10 @@ class Standby:
     """The copies that this worker keeps.
 
     Args:
-        plan: what copies there may be.
-        backend: keeps them.
-        changelogs: of the application.
-        group: tells who its members are.
+        plan: the standby copies of the application.
+        backend: opens them.
+        changelogs: the changelogs of the application.
+        group: asks for the members of the group.
         clock: seconds, monotonic.
         now: seconds since the epoch.
     """
@@ -153,13 +155,13 @@ class Standby:
         self._seen: frozenset[TaskName] | None = None
         self._reading: ChangelogReading | None = None
         self._is_stale = False
-        """Whether it also reads what was handed over."""
+        """True if the reader also reads copies that were handed over."""
         self._look_at = self._read_at = self._open_at = 0.0
         self._certify_at = clock() + plan.tombstones_kept_seconds / CERTIFICATES
 
     @property
     def tasks(self) -> list[TaskName]:
-        """Of which tasks there are copies here."""
+        """The tasks that have copies here."""
         return sorted(self._copies)
 
     def hand_over(self, task: TaskName) -> TaskStores | None:
@@ -186,13 +188,13 @@ class Standby:
             self._follow(busy=busy)
             self._certify()
         except EosError as error:
-            # The tasks do without copies.
+            # The tasks run without copies.
             _events().warning("standby_retried", error=str(error))
             self._stop_reading()
             self._open_at = self._clock() + RETRY_SECONDS
 
     def close(self) -> None:
-        """Give all copies up; they stay on this machine."""
+        """Close all copies; they stay on this machine."""
         self._stop_reading()
         self._group.close()
         for copy in self._copies.values():
@@ -215,7 +217,9 @@ class Standby:
         return frozenset(
             (name, partition)
             for name, tasks in plan.tasks.items()
-            for partition, chosen in enumerate(keepers(members, tasks, plan.copies, plan.together))
+            for partition, chosen in enumerate(
+                standby_members(members, tasks, plan.copies, plan.together)
+            )
             if any(member.instance == plan.instance for member in chosen)
         )
 
@@ -251,10 +255,10 @@ class Standby:
         self._stop_reading()
 
     def _start_reading(self) -> None:
-        """Read on from where each copy is, if that can be.
+        """Read on from the position of each copy, if possible.
 
         Raises:
-            ClusterUnreachable: nobody tells where the changelogs begin and end.
+            ClusterUnreachable: the bounds of the changelogs cannot be read.
         """
         parts = {p: copy for copy in self._copies.values() for p in copy.parts}
         # A copy that was the task's own may be ahead of the last stable offset.
@@ -279,7 +283,7 @@ class Standby:
             _events().info("standby_follows", task=_text(task), records_left=left)
 
     def _note_start(self, copy: _Copy, store: str) -> None:
-        """A store that has nothing yet is read from the first offset, so that it lacks nothing."""
+        """Note when a store was complete; an empty one is read from its start."""
         is_empty = copy.stores.position(store) is None
         written_at = copy.stores.written_at(store)
         copy.whole_at[store] = self._now() if is_empty or written_at is None else written_at
@@ -293,14 +297,14 @@ class Standby:
             pass
 
     def _read(self) -> bool:
-        """Apply what came, and tell whether anything did."""
+        """Apply new messages, and return whether there were any."""
         reading = self._reading
         if reading is None:
             return False
         try:
             batches = reading.read(0.0)
         except PositionLost as error:
-            # Bounds tell which copies are concerned.
+            # The next start reads the bounds, and finds the copies concerned.
             _events().warning("standby_retried", error=str(error))
             self._stop_reading()
             self._open_at = self._clock() + 1.0
@@ -313,23 +317,23 @@ class Standby:
                 self._give_up(task, str(error))
                 self._open_at = self._clock() + RETRY_SECONDS
             else:
-                self._tell_if_whole(task, copy, reading)
+                self._log_if_complete(task, copy, reading)
         return any(batches.values())
 
-    def _tell_if_whole(self, task: TaskName, copy: _Copy, reading: ChangelogReading) -> None:
-        """Say once that a copy has all that there was when it was begun."""
+    def _log_if_complete(self, task: TaskName, copy: _Copy, reading: ChangelogReading) -> None:
+        """Log once that a copy has everything that existed when it was begun."""
         if copy.behind and all(reading.read_to(p) >= end for p, end in copy.behind.items()):
             copy.behind.clear()
             _events().info("standby_up_to_date", task=_text(task))
 
     def _certify(self) -> None:
-        """Note which copies have everything; one that had not for too long is begun anew.
+        """Record which copies are complete; one that was incomplete for too long is begun anew.
 
-        Everything is what is stable: brokers compact nothing behind that, so of a copy that is held
-        back by an open transaction no deletion is missing.
+        Complete means up to the last stable offset: brokers compact nothing after it, so a copy
+        that is blocked by an open transaction misses no tombstone.
 
         Raises:
-            ClusterUnreachable: nobody tells where the changelogs end.
+            ClusterUnreachable: the ends of the changelogs cannot be read.
         """
         reading, kept_seconds = self._reading, self._plan.tombstones_kept_seconds
         if reading is None or self._clock() < self._certify_at:

@@ -1,9 +1,9 @@
-"""Which worker keeps a copy of which task's stores: whoever would get the task next.
+"""Assignment of standby copies: the workers that would get a task next keep its copies.
 
-Workers share partitions out with the `range` assignor, which goes by the members' names alone; of
-those that share a producer, whoever gets the first has all. So
-each of them can compute, without asking the others, who would have which task if one member or
-one machine went away, and every one of them comes to the same result.
+Workers share partitions by the `range` assignor, which depends on the members' names alone; where
+tasks share a producer, the owner of the first has all of them. So each worker can compute, without
+asking the others, the owner of each task if one member or one machine failed, and all workers get
+the same result.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from eosframework.txnid import first_of
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A worker as the group's coordinator knows it.
+    """A worker as the group coordinator knows it.
 
     Args:
-        instance: its name.
-        host: the machine it is connected from.
+        instance: its instance name.
+        host: the machine from which it is connected.
     """
 
     instance: str
@@ -29,10 +29,10 @@ class Member:
 
 
 def owners(members: Sequence[Member], tasks: int, together: int = 1) -> list[Member]:
-    """Return who has each task of a sub-topology, by partition.
+    """Return the owner of each task of a sub-topology, by partition.
 
     Members are sorted by the bytes of their names, as `rd_kafka_group_member_cmp` does for static
-    members, and the first ones have one task more where it does not come out even
+    members, and the first ones get one more task if the number is not divisible
     (`rd_kafka_range_assignor_assign_cb`).
     """
     ordered = sorted(members, key=lambda member: member.instance.encode())
@@ -44,19 +44,20 @@ def owners(members: Sequence[Member], tasks: int, together: int = 1) -> list[Mem
     return [given[first_of(partition, together)] for partition in range(tasks)]
 
 
-def keepers(
+def standby_members(
     members: Sequence[Member], tasks: int, copies: int, together: int = 1
 ) -> list[list[Member]]:
-    """Return who keeps a copy of each task's stores, by partition.
+    """Return the workers that keep copies of each task's stores, by partition.
 
-    First comes whoever gets the task when its owner's machine goes away, then whoever gets it when
-    the owner does, then those that get it most often when one of the others does.
+    First comes the owner after a failure of the current owner's machine, then the owner after a
+    failure of the current owner, then the most frequent owners after the failure of any other
+    worker.
 
     Args:
         members: all workers.
-        tasks: of one sub-topology.
-        copies: of each task, at most.
-        together: how many tasks share a producer.
+        tasks: the number of tasks of one sub-topology.
+        copies: the most copies of each task.
+        together: the number of tasks that share a producer.
     """
     present = owners(members, tasks, together)
     hosts = {

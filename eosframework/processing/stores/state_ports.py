@@ -1,7 +1,7 @@
-"""What the cycle needs of the stores on this machine, as protocols; `state/` implements them.
+"""The ports of the stores on this machine, as protocols; `state/` implements them.
 
-A store holds what was committed and never more: what a transaction changes waits in its task
-and comes here after the commit, together with how far that is in the changelog.
+A store has committed changes only: the changes of a transaction stay in its task and are written
+after the commit, together with their changelog position.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from eosframework.records import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class StoreIdentity:
-    """What a store on disk must have been made for; another one is not used.
+    """The identity of a store on disk; a store with another identity is not used.
 
     Args:
-        name: of the store.
-        changelog: the id of its changelog topic, which changes when that is created anew.
-        schema_version: of the format of its entries.
+        name: the name of the store.
+        changelog: the id of its changelog topic, which changes when the topic is created anew.
+        schema_version: version of the format of its entries.
     """
 
     name: str
@@ -32,13 +32,13 @@ class StoreIdentity:
 
 @dataclass(frozen=True, slots=True)
 class StoreStats:
-    """How large a store is.
+    """The size of a store.
 
     Args:
         store: its name.
-        keys: how many there are, perhaps estimated.
-        disk_bytes: of its files.
-        memory_bytes: of what is in memory and in no file yet.
+        keys: the number of keys, possibly estimated.
+        disk_bytes: the size of its files.
+        memory_bytes: data in memory that is not in files yet.
     """
 
     store: str
@@ -55,23 +55,23 @@ class TaskStores(Protocol):
     """All stores of one task; used by one thread."""
 
     def store(self, name: str) -> CommittedStore:
-        """Return what one of them holds."""
+        """Return the content of a store."""
         ...
 
     def position(self, name: str) -> int | None:
-        """Return the next offset of the changelog to apply; None: the store is empty."""
+        """Return the next changelog offset to apply; None: the store is empty."""
         ...
 
     def written_at(self, name: str) -> float | None:
-        """Return when the store was last written, in seconds since the epoch.
+        """Return the time of the store's last write, in seconds since the epoch.
 
-        Of a copy that lags behind: when it had everything.
+        For an incomplete copy this is the time at which it was complete.
         """
         ...
 
     @property
     def stream_time(self) -> int | None:
-        """Up to which stream time, in milliseconds, entries may have expired; None: not known."""
+        """The stream time up to which entries may have expired, in milliseconds; None: unknown."""
         ...
 
     def write(
@@ -81,30 +81,30 @@ class TaskStores(Protocol):
         stream_time: int | None = None,
         whole_at: float | None = None,
     ) -> None:
-        """Apply changes and the positions behind them, of any number of stores, atomically.
+        """Apply changes and their positions atomically, for any number of stores.
 
         Args:
             changes: by store.
-            positions: next offsets of the changelogs to apply, by store.
-            stream_time: of the task, in milliseconds; None: as before.
-            whole_at: when these stores last had all of their changelogs, in seconds since the
-                epoch, which is what `written_at` tells; None: now.
+            positions: next changelog offsets to apply, by store.
+            stream_time: stream time of the task, in milliseconds; None: unchanged.
+            whole_at: time at which these stores last had all of their changelogs, in seconds since
+                the epoch, returned by `written_at`; None: now.
 
         Raises:
-            RunError: the disk does not take it; nothing was applied.
+            RunError: the disk rejects the write; nothing was applied.
         """
         ...
 
     def stats(self) -> Sequence[StoreStats]:
-        """Return how large each store is; any thread may ask, and it takes no longer for more."""
+        """Return the size of each store, in constant time; for any thread."""
         ...
 
     def clear(self, name: str) -> None:
-        """Forget a store's content and position."""
+        """Delete a store's content and position."""
         ...
 
     def close(self) -> None:
-        """Give the stores up; another process may open them."""
+        """Close the stores; another process may open them."""
         ...
 
 
@@ -112,32 +112,32 @@ class StateBackend(Protocol):
     """Opens the stores of a worker's tasks."""
 
     def open(self, task: str, partitions: int, stores: Sequence[StoreIdentity]) -> TaskStores:
-        """Open what this machine has of a task's stores; what cannot be used is empty.
+        """Open a task's stores on this machine; unusable ones are empty.
 
         Args:
             task: `sub_topology-partition`.
-            partitions: how many the sub-topology has.
-            stores: what they must have been made for.
+            partitions: the number of partitions of the sub-topology.
+            stores: their identities.
         """
         ...
 
     def close(self) -> None:
-        """Give everything up."""
+        """Close everything."""
         ...
 
 
 class CopyBackend(StateBackend, Protocol):
-    """Also keeps copies of the stores of tasks that run elsewhere."""
+    """A backend that also keeps copies of other workers' stores."""
 
     def keep_copy(self, task: str, partitions: int, stores: Sequence[StoreIdentity]) -> TaskStores:
-        """Open this worker's own copy of a task's stores; see `open`.
+        """Open this worker's copy of a task's stores; see `open`.
 
-        What other workers of this machine left behind is not touched: it is theirs to come back to.
+        Directories of other workers on this machine stay untouched, because these may restart.
         """
         ...
 
     def own(self, stores: TaskStores) -> None:
-        """Make a copy that `keep_copy` opened the stores of a task that runs here."""
+        """Turn a copy of `keep_copy` into the stores of a task that runs here."""
         ...
 
 
@@ -146,18 +146,18 @@ Bounds = Mapping[TopicPartition, tuple[int, int]]
 
 
 class ChangelogReading(Protocol):
-    """Reads ranges of changelog partitions, a little at a time."""
+    """Reads ranges of changelog partitions in slices."""
 
     def read(self, seconds: float) -> Mapping[TopicPartition, Sequence[Message]]:
-        """Return what came within `seconds`, in offset order.
+        """Return the messages that arrive within `seconds`, in offset order.
 
         Raises:
-            PositionLost: retention removed what was still to be read.
+            PositionLost: retention removed records that were not read yet.
         """
         ...
 
     def read_to(self, partition: TopicPartition) -> int:
-        """Return the next offset of a partition; at the end of its range it is all read."""
+        """Return the next offset of a partition; at the end of its range it is complete."""
         ...
 
     def close(self) -> None:
@@ -177,11 +177,11 @@ class Changelogs(Protocol):
         ...
 
     def written_ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the high watermark of each changelog: all that is written lies before it.
+        """Return the high watermark of each changelog: every written record lies before it.
 
-        What is committed may lie behind the last stable offset: at or behind the first record of
-        a transaction that is still open. So a reader that has to see all that was committed when
-        it began reads up to here.
+        Committed records may lie after the last stable offset, which is the first record of an open
+        transaction. So a reader that must see every record committed when it began reads up to the
+        high watermark.
 
         Raises:
             ClusterUnreachable: no broker answered in time.
@@ -189,5 +189,5 @@ class Changelogs(Protocol):
         ...
 
     def open(self, ranges: Bounds) -> ChangelogReading:
-        """Begin to read ranges: from the first offset to before the second."""
+        """Begin to read ranges: from the first offset to the second, exclusive."""
         ...

@@ -1,4 +1,4 @@
-"""When the next round of commits is due, and how long records are gathered before."""
+"""The commit interval, and the time for which records are gathered before."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ from collections import deque
 from collections.abc import Callable
 
 ROUNDS = 3
-"""While work waits, the commit interval is at least this many times a round, so that a worker
-with many tasks processes for two thirds of the time. One that keeps up has nothing to gain from
-that, and its outputs would come later."""
+"""While records wait, the commit interval is at least this many times a commit round, so that a
+worker with many tasks spends two thirds of the time processing. A worker without a backlog
+would gain nothing and delay its outputs."""
 
 RECENT = 3
-"""The shortest of so many rounds counts: one that waited for a broker to be replaced is no measure
-of the next, and would keep everything waiting once more."""
+"""The shortest of this many rounds counts: a round that waited for a broker replacement is no
+measure of the next, and would delay everything once more."""
 
 LASTING = 5
-"""So many rounds in a row have to be slow before it is worth a word."""
+"""The number of slow rounds in a row before a warning."""
 
 GATHER_SHARE = 0.125
-"""Of the commit interval: few records wait so long for more."""
+"""Share of the commit interval for which a few records wait for more."""
 
 GATHER_SECONDS = (0.01, 0.02)
-"""But at least and at most so long. At once after a commit the coordinator refuses the next
-transaction for some milliseconds, and each short batch behind another that is under way keeps a
-thread of librdkafka busy (`rd_kafka_toppar_producer_serve`)."""
+"""Lower and upper bound of this time. For some milliseconds after a commit the coordinator
+refuses the next transaction, and a short batch queued after one in flight keeps a librdkafka
+thread busy (`rd_kafka_toppar_producer_serve`)."""
 
 
-class CommitPace:
-    """The commit interval, stretched where rounds of commits take long.
+class CommitInterval:
+    """The commit interval, stretched where commit rounds take long.
 
     Args:
-        interval_seconds: what the user asked for.
-        longest_seconds: no interval is longer, or transactions would expire.
+        interval_seconds: the configured interval.
+        longest_seconds: the longest interval; longer ones would let transactions expire.
         clock: seconds, monotonic.
     """
 
@@ -44,30 +44,31 @@ class CommitPace:
         self._due = clock() + interval_seconds
         self._recent_seconds = deque([0.0] * RECENT, RECENT)
         self._stretched_rounds = 0
-        self._told_seconds = interval_seconds
+        self._logged_seconds = interval_seconds
 
     @property
     def due(self) -> float:
-        """When the next round should begin."""
+        """Clock time at which the next round should begin."""
         return self._due
 
     def is_due(self) -> bool:
-        """Tell whether the next round should begin."""
+        """Return whether the next round should begin."""
         return self._clock() >= self._due
 
     def remaining_seconds(self) -> float:
-        """Return how long until the next round; 0 when it is due."""
+        """Return the time until the next round; 0 when it is due."""
         return max(0.0, self._due - self._clock())
 
     def round_took(self, seconds: float, *, behind: bool) -> float | None:
-        """Set when the next round is due, after one that took `seconds`.
+        """Schedule the next round after one that took `seconds`.
 
         Args:
             seconds: from the first request to the last answer.
-            behind: whether work waits.
+            behind: whether records wait.
 
         Returns:
-            The stretched interval if it is news: it lasts, and is twice what was last told.
+            The stretched interval if it should be logged: it persists, and is twice the last one
+                logged.
         """
         self._recent_seconds.append(seconds)
         least_seconds = ROUNDS * min(self._recent_seconds) if behind else 0.0
@@ -77,13 +78,13 @@ class CommitPace:
             self._stretched_rounds = 0
             return None
         self._stretched_rounds += 1
-        if self._stretched_rounds >= LASTING and interval_seconds >= 2 * self._told_seconds:
-            self._told_seconds = interval_seconds
+        if self._stretched_rounds >= LASTING and interval_seconds >= 2 * self._logged_seconds:
+            self._logged_seconds = interval_seconds
             return interval_seconds
         return None
 
 
 def gather_seconds(interval_seconds: float) -> float:
-    """Return how long few records wait for more, at a commit interval."""
+    """Return the time for which a few records wait for more, at a commit interval."""
     least_seconds, most_seconds = GATHER_SECONDS
     return max(least_seconds, min(interval_seconds * GATHER_SHARE, most_seconds))

@@ -1,49 +1,51 @@
-"""Tells a fence by expiry from one by a rival, which no error does.
+"""Distinction of fencing by expiry from fencing by a rival.
 
-The brokers report `_FENCED` both when they ended a transaction that outlasted its timeout and
-when another producer took the id (KIP-588 would tell them apart; librdkafka does not have it).
-What this worker knows itself tells more: a transaction younger than its timeout cannot have
-expired. Such a fence without a rebalance means that another process uses the id. It may be over
-already, so one is no reason to end; several in a short time are: each of two rivals would commit
-for a while and fence the other, for ever.
+The brokers report `_FENCED` both when they ended a transaction that exceeded its timeout and when
+another producer took the id (KIP-588 separates the two; librdkafka does not implement it). The
+worker knows more: a transaction younger than its timeout cannot have expired. Such a fence without
+a rebalance means that another process uses the id. It may have stopped since, so one fence is no
+reason to end; several in a short time are: two rivals would fence each other after a few commits,
+for ever.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any
 
 from eosframework.errors import IdExpired, InstanceFenced, TransactionError
-from eosframework.processing.transaction.producer_group import Bundle
+from eosframework.processing.transaction.producer_group import ProducerGroup
 
 FENCES_IN_A_ROW = 3
 """A producer fenced this often without a commit in between has a rival with the same identity."""
 
 RIVAL_FENCES = 3
 RIVAL_HEARTBEATS = 30
-"""So many fences that cannot be expiry within so many heartbeat intervals are a rival, commits in
-between or not. Two rivals wait two heartbeats each, so a worker is fenced every four."""
+"""This many fences that cannot be expiry, within this many heartbeat intervals, show a rival,
+with or without commits in between. Two rivals wait two heartbeats each, so a worker is fenced
+every four."""
 
 
 class FenceKind(StrEnum):
-    """Why a task was fenced, as far as its worker can know; the log's event if it goes on."""
+    """The cause of a fence, as far as the worker can know; the log event if it resumes."""
 
     ID_EXPIRED = "transactional_id_expired"
     TRANSACTION_EXPIRED = "transaction_expired"
     ANOTHER = "fenced_while_owner"
-    """Another process took the id, though it was not given the partition."""
+    """Another process took the id without being assigned the partition."""
 
 
-def kind_of(bundle: Bundle, error: TransactionError, age_seconds: float) -> FenceKind:
-    """Return why a producer was fenced, `age_seconds` after its transaction began."""
+def kind_of(group: ProducerGroup[Any], error: TransactionError, age_seconds: float) -> FenceKind:
+    """Return the cause of a fence `age_seconds` after the transaction began."""
     if isinstance(error, IdExpired):
         return FenceKind.ID_EXPIRED
-    if age_seconds >= bundle.transaction_timeout_seconds:
+    if age_seconds >= group.transaction_timeout_seconds:
         return FenceKind.TRANSACTION_EXPIRED
     return FenceKind.ANOTHER
 
 
 class FenceHistory:
-    """How often a producer was fenced while its partitions stayed where they were.
+    """The fences of a producer since its partitions were assigned.
 
     Args:
         heartbeat_seconds: the heartbeat interval.
@@ -53,22 +55,22 @@ class FenceHistory:
         self._window_seconds = RIVAL_HEARTBEATS * heartbeat_seconds
         self._rival_fences: list[float] = []
 
-    def add(self, bundle: Bundle, kind: FenceKind, now: float) -> None:
-        """Count one more fence; expiry, however often, is no rival's doing.
+    def add(self, group: ProducerGroup[Any], kind: FenceKind, now: float) -> None:
+        """Count a fence; expiry, however frequent, does not show a rival.
 
         Raises:
             InstanceFenced: a rival with the same identity keeps fencing this worker.
         """
         if kind is not FenceKind.ANOTHER:
             return
-        bundle.fences_in_a_row += 1
+        group.fences_in_a_row += 1
         since = now - self._window_seconds
         self._rival_fences = [at for at in self._rival_fences if at > since] + [now]
         rivals = len(self._rival_fences)
-        if bundle.fences_in_a_row >= FENCES_IN_A_ROW or rivals >= RIVAL_FENCES:
-            count = max(bundle.fences_in_a_row, rivals)
+        if group.fences_in_a_row >= FENCES_IN_A_ROW or rivals >= RIVAL_FENCES:
+            count = max(group.fences_in_a_row, rivals)
             raise InstanceFenced(
-                f"transactional.id {bundle.transactional_id} was taken over {count} times without "
+                f"transactional.id {group.transactional_id} was taken over {count} times without "
                 f"a rebalance: another process uses the same application name. Stop it, or give "
                 f"one of them another name"
             )

@@ -1,23 +1,22 @@
-"""Results that go out later than the records behind them, and which of them the brokers refuse.
+"""Results emitted later than the records that caused them, and their rejection by brokers.
 
-Windows that close, records of a join that met nothing, timers that come due, and what nodes give at
-the commit are nobody's but their node's: the record behind which they go out may be in order. A
-commit that fails because of its data says neither which record nor which result was at fault. So
-a transaction of a single record that was refused is tried again in parts, each delivered before the
-next one is sent:
+Results of closing windows, unmatched join records, due timers and emissions at the commit belong to
+their node: the record after which they are emitted may be valid. A commit that is rejected for its
+data names neither the record nor the result. So a rejected transaction with a single record is
+tried again in parts, each delivered before the next one is sent:
 
-    part 0         what the record itself gave; nothing, where the clock closes windows
-    parts 1 to n   one for each result, in the order in which they go out
+    part 0         the outputs of the record itself; none, if the clock closes windows
+    parts 1 to n   one for each result, in order of emission
 
 The parts are the same each time, because the transaction was dropped and begins with the same
-record, stores and stream time. It is tried with few deliveries at first, then with some in the
-stretch that was refused, until a single part is known:
+record, stores and stream time. The first trial has few deliveries, the next ones some within the
+rejected stretch, until a single part is known:
 
-    0 | 1 | 2 3 | 4 5 6 7 | 8 ... 15 |       refused: 4 to 7
-            0 ... 3 | 4 | 5 | 6 | 7 |        refused: 6
+    0 | 1 | 2 3 | 4 5 6 7 | 8 ... 15 |       rejected: 4 to 7
+            0 ... 3 | 4 | 5 | 6 | 7 |        rejected: 6
 
-The part that is a result goes the way of its node's `on_error` from then on; its window is closed,
-and the record is run.
+If the part is a result, its node's `on_error` applies from then on; its window is closed, and the
+record is run.
 """
 
 from __future__ import annotations
@@ -27,25 +26,25 @@ from dataclasses import dataclass, field, replace
 
 from eosframework.errors import DataRejected
 from eosframework.processing.codegen.generator import Failed
-from eosframework.processing.codegen.source_lines import Site
+from eosframework.processing.failures.failures import Site
 from eosframework.processing.ports import Message, Output
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import Aggregate, Processor, StreamJoin, Table
 
 STRETCHES = 16
-"""Into so many a refused stretch of parts is divided."""
+"""The number of stretches into which a rejected stretch of parts is divided."""
 
 Node = Aggregate | StreamJoin | Table | Processor
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What is known of a refused transaction.
+    """The knowledge about a rejected transaction.
 
     Args:
-        record: the only one in it; None: it is of the clock.
-        suspects: parts among which the refused one is; None: it may be any.
-        refused: parts that are known to be refused, and why.
+        record: its only record; None: the clock closed windows.
+        suspects: the parts that contain the rejected one; None: any part.
+        refused: parts known to be rejected, with the error.
     """
 
     record: tuple[TopicPartition, int] | None
@@ -53,15 +52,15 @@ class Trial:
     refused: Mapping[int, DataRejected] = field(default_factory=dict[int, DataRejected])
 
     def among(self, suspects: range) -> Trial:
-        """Return what is known once the refused part is known to be in a stretch."""
+        """Return the trial narrowed to a stretch."""
         return replace(self, suspects=suspects)
 
     def without(self, part: int, error: DataRejected) -> Trial:
-        """Return what is known once a part is known to be refused; others may be as well."""
+        """Return the trial with a part known to be rejected; others may be as well."""
         return Trial(self.record, refused={**self.refused, part: error})
 
     def is_delivered(self, part: int) -> bool:
-        """Tell whether everything up to a part is delivered before the next one is sent."""
+        """Return whether everything up to a part is delivered before the next one is sent."""
         if self.suspects is None:
             return part & (part + 1) == 0
         first, last = self.suspects[0], self.suspects[-1]
@@ -73,9 +72,9 @@ class LateResults:
     """The late results of one task's open transaction.
 
     Attributes:
-        trial: the refused transaction that is tried again; None: there is none.
-        found: parts among which the refused one is, after a delivery failed; None: none did.
-        were_any: whether the transaction has any.
+        trial: the rejected transaction that is tried again; None: there is none.
+        found: the parts that contain the rejected one, after a failed delivery; None: none failed.
+        were_any: whether the transaction has late results.
     """
 
     def __init__(self) -> None:
@@ -93,13 +92,13 @@ class LateResults:
     def of(
         self, node: Node, messages: Iterable[Message], out: list[Output], failed: Failed
     ) -> Iterable[Message]:
-        """Return which results are run; those that are refused go the way of `on_error` here.
+        """Return the results to run; for rejected ones `on_error` applies here.
 
         Args:
-            node: gave them.
+            node: the node that emits them.
             messages: the results.
-            out: takes what they give, and dead letters.
-            failed: is told about the refused ones.
+            out: takes outputs and dead letters.
+            failed: handles the rejected ones.
         """
         self.were_any = True
         trial = self.trial
@@ -111,15 +110,15 @@ class LateResults:
         produce: Callable[[Sequence[Output]], None],
         deliver: Callable[[], None],
     ) -> None:
-        """Produce a trial's outputs part by part; deliver them where it says so, and at the end.
+        """Produce a trial's outputs part by part, and deliver them as the trial requires.
 
         Args:
-            out: what was given since the last time.
+            out: the outputs since the last call.
             produce: sends outputs.
-            deliver: waits until what was sent is delivered.
+            deliver: waits until the sent outputs are delivered.
 
         Raises:
-            DataRejected: a part is refused; `found` says among which it is.
+            DataRejected: a part is rejected; `found` is the stretch that contains it.
         """
         assert self.trial is not None, "only a trial is handed out in parts"
         self._ends.append(len(out))

@@ -1,9 +1,10 @@
-"""A bound on the memory that the changes of a worker's open transactions take.
+"""A bound on the memory of uncommitted changes.
 
-What a record changes in stores is kept until its transaction is committed. With long commit
-intervals, or large values, that could be any amount; so a transaction is committed early once the
-worker's changes take more than their budget. What they take is estimated after each run of records,
-by the values that were put; only where that is too much are the values looked at that are there.
+The changes that records make in stores are kept until their transaction is committed. With long
+commit intervals, or large values, they could take any amount of memory; so a transaction is
+committed early once the worker's changes exceed their budget. Their size is estimated after each
+run of records, from the values that were put; only an estimate above the budget is replaced by an
+exact measurement.
 """
 
 from __future__ import annotations
@@ -14,18 +15,19 @@ if TYPE_CHECKING:
     from eosframework.processing.stores.open_state import OpenState
 
 BUDGET_BYTES = 32 * 2**20
-"""The default: a quarter of that of `worker.queue_megabytes`."""
+"""The default: a quarter of the default of `worker.queue_megabytes`."""
 
 SHARE = 4
-"""Part of `worker.queue_megabytes` for changes. At a commit there are up to three copies of them:
-in the session, on their way into the changelog, and on their way into the store."""
+"""The budget is `worker.queue_megabytes` divided by this. At a commit there are up to three
+copies of the changes: in the store transaction, on their way to the changelog, and on their
+way to the store."""
 
 
 class ChangesBudget:
-    """Of all tasks of a worker.
+    """The memory budget of all tasks of a worker.
 
     Args:
-        limit_bytes: for what their open transactions changed.
+        limit_bytes: the limit for uncommitted changes.
     """
 
     def __init__(self, limit_bytes: int = BUDGET_BYTES) -> None:
@@ -34,21 +36,21 @@ class ChangesBudget:
         self._sum = 0
 
     def is_spent(self, stores: OpenState) -> bool:
-        """Note what the changes of a task take now, and tell whether it has to commit them.
+        """Update the size of a task's changes, and return whether it must commit.
 
         Args:
-            stores: of the task.
+            stores: the stores of the task.
         """
         self._note(stores, stores.changed_bytes)
         if self._sum < self._limit_bytes:
             return False
         stores.weigh()
-        # Half is left at least before the next look at every change.
+        # At least half of the budget is left before the next exact measurement.
         self._note(stores, stores.changed_bytes)
         return self._sum >= self._limit_bytes // 2
 
     def is_free(self, stores: OpenState) -> None:
-        """Note that a task's changes are committed, or forgotten."""
+        """Note that a task's changes are committed or dropped."""
         self._sum -= self._taken.pop(stores, 0)
 
     def _note(self, stores: OpenState, size_bytes: int) -> None:

@@ -1,8 +1,8 @@
-"""What a task stores beside each committed offset: its transaction number and stream time.
+"""The metadata of committed offsets: a task's transaction number and stream time.
 
-An offset alone does not tell whether a transaction in doubt was committed: one made of timers
-only moves no offset. The number does, because it rises by one with every transaction of a task
-and is committed in it.
+An offset alone does not show whether a transaction in doubt was committed: a transaction of timers
+only moves no offset. The number does, because each transaction of a task increments it and commits
+it.
 """
 
 from __future__ import annotations
@@ -34,11 +34,10 @@ class Progress:
 
     @classmethod
     def parse(cls, metadata: str) -> Progress:
-        """Read what `str` wrote; metadata that others wrote counts as no progress.
+        """Parse the result of `str`; foreign metadata counts as no progress.
 
-        A numbering of receipts may follow (`receipts.Series`).
-
-        librdkafka stores the NUL behind a C string as well; some clients return it.
+        The numbering of receipts may follow (`receipts.Series`). librdkafka stores the NUL of a C
+        string as well; some clients return it.
         """
         match metadata.rstrip("\0").split(";"):
             case [format_, transaction, stream_time, *_] if format_ == _FORMAT:
@@ -50,20 +49,20 @@ class Progress:
 
 
 class Outcome(StrEnum):
-    """What became of a transaction that was in doubt."""
+    """The outcome of a transaction in doubt."""
 
     COMMITTED = "committed"
     NOT_COMMITTED = "not_committed"
     OVERTAKEN = "overtaken"
-    """Another worker committed for this task meanwhile."""
+    """Another worker has committed for this task since."""
 
 
 def outcome(before: Progress, found: Progress) -> Outcome:
-    """Return what became of the transaction after `before`.
+    """Return the outcome of the transaction after `before`.
 
     Args:
-        before: of the last transaction that is known to be committed.
-        found: with the stable offsets, read when the transaction was decided.
+        before: the progress of the last transaction known to be committed.
+        found: the progress with the stable offsets, read after the decision.
     """
     match found.transaction - before.transaction:
         case 0:
@@ -77,7 +76,7 @@ def outcome(before: Progress, found: Progress) -> Outcome:
 def latest(positions: Iterable[Position]) -> Progress:
     """Return the progress of the last transaction that committed any of `positions`.
 
-    A partition that brought nothing lately keeps the metadata of an older transaction.
+    A partition without recent records keeps the metadata of an older transaction.
     """
     return max(
         (Progress.parse(position.metadata) for position in positions),

@@ -1,4 +1,4 @@
-"""How far a task has run its source partitions, how far that is committed, and what says so."""
+"""The processed and the committed offsets of a task, and its offset metadata."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from eosframework.records import Position, TopicPartition
 
 
 class TaskOffsets:
-    """Offsets of the source partitions, with what is committed beside them.
+    """Offsets of the source partitions, with their committed metadata.
 
     Args:
-        markers: written into the registry by the first transaction of each partition.
-        receipts: whose numbering is committed, too; None: outputs are not numbered.
+        markers: start markers, written by the first transaction of each partition.
+        receipts: the numbering to commit as well; None: outputs are not numbered.
     """
 
     def __init__(
@@ -31,37 +31,38 @@ class TaskOffsets:
 
     @property
     def transaction(self) -> int:
-        """Number of the open transaction, or of the one that comes next."""
+        """Number of the open transaction, or of the next one."""
         return self._progress.transaction + 1
 
     @property
     def have_moved(self) -> bool:
-        """Whether anything was run since the last commit."""
+        """True if anything was run since the last commit."""
         return self.reached != self.committed
 
     @property
     def are_at_end(self) -> bool:
-        """Whether every partition is run to its last stable offset."""
+        """True if every partition is processed up to its last stable offset."""
         return all(self._ends.get(p, -1) >= offset for p, offset in self.reached.items())
 
     @property
     def unread(self) -> dict[TopicPartition, int]:
-        """Up to where each partition is run; without those that are run to their last stable one.
+        """The positions of the partitions that are not processed up to their last stable offset.
 
-        Behind their last record may be markers of transactions, which nobody reads.
+        The last record of the others may be followed by transaction markers, which consumers never
+        see.
         """
         return {p: o for p, o in self.reached.items() if self._ends.get(p, -1) < o}
 
     def read_to(self, partition: TopicPartition) -> int:
-        """Return up to which offset a partition is read, with the markers at its end."""
+        """Return the offset up to which a partition is read, including the markers at its end."""
         return max(self.reached[partition], self._ends.get(partition, 0))
 
     def read_to_end(self, partition: TopicPartition, offset: int) -> None:
-        """Note that a partition is read up to `offset`, its last stable one."""
+        """Note that a partition is read up to `offset`, its last stable offset."""
         self._ends[partition] = offset
 
     def start_at(self, positions: Sequence[Position]) -> int:
-        """Take committed positions as the truth, and return the stream time beside them."""
+        """Reset to committed positions, and return the stream time in their metadata."""
         self._progress = latest(positions)
         for position in positions:
             assert position.offset is not None, "a start position is an offset"
@@ -73,7 +74,7 @@ class TaskOffsets:
         return self._progress.stream_time
 
     def to_commit(self, stream_time: int) -> list[Position]:
-        """Return the positions that moved, or all if none did: the number beside them did."""
+        """Return the positions that moved, or all if none did, because their number has changed."""
         moved_none = not self.have_moved
         progress = Progress(self.transaction, stream_time)
         positions: list[Position] = []
@@ -87,12 +88,12 @@ class TaskOffsets:
         return positions
 
     def markers(self, positions: Sequence[Position]) -> list[Output]:
-        """Return the markers of those partitions that were not committed before."""
+        """Return the start markers of partitions that were not committed before."""
         partitions = (position.topic_partition for position in positions)
         return [self._markers[p] for p in partitions if p in self._markers]
 
     def were_committed(self, stream_time: int) -> None:
-        """Take what was run as committed."""
+        """Take the processed positions as committed."""
         self._progress = Progress(self.transaction, stream_time)
         for partition, offset in self.reached.items():
             if offset != self.committed[partition]:
@@ -102,20 +103,21 @@ class TaskOffsets:
             self._receipts.committed()
 
     def rewind(self) -> None:
-        """Forget what was run and read since the last commit."""
+        """Return to the committed positions."""
         self.reached.update(self.committed)
         self._ends.clear()
         if self._receipts is not None:
             self._receipts.rewind()
 
     def outcome(self, positions: Sequence[Position]) -> Outcome:
-        """Return what became of the transaction after the last one known to be committed.
+        """Return the outcome of the transaction after the last one known to be committed.
 
-        The number alone does not tell: another worker that committed one transaction of its own
-        has written the same. Its positions are others, or its transaction did what this one did.
+        The number alone is not enough: another worker that committed one transaction of its own has
+        written the same number. Either its positions differ, or its transaction had the same
+        effect.
 
         Args:
-            positions: the stable committed ones, read when that was decided.
+            positions: the stable committed positions, read after the decision.
         """
         became = outcome(self._progress, latest(positions))
         expected = self._sent if became is Outcome.COMMITTED else self.committed

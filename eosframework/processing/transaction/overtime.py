@@ -1,22 +1,21 @@
-"""Ends a record that would outlast its transaction, and before that a run of many records.
+"""Interruption of a record that would outlast its transaction, and of a long run before that.
 
-Without this a slow record expires its transaction, is replayed, and expires it again, for ever.
-One daemon thread per process, the watcher, sleeps until the first deadline. Once a run of records
-has had its share of the transaction, it lets the one that is being run be the last (`Endable`).
-Later it interrupts the thread whose record is still running then:
+Otherwise a slow record would expire its transaction, be replayed, and expire it again, for ever.
+One daemon thread per process, the watcher, sleeps until the first deadline. When a run of records
+has used its share of the transaction, the watcher makes the current record the last (`Endable`).
+Later it interrupts the thread whose record is still running:
 
-    the main thread    by SIGURG, whose handler raises `Overtime`. That ends a Python loop that
-                       never returns, and calls that a signal interrupts (PEP 475): time.sleep, the
-                       wait for a lock, a socket
-    another thread     by PyThreadState_SetAsyncExc, with which Python raises `Overtime` there at
-                       the next bytecode. That ends a Python loop; a blocking call ends first
+    the main thread    by SIGURG, whose handler raises `Overtime`. This ends an endless Python loop,
+    and calls that a signal interrupts (PEP 475): time.sleep, the wait for a lock, a socket
+    another thread     by PyThreadState_SetAsyncExc, with which Python raises `Overtime` at the next
+    bytecode. This ends a Python loop; a blocking call returns first
 
-Code inside a C extension is ended when it comes back to Python, in both. The main thread is treated
-as another one where the application handles SIGURG itself.
+In both cases code inside a C extension ends when it returns to Python. The main thread is treated
+like another thread if the application handles SIGURG itself.
 
 SIGALRM and the interval timers are left to the application and to test runners (pytest-timeout uses
-both). SIGURG is ignored by default, so that one that comes late, or to a process that this one
-executed, harms nobody; Go's runtime preempts with it for the same reason.
+both). SIGURG is ignored by default, so a late signal, or one to a process that this one executed,
+is harmless; Go's runtime uses it for preemption for the same reason.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ from typing import Any, Protocol
 from eosframework.errors import RecordTooSlow
 
 REPEAT_SECONDS = 1.0
-"""How long after an interruption the next one comes if the record is still running: a bare
-`except:` may have swallowed the first, or a call may have begun to block just behind it."""
+"""Interval of further interruptions while the record is still running: a bare `except:` may have
+swallowed the first, or a blocking call may have begun just after it."""
 
 SLACK_SECONDS = 0.05
-"""How late an interruption may come. The deadline of a transaction is computed anew for each slice
+"""Tolerated delay of an interruption. The deadline of a transaction is computed for each slice
 and differs by microseconds; without slack each earlier one would wake the watcher."""
 
 NEVER = float("inf")
@@ -51,14 +50,14 @@ _raise_nothing_in = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.c_voi
 
 
 class Overtime(BaseException):
-    """Raised inside the user's function; not an Exception, so that no `except` swallows it."""
+    """Raised inside the user's function; not an Exception, which functions may catch."""
 
 
 class Endable(Protocol):
     """A run of records that can be ended early."""
 
     def end(self) -> None:
-        """Let the record that is being run be the last; called by the watcher."""
+        """Make the current record the last; called by the watcher."""
         ...
 
 
@@ -70,12 +69,12 @@ class RecordTimer:
 
     Attributes:
         deadline: by `time.monotonic`; NEVER: the timer is not armed.
-        run: what ends early, and when; None: nothing does, or it was ended.
-        next_look: by when the watcher reads `deadline` again; NEVER: it does not.
-        thread: the one that is interrupted.
+        run: the time of an early end, and the run to end; None: there is none, or it was ended.
+        next_look: time by which the watcher reads `deadline` again; NEVER: it does not.
+        thread: the thread to interrupt.
         interrupted_for: the last deadline for which the watcher interrupted; None: there was none.
-        repeat_at: when it interrupts again if that is the deadline still.
-        raised: whether an exception was set in `thread` that `stop` has to take back.
+        repeat_at: time of the next interruption if the deadline is still the same.
+        raised: whether an exception was set in `thread` that `stop` must clear.
     """
 
     __slots__ = (
@@ -93,14 +92,14 @@ class RecordTimer:
         self.forget()
 
     def start(self, seconds: float, run: Endable | None = None, share_seconds: float = 0) -> None:
-        """Raise `Overtime` in the calling thread after `seconds`, and each second again.
+        """Raise `Overtime` in the calling thread after `seconds`, and each second after that.
 
-        This writes the deadline, and wakes the watcher only where that would sleep past it.
+        This writes the deadline, and wakes the watcher only if it would sleep past it.
 
         Args:
             seconds: from now.
-            run: is ended before; None: there is none.
-            share_seconds: from now, when it is.
+            run: the run to end before that; None: there is none.
+            share_seconds: time from now at which the run is ended.
         """
         now = monotonic()
         self.thread = get_ident()
@@ -111,11 +110,11 @@ class RecordTimer:
             _watcher.watch(self, first)
 
     def stop(self) -> None:
-        """Disarm; once this has returned, no `Overtime` comes.
+        """Disarm; once this has returned, no `Overtime` follows.
 
         Raises:
-            Overtime: it was on its way and hit the entry of this method. The timer may be armed
-                still, so the caller calls `stop` again; the next `Overtime` is a second away.
+            Overtime: it was raised at the entry of this method. The timer may still be armed, so
+                the caller calls `stop` again; the next `Overtime` is a second away.
         """
         # A signal that is on its way finds in its handler that no deadline has passed. An exception
         # that was set in a thread is raised whatever the timer says:
@@ -123,7 +122,7 @@ class RecordTimer:
         #   1. the watcher finds that the deadline of a thread has passed
         #   2. the thread's function returns, and it disarms the timer here
         #   3. the watcher sets the exception
-        #   4. Python raises it, anywhere behind `stop`
+        #   4. Python raises it, anywhere after `stop`
         #
         # So the watcher writes `raised` before it reads the deadline once more (in `_interrupt`),
         # and the thread writes the deadline before it reads `raised`: either the watcher sees that
@@ -141,7 +140,7 @@ class RecordTimer:
     def close(self) -> None:
         """Disarm, and end the watcher of this process unless another timer is armed.
 
-        A timer can be used again afterwards; that starts another watcher.
+        The timer can be used again, which starts another watcher.
         """
         self.stop()
         end_idle_watcher()
@@ -157,14 +156,14 @@ class RecordTimer:
 
 
 class _Watcher:
-    """Sleeps until the first deadline of the timers that it watches; polls nothing.
+    """Sleeps until the first deadline of the timers that it watches; never polls.
 
-    One for all timers of a process: there may be many timers in tests, and a thread for each would
-    stay until its last deadline. It ends when it has nothing to watch, because a thread that stays
-    is taken for a leak, and makes Python 3.12 and later warn of each fork.
+    One watcher serves all timers of a process: tests have many timers, and a thread for each would
+    stay until its last deadline. It ends when no timer is armed, because a remaining thread looks
+    like a leak, and makes Python 3.12 and later warn at each fork.
 
-    Threads wait for a `threading.Lock` only. Its `with` is written in C and lets no exception in
-    between acquiring it and the block; that of a Condition does, and would leave it locked.
+    Threads wait for a `threading.Lock` only. Its `with` is written in C and admits no exception
+    between the acquisition and the block; that of a Condition does, and would leave it locked.
     """
 
     def __init__(self) -> None:
@@ -172,7 +171,7 @@ class _Watcher:
         self.forget()
 
     def watch(self, timer: RecordTimer, deadline: float) -> None:
-        """Look at a timer by `deadline`."""
+        """Check a timer by `deadline`."""
         _handle_signal()
         with self._lock:
             self._watched.add(timer)
@@ -183,7 +182,7 @@ class _Watcher:
             timer.next_look = deadline - SLACK_SECONDS
 
     def take_back(self, timer: RecordTimer) -> None:
-        """Take an exception back that was set in a timer's thread, by that thread."""
+        """Clear an exception that was set in a timer's thread; called by that thread."""
         with self._lock:
             _raise_nothing_in(timer.thread, None)
             timer.raised = False
@@ -199,7 +198,7 @@ class _Watcher:
         thread.join()
 
     def forget(self) -> None:
-        """Reset the watcher in a child after a fork: no thread is left, the lock may be locked."""
+        """Reset the watcher in a child after a fork: its thread is gone, its lock may be locked."""
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._bell: threading.Lock | None = None
@@ -208,7 +207,7 @@ class _Watcher:
             timer.forget()
 
     def raise_overtime(self, number: int, frame: FrameType | None) -> None:
-        """Handle SIGURG: raise if the record of the main thread is over its time."""
+        """Handle SIGURG: raise if the record of the main thread is past its deadline."""
         main, now = get_ident(), monotonic()
         if any(t.deadline <= now and t.thread == main for t in tuple(self._watched)):
             raise Overtime
@@ -221,7 +220,7 @@ class _Watcher:
         )
         try:
             self._thread.start()
-        except BaseException:  # If it runs all the same, it ends: its bell is not the watcher's.
+        except BaseException:  # If it runs nevertheless, it ends: its bell is not the watcher's.
             self._thread = self._bell = None
             raise
 
@@ -237,16 +236,16 @@ class _Watcher:
             bell.acquire(timeout=min(max(first - monotonic(), 0), threading.TIMEOUT_MAX))
 
     def _look(self) -> float:
-        """Interrupt what is over its time; return when to look again, with the lock held."""
+        """Interrupt overdue records; return the time of the next check. The lock is held."""
         # A timer is armed without the lock:
         #
         #   1. the watcher reads that a timer is not armed
         #   2. `start` writes a deadline (S1) and reads by when the watcher looks (S2): soon
         #   3. the watcher goes to sleep, or ends
         #
-        # Nobody would look at that deadline. So the watcher says that it does not look before it
-        # reads the deadline: where it misses S1, S2 comes behind that and calls `watch`, or finds
-        # what the watcher says last, which holds.
+        # No thread would check that deadline. So the watcher withdraws its next look before it
+        # reads the deadline: if it misses S1, S2 follows that and calls `watch`, or finds the next
+        # look that the watcher wrote last, which holds.
         first, now = NEVER, monotonic()
         for timer in tuple(self._watched):
             timer.next_look = NEVER
@@ -266,9 +265,10 @@ class _Watcher:
 
 
 def _end_run(timer: RecordTimer, now: float) -> float:
-    """End the run of a timer if it has had its share; return when it will, NEVER if it has.
+    """End the run of a timer if its share is used up; return when that will be, or NEVER.
 
-    The one that is read may be over, and ended in vain: another one has begun, with its own time.
+    The run that is read may be over; ending it then has no effect, because the next run has its own
+    time.
     """
     waiting = timer.run
     if waiting is None:
@@ -295,19 +295,19 @@ def _interrupt(timer: RecordTimer, deadline: float) -> None:
 
 
 def _handle_signal() -> None:
-    """Handle SIGURG, if this is the main thread and the application does not.
+    """Install the SIGURG handler, on the main thread, unless the application has one.
 
-    The handler stays installed; where no record is over its time, it does nothing.
+    The handler stays installed; it does nothing while no record is overdue.
     """
     if get_ident() != threading.main_thread().ident:
         return
     if signal.getsignal(signal.SIGURG) in (signal.SIG_DFL, signal.SIG_IGN):
-        with suppress(ValueError):  # Python is embedded: its main thread is another one.
+        with suppress(ValueError):  # Python is embedded, and its main thread is another one.
             signal.signal(signal.SIGURG, _watcher.raise_overtime)
 
 
 def _ring(bell: threading.Lock) -> None:
-    """Wake the thread that acquires a lock, now or next, with the watcher's lock held."""
+    """Wake the thread that waits, or will wait, for a lock. The watcher's lock is held."""
     if bell.locked():
         bell.release()
 
@@ -317,12 +317,12 @@ os.register_at_fork(after_in_child=_watcher.forget)
 
 
 def end_idle_watcher() -> None:
-    """End the thread behind all timers of this process, and wait for it, if none is armed."""
+    """End the watcher thread of this process, and wait for it, if no timer is armed."""
     _watcher.end_if_idle()
 
 
 def locals_where(error: BaseException, codes: Sequence[CodeType]) -> Mapping[str, Any]:
-    """Return the variables of the innermost of some functions that an error came out of."""
+    """Return the local variables of the innermost of some functions in an error's traceback."""
     found: Mapping[str, Any] = {}
     trace = error.__traceback__
     while trace is not None:
@@ -335,13 +335,13 @@ def locals_where(error: BaseException, codes: Sequence[CodeType]) -> Mapping[str
 def too_slow(
     record: str, identity: object, age_seconds: float, timeout_seconds: float
 ) -> RecordTooSlow:
-    """Return what ends a task whose record would outlast its transaction.
+    """Return the error for a record that would outlast its transaction.
 
     Args:
         record: its description.
         identity: the transactional id.
-        age_seconds: of the transaction.
-        timeout_seconds: after which the brokers end it.
+        age_seconds: the age of the transaction.
+        timeout_seconds: the transaction timeout.
     """
     return RecordTooSlow(
         f"{record} was still being processed after {age_seconds:.1f} s in a transaction of its "

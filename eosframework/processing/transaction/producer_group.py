@@ -1,21 +1,22 @@
-"""The tasks that share a producer, and so a transaction and its fate; mostly it is a single task.
+"""Producer groups: the tasks that share a producer, and so a transaction and its outcome.
 
     one begins              the transaction is open for all of them
-    one has to commit       all that moved commit: what one has sent cannot be left out
+    one has to commit       all that progressed commit: records already sent cannot be left out
     one fails               all are rewound
-    data is refused         nobody knows whose: each is replayed alone, one after the other
+    data is rejected        the task at fault is unknown: each is replayed alone, one after the
+        other
     a run breaks off        nothing of the transaction is ever committed
 
-Transaction numbers, stream time and stores stay each task's own. So what became of a transaction
-can be told from the offsets of each partition, and a partition that comes into another bundle loses
-nothing.
+Transaction numbers, stream time and stores belong to each task. So the outcome of a transaction can
+be read from the offsets of each partition, and a partition that moves to another group loses
+nothing. Mostly a group is a single task.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
 from eosframework import failpoints
 from eosframework.errors import DataRejected, TransactionError
@@ -23,14 +24,35 @@ from eosframework.processing.ports import Commit, TransactionalOutput
 from eosframework.processing.task_states import TaskState
 from eosframework.records import TopicPartition
 
-if TYPE_CHECKING:
-    from eosframework.processing.task import Task
+
+class _GroupTask(Protocol):
+    """The part of a task that its producer group uses; see `processing.task.Task`."""
+
+    state: TaskState
+    transaction_timeout_seconds: float
+
+    @property
+    def partitions(self) -> Sequence[TopicPartition]: ...
+    @property
+    def has_open_progress(self) -> bool: ...
+    @property
+    def is_bisecting(self) -> bool: ...
+    def enter(self, state: TaskState) -> None: ...
+    def commit(self) -> Commit: ...
+    def committed(self) -> None: ...
+    def took_effect(self) -> None: ...
+    def reject(self, error: DataRejected) -> None: ...
+    def replay_alone(self) -> None: ...
+    def drop(self) -> None: ...
 
 
-class Bundle:
+T = TypeVar("T", bound=_GroupTask)
+
+
+class ProducerGroup(Generic[T]):
     """One producer and its tasks.
 
-    They are in one state at any time: what takes one out of service takes all of them out.
+    All tasks have the same state at any time: a failure takes all of them out of service.
 
     Args:
         output: the producer.
@@ -39,13 +61,13 @@ class Bundle:
 
     def __init__(self, output: TransactionalOutput, clock: Callable[[], float]) -> None:
         self.output = output
-        self.tasks: list[Task] = []
+        self.tasks: list[T] = []
         self.fences_in_a_row = 0
         self.aborts_in_a_row = 0
         self._clock = clock
         self._began_at: float | None = None
-        self._taking_part: set[Task] = set()
-        self._committing: list[Task] = []
+        self._members: set[T] = set()
+        self._committing: list[T] = []
         self._is_broken = False
 
     @property
@@ -65,26 +87,26 @@ class Bundle:
 
     @property
     def began_at(self) -> float | None:
-        """Clock time at which the open transaction began; None: there is none."""
+        """Clock time at which the open transaction began; None: none is open."""
         return self._began_at
 
     @property
     def transaction_timeout_seconds(self) -> float:
-        """After so long the brokers end an open transaction."""
+        """The time after which brokers end an open transaction."""
         return self.tasks[0].transaction_timeout_seconds
 
     @property
     def has_open_progress(self) -> bool:
-        """Whether there is something in the open transaction that may be committed."""
+        """True if the open transaction has something that may be committed."""
         return not self._is_broken and any(task.has_open_progress for task in self.tasks)
 
     @contextmanager
     def whole(self) -> Generator[None]:
         """Keep the transaction from being committed if an exception leaves the block.
 
-        It leaves outputs, state and positions at different records. The recovery drops the
-        transaction after a TransactionError. Any other exception ends the worker, whose last commit
-        leaves this bundle out.
+        The exception leaves outputs, state and positions at different records. After a
+        TransactionError the recovery drops the transaction. Any other exception ends the worker,
+        whose last commit leaves this group out.
         """
         try:
             yield
@@ -99,22 +121,22 @@ class Bundle:
         for task in self.tasks:
             task.enter(state)
 
-    def takes_part(self, task: Task) -> bool:
-        """Tell whether a task has run something in the open transaction."""
-        return task in self._taking_part
+    def takes_part(self, task: T) -> bool:
+        """Return whether a task has run something in the open transaction."""
+        return task in self._members
 
-    def is_alone(self, task: Task) -> bool:
-        """Tell whether no other task takes part in the open transaction."""
-        return self._taking_part <= {task}
+    def is_alone(self, task: T) -> bool:
+        """Return whether no other task takes part in the open transaction."""
+        return self._members <= {task}
 
-    def may_run(self, task: Task) -> bool:
-        """Tell whether a task may run records now; while data is refused, one does at a time."""
+    def may_run(self, task: T) -> bool:
+        """Return whether a task may run records now; during a bisection one task runs at a time."""
         if len(self.tasks) == 1:
             return True
-        return next((other for other in self.tasks if other.is_narrowing), task) is task
+        return next((other for other in self.tasks if other.is_bisecting), task) is task
 
-    def begin(self, task: Task) -> None:
-        """Let a task take part in the transaction, and open it if none is open (step 1).
+    def begin(self, task: T) -> None:
+        """Add a task to the transaction, and open it if none is open (step 1).
 
         Raises:
             TransactionError: no transaction is open.
@@ -123,23 +145,23 @@ class Bundle:
             self.output.begin()
             self._began_at = self._clock()
             failpoints.hit("transaction.after_begin")
-        self._taking_part.add(task)
+        self._members.add(task)
 
-    def leave(self, task: Task) -> None:
-        """Note that the transaction is over for a task, and over at all for the last one."""
-        self._taking_part.discard(task)
-        if not self._taking_part:
+    def leave(self, task: T) -> None:
+        """Remove a task from the transaction, which is over when the last one leaves."""
+        self._members.discard(task)
+        if not self._members:
             self._began_at = None
 
     def age_seconds(self) -> float:
-        """Return for how long the transaction has been open; 0 if there is none."""
+        """Return the age of the open transaction; 0 if none is open."""
         return 0.0 if self._began_at is None else self._clock() - self._began_at
 
     def commit(self) -> Commit:
-        """Return the part of all tasks in the next round of commits (steps 3 and 4).
+        """Return the part of all tasks in the next commit round (steps 3 and 4).
 
-        No rebalance comes between two tasks' records: it would have taken all partitions away. So
-        all were fetched under the same membership.
+        All records were fetched under the same membership: a rebalance between two tasks' records
+        would have taken all partitions away.
 
         Raises:
             TransactionError: nothing of the transaction may be kept.
@@ -153,33 +175,33 @@ class Bundle:
         return Commit(self.output, positions, commits[0].membership)
 
     def committed(self) -> None:
-        """Take what `commit` returned as committed (step 6).
+        """Take the result of `commit` as committed (step 6).
 
         Raises:
-            RunError: a store on this machine does not take what was committed.
+            RunError: a local store rejects the committed changes.
         """
         committing, self._committing = self._committing, []
         for task in committing:
             task.committed()
-        for task in [*self._taking_part]:
+        for task in [*self._members]:
             self.leave(task)
         self.fences_in_a_row = self.aborts_in_a_row = 0
 
-    def took_effect(self, tasks: Iterable[Task]) -> None:
+    def took_effect(self, tasks: Iterable[T]) -> None:
         """Note that the transaction that was dropped last turned out to be committed.
 
         Args:
-            tasks: that had taken part in it.
+            tasks: the tasks that took part in it.
         """
         self.fences_in_a_row = self.aborts_in_a_row = 0
         for task in tasks:
             task.took_effect()
 
     def reject(self, error: DataRejected) -> None:
-        """The broker refuses something of the transaction: replay what may be at fault.
+        """Bisect the transaction, because the broker rejects some of its data.
 
         Raises:
-            RecordFailed: the record is known, and its dead letter was refused as well.
+            RecordFailed: the record is known, and its dead letter was rejected as well.
         """
         suspects = [task for task in self.tasks if self.takes_part(task)]
         if len(suspects) > 1:
@@ -189,11 +211,6 @@ class Bundle:
             (suspects or self.tasks)[0].reject(error)
 
     def drop(self) -> None:
-        """Forget what the open transaction did and what waits to be run."""
+        """Discard the open transaction and all pending records."""
         for task in self.tasks:
             task.drop()
-
-
-def bundles_of(tasks: Iterable[Task]) -> list[Bundle]:
-    """Return the bundles of some tasks, each once."""
-    return list(dict.fromkeys(task.bundle for task in tasks))

@@ -1,4 +1,4 @@
-"""Hands outputs to a producer (step 3)."""
+"""Producing of outputs (step 3)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def produce_all(
     outputs: Sequence[Output],
     when_full: Callable[[], None] | None = None,
 ) -> None:
-    """Produce all of them, in their order; a full queue is waited for.
+    """Produce all outputs in order; a full queue is waited for.
 
-    The loop runs in C as long as nothing is wrong.
+    The loop runs in C unless an error occurs.
 
     Args:
         producer: has a transaction open.
-        outputs: what it is to send.
+        outputs: the outputs.
         when_full: called before the queue is waited for.
 
     Raises:
@@ -43,7 +43,7 @@ def produce_all(
 
 
 def _produce_late(producer: TransactionalOutput, output: Output) -> None:
-    """Wait for room; a queue that does not drain ends with an error of the transaction."""
+    """Wait for room; a queue that does not drain ends with a transaction error."""
     while True:
         producer.poll(_FULL_QUEUE_SECONDS)
         try:

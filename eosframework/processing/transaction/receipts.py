@@ -1,13 +1,13 @@
-"""Receipts: a header on every output that tells which input record it comes from.
+"""Receipts: a header on every output that names the input record that caused it.
 
-With them an audit needs no functions. Three things make that sound:
+With them an audit needs no functions. Three facts make that sound:
 
-1. the outputs of one input partition are numbered without a gap, so that a missing number is a
-   lost output and a repeated one a copy
-2. a receipt tells how many outputs its input gave, and which input before it gave the last one,
-   so that a lost output is told from an input that gave none
-3. the number to come is stored beside the committed offset, in the same transaction, so that
-   losses at the end show, too
+1. the outputs of one input partition are numbered without a gap, so that a missing number is a lost
+   output and a repeated one a copy
+2. a receipt has the number of outputs of its input, and the previous input with an output, so that
+   a lost output differs from an input without outputs
+3. the next number is stored in the metadata of the committed offset, in the same transaction, so
+   that losses at the end show, too
 
 The header's value, `eos.receipt`, in ASCII:
 
@@ -32,15 +32,15 @@ _SERIES = "r1"
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What an output says about where it comes from.
+    """The origin of an output.
 
     Args:
         since: offset of the input partition at which the numbering began.
-        offset: of the input record.
-        index: which of the outputs of this input record, from 0.
-        count: how many outputs the input record gave.
-        number: which of the outputs of the input partition since `since`, from 0.
-        gap: how many offsets before this input record the one is that gave outputs last; 0: none.
+        offset: offset of the input record.
+        index: index among the outputs of this input record, from 0.
+        count: number of outputs of the input record.
+        number: index among the outputs of the input partition since `since`, from 0.
+        gap: distance in offsets to the previous input record with outputs; 0: none.
         transaction: the task's transaction number.
     """
 
@@ -62,12 +62,12 @@ class Receipt:
 
     @property
     def end(self) -> int:
-        """Number behind the last output of the same input record."""
+        """Number after the last output of the same input record."""
         return self.first + self.count
 
     @property
     def previous(self) -> int | None:
-        """Offset of the input record that gave outputs before this one; None: there is none."""
+        """Offset of the previous input record with outputs; None: there is none."""
         return self.offset - self.gap if self.gap else None
 
     def __str__(self) -> str:
@@ -78,7 +78,7 @@ class Receipt:
 
     @classmethod
     def parse(cls, value: bytes | None) -> Receipt | None:
-        """Read what `str` wrote; None: it is no receipt of this version."""
+        """Parse the result of `str`; None: not a receipt of this version."""
         try:
             version, application, since, topic, *numbers = (value or b"").decode("ascii").split("/")
             if version != _VERSION:
@@ -95,8 +95,8 @@ class Series:
 
     Args:
         since: offset of the input partition at which it began.
-        number: what the next output gets.
-        last: offset of the last input record that gave outputs; None: none has.
+        number: number of the next output.
+        last: offset of the last input record with outputs; None: there is none.
     """
 
     since: int
@@ -108,7 +108,7 @@ class Series:
 
     @classmethod
     def parse(cls, metadata: str) -> Series | None:
-        """Read what stands behind the progress in a position's metadata; None: there is none."""
+        """Parse the part after the progress in a position's metadata; None: there is none."""
         match metadata.rstrip("\0").split(";"):
             case [_, _, _, format_, since, number, last] if format_ == _SERIES:
                 with suppress(ValueError):
@@ -121,7 +121,7 @@ class Series:
 class ReceiptedOutputs(list[Output]):
     """Outputs of a task on their way to the producer, each with its receipt.
 
-    The numbering rolls back with the transaction: what `rewind` forgets is numbered again.
+    The numbering rolls back with the transaction: `rewind` makes dropped numbers available again.
     """
 
     def __init__(self, application: str) -> None:
@@ -134,7 +134,7 @@ class ReceiptedOutputs(list[Output]):
         self._last: int | None = None
 
     def restart(self, positions: Sequence[Position]) -> None:
-        """Go on behind committed positions; one without a numbering begins its own there."""
+        """Resume at committed positions; one without a numbering begins its own there."""
         for position in positions:
             series = Series.parse(position.metadata) or Series(position.offset or 0)
             self._committed[position.topic_partition] = series
@@ -149,7 +149,7 @@ class ReceiptedOutputs(list[Output]):
         self._number, self._last = series.number, series.last
 
     def seal(self, mark: int, message: Message) -> None:
-        """Give the outputs from `mark` on their receipts: they come from `message`."""
+        """Add receipts to the outputs from index `mark`: they come from `message`."""
         count = len(self) - mark
         if not count:
             return
@@ -166,12 +166,12 @@ class ReceiptedOutputs(list[Output]):
         self._number, self._last = number + count, offset
 
     def end(self, partition: TopicPartition) -> None:
-        """Take what was numbered since `begin` into the open transaction."""
+        """Take the numbers given since `begin` into the open transaction."""
         series = self._open[partition]
         self._open[partition] = Series(series.since, self._number, self._last)
 
     def series(self, partition: TopicPartition) -> Series:
-        """Return the numbering as the open transaction leaves it."""
+        """Return the numbering at the end of the open transaction."""
         return self._open[partition]
 
     def committed(self) -> None:
@@ -179,12 +179,12 @@ class ReceiptedOutputs(list[Output]):
         self._committed.update(self._open)
 
     def rewind(self) -> None:
-        """Forget the numbers of the open transaction."""
+        """Discard the numbers of the open transaction."""
         self._open.update(self._committed)
 
 
 def _with_receipt(output: Output, receipt: str) -> Output:
-    """Return an output with a receipt in place of one that came with its input."""
+    """Return an output with a receipt; a receipt of its input is replaced."""
     topic, value, key, place, _, _, timestamp, headers = output
     own = (HEADER_RECEIPT, receipt.encode("ascii"))
     kept = [*(h for h in headers if h[0] != HEADER_RECEIPT), own] if headers else [own]

@@ -1,23 +1,23 @@
-"""What a worker does after a call that did not succeed (step 7 of a transaction).
+"""Recovery from a failed call (step 7 of a transaction).
 
     abortable     R1 abort and recycle         ─┐
     unknown       R1 recycle only              ─┼─▶ R2 read the stable committed offsets
-    fenced        F1 poll for two heartbeats   ─┘   R3 rewind to them; the worker goes on when
+    fenced        F1 poll for two heartbeats   ─┘   R3 rewind to them; the task resumes when its
                                                        stores are up to date
                   F2 still the owner: recycle
-    suspect       recycled already; R2: another's offsets are a fence, else go on
+    suspect       recycled already; R2: another worker's offsets are a fence, else resume
 
-What fails is a producer, with all the tasks that share it. Those that are due go through R1
-together, and through R2 with one question.
+A producer fails together with all tasks that share it. Those that are due go through R1 together,
+and through R2 with one request.
 
-After R1 no frame of the old producer can take effect, so R2 reads what is decided for good: if
-an unknown commit happened, the offsets are behind it, otherwise before it. Nothing is guessed.
+After R1 no request of the old producer can take effect, so R2 reads a final state: if an unknown
+commit happened, the offsets are after it, otherwise before it. Nothing is guessed.
 
-A fenced producer was either overtaken by a successor or expired by the broker; the error is the
-same. Re-initing at once would fence a rightful successor, who would do the same in return. So
+A fenced producer was either replaced by a successor or expired by the broker; the error is the
+same. An immediate re-init would fence a rightful successor, which would do the same in return. So
 the worker first stays a member of the group for two heartbeats: a successor exists only after a
-rebalance, and that is seen by then as a revoked or lost partition, which closes its tasks. The
-next `send_offsets` with the membership of its batch is the last check.
+rebalance, and by then that shows as a revoked or lost partition, which closes its tasks. The next
+`send_offsets` with the membership of its batch is the last check.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from eosframework.processing.task import Task
 from eosframework.processing.task_states import TaskState
 from eosframework.processing.transaction.fences import FenceHistory, FenceKind, kind_of
 from eosframework.processing.transaction.offset_metadata import Outcome
-from eosframework.processing.transaction.producer_group import Bundle
+from eosframework.processing.transaction.producer_group import ProducerGroup
 from eosframework.records import Position
 
 Settled = Mapping[Task, Sequence[Position]]
@@ -57,7 +57,7 @@ LONGEST_BACKOFF_SECONDS = 5.0
 
 
 class Counts(Protocol):
-    """Where recoveries are counted."""
+    """The counters of recoveries."""
 
     aborts: int
     recycles: int
@@ -67,19 +67,19 @@ class Counts(Protocol):
 
 @dataclass(slots=True)
 class _Case:
-    """A producer under recovery.
+    """A producer in recovery.
 
     Args:
-        bundle: after a rebalance another one may have its id.
+        group: the producer group; after a rebalance another one may have its id.
         began_at: clock time at which its transaction began.
         not_before: clock time of the next attempt.
-        abort: the transaction is known to be undecided, so it can be aborted quickly; an
-            unknown one is left to the re-init.
-        unknown: what became of the transaction is to be told.
-        fence: why it was fenced, if it was.
+        abort: the transaction is known to be undecided, so it can be aborted quickly; an unknown
+            one is left to the re-init.
+        unknown: the outcome of the transaction must be read.
+        fence: the cause of its fence, if it was fenced.
     """
 
-    bundle: Bundle
+    group: ProducerGroup[Task]
     began_at: float
     not_before: float
     abort: bool = False
@@ -89,7 +89,7 @@ class _Case:
 
 
 class Recovery:
-    """Takes tasks out of service after a failure and brings them back."""
+    """Takes tasks out of service after a failure and resumes them."""
 
     def __init__(
         self,
@@ -104,170 +104,177 @@ class Recovery:
         self._heartbeat_seconds = heartbeat_interval_seconds
         self._counts = counts
         self._clock = clock
-        self._cases: dict[Bundle, _Case] = {}
-        self._fences: WeakKeyDictionary[Bundle, FenceHistory] = WeakKeyDictionary()
+        self._cases: dict[ProducerGroup[Task], _Case] = {}
+        self._fences: WeakKeyDictionary[ProducerGroup[Task], FenceHistory] = WeakKeyDictionary()
         self._events = structlog.get_logger("eosframework.recovery")
 
-    def failed(self, bundle: Bundle, error: TransactionError) -> None:
-        """Decide what a failed call means and take a producer's tasks out of service.
+    def failed(self, group: ProducerGroup[Task], error: TransactionError) -> None:
+        """Decide the consequence of a failed call and take the producer's tasks out of service.
 
         Raises:
-            RunError: nothing can succeed here until somebody mends the cause.
-            RecordFailed: the broker refuses a record's output and its dead letter.
+            RunError: no retry can succeed until an operator fixes the cause.
+            RecordFailed: the broker rejects a record's output and its dead letter.
             InstanceFenced: a rival with the same identity keeps fencing this worker.
         """
         try:
-            self._decide(bundle, error)
+            self._decide(group, error)
         finally:
-            bundle.drop()
+            group.drop()
 
-    def recycled(self, bundles: Sequence[Bundle]) -> None:
+    def recycled(self, groups: Sequence[ProducerGroup[Task]]) -> None:
         """Read the stable committed offsets after suspect producers were replaced (R2).
 
-        Their commits were confirmed, but the worker may have stood still before the replacement:
-
-            A commits and is found suspect; A stands still; its partition moves; B commits;
-            A goes on, and taking the id again fences B, the rightful owner
-
-        Then A must not run a record from its old position. That the group would refuse its
-        offsets is the second fence, not the first.
+        Their commits were confirmed, but another worker may have committed before the replacement.
 
         Raises:
             InstanceFenced: a rival with the same identity keeps fencing this worker.
         """
-        if not bundles:
+        # 1. A commits and is found suspect; A is suspended; its partition moves; B commits
+        # 2. A resumes, and its re-init fences B, the rightful owner
+        # 3. A must not run a record from its old position. That the group would reject its
+        #    offsets is the second fence, not the first.
+        if not groups:
             return
         try:
-            settled = self._settled(bundles)
+            settled = self._settled(groups)
         except TransactionError as error:
-            for bundle in bundles:
-                self.failed(bundle, error)
+            for group in groups:
+                self.failed(group, error)
             return
-        for bundle in bundles:
+        for group in groups:
             moved = [
                 task
-                for task in bundle.tasks
+                for task in group.tasks
                 if task.outcome(settled[task]) is not Outcome.NOT_COMMITTED
             ]
             if moved:
-                self.failed(bundle, _overtaken(bundle, moved))
+                self.failed(group, _overtaken(group, moved))
 
     def is_due(self, now: float) -> bool:
-        """Tell whether there is a producer whose time to come back has come by a clock time."""
+        """Return whether the next attempt of a producer is due at a clock time."""
         return any(now >= case.not_before for case in self._cases.values())
 
-    def turn(self, bundles: Sequence[Bundle], now: float) -> None:
-        """Bring back those whose time has come; one failed attempt costs one wait.
+    def turn(self, groups: Sequence[ProducerGroup[Task]], now: float) -> None:
+        """Recover the due producers; one failed attempt costs one wait.
 
         Args:
-            bundles: all of the worker's.
-            now: clock time by which they are due; rounds of theirs have been settled.
+            groups: all producer groups of the worker.
+            now: clock time by which they are due; their rounds have been settled.
         """
         if not self._cases:
             return
-        self._forget_released(bundles)
-        due = [b for b in bundles if b in self._cases and now >= self._cases[b].not_before]
+        self._forget_released(groups)
+        due = [b for b in groups if b in self._cases and now >= self._cases[b].not_before]
         if due:
             self._attempt(due)
 
-    def _decide(self, bundle: Bundle, error: TransactionError) -> None:
+    def _decide(self, group: ProducerGroup[Task], error: TransactionError) -> None:
         match error:
             case DataRejected():
-                bundle.reject(error)
-                self._abort(bundle, error, "output_rejected")
+                group.reject(error)
+                self._abort(group, error, "output_rejected")
             case TransactionTooLong():
-                self._abort(bundle, error, "transaction_too_long")
+                self._abort(group, error, "transaction_too_long")
             case TransactionAborted():
-                bundle.aborts_in_a_row += 1
-                wait_seconds = _backoff_seconds(bundle.aborts_in_a_row - 1)
-                self._abort(bundle, error, "transaction_aborted", wait_seconds)
+                group.aborts_in_a_row += 1
+                wait_seconds = _backoff_seconds(group.aborts_in_a_row - 1)
+                self._abort(group, error, "transaction_aborted", wait_seconds)
             case OutcomeUnknown() | Retriable():
-                self._event("outcome_unknown", bundle, error)
-                self._take_out(self._case(bundle, unknown=True))
+                self._event("outcome_unknown", group, error)
+                self._take_out(self._case(group, unknown=True))
             case TaskFenced():
-                self._fenced(self._case(bundle), error)
+                self._fenced(self._case(group), error)
             case TransactionFatal():
                 raise RunError(str(error)) from error
             case _:
                 raise error
 
     def _abort(
-        self, bundle: Bundle, error: TransactionError, event: str, wait_seconds: float = 0
+        self,
+        group: ProducerGroup[Task],
+        error: TransactionError,
+        event: str,
+        wait_seconds: float = 0,
     ) -> None:
-        """Abort at once, unless only time can mend it: the next attempt is a smaller one."""
+        """Abort at once, unless only time can help: the next attempt is a smaller transaction."""
         self._counts.aborts += 1
-        self._event(event, bundle, error)
-        self._take_out(self._case(bundle, wait_seconds, abort=True))
+        self._event(event, group, error)
+        self._take_out(self._case(group, wait_seconds, abort=True))
 
     def _fenced(self, case: _Case, error: TransactionError) -> None:
-        """Keep it out for two heartbeats, in which a successor would show (F1)."""
-        bundle, now = case.bundle, self._clock()
+        """Stop the producer for two heartbeats, in which a successor would show (F1)."""
+        group, now = case.group, self._clock()
         age_seconds = now - case.began_at
-        kind = kind_of(bundle, error, age_seconds)
+        kind = kind_of(group, error, age_seconds)
         self._counts.fences += 1
-        self._event("task_fenced", bundle, error, transaction_age_seconds=round(age_seconds, 1))
-        history = self._fences.setdefault(bundle, FenceHistory(self._heartbeat_seconds))
-        history.add(bundle, kind, now)
-        fenced = self._case(bundle, 2 * self._heartbeat_seconds)
+        self._event("task_fenced", group, error, transaction_age_seconds=round(age_seconds, 1))
+        history = self._fences.setdefault(group, FenceHistory(self._heartbeat_seconds))
+        history.add(group, kind, now)
+        fenced = self._case(group, 2 * self._heartbeat_seconds)
         fenced.fence = kind
         self._take_out(fenced, TaskState.FENCED)
 
     def _case(
-        self, bundle: Bundle, wait_seconds: float = 0, *, abort: bool = False, unknown: bool = False
+        self,
+        group: ProducerGroup[Task],
+        wait_seconds: float = 0,
+        *,
+        abort: bool = False,
+        unknown: bool = False,
     ) -> _Case:
         now = self._clock()
-        return _Case(bundle, now - bundle.age_seconds(), now + wait_seconds, abort, unknown)
+        return _Case(group, now - group.age_seconds(), now + wait_seconds, abort, unknown)
 
     def _take_out(self, case: _Case, state: TaskState = TaskState.RECOVERING) -> None:
-        if case.bundle.state is not state:
-            case.bundle.enter(state)
-        self._cases[case.bundle] = case
-        self._log.pause(case.bundle.partitions)
+        if case.group.state is not state:
+            case.group.enter(state)
+        self._cases[case.group] = case
+        self._log.pause(case.group.partitions)
 
-    def _forget_released(self, bundles: Sequence[Bundle]) -> None:
-        """Drop the cases of those whose partitions went elsewhere, to a successor perhaps."""
-        for bundle, case in list(self._cases.items()):
-            if bundle not in bundles:
-                del self._cases[bundle]
+    def _forget_released(self, groups: Sequence[ProducerGroup[Task]]) -> None:
+        """Drop the cases of released producers; a successor may have them."""
+        for group, case in list(self._cases.items()):
+            if group not in groups:
+                del self._cases[group]
                 if case.fence is not None:
                     self._events.warning(
-                        "successor_took_over", transactional_id=bundle.transactional_id
+                        "successor_took_over", transactional_id=group.transactional_id
                     )
 
-    def _attempt(self, due: Sequence[Bundle]) -> None:
-        for bundle in due:
-            if bundle.state is TaskState.FENCED:
-                bundle.enter(TaskState.RECOVERING)
-        own: list[Bundle] = []
-        for bundle, error in self._take_again(due):
+    def _attempt(self, due: Sequence[ProducerGroup[Task]]) -> None:
+        for group in due:
+            if group.state is TaskState.FENCED:
+                group.enter(TaskState.RECOVERING)
+        own: list[ProducerGroup[Task]] = []
+        for group, error in self._reinit(due):
             if error is None:
-                own.append(bundle)
+                own.append(group)
             else:
-                self._failed_again(bundle, error)
+                self._retry_later(group, error)
         if not own:
             return
         try:
             settled = self._settled(own)
         except TransactionError as error:
-            for bundle in own:
-                self._failed_again(bundle, error)
+            for group in own:
+                self._retry_later(group, error)
             return
-        for bundle in own:
+        for group in own:
             self._counts.recycles += 1
-            self._resolve(self._cases.pop(bundle), settled)
+            self._resolve(self._cases.pop(group), settled)
 
-    def _take_again(
-        self, due: Sequence[Bundle]
-    ) -> Iterator[tuple[Bundle, TransactionError | None]]:
-        """Take the ids again (R1), and say of each why it could not be had."""
-        aborts = [bundle for bundle in due if self._cases[bundle].abort]
-        others = [bundle for bundle in due if not self._cases[bundle].abort]
-        for bundles, end in ((aborts, self._outputs.abort), (others, self._outputs.recycle)):
-            if bundles:
-                yield from zip(bundles, end([b.output for b in bundles]), strict=True)
+    def _reinit(
+        self, due: Sequence[ProducerGroup[Task]]
+    ) -> Iterator[tuple[ProducerGroup[Task], TransactionError | None]]:
+        """Re-init the ids (R1), and yield for each the error that prevented it."""
+        aborts = [group for group in due if self._cases[group].abort]
+        others = [group for group in due if not self._cases[group].abort]
+        for groups, end in ((aborts, self._outputs.abort), (others, self._outputs.recycle)):
+            if groups:
+                yield from zip(groups, end([b.output for b in groups]), strict=True)
 
-    def _failed_again(self, bundle: Bundle, error: TransactionError) -> None:
-        case = self._cases[bundle]
+    def _retry_later(self, group: ProducerGroup[Task], error: TransactionError) -> None:
+        case = self._cases[group]
         match error:
             case TaskFenced():
                 self._fenced(case, error)
@@ -277,11 +284,11 @@ class Recovery:
                 case.abort = False
                 case.attempts += 1
                 case.not_before = self._clock() + _backoff_seconds(case.attempts)
-                self._event("recovery_retried", bundle, error, attempts=case.attempts)
+                self._event("recovery_retried", group, error, attempts=case.attempts)
 
-    def _settled(self, bundles: Sequence[Bundle]) -> Settled:
-        """Read the stable committed positions of each task (R2); before the first, the start."""
-        committed = iter(self._log.committed([p for b in bundles for p in b.partitions]))
+    def _settled(self, groups: Sequence[ProducerGroup[Task]]) -> Settled:
+        """Read the stable committed positions of each task (R2); without a commit, its start."""
+        committed = iter(self._log.committed([p for b in groups for p in b.partitions]))
         return {
             task: [
                 position
@@ -289,57 +296,59 @@ class Recovery:
                 else replace(position, offset=task.committed_offset(position.topic_partition))
                 for position in islice(committed, len(task.partitions))
             ]
-            for bundle in bundles
-            for task in bundle.tasks
+            for group in groups
+            for task in group.tasks
         }
 
     def _resolve(self, case: _Case, settled: Settled) -> None:
-        """Say what became of the transaction, and go on; unless another worker goes on (R3)."""
-        bundle = case.bundle
+        """Determine the transaction's outcome, and resume, unless another worker owns it (R3)."""
+        group = case.group
         if case.unknown:
-            outcomes = {task: task.outcome(settled[task]) for task in bundle.tasks}
+            outcomes = {task: task.outcome(settled[task]) for task in group.tasks}
             became = _of_all(outcomes.values())
             self._counts.unknown_outcomes += 1
             self._events.info(
-                "outcome_resolved", transactional_id=bundle.transactional_id, outcome=became.value
+                "outcome_resolved", transactional_id=group.transactional_id, outcome=became.value
             )
             if became is Outcome.OVERTAKEN:
                 moved = [task for task, found in outcomes.items() if found is became]
-                self._fenced(case, _overtaken(bundle, moved))
+                self._fenced(case, _overtaken(group, moved))
                 return
             if became is Outcome.COMMITTED:
-                bundle.took_effect(task for task, found in outcomes.items() if found is became)
+                group.took_effect(task for task, found in outcomes.items() if found is became)
         if case.fence is not None:
-            self._events.warning(case.fence.value, transactional_id=bundle.transactional_id)
-        for task in bundle.tasks:
+            self._events.warning(case.fence.value, transactional_id=group.transactional_id)
+        for task in group.tasks:
             task.start_at(settled[task])
-        self._back_in_service(bundle, [p for task in bundle.tasks for p in settled[task]])
+        self._back_in_service(group, [p for task in group.tasks for p in settled[task]])
 
-    def _back_in_service(self, bundle: Bundle, positions: Sequence[Position]) -> None:
+    def _back_in_service(self, group: ProducerGroup[Task], positions: Sequence[Position]) -> None:
         self._log.seek(positions)
-        bundle.enter(TaskState.ASSIGNED)
+        group.enter(TaskState.ASSIGNED)
         self._events.info(
             "task_recovered",
-            transactional_id=bundle.transactional_id,
+            transactional_id=group.transactional_id,
             offsets={str(p.topic_partition): p.offset for p in positions},
         )
 
-    def _event(self, name: str, bundle: Bundle, error: TransactionError, **facts: object) -> None:
-        id_ = bundle.transactional_id
+    def _event(
+        self, name: str, group: ProducerGroup[Task], error: TransactionError, **facts: object
+    ) -> None:
+        id_ = group.transactional_id
         self._events.warning(name, transactional_id=id_, error=str(error), **facts)
 
 
 def _of_all(outcomes: Collection[Outcome]) -> Outcome:
-    """Return what became of a transaction, by what each task shows; one may not have been in it."""
+    """Return the outcome of a transaction from its tasks; some may not have taken part."""
     for became in (Outcome.OVERTAKEN, Outcome.COMMITTED):
         if became in outcomes:
             return became
     return Outcome.NOT_COMMITTED
 
 
-def _overtaken(bundle: Bundle, tasks: Sequence[Task]) -> TaskFenced:
+def _overtaken(group: ProducerGroup[Task], tasks: Sequence[Task]) -> TaskFenced:
     return TaskFenced(
-        f"transactional.id {bundle.transactional_id}: the committed offsets of "
+        f"transactional.id {group.transactional_id}: the committed offsets of "
         f"{', '.join(str(partition) for task in tasks for partition in task.partitions)} were "
         f"moved by another worker"
     )

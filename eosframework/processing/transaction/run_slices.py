@@ -1,4 +1,4 @@
-"""How many records are run before the clock is looked at, and how a run of them ends early."""
+"""The number of records that run between two looks at the clock, and the early end of a run."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from collections.abc import Iterator, Sequence
 from eosframework.processing.ports import Message
 
 SLICE_SECONDS = 0.02
-"""How long a slice of a batch should take: after each the clock is looked at."""
+"""Target duration of a slice: the clock is read after each."""
 
 SLICE_RECORDS = 10_000
-"""More are never in one slice."""
+"""The most records of a slice."""
 
 FIRST_RECORDS = 1
-"""Of which nothing is known yet: each may take as long as a transaction."""
+"""The first slice: a single record may take as long as a transaction."""
 
 RUN_OUTPUTS = 1000
-"""A run of records ends once they have given more: what a record gives is bounded, and what many
-give that give much is not."""
+"""A run of records ends once they have given more outputs: those of one record are bounded,
+those of many records with many outputs are not."""
 
 REMEMBERED = 0.75
-"""Share of what is known that a new slice leaves."""
+"""Weight of earlier slices after each new one."""
 
 _LEAST_SECONDS = 1e-7
 
 
 class SliceSize:
-    """Chooses sizes that take about `SLICE_SECONDS`, by what the last records took.
+    """Chooses slices that take about `SLICE_SECONDS`, from the durations of earlier ones.
 
-    It goes by their mean. Where other programs use the processor, a slice now and then stands
-    still for longer than it works; going by the longest, all others would be of a few records,
-    and to begin and end a slice costs more than these.
+    It uses the mean. If other programs use the processor, a slice now and then waits for longer
+    than it works; sized by the longest slice, all others would be of a few records, and the fixed
+    cost of a slice exceeds theirs.
     """
 
     def __init__(self) -> None:
@@ -45,15 +45,15 @@ class SliceSize:
         return max(1, min(SLICE_RECORDS, int(SLICE_SECONDS * self._records / self._seconds)))
 
     def took(self, seconds: float, records: int) -> None:
-        """Note how long a slice took."""
+        """Record the duration of a slice."""
         self._seconds = self._seconds * REMEMBERED + max(seconds, _LEAST_SECONDS * records)
         self._records = self._records * REMEMBERED + records
 
 
 class EndableRun:
-    """Records on their way through a compiled source, which another thread may end between two.
+    """A run of records through a compiled source, which another thread may end between two records.
 
-    Nothing is asked for each record in Python: the loop ends at None, and `end` puts one in front.
+    No Python check runs for each record: the loop ends at None, and `end` puts one first.
     """
 
     def __init__(self, messages: Sequence[Message]) -> None:
@@ -64,7 +64,7 @@ class EndableRun:
         return iter(self._waiting.popleft, None)
 
     def end(self) -> None:
-        """Let the record that is being run be the last; from any thread."""
+        """Make the current record the last; from any thread."""
         self._waiting.appendleft(None)
 
     def left(self) -> list[Message]:
@@ -73,6 +73,6 @@ class EndableRun:
 
 
 def end_run(messages: object) -> None:
-    """Let the record that is being run be the last, where messages are of a run that can end."""
+    """Make the current record the last, if the messages are a run that can end."""
     if isinstance(messages, EndableRun):
         messages.end()

@@ -1,12 +1,12 @@
-"""Finds what of a transaction the broker refuses, by replaying it in halves.
+"""Bisection of a transaction whose data the broker rejects.
 
-A commit that fails because of its data does not say which record was at fault. So the same
-input is replayed with half as many records to a transaction, and again, down to one record. What is
-in order is committed on the way. With the last record may go out results that are not its own,
-which are told apart by a trial (see `late_results`). Then
+A commit that is rejected for its data does not name the record. So the same input is replayed with
+half as many records in a transaction, and again, down to one record. Valid records are committed on
+the way. Late results may be emitted with the last record; a trial separates them from its own
+outputs (see `late_results`). Then
 
-    the record's own outputs    the record goes the way of its source's `on_error`, and is not run
-    a result                    it goes the way of its node's `on_error`; the record is run
+    the record's own outputs    the record is not run; its source's `on_error` applies
+    a result                    its node's `on_error` applies; the record is run
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from eosframework.records import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """The record whose output is refused."""
+    """The record whose output is rejected."""
 
     partition: TopicPartition
     offset: int
@@ -29,15 +29,15 @@ class Culprit:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """A transaction that the broker refused.
+class RejectedTransaction:
+    """A transaction that the broker rejected.
 
     Args:
-        records: how many were in it; 0: the clock closed windows.
-        positions: behind it.
-        committed: positions before it.
-        results: that went out in it.
-        error: why.
+        records: the number of its records; 0: the clock closed windows.
+        positions: the positions after it.
+        committed: the positions before it.
+        results: the late results in it.
+        error: the reason.
     """
 
     records: int
@@ -55,14 +55,14 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Narrowing:
-    """How small transactions have to be, and how far.
+class Bisection:
+    """The size limit of transactions, and the positions up to which it holds.
 
     Args:
-        limit: records to a transaction, at most.
-        until: positions behind which the limit is lifted.
+        limit: the most records of a transaction.
+        until: positions at which the limit ends.
         culprit_: the record, once it is known.
-        trial: of a transaction of one record, or none.
+        trial: a trial of a transaction with one record, or none.
     """
 
     limit: int
@@ -71,13 +71,13 @@ class Narrowing:
     trial: Trial | None = None
 
     @classmethod
-    def after(cls, earlier: Narrowing | None, refused: Refused) -> Narrowing:
-        """Return the next narrower attempt after a transaction was refused.
+    def after(cls, earlier: Bisection | None, refused: RejectedTransaction) -> Bisection:
+        """Return the next smaller attempt after a transaction was rejected.
 
         Raises:
-            RecordFailed: the record was known already; its dead letter is refused as well.
-            RunError: a result was known already, and so it is with its dead letter; or what stores
-                changed when the clock closed windows is refused.
+            RecordFailed: the record was already known; its dead letter is rejected as well.
+            RunError: a result was already known, and its dead letter is rejected as well; or the
+                broker rejects the changelog records of windows that the clock closed.
         """
         until = earlier.until if earlier is not None else dict(refused.positions)
         if refused.records > 1:
@@ -86,9 +86,8 @@ class Narrowing:
             return cls(1, until, trial=trial)
         if refused.record is None:
             raise RunError(
-                f"what windows change in their changelog when they close because nothing came "
-                f"(close_when_idle) is refused by the broker ({refused.error}); raise "
-                f"max.message.bytes of the changelog"
+                f"the broker rejects the changelog records of windows that the clock closed "
+                f"(close_when_idle): {refused.error}; raise max.message.bytes of the changelog"
             )
         partition, offset = refused.record
         known = None if earlier is None else earlier.culprit(partition)
@@ -102,13 +101,13 @@ class Narrowing:
         return cls(1, until, Culprit(partition, offset, refused.error))
 
     @classmethod
-    def to(cls, records: int, positions: Mapping[TopicPartition, int]) -> Narrowing:
-        """Return what cuts transactions to so many records, but one at least, up to positions."""
+    def to(cls, records: int, positions: Mapping[TopicPartition, int]) -> Bisection:
+        """Return a limit of so many records, but at least one, up to positions."""
         return cls(max(1, records), dict(positions))
 
     @property
     def is_of_clock(self) -> bool:
-        """Whether results of windows that the clock closed are tried."""
+        """True if results of windows that the clock closed are tried."""
         return self.trial is not None and self.trial.record is None
 
     def room(self, records: int) -> int:
@@ -116,15 +115,15 @@ class Narrowing:
         return max(1, self.limit - records)
 
     def is_full(self, records: int) -> bool:
-        """Tell whether a transaction of `records` must be committed now."""
+        """Return whether a transaction of `records` must be committed now."""
         return records >= self.limit
 
-    def widened(self, positions: Mapping[TopicPartition, int]) -> Narrowing | None:
-        """Return what holds after a commit: twice the room; None once all is committed."""
-        return Narrowing(self.limit * 2, self.until).left(positions)
+    def widened(self, positions: Mapping[TopicPartition, int]) -> Bisection | None:
+        """Return the limit after a commit: twice as many records; None once all is committed."""
+        return Bisection(self.limit * 2, self.until).left(positions)
 
-    def left(self, positions: Mapping[TopicPartition, int]) -> Narrowing | None:
-        """Return what holds at positions that were found to be committed; None: that was all."""
+    def left(self, positions: Mapping[TopicPartition, int]) -> Bisection | None:
+        """Return the limit at committed positions; None: it has ended."""
         reached = all(positions.get(p, 0) >= offset for p, offset in self.until.items())
         return None if reached and not self.is_of_clock else self
 
@@ -139,11 +138,11 @@ class Narrowing:
         return self.trial if self.trial is not None and self.trial.record == record else None
 
 
-def _next_trial(refused: Refused) -> Trial | None:
-    """Return how the same is tried next; None: no result is at fault.
+def _next_trial(refused: RejectedTransaction) -> Trial | None:
+    """Return the next trial; None: no result is at fault.
 
     Raises:
-        RunError: a result's dead letter is refused.
+        RunError: a result's dead letter is rejected.
     """
     trial, found = refused.results.trial, refused.results.found
     if trial is None:

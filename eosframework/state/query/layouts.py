@@ -12,12 +12,12 @@ import orjson
 from eosframework.errors import ConfigurationError
 from eosframework.operators.binding import format_of
 from eosframework.operators.entries import Entry
-from eosframework.operators.joins.history import History
+from eosframework.operators.joins.history import VersionedRows
 from eosframework.operators.joins.stream_joins import interval_of
 from eosframework.operators.joins.version_chunks import Chunks
 from eosframework.operators.joins.waiting_records import pieces
 from eosframework.operators.operator_ports import CommittedStore
-from eosframework.operators.store_transaction import open_session
+from eosframework.operators.store_transaction import open_transaction
 from eosframework.operators.timed_values import unpacked
 from eosframework.operators.windows.agenda import DATA
 from eosframework.operators.windows.closing import Alarm
@@ -204,9 +204,9 @@ class HistoryLayout(Layout):
             if (entry := history.row(key)) is not None:
                 yield self._row(key, *entry)
 
-    def _history(self, content: CommittedStore) -> History:
-        session = open_session(self._form, content, [])
-        return History(Chunks(session), self._serde, self._history_ms, Alarm())
+    def _history(self, content: CommittedStore) -> VersionedRows:
+        session = open_transaction(self._form, content, [])
+        return VersionedRows(Chunks(session), self._serde, self._history_ms, Alarm())
 
 
 class WaitingLayout(Layout):

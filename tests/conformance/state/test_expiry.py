@@ -71,7 +71,7 @@ class Model:
         return now
 
 
-def session_of(kept: TaskStores, time: StreamTime, journal: Journal, serde: Serde) -> Expiring:
+def transaction_of(kept: TaskStores, time: StreamTime, journal: Journal, serde: Serde) -> Expiring:
     form = EntryFormat("counts", serde)
     return open_expiring(form, kept.store("counts"), journal, Lifetime(TTL_MS, time))
 
@@ -106,7 +106,7 @@ def test_an_entry_is_there_exactly_until_stream_time_is_past_its_ttl(
 ) -> None:
     model, time, journal = Model(), StreamTime(), Journal()
     with opened(kind) as kept:
-        session = session_of(kept, time, journal, serde)
+        session = transaction_of(kept, time, journal, serde)
         for step in steps:
             if step[0] == "commit":
                 commit(session, kept, model.time)
@@ -134,13 +134,13 @@ def time_of(kept: TaskStores) -> int:
 def test_the_last_moment_counts_for_reading_and_removing_alike(serde: Serde) -> None:
     time, journal = StreamTime(), Journal()
     with opened(StateBackendKind.MEMORY) as kept:
-        session = session_of(kept, time, journal, serde)
+        session = transaction_of(kept, time, journal, serde)
         update = folding(session, COUNT)
         update(b"k", "value", 100)
         commit(session, kept, 100)
         time.now = 100 + TTL_MS
         assert session.get(b"k") == (1, 100)
-        commit(session_of(kept, time, journal, serde), kept, time.now)
+        commit(transaction_of(kept, time, journal, serde), kept, time.now)
         assert b"k" in content(kept.store("counts"))
         assert update(b"k", "value", 100) == (2, 100)
         time.now += 1
@@ -153,7 +153,7 @@ def test_the_last_moment_counts_for_reading_and_removing_alike(serde: Serde) -> 
 def test_what_a_lost_transaction_removed_is_removed_later() -> None:
     time, journal = StreamTime(), Journal()
     with opened(StateBackendKind.MEMORY) as kept:
-        session = session_of(kept, time, journal, INTEGER)
+        session = transaction_of(kept, time, journal, INTEGER)
         session.put(b"k", (1, 0))
         commit(session, kept, 0)
         time.now = 100

@@ -28,12 +28,12 @@ def total(value: Value) -> Value:
 
 
 def dear(batch: pa.RecordBatch) -> pa.Array:
-    """Tell which prices are above ten."""
+    """Return which prices are above ten."""
     return pc.greater(batch["price"], 10.0)
 
 
 def is_dear(value: Value) -> bool:
-    """Tell whether the price is above ten."""
+    """Return whether the price is above ten."""
     return (value.get("price") or 0) > 10
 
 

@@ -1,4 +1,4 @@
-"""What batch operators do to records: what the same steps would do one by one."""
+"""Batch operators give the same results as the same steps for single records."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from eosframework import Topology, dead_letter
 from eosframework.errors import RecordFailed, RunError
+from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import compile_part
 from eosframework.processing.failures.failures import FailureHandler
 from eosframework.processing.ports import Output
@@ -54,7 +55,7 @@ def shop() -> tuple[Topology, Any]:
 def run(app: Topology, sent: Sequence[bytes | None], rows: int | None = None) -> list[Any]:
     """Return topic, value, key, time and headers of each output."""
     (part,) = resolve(app.loaded()).sub_topologies
-    (source,) = compile_part(part, batch_rows=rows).sources.values()
+    (source,) = compile_part(part, CompileContext(batch_rows=rows)).sources.values()
     slice_ = [
         Sent(data, i, key_=b"k%d" % i, time=1000 + i, headers_=[("n", b"%d" % i)])
         for i, data in enumerate(sent)
@@ -206,7 +207,8 @@ def test_receipts_number_what_each_record_gave(counts: list[int], rows: int | No
     app, sold = shop()
     sold.map_batch(strict, schema=SCHEMA).on_error("skip").to("out")
     (part,) = resolve(app.loaded()).sub_topologies
-    (source,) = compile_part(part, receipts=True, batch_rows=rows).sources.values()
+    context = CompileContext(receipts=True, batch_rows=rows)
+    (source,) = compile_part(part, context).sources.values()
     out = ReceiptedOutputs("shop")
     partition = TopicPartition("in", 3)
     out.restart([Position("in", 3, 0, "")])

@@ -1,4 +1,4 @@
-"""The page about batches says what is so."""
+"""The examples of the page about batches run."""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@ import pytest
 
 from eosframework.errors import ConfigurationError
 from eosframework.operations.dead_letters import Choice, Letter, LetterPlace, moment_of
-from eosframework.processing.codegen.source_lines import Site
-from eosframework.processing.failures.failures import dead_letter
+from eosframework.processing.failures.failures import Site, dead_letter
 from eosframework.records import TopicPartition
 from tests.unit.processing.messages import DEAD, Sent
 

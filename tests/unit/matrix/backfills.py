@@ -19,7 +19,7 @@ from eosframework.operators.entries import LAYOUT
 from eosframework.processing.codegen.compiler import CompiledPart, compile_part
 from eosframework.processing.ports import Message, Output
 from eosframework.processing.stores.local_state import LocalState
-from eosframework.processing.stores.restoration import Restoring
+from eosframework.processing.stores.restoration import Restoration
 from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.records import TopicPartition
 from eosframework.topology.resolve.resolve import resolve
@@ -110,7 +110,7 @@ class Job:
         log, part = self.log, compiled().part
         faults.killed = False
         identities = [StoreIdentity(store.name, store.changelog, LAYOUT) for store in part.stores]
-        restoring = Restoring(
+        restoring = Restoration(
             PlannedChangelogs(log, faults), float("inf"), lambda: log.now, lambda: log.now
         )
         equipment = Equipment(

@@ -12,10 +12,11 @@ from eosframework.application.internal_topics import changelog_topics, own_topic
 from eosframework.errors import EosError
 from eosframework.operators.entries import LAYOUT
 from eosframework.processing import worker as worker_module
+from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import compile_part
 from eosframework.processing.plan import Plan, WorkerOptions
 from eosframework.processing.stores.local_state import LocalState
-from eosframework.processing.stores.restoration import Restoring
+from eosframework.processing.stores.restoration import Restoration
 from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.processing.worker import Worker
 from eosframework.topology.dsl.builder import Topology
@@ -140,7 +141,7 @@ def _prepared(scenario: Scenario) -> tuple[Graph, Plan, dict[str, int], dict[str
         plan = Plan(
             graph.application,
             {
-                part.name: compile_part(part, receipts=scenario.receipts)
+                part.name: compile_part(part, CompileContext(receipts=scenario.receipts))
                 for part in graph.sub_topologies
             },
             lambda part, number: TransactionalId(graph.application, part, number, None, together),
@@ -244,7 +245,7 @@ def _worker(
         part.name: [StoreIdentity(store.name, store.changelog, LAYOUT) for store in part.stores]
         for part in graph.sub_topologies
     }
-    restoring = Restoring(
+    restoring = Restoration(
         PlannedChangelogs(log, faults), float("inf"), clock=lambda: log.now, now=lambda: log.now
     )
     state = LocalState(machine, stores, world.counts, restoring)

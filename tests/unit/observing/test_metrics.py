@@ -20,7 +20,7 @@ from eosframework.monitoring.metrics.metric_values import (
 )
 from eosframework.outbox.outbox_ports import Backlog
 from eosframework.outbox.relay import RelayCounts, RelayView
-from eosframework.processing.measurements import Distributed, Measures
+from eosframework.processing.measurements import HistogramSnapshot, Measures
 from eosframework.processing.plan import WorkerCounts
 from eosframework.processing.stores.state_ports import StoreStats
 from eosframework.processing.worker_views import TaskView, WorkerView
@@ -164,5 +164,5 @@ def test_the_process_itself_is_told_by_the_names_of_all_prometheus_clients() -> 
 
 
 def test_an_empty_distribution_has_all_buckets() -> None:
-    empty: Mapping[str, Any] = {"commit_seconds": [((), Distributed((1.0,), (0, 0), 0.0))]}
+    empty: Mapping[str, Any] = {"commit_seconds": [((), HistogramSnapshot((1.0,), (0, 0), 0.0))]}
     assert scraped(empty)["eosframework_commit_seconds_bucket", "+Inf"] == 0

@@ -24,7 +24,7 @@ Rows = Callable[[int], Iterator[Row]]
 
 @dataclass(frozen=True)
 class HotKey:
-    """What is done with `n` records of one key, and how many results that has.
+    """The work for `n` records of one key, and the number of results.
 
     Args:
         build: declares the topology.

@@ -1,4 +1,4 @@
-"""What functions of `process` keep and the timers they set follow the transaction."""
+"""The stores and timers of `process` functions follow the transaction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from eosframework.errors import ConfigurationError
 from eosframework.operators.entries import EntryFormat
 from eosframework.operators.handlers import Context, Handler, Timers
-from eosframework.operators.store_transaction import Journal, open_session, undo
+from eosframework.operators.store_transaction import Journal, open_transaction, undo
 from eosframework.operators.windows.closing import NEVER, Alarm
 from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.records import Record
@@ -27,8 +27,10 @@ class Bench:
         names = [StoreIdentity(name, name, 1) for name in ("seen", "timers")]
         self.kept = MemoryState().open("part-0", 1, names)
         self.journal: Journal = []
-        self.seen = open_session(EntryFormat("seen", JSON), self.kept.store("seen"), self.journal)
-        self.notes = open_session(
+        self.seen = open_transaction(
+            EntryFormat("seen", JSON), self.kept.store("seen"), self.journal
+        )
+        self.notes = open_transaction(
             EntryFormat("timers", JSON), self.kept.store("timers"), self.journal
         )
         self.alarm = Alarm()

@@ -1,4 +1,4 @@
-"""One hot key: what keyed operators do for n records is linear in n, whatever their times are.
+"""One hot key: the work of keyed operators is linear in the records, whatever their times are.
 
 Work is counted, not timed: lines of the framework's code that are run, and bytes that are put into
 stores and written to changelogs. Entries are made small, so that few records need many of them.
@@ -21,9 +21,8 @@ from eosframework import session, sliding
 from eosframework.operators.joins import history
 from eosframework.operators.joins import waiting_records as waiting
 from eosframework.operators.limits import Limits
-from eosframework.operators.store_transaction import EncodedSession, ValueSession
-from eosframework.processing.codegen.source_lines import Site
-from eosframework.processing.failures.failures import FailureHandler
+from eosframework.operators.store_transaction import EncodedTransaction, ValueTransaction
+from eosframework.processing.failures.failures import FailureHandler, Site
 from eosframework.processing.ports import Message
 from eosframework.topology.dsl.builder import Topology
 from tests.support.one_task import OneTask, compiled_task
@@ -37,7 +36,7 @@ COUNTED = ("/eosframework/operators/", "/eosframework/processing/", "<topology "
 
 @dataclass
 class Work:
-    """What was done."""
+    """The work done."""
 
     lines: int = 0
     put_bytes: int = 0
@@ -69,7 +68,7 @@ def counted(work: Work) -> Iterator[None]:
 
     before = sys.gettrace()
     with pytest.MonkeyPatch.context() as patch:
-        for kind in (ValueSession, EncodedSession):
+        for kind in (ValueTransaction, EncodedTransaction):
             patch.setattr(kind, "put", putting(kind.put))
         take_own_exception()
         sys.settrace(trace)
@@ -192,7 +191,7 @@ def test_a_record_that_would_give_its_key_too_many_windows_fails_and_no_other_on
     for number in range(12):
         task.send("in", "hot", number, number * 1000)
     assert len(task.send("in", "cold", 1, 12_000)) == 1
-    # Within a window that there is, the key goes on.
+    # The key may grow within an existing window.
     assert len(task.send("in", "hot", 2, 1000)) == 1
     assert {key for key, _, _ in failures.failed} == {b"hot"}
     assert len(failures.failed) == 2

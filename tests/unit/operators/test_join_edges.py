@@ -242,7 +242,7 @@ class Log:
         self.lost = False
         self.readers = 0
         self.stable: int | None = None
-        """Where an open transaction holds readers back."""
+        """The offset at which an open transaction blocks readers."""
 
     def add(self, key: str | None, value: bytes | None) -> None:
         at = len(self.records)

@@ -32,7 +32,7 @@ def actions(*topics: str, nulls: bool = True, times: Any = TIMES) -> Any:
 
 @pytest.fixture(params=["roomy", "crowded"], scope="module")
 def entries(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What is kept of a key fits one entry, or needs several."""
+    """The records of a key fit one entry, or need several."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "crowded":
             patch.setattr(waiting, "PIECE_BYTES", 20)

@@ -66,7 +66,7 @@ class Broker:
     recycle_faults: list[TransactionError] = field(default_factory=list)
     produce_fault: Callable[[Output], Exception | None] = lambda output: None
     deliver_fault: Callable[[Output], TransactionError | None] = lambda output: None
-    """Which outputs are refused by the time that they are delivered."""
+    """The outputs that are rejected by the time of delivery."""
 
     def fill(self, partition: int, *values: Any) -> None:
         place = TopicPartition("in", partition)

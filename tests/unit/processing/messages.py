@@ -8,8 +8,9 @@ from typing import Any
 
 import orjson
 
+from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import CompiledPart, CompiledSource, compile_source
-from eosframework.processing.codegen.source_lines import Site
+from eosframework.processing.failures.failures import Site
 from eosframework.serialization.serdes import serde_of
 from eosframework.topology.graph.graph import (
     Function,
@@ -95,7 +96,7 @@ def part_of(target: CompiledSource, *stores: Store) -> CompiledPart:
 
 
 def compiled(*children: Any, receipts: bool = False, **options: Any) -> CompiledSource:
-    return compile_source(source(*children, **options), receipts=receipts)
+    return compile_source(source(*children, **options), CompileContext(receipts=receipts))
 
 
 def run(target: CompiledSource, messages: Any, failed: Any = None) -> list[Any]:

@@ -1,4 +1,4 @@
-"""How much of an open transaction waits in memory: its state changes, and what a run has given."""
+"""Memory of an open transaction: its state changes, and the outputs of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a compiled topology does with each record."""
+"""The generated code of a topology, run over records."""
 
 from __future__ import annotations
 

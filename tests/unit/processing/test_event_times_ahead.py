@@ -45,7 +45,7 @@ def limited(seconds: float | None = 86_400.0, **options: Any) -> Any:
     ("at", "fails"), [(1001 + DAY_MS, False), (1002 + DAY_MS, True), (FAR_MS, True), (0, False)]
 )
 def test_a_time_beyond_the_limit_fails_before_it_moves_stream_time(at: int, fails: bool) -> None:
-    """The filter behind the source drops every record, and stream time moves all the same."""
+    """The filter after the source drops every record, and stream time moves nevertheless."""
     source, failures, out = limited(), FailureHandler(), list[Any]()
     messages = json_messages({"at": 1000}, {"at": at}, {"at": 2000})
     stream_time = source.run(messages, out, 0, failures)
@@ -82,7 +82,7 @@ def test_a_record_without_a_timestamp_of_its_own_is_beyond_every_limit() -> None
 
 @pytest.mark.parametrize("operator", [Operator.MAP, Operator.FLAT_MAP, Operator.PROCESS])
 def test_a_time_that_a_step_gives_has_the_same_limit(operator: Operator) -> None:
-    """Through a repartition topic it would move the stream time of the task behind it."""
+    """Through a repartition topic it would move the stream time of the downstream task."""
 
     def moved(record: Record) -> Any:
         changed = record.replace(timestamp=record.value["at"])

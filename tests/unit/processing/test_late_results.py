@@ -1,4 +1,4 @@
-"""Which results of one transaction are refused is found by trying it in parts."""
+"""Rejected results of a transaction are found by trying it in parts."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 
 from eosframework.errors import DataRejected, RunError
 from eosframework.processing.transaction.late_results import LateResults
-from eosframework.processing.transaction.transaction_bisect import Narrowing, Refused
+from eosframework.processing.transaction.transaction_bisect import Bisection, RejectedTransaction
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import OnError
 
 P = TopicPartition("in", 0)
 NODE: Any = SimpleNamespace(name="window", on_error=OnError())
 DEAD = -1
-"""What stands in the outputs for a dead letter."""
+"""Stands for a dead letter in the outputs."""
 
 
 class Transaction:
-    """A record whose results go out behind it; a broker refuses some of the outputs.
+    """A record with late results; a broker rejects some of the outputs.
 
     Args:
         results: how many there are.
@@ -43,9 +43,9 @@ class Transaction:
         self.sent: list[int] = []
         self.attempts = 0
 
-    def attempt(self, narrowing: Narrowing | None) -> DataRejected | None:
+    def attempt(self, bisection: Bisection | None) -> DataRejected | None:
         self.attempts += 1
-        self.results.begin(narrowing and narrowing.trial_of(None if self.by_clock else (P, 7)))
+        self.results.begin(bisection and bisection.trial_of(None if self.by_clock else (P, 7)))
         self.dead, self.sent = [], []
         out: list[Any] = [] if self.by_clock else [0]
         try:
@@ -74,17 +74,19 @@ class Transaction:
         if self.refused.intersection(self.sent):
             raise DataRejected("too large")
 
-    def refusal(self, error: DataRejected) -> Refused:
+    def refusal(self, error: DataRejected) -> RejectedTransaction:
         position = 7 if self.by_clock else 8
-        return Refused(int(not self.by_clock), {P: position}, {P: 7}, self.results, error)
+        return RejectedTransaction(
+            int(not self.by_clock), {P: position}, {P: 7}, self.results, error
+        )
 
 
 def commit(transaction: Transaction) -> None:
     """Try until nothing is refused; no record is to blame."""
-    narrowing: Narrowing | None = None
-    while error := transaction.attempt(narrowing):
-        narrowing = Narrowing.after(narrowing, transaction.refusal(error))
-        assert narrowing.culprit(P) is None
+    bisection: Bisection | None = None
+    while error := transaction.attempt(bisection):
+        bisection = Bisection.after(bisection, transaction.refusal(error))
+        assert bisection.culprit(P) is None
 
 
 @given(st.integers(1, 200), st.booleans(), st.booleans(), st.data())
@@ -102,11 +104,11 @@ def test_each_refused_result_is_found_and_all_others_go_out(
 @given(st.integers(0, 40), st.booleans())
 def test_a_record_whose_own_output_is_refused_is_at_fault_itself(results: int, late: bool) -> None:
     transaction = Transaction(results, {0}, late=late)
-    narrowing: Narrowing | None = None
-    while narrowing is None or narrowing.culprit(P) is None:
-        error = transaction.attempt(narrowing)
+    bisection: Bisection | None = None
+    while bisection is None or bisection.culprit(P) is None:
+        error = transaction.attempt(bisection)
         assert error is not None
-        narrowing = Narrowing.after(narrowing, transaction.refusal(error))
+        bisection = Bisection.after(bisection, transaction.refusal(error))
     assert transaction.attempts == 2
 
 
@@ -120,7 +122,7 @@ def test_a_trial_is_of_the_transaction_that_begins_with_the_same_record() -> Non
     transaction = Transaction(3, {2})
     error = transaction.attempt(None)
     assert error is not None
-    narrowing = Narrowing.after(None, transaction.refusal(error))
-    assert narrowing.trial_of((P, 7)) is not None
-    assert narrowing.trial_of((P, 8)) is None
-    assert narrowing.trial_of(None) is None
+    bisection = Bisection.after(None, transaction.refusal(error))
+    assert bisection.trial_of((P, 7)) is not None
+    assert bisection.trial_of((P, 8)) is None
+    assert bisection.trial_of(None) is None

@@ -1,24 +1,24 @@
-"""What a transaction did counts once, when it is known to be committed."""
+"""Measurements of a transaction count once, when it is known to be committed."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from eosframework.processing.measurements import Distribution, Flow, Measures
+from eosframework.processing.measurements import Histogram, Measures, TransactionMeasures
 
 
 def outputs(*topics: str) -> list[Any]:
     return [(topic, b"", None, -1, None, None, 0, None) for topic in topics]
 
 
-def through(flow: Flow) -> None:
+def through(flow: TransactionMeasures) -> None:
     flow.read("in", 3)
     flow.wrote(outputs("a", "b", "a"))
 
 
 def test_what_was_committed_counts_by_topic() -> None:
     measures = Measures()
-    flow = Flow(measures)
+    flow = TransactionMeasures(measures)
     through(flow)
     assert not measures.read
     flow.committed(3, 0.2)
@@ -31,7 +31,7 @@ def test_what_was_committed_counts_by_topic() -> None:
 
 def test_what_was_dropped_does_not_count() -> None:
     measures = Measures()
-    flow = Flow(measures)
+    flow = TransactionMeasures(measures)
     through(flow)
     flow.dropped()
     flow.settled(committed=False)
@@ -43,7 +43,7 @@ def test_what_was_dropped_does_not_count() -> None:
 
 def test_what_turns_out_to_be_committed_counts_once() -> None:
     measures = Measures()
-    flow = Flow(measures)
+    flow = TransactionMeasures(measures)
     through(flow)
     flow.dropped()
     flow.dropped()
@@ -55,7 +55,7 @@ def test_what_turns_out_to_be_committed_counts_once() -> None:
 
 def test_a_snapshot_does_not_change_any_more() -> None:
     measures = Measures()
-    flow = Flow(measures)
+    flow = TransactionMeasures(measures)
     through(flow)
     flow.committed(3, 0.2)
     before = measures.snapshot()
@@ -65,7 +65,7 @@ def test_a_snapshot_does_not_change_any_more() -> None:
 
 
 def test_a_distribution_counts_by_classes_and_adds_up() -> None:
-    distribution = Distribution((1.0, 10.0))
+    distribution = Histogram((1.0, 10.0))
     for value in (0.0, 1.0, 1.5, 10.0, 11.0):
         distribution.add(value)
     found = distribution.snapshot()

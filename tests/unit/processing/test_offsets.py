@@ -1,4 +1,4 @@
-"""What counts as lag of a task: records, and not the markers behind the last one."""
+"""The lag of a task counts records, not the transaction markers after the last one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record timer interrupts the thread that started it, and nobody after it was stopped."""
+"""The record timer interrupts the thread that started it, and none after it was stopped."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.unit.processing.messages import compiled, part_of, sink, step
 ROOT = Path(__file__).parents[3]
 
 PATIENCE_SECONDS = 60.0
-"""How long a test waits for what comes at once where nothing else runs."""
+"""Timeout for an event that is immediate on an idle machine."""
 
 SOON = 0.05
 LATE = 3600.0
@@ -89,7 +89,7 @@ def wait_for(condition: Callable[[], Any]) -> None:
 
 
 def is_ended(seconds: float, work: Callable[[], Any], timer: RecordTimer | None = None) -> bool:
-    """Run a function under a timer, as tasks do; tell whether it was ended."""
+    """Run a function under a timer, as tasks do; return whether it was ended."""
     timer = timer or RecordTimer()
     try:
         timer.start(seconds)

@@ -1,4 +1,4 @@
-"""Which record of a task is next."""
+"""The order in which a task runs its records."""
 
 from __future__ import annotations
 

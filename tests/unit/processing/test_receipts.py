@@ -1,4 +1,4 @@
-"""What receipts say, and that their numbers have no gap whatever becomes of a transaction."""
+"""The content of receipts; their numbers have no gap, whatever the outcome of transactions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker says and does about a transaction in doubt, and about a fence."""
+"""Log events and decisions for a transaction in doubt, and for a fence."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TIMEOUT_SECONDS = 30.0
 
 
 class Bench:
-    """One task at offset 5, six transactions old, under a recovery; time passes as told."""
+    """One task at offset 5, six transactions old, in recovery; the test sets the time."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -56,15 +56,15 @@ class Bench:
         return task
 
     def begin(self) -> None:
-        self.task.bundle.begin(self.task)
+        self.task.group.begin(self.task)
 
     def recover(self, after_seconds: float = 0) -> list[str]:
         """Let time pass and the recovery act; return its events."""
         with capture_logs() as logs:
             self.now += after_seconds
-            self.recovery.turn([self.task.bundle], self.now)
+            self.recovery.turn([self.task.group], self.now)
         self.events = {entry["event"]: entry for entry in logs}
-        if self.task.state is TaskState.ASSIGNED:  # the worker goes on with it
+        if self.task.state is TaskState.ASSIGNED:  # the worker resumes it
             self.task.enter(TaskState.RUNNING)
         return [entry["event"] for entry in logs]
 
@@ -86,7 +86,7 @@ def test_a_transaction_without_input_is_resolved_by_its_number(
     bench.broker.commit_faults = [(OutcomeUnknown("?"), done)]
     [result] = bench.outputs.commit([commit])
     assert result.error is not None
-    bench.recovery.failed(bench.task.bundle, result.error)
+    bench.recovery.failed(bench.task.group, result.error)
     assert bench.recover() == ["outcome_resolved", "task_recovered"]
     assert bench.events["outcome_resolved"]["outcome"] == became
     assert bench.task.commit().positions[0].metadata == f"eos1;{8 if done else 7};0"
@@ -96,7 +96,7 @@ def test_what_another_worker_committed_meanwhile_is_not_taken_for_the_transactio
     bench: Bench,
 ) -> None:
     bench.begin()
-    bench.recovery.failed(bench.task.bundle, OutcomeUnknown("?"))
+    bench.recovery.failed(bench.task.group, OutcomeUnknown("?"))
     bench.broker.positions[P0] = Position(*P0, 9, str(Progress(9, 0)))
     assert bench.recover() == ["outcome_resolved", "task_fenced"]
     assert bench.events["outcome_resolved"]["outcome"] == "overtaken"
@@ -108,7 +108,7 @@ def test_one_transaction_of_another_worker_is_not_taken_for_the_one_in_doubt(ben
     """It wrote the number that this one would have written, and its own positions."""
     bench.begin()
     assert [p.offset for p in bench.task.commit().positions] == [5]
-    bench.recovery.failed(bench.task.bundle, OutcomeUnknown("?"))
+    bench.recovery.failed(bench.task.group, OutcomeUnknown("?"))
     bench.broker.positions[P0] = Position(*P0, 9, str(Progress(7, 0)))
     assert bench.recover() == ["outcome_resolved", "task_fenced"]
     assert bench.events["outcome_resolved"]["outcome"] == "overtaken"
@@ -144,7 +144,7 @@ def test_an_owner_goes_on_after_two_heartbeats_and_says_why_it_was_fenced(
 ) -> None:
     bench.begin()
     bench.now += age_seconds
-    bench.recovery.failed(bench.task.bundle, error)
+    bench.recovery.failed(bench.task.group, error)
     assert bench.recover(1.9 * HEARTBEAT_SECONDS) == []
     assert bench.recover(0.1 * HEARTBEAT_SECONDS) == [event, "task_recovered"]
     assert bench.events[event]["transactional_id"] == "app-sub-0"
@@ -152,7 +152,7 @@ def test_an_owner_goes_on_after_two_heartbeats_and_says_why_it_was_fenced(
 
 def test_a_successor_is_told_from_expiry_by_the_rebalance(bench: Bench) -> None:
     bench.begin()
-    bench.recovery.failed(bench.task.bundle, TaskFenced("?"))
+    bench.recovery.failed(bench.task.group, TaskFenced("?"))
     with capture_logs() as logs:
         bench.recovery.turn([], bench.now)
     assert [entry["event"] for entry in logs] == ["successor_took_over"]
@@ -161,7 +161,7 @@ def test_a_successor_is_told_from_expiry_by_the_rebalance(bench: Bench) -> None:
 
 def test_a_partition_that_left_and_came_back_at_once_is_a_new_task(bench: Bench) -> None:
     bench.begin()
-    bench.recovery.failed(bench.task.bundle, TaskFenced("?"))
+    bench.recovery.failed(bench.task.group, TaskFenced("?"))
     bench.task = bench.new_task()
     inits = len(bench.broker.calls)
     assert bench.recover(2 * HEARTBEAT_SECONDS) == ["successor_took_over"]
@@ -172,7 +172,7 @@ def test_a_partition_that_left_and_came_back_at_once_is_a_new_task(bench: Bench)
 def test_rivals_do_not_fence_each_other_for_ever_though_both_commit(bench: Bench) -> None:
     def be_fenced_and_commit() -> None:
         bench.begin()
-        bench.recovery.failed(bench.task.bundle, TaskFenced("?"))
+        bench.recovery.failed(bench.task.group, TaskFenced("?"))
         bench.recover(2 * HEARTBEAT_SECONDS)
         bench.task.committed()
         bench.now += 2 * HEARTBEAT_SECONDS
@@ -187,5 +187,5 @@ def test_transactions_that_expire_again_and_again_are_no_rival(bench: Bench) -> 
     for _ in range(3 * RIVAL_FENCES):
         bench.begin()
         bench.now += TIMEOUT_SECONDS
-        bench.recovery.failed(bench.task.bundle, TaskFenced("?"))
+        bench.recovery.failed(bench.task.group, TaskFenced("?"))
         assert bench.recover(2 * HEARTBEAT_SECONDS)[0] == "transaction_expired"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from eosframework.errors import DataRejected
+from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import compile_source
-from eosframework.processing.codegen.source_lines import Slots
 from eosframework.processing.failures.failures import FailureHandler
 from eosframework.processing.failures.refused_outputs import CLOCKS_MS, OutputLimits
 from tests.unit.processing.messages import DEAD, SKIP, Sent, sink, source
@@ -22,7 +22,8 @@ def ran(message: Sent, limits: OutputLimits | None, **options: Any) -> list[Any]
     """Return what a copied record gives, with `skip` at the sink: it is the source's to decide."""
     given = {} if limits is None else {"out": limits}
     target = compile_source(
-        source(sink(value=bytes, on_error=SKIP), value=bytes, on_error=DEAD), Slots(limits=given)
+        source(sink(value=bytes, on_error=SKIP), value=bytes, on_error=DEAD),
+        CompileContext(limits=given),
     )
     out: list[Any] = []
     target.run([message], out, 0, FailureHandler())

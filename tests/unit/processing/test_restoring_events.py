@@ -1,4 +1,4 @@
-"""A long restore says how far it is, every few seconds."""
+"""A long restore logs its progress every few seconds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from structlog.testing import capture_logs
 
-from eosframework.processing.stores.restoration import EVENT_SECONDS, SLICE_SECONDS, Restoring
+from eosframework.processing.stores.restoration import EVENT_SECONDS, SLICE_SECONDS, Restoration
 from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.processing.task_states import TaskState
 from eosframework.records import TopicPartition
@@ -84,7 +84,7 @@ class WaitingTask:
 
 def events_of(records: int) -> list[Any]:
     changelog, task = SlowChangelog(records), cast(Any, WaitingTask())
-    restoring = Restoring(changelog, 1000.0, clock=lambda: changelog.now)
+    restoring = Restoration(changelog, 1000.0, clock=lambda: changelog.now)
     with capture_logs() as logs:
         restoring.turn([task])
         while not restoring.is_done(task):

@@ -1,4 +1,4 @@
-"""A task reads its changelogs only when all is decided that was written before it came."""
+"""A task reads its changelogs once all transactions written before are decided."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from eosframework.errors import ClusterUnreachable, RunError
-from eosframework.processing.stores.restoration import HELD_LOOK_SECONDS, Restoring
+from eosframework.processing.stores.restoration import HELD_LOOK_SECONDS, Restoration
 from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.processing.task_states import TaskState
 from eosframework.records import TopicPartition
@@ -86,8 +86,8 @@ class WaitingTask:
         return self.stores.stores.position("counts")
 
 
-def restoring_of(log: Log) -> Restoring:
-    return Restoring(log, 1000.0, clock=lambda: log.now, held_seconds=HELD_SECONDS)
+def restoring_of(log: Log) -> Restoration:
+    return Restoration(log, 1000.0, clock=lambda: log.now, held_seconds=HELD_SECONDS)
 
 
 def task_at(partition: int, position: int | None) -> Any:
@@ -106,7 +106,7 @@ def test_a_task_waits_until_all_is_decided_and_keeps_what_it_has(position: int |
         assert not restoring.is_done(task)
         assert (task.position, log.opened) == (position, [])
         log.written = 95
-        log.stable[0] = WRITTEN  # what came later is waited for by nobody
+        log.stable[0] = WRITTEN  # later records are not waited for
         restoring.turn([task])
     assert restoring.is_done(task)
     assert task.position == WRITTEN

@@ -1,4 +1,4 @@
-"""What one producer's failure leaves of a round that others are in: each of these counts once."""
+"""A failure of one producer in a commit round: the others' commits count once."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Run:
         )
 
     def findings(self) -> list[str]:
-        """What is wrong: each committed record has to be out once, with one result for each commit.
+        """Return the violations: each committed record is out once, with one result per commit.
 
         Nothing else may be.
         """
@@ -165,7 +165,7 @@ def test_all_hear_that_they_failed_although_the_first_failure_ends_the_worker(
 
 
 class LateLog(MemoryLog):
-    """A log in which rebalances happen behind what a fetch returns, as within a long one."""
+    """A log with rebalances after the records of a fetch, as within a long one."""
 
     def fetch(self, limit: int, timeout_seconds: float, gather_seconds: float = 0) -> Fetched:
         happens, self.next = self.next, []

@@ -57,7 +57,7 @@ class Clock:
 
 
 class Busy(MemoryOutput):
-    """An output that nobody may touch while it is in a round."""
+    """An output that must not be used while it is in a round."""
 
     in_round = False
 

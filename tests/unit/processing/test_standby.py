@@ -1,4 +1,4 @@
-"""Copies follow their changelogs, are handed over whole, and are in nobody's way."""
+"""Copies follow their changelogs, are handed over whole, and block no task."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from eosframework.errors import ClusterUnreachable, PositionLost, StateUnwritable
 from eosframework.processing.stores.standby import BUSY_SECONDS, LOOK_SECONDS, Standby, StandbyPlan
-from eosframework.processing.stores.standby_assignment import Member, keepers
+from eosframework.processing.stores.standby_assignment import Member, standby_members
 from eosframework.processing.stores.state_ports import Bounds, StoreIdentity, TaskStores
 from eosframework.records import TopicPartition
 from eosframework.state import MemoryState
@@ -54,7 +54,7 @@ class Logs:
     )
     first: dict[int, int] = field(default_factory=lambda: dict.fromkeys(range(TASKS), 0))
     stable: dict[int, int] = field(default_factory=dict[int, int])
-    """Where an open transaction holds readers back."""
+    """The offset at which an open transaction blocks readers."""
     away: bool = False
     readings: int = 0
 
@@ -287,7 +287,7 @@ def test_a_copy_that_is_not_wanted_any_more_is_closed() -> None:
     bench.settle()
     bench.group.members = (OTHER, Member("aa", "aa"), ME)
     bench.settle()
-    chosen = keepers(bench.group.members, TASKS, 1)
+    chosen = standby_members(bench.group.members, TASKS, 1)
     wanted = [("counted", p) for p, kept in enumerate(chosen) if ME in kept]
     assert wanted != COPIED
     assert bench.standby.tasks == [task for task in wanted if task not in MINE]

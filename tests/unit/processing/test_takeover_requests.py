@@ -1,4 +1,4 @@
-"""A takeover asks as often for many tasks as for one: inside the callback time is short."""
+"""A takeover of many tasks sends as many requests as one of a single task."""
 
 from __future__ import annotations
 

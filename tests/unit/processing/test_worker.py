@@ -1,4 +1,4 @@
-"""The worker's decisions, on ports in memory (what a broker does is shown in tests/faults)."""
+"""The worker's decisions, on ports in memory (tests/faults has real brokers)."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ def test_revoked_partitions_are_committed_and_lost_ones_are_not() -> None:
     for give_up, expected in ((MemoryLog.revoke, 10), (MemoryLog.lose, 0)):
         broker = broker_with(*range(10))
         run = Run(broker)
-        run.worker._rounds._paces[0]._due = 1e9
+        run.worker._rounds._intervals[0]._due = 1e9
         run.log.next = [lambda: None] * 3
         original = run.log.fetch
 
@@ -344,7 +344,7 @@ def test_a_task_that_commits_often_does_not_keep_the_others_from_committing() ->
 
     def counted(commits: Any) -> Any:
         rounds.append(len(commits))
-        run.worker._rounds._paces[0]._due = 1e9
+        run.worker._rounds._intervals[0]._due = 1e9
         return commit(commits)
 
     run.outputs.commit = counted  # pyright: ignore[reportAttributeAccessIssue]
@@ -410,7 +410,7 @@ class AtEnds(MemoryStartPositions):
 def test_where_a_partition_starts_at_its_end_is_committed_before_a_record_is_run(
     error: TransactionError | None, committed: bool, inits: int
 ) -> None:
-    """A fence is left to the rebalance behind it: taken again, the id would fence a successor."""
+    """A fence is left to the following rebalance: a re-init would fence a successor."""
     broker = broker_with(*range(5))
     broker.commit_faults.append((error, committed))
     run = Run(broker)
@@ -443,7 +443,7 @@ def test_a_worker_without_partitions_waits_for_those_who_have_them() -> None:
 
 
 def test_a_first_commit_of_another_worker_between_two_questions_is_no_lost_offset() -> None:
-    """Where it is has been asked before its commit, and whether it ever committed behind it."""
+    """The position was read before a commit, and the first commit's marker after it."""
     broker = broker_with(*range(5))
     run = Run(broker)
     ledger, refused = run.worker._ledger, list[bool]()

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from eosframework import hopping, session, sliding, tumbling
 from eosframework.operators.entries import EntryFormat
-from eosframework.operators.joins.history import History
-from eosframework.operators.joins.stream_joins import Interval, StreamJoining
+from eosframework.operators.joins.history import VersionedRows
+from eosframework.operators.joins.stream_joins import Interval, StreamJoinOperator
 from eosframework.operators.joins.version_chunks import Chunks
 from eosframework.operators.limits import Limits
-from eosframework.operators.store_transaction import StoreSession, open_session
+from eosframework.operators.store_transaction import StoreTransaction, open_transaction
 from eosframework.operators.windows.closing import Alarm
 from eosframework.records import WindowResult
 from eosframework.serialization.serdes import BYTES, JSON, STRING
@@ -98,11 +98,11 @@ def test_what_deduplication_has_seen_is_read_by_key(
     require(*layout_and_content(bench), seen, keys)
 
 
-def over(content: MemoryStore) -> StoreSession:
-    return open_session(EntryFormat("rows", BYTES), content, [])
+def over(content: MemoryStore) -> StoreTransaction:
+    return open_transaction(EntryFormat("rows", BYTES), content, [])
 
 
-def commit(store: StoreSession, content: MemoryStore) -> None:
+def commit(store: StoreTransaction, content: MemoryStore) -> None:
     content.apply(list(store.changes()))
     store.committed()
 
@@ -114,7 +114,7 @@ def test_of_rows_with_their_past_the_current_one_is_read(
 ) -> None:
     content, now = MemoryStore(), 0
     store = over(content)
-    history = History(Chunks(store), JSON, 1000, Alarm())
+    history = VersionedRows(Chunks(store), JSON, 1000, Alarm())
     current: dict[str, tuple[int, Any]] = {}
     for key, value, time in records:
         row = None if value == 0 else {"v": value}
@@ -136,7 +136,7 @@ def test_records_that_wait_for_the_other_side_are_read_by_key(
     store = over(content)
     interval = Interval(5, 5, 3_600_000)
     limits, both = Limits(), (JSON, JSON)
-    joining = StreamJoining(store, max, interval, both, (True, True), Alarm(), limits)
+    joining = StreamJoinOperator(store, max, interval, both, (True, True), Alarm(), limits)
     joining.begin()
     for number, (is_left, key, time) in enumerate(records):
         (joining.left if is_left else joining.right)(key.encode(), number, time, 60)

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from eosframework.errors import RecordFailed, TransactionError
+from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import CompiledPart, compile_part
 from eosframework.processing.ports import Output
 from eosframework.processing.stores.open_state import OpenState
@@ -116,7 +117,7 @@ class Bench:
         stream = app.stream("in", key=str, value=value, on_error=on_error)
         declare(stream.group_by_key()).to("out")
         (part,) = resolve(app.loaded()).sub_topologies
-        self.compiled: CompiledPart = compile_part(part, receipts=receipts)
+        self.compiled: CompiledPart = compile_part(part, CompileContext(receipts=receipts))
         names = [StoreIdentity(store.name, store.changelog, 1) for store in part.stores]
         self.kept = MemoryState().open("part-0", 1, names)
         self.output = Transaction()
@@ -151,7 +152,7 @@ class Bench:
         self.sent += [Sent(*record, len(self.sent) + i) for i, record in enumerate(records)]
 
     def run(self, count: int | None = None) -> None:
-        """Run what is in the input behind the position, or so many records of it."""
+        """Run the input from the position on, or some records of it."""
         first = self.task.positions[INPUT]
         messages = self.sent[first:] if count is None else self.sent[first : first + count]
         if messages:
@@ -159,7 +160,7 @@ class Bench:
             self.task.run(until=float("inf"))
 
     def commit(self) -> None:
-        """Commit what was run; a failure of the task comes out behind it, as in the worker."""
+        """Commit, and raise the failure of the task afterwards, as the worker does."""
         if not self.task.has_progress:
             self.raise_failure()
             return

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.operators.store_transaction import Journal, open_session
+from eosframework.operators.store_transaction import Journal, open_transaction
 from eosframework.operators.windows.agenda import Agenda
 from eosframework.operators.windows.window_entries import SpansFormat
 from eosframework.processing.stores.state_ports import StoreIdentity
@@ -21,7 +21,7 @@ notes = st.tuples(st.integers(0, 30), st.sampled_from([b"a", b"b", b"\xff"]))
 def test_notes_come_in_order_whatever_is_in_memory(steps: list[Any]) -> None:
     kept = MemoryState().open("part-0", 1, [StoreIdentity("s", "c", 1)])
     journal: Journal = []
-    session = open_session(SpansFormat("s", JSON), kept.store("s"), journal)
+    session = open_transaction(SpansFormat("s", JSON), kept.store("s"), journal)
     agenda = Agenda(session, in_memory=2)
     agenda.load()
     noted: set[tuple[int, bytes]] = set()

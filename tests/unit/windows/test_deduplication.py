@@ -1,4 +1,4 @@
-"""Deduplication against a plain list of what went on."""
+"""Deduplication against a plain list of the records passed on."""
 
 from __future__ import annotations
 

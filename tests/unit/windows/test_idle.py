@@ -9,7 +9,7 @@ import pytest
 
 from eosframework import Topology, WindowResult, session, sliding, tumbling
 from eosframework.errors import ClusterUnreachable
-from eosframework.processing.stores.restoration import Restoring
+from eosframework.processing.stores.restoration import Restoration
 from eosframework.records import TopicPartition
 from eosframework.testing import TopologyTestDriver, crash_everywhere
 from eosframework.testing.memory_kafka import MemoryChangelogs
@@ -111,7 +111,7 @@ def test_brokers_that_do_not_answer_close_nothing(monkeypatch: pytest.MonkeyPatc
 
 
 def test_after_an_outage_the_time_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever could not send during the outage sends now, and is not late."""
+    """Records that could not be sent during the outage are not late."""
     driver = TopologyTestDriver(counts())
     fill(driver, ("a", 1))
     driver.run()
@@ -207,7 +207,7 @@ def test_a_range_with_nothing_but_a_marker_holds_nothing() -> None:
     fill(driver, ("a", 1))
     driver.run()
     between = TopicPartition("w.in.str_of_value.repartition", 0)
-    restoring = Restoring(MemoryChangelogs(driver.kafka), 1.0)
+    restoring = Restoration(MemoryChangelogs(driver.kafka), 1.0)
     end = driver.kafka.logs[between].end
     assert not restoring.hold_nothing({between: (0, end)})
     assert restoring.hold_nothing({between: (1, end)})
@@ -215,7 +215,7 @@ def test_a_range_with_nothing_but_a_marker_holds_nothing() -> None:
 
 @pytest.mark.parametrize("waits", [True, False])
 def test_what_feeds_a_task_may_be_on_another_worker(waits: bool) -> None:
-    """Behind what is committed lies a record, or nothing but the marker of a transaction."""
+    """After the committed offset lies a record, or only a transaction marker."""
     driver = TopologyTestDriver(grouped())
     fill(driver, ("a", 1))
     driver.run()

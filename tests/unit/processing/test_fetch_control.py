@@ -1,4 +1,4 @@
-"""How much waits in a worker, whatever comes and however long some of it waits for others."""
+"""The size of a worker's queue is bounded, also while partitions wait for each other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.processing.fetch_control import Flowing
+from eosframework.processing.fetch_control import FetchControl
 from eosframework.processing.input_queues import Pending, Queue, TimestampQueue
 from eosframework.processing.ports import InputLog
 from eosframework.processing.task import Task
@@ -23,7 +23,7 @@ Times = list[int]
 
 @dataclass
 class FakeLog:
-    """Which partitions flow, as they were resumed and paused."""
+    """The partitions that are resumed."""
 
     flowing: set[TopicPartition] = field(default_factory=set[TopicPartition])
     pauses: int = 0
@@ -75,7 +75,7 @@ class Bench:
     def __init__(self, logs: list[tuple[Times, Times]], record_bytes: int) -> None:
         self.record_bytes = record_bytes
         self.log = FakeLog()
-        self.flowing = Flowing(cast("InputLog", self.log), QUEUE_BYTES)
+        self.flowing = FetchControl(cast("InputLog", self.log), QUEUE_BYTES)
         self.left: dict[TopicPartition, Times] = {}
         self.read: dict[TopicPartition, int] = {}
         self.tasks: list[FakeTask] = []

@@ -1,4 +1,4 @@
-"""What is stored beside an offset, and when commits are due."""
+"""The metadata of committed offsets, and the commit interval."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.processing.transaction.commit_interval import RECENT, CommitPace
+from eosframework.processing.transaction.commit_interval import RECENT, CommitInterval
 from eosframework.processing.transaction.offset_metadata import Progress, latest
 from eosframework.records import Position
 
@@ -35,41 +35,41 @@ def test_the_latest_transaction_of_a_task_counts() -> None:
 
 def test_a_slow_round_stretches_the_interval() -> None:
     now = [0.0]
-    pace = CommitPace(0.1, 10, lambda: now[0])
-    assert not pace.is_due()
+    interval = CommitInterval(0.1, 10, lambda: now[0])
+    assert not interval.is_due()
     now[0] = 0.1
-    assert pace.is_due()
-    rounds_took(pace, 0.2)
-    assert pace.remaining_seconds() == pytest.approx(0.6)
-    pace.round_took(0.01, behind=True)
-    assert pace.remaining_seconds() == pytest.approx(0.1)
-    rounds_took(pace, 60)
-    assert pace.remaining_seconds() == pytest.approx(10)
+    assert interval.is_due()
+    rounds_took(interval, 0.2)
+    assert interval.remaining_seconds() == pytest.approx(0.6)
+    interval.round_took(0.01, behind=True)
+    assert interval.remaining_seconds() == pytest.approx(0.1)
+    rounds_took(interval, 60)
+    assert interval.remaining_seconds() == pytest.approx(10)
 
 
 def test_a_slow_round_stretches_nothing_where_no_work_waits() -> None:
-    pace = CommitPace(0.1, 10, lambda: 0.0)
-    rounds_took(pace, 0.2)
-    pace.round_took(0.2, behind=False)
-    assert pace.remaining_seconds() == pytest.approx(0.1)
+    interval = CommitInterval(0.1, 10, lambda: 0.0)
+    rounds_took(interval, 0.2)
+    interval.round_took(0.2, behind=False)
+    assert interval.remaining_seconds() == pytest.approx(0.1)
 
 
 def test_rounds_that_waited_for_a_broker_do_not_put_off_the_next() -> None:
-    pace = CommitPace(0.1, 10, lambda: 0.0)
+    interval = CommitInterval(0.1, 10, lambda: 0.0)
     for seconds in (0.02, 4.0, 0.02, 4.0, 4.0):
-        pace.round_took(seconds, behind=True)
-        assert pace.remaining_seconds() == pytest.approx(0.1)
+        interval.round_took(seconds, behind=True)
+        assert interval.remaining_seconds() == pytest.approx(0.1)
 
 
 def test_only_a_stretch_that_lasts_is_news_and_only_once() -> None:
-    pace = CommitPace(0.1, 10, lambda: 0.0)
-    told = [pace.round_took(0.2, behind=True) for _ in range(20)]
+    interval = CommitInterval(0.1, 10, lambda: 0.0)
+    told = [interval.round_took(0.2, behind=True) for _ in range(20)]
     assert [seconds for seconds in told if seconds] == [pytest.approx(0.6)]
     assert told[0] is None
-    pace.round_took(0.01, behind=True)
-    assert pace.round_took(0.5, behind=True) is None
+    interval.round_took(0.01, behind=True)
+    assert interval.round_took(0.5, behind=True) is None
 
 
-def rounds_took(pace: CommitPace, seconds: float) -> None:
+def rounds_took(interval: CommitInterval, seconds: float) -> None:
     for _ in range(RECENT):
-        pace.round_took(seconds, behind=True)
+        interval.round_took(seconds, behind=True)

@@ -1,4 +1,4 @@
-"""A refused output is found by halving, and everything else is committed on the way."""
+"""Bisection finds a rejected output, and commits everything else on the way."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 
 from eosframework.errors import DataRejected, RecordFailed, RunError
 from eosframework.processing.transaction.late_results import LateResults
-from eosframework.processing.transaction.transaction_bisect import Narrowing, Refused
+from eosframework.processing.transaction.transaction_bisect import Bisection, RejectedTransaction
 from eosframework.records import TopicPartition
 
 P = TopicPartition("in", 0)
 
 
-def refused(records: int, position: int, committed: int) -> Refused:
+def refused(records: int, position: int, committed: int) -> RejectedTransaction:
     error = DataRejected("too large")
-    return Refused(records, {P: position}, {P: committed}, LateResults(), error)
+    return RejectedTransaction(records, {P: position}, {P: committed}, LateResults(), error)
 
 
 @given(st.integers(1, 300), st.data())
@@ -24,45 +24,45 @@ def test_every_poison_record_is_found_and_the_rest_committed(
     size: int, data: st.DataObject
 ) -> None:
     poison = data.draw(st.sets(st.integers(0, size - 1)))
-    narrowing: Narrowing | None = None
+    bisection: Bisection | None = None
     committed, found, transactions = 0, set(), 0
     while committed < size:
         transactions += 1
-        limit = size if narrowing is None else narrowing.limit
+        limit = size if bisection is None else bisection.limit
         end = min(size, committed + limit)
-        culprit = narrowing.culprit(P) if narrowing else None
+        culprit = bisection.culprit(P) if bisection else None
         dead = {culprit.offset} if culprit else set()
         if (poison - dead).intersection(range(committed, end)):
-            narrowing = Narrowing.after(narrowing, refused(end - committed, end, committed))
+            bisection = Bisection.after(bisection, refused(end - committed, end, committed))
         else:
             found |= dead
             committed = end
-            narrowing = narrowing.widened({P: committed}) if narrowing else None
+            bisection = bisection.widened({P: committed}) if bisection else None
     assert found == poison
     assert transactions <= 1 + (3 * size.bit_length() + 3) * (len(poison) + 1)
 
 
 def test_a_refused_dead_letter_is_said() -> None:
-    known = Narrowing.after(None, refused(1, 8, 7))
+    known = Bisection.after(None, refused(1, 8, 7))
     with pytest.raises(RecordFailed, match=r"in\[0\]@7.*dead letter.*max\.message\.bytes"):
-        Narrowing.after(known, refused(1, 8, 7))
+        Bisection.after(known, refused(1, 8, 7))
 
 
 def test_what_stores_change_when_the_clock_closes_windows_is_no_records_fault() -> None:
     with pytest.raises(RunError, match=r"close_when_idle.*too large"):
-        Narrowing.after(None, refused(0, 8, 8))
+        Bisection.after(None, refused(0, 8, 8))
 
 
 def test_another_record_than_the_known_one_is_refused_for_itself() -> None:
     """The known one was committed all the same, by a transaction without an answer."""
-    known = Narrowing.after(Narrowing(2, {P: 10}), refused(1, 8, 7))
+    known = Bisection.after(Bisection(2, {P: 10}), refused(1, 8, 7))
     left = known.left({P: 8})
     assert left is not None
-    culprit = Narrowing.after(left, refused(1, 9, 8)).culprit(P)
+    culprit = Bisection.after(left, refused(1, 9, 8)).culprit(P)
     assert culprit is not None
     assert culprit.offset == 8
 
 
 def test_what_is_found_to_be_committed_to_the_end_is_replayed_no_more() -> None:
-    assert Narrowing(2, {P: 10}).left({P: 10}) is None
-    assert Narrowing(2, {P: 10}).left({P: 9}) == Narrowing(2, {P: 10})
+    assert Bisection(2, {P: 10}).left({P: 10}) is None
+    assert Bisection(2, {P: 10}).left({P: 9}) == Bisection(2, {P: 10})

@@ -1,4 +1,4 @@
-"""A session shows what its transaction changed over what is committed, and nothing else."""
+"""A store transaction shows its changes over the committed content, and nothing else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from eosframework.errors import RunError
 from eosframework.operators.entries import EntryFormat
-from eosframework.operators.store_transaction import Journal, StoreSession, open_session, undo
+from eosframework.operators.store_transaction import (
+    Journal,
+    StoreTransaction,
+    open_transaction,
+    undo,
+)
 from eosframework.processing.stores.state_ports import StoreIdentity, TaskStores
 from eosframework.serialization.serdes import INTEGER, JSON, STRING, Serde
 from eosframework.state import MemoryState
@@ -23,12 +28,12 @@ def stores() -> TaskStores:
     return MemoryState().open("part-0", 1, [StoreIdentity("s", "s", 1)])
 
 
-def commit(session: StoreSession, kept: TaskStores, position: int = 1) -> None:
-    kept.write({"s": list(session.changes())}, {"s": position})
-    session.committed()
+def commit(store: StoreTransaction, kept: TaskStores, position: int = 1) -> None:
+    kept.write({"s": list(store.changes())}, {"s": position})
+    store.committed()
 
 
-class SessionAgainstADictionary(RuleBasedStateMachine):
+class TransactionAgainstADictionary(RuleBasedStateMachine):
     """Two dictionaries are the model: what is committed, and what the transaction makes of it."""
 
     serde = INTEGER
@@ -38,7 +43,7 @@ class SessionAgainstADictionary(RuleBasedStateMachine):
         self.journal: Journal = []
         self.kept = stores()
         form = EntryFormat("s", self.serde)
-        self.session = open_session(form, self.kept.store("s"), self.journal)
+        self.store = open_transaction(form, self.kept.store("s"), self.journal)
         self.committed: dict[bytes, Any] = {}
         self.now: dict[bytes, Any] = {}
         self.before_record: dict[bytes, Any] = {}
@@ -53,12 +58,12 @@ class SessionAgainstADictionary(RuleBasedStateMachine):
 
     @rule(key=KEYS, number=st.integers(0, 99))
     def put(self, key: bytes, number: int) -> None:
-        self.session.put(key, (self.value(number), number))
+        self.store.put(key, (self.value(number), number))
         self.now[key] = (self.value(number), number)
 
     @rule(key=KEYS)
     def delete(self, key: bytes) -> None:
-        self.session.delete(key)
+        self.store.delete(key)
         self.now.pop(key, None)
 
     @rule()
@@ -68,36 +73,36 @@ class SessionAgainstADictionary(RuleBasedStateMachine):
 
     @rule()
     def commit(self) -> None:
-        commit(self.session, self.kept)
+        commit(self.store, self.kept)
         self.journal.clear()
         self.committed = dict(self.now)
         self.before_record = dict(self.now)
 
     @rule()
     def drop(self) -> None:
-        self.session.drop()
+        self.store.drop()
         self.journal.clear()
         self.now = dict(self.committed)
         self.before_record = dict(self.now)
 
     @rule(key=KEYS)
     def get(self, key: bytes) -> None:
-        assert self.session.get(key) == self.now.get(key)
+        assert self.store.get(key) == self.now.get(key)
 
     @rule(first=KEYS, last=KEYS | st.none(), reverse=st.booleans())
     def scan(self, first: bytes, last: bytes | None, reverse: bool) -> None:
         inside = {k: v for k, v in self.now.items() if k >= first and (last is None or k < last)}
         expected = sorted(inside.items(), reverse=reverse)
-        assert list(self.session.scan(first, last, reverse=reverse)) == expected
+        assert list(self.store.scan(first, last, reverse=reverse)) == expected
 
     @invariant()
     def the_store_has_what_is_committed_and_no_more(self) -> None:
-        form = self.session.form
+        form = self.store.form
         held = {key: form.decode(data) for key, data in self.kept.store("s").scan()}
         assert held == self.committed
 
 
-class SessionOfMaps(SessionAgainstADictionary):
+class TransactionOfMaps(TransactionAgainstADictionary):
     """Maps are handed out as copies."""
 
     serde = JSON
@@ -107,12 +112,12 @@ class SessionOfMaps(SessionAgainstADictionary):
 
     @rule(key=KEYS)
     def change_what_was_handed_out(self, key: bytes) -> None:
-        if (entry := self.session.get(key)) is not None:
+        if (entry := self.store.get(key)) is not None:
             entry[0]["n"] = "changed by somebody"
 
 
-TestValues = SessionAgainstADictionary.TestCase
-TestMaps = SessionOfMaps.TestCase
+TestValues = TransactionAgainstADictionary.TestCase
+TestMaps = TransactionOfMaps.TestCase
 
 
 def old(data: bytes, version: int) -> Any:
@@ -122,10 +127,10 @@ def old(data: bytes, version: int) -> Any:
 
 def test_an_older_value_is_read_as_declared_and_written_as_the_current_one() -> None:
     kept = stores()
-    first = open_session(EntryFormat("s", INTEGER), kept.store("s"), [])
+    first = open_transaction(EntryFormat("s", INTEGER), kept.store("s"), [])
     first.put(b"k", (7, 1))
     commit(first, kept)
-    second = open_session(EntryFormat("s", JSON, 2, old), kept.store("s"), [])
+    second = open_transaction(EntryFormat("s", JSON, 2, old), kept.store("s"), [])
     assert second.get(b"k") == ({"count": 7}, 1)
     second.put(b"k", ({"count": 8}, 2))
     commit(second, kept, 2)
@@ -153,28 +158,28 @@ def test_what_is_kept_at_hand_is_bounded_in_bytes(
 ) -> None:
     monkeypatch.setattr("eosframework.operators.store_transaction.RECENT_BYTES", 10_000)
     kept = stores()
-    session = open_session(EntryFormat("s", serde), kept.store("s"), [])
+    store = open_transaction(EntryFormat("s", serde), kept.store("s"), [])
     for number in range(100):
-        session.put(b"%d" % number, ("x" * 1000, number))
-        commit(session, kept, number)
-        assert at_hand(session) <= 12_000
+        store.put(b"%d" % number, ("x" * 1000, number))
+        commit(store, kept, number)
+        assert at_hand(store) <= 12_000
     for number in range(100):
-        assert session.get(b"%d" % number) == ("x" * 1000, number)
-        assert at_hand(session) <= 12_000
+        assert store.get(b"%d" % number) == ("x" * 1000, number)
+        assert at_hand(store) <= 12_000
 
 
 def test_an_entry_that_changes_often_stays_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eosframework.operators.store_transaction.RECENT_BYTES", 10_000)
     kept = stores()
-    session = open_session(EntryFormat("s", JSON), kept.store("s"), [])
+    store = open_transaction(EntryFormat("s", JSON), kept.store("s"), [])
     for number in range(100):
-        session.put(b"k", ("x" * 1000, number))
-        commit(session, kept, number)
-        assert at_hand(session) > 1000
+        store.put(b"k", ("x" * 1000, number))
+        commit(store, kept, number)
+        assert at_hand(store) > 1000
 
 
-def at_hand(session: StoreSession) -> int:
-    """How many bytes of values a session keeps, encoded."""
-    recent: dict[bytes, Any] = vars(session)["_recent"]
+def at_hand(store: StoreTransaction) -> int:
+    """Return the encoded bytes that a store transaction caches."""
+    recent: dict[bytes, Any] = vars(store)["_recent"]
     kept = [entry if isinstance(entry, bytes) else entry[0].encode() for entry in recent.values()]
     return sum(map(len, kept))

@@ -85,7 +85,7 @@ def plan_of(source: Any) -> Plan:
 
 
 def filled(*records: int) -> Broker:
-    """A broker on which each value tells where it was read.
+    """A broker on which each value names the place at which it was read.
 
     Args:
         records: how many each partition has.
@@ -97,7 +97,7 @@ def filled(*records: int) -> Broker:
 
 
 def in_order(broker: Broker, *records: int) -> bool:
-    """Whether the values of each partition came once, in order."""
+    """Return whether the values of each partition came once, in order."""
     return all(
         [value for value in broker.values if value // 100 == partition]
         == [100 * partition + n for n in range(count)]
@@ -153,7 +153,8 @@ def test_whatever_becomes_of_a_commit_happens_to_all_and_nothing_is_lost_or_doub
         while sum(isinstance(fault[0], kind) for fault in faults) > most:
             faults.remove(next(fault for fault in faults if isinstance(fault[0], kind)))
     broker.commit_faults = faults
-    source = compiled(sink(on_error=DEAD), on_error=DEAD)  # a record refused alone gets its letter
+    # A record rejected alone becomes a dead letter.
+    source = compiled(sink(on_error=DEAD), on_error=DEAD)
     Run(broker, source, turns).worker.run(until_caught_up=True)
     assert in_order(broker, *records)
 
@@ -289,7 +290,7 @@ def test_a_partition_that_goes_takes_those_along_that_share_its_producer(
 ) -> None:
     broker = filled(*FEW)
     run = Run(broker)
-    run.worker._rounds._paces[0]._due = 1e9
+    run.worker._rounds._intervals[0]._due = 1e9
     fetch = run.log.fetch
 
     def fetched(*asked: Any) -> Any:

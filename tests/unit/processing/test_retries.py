@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from eosframework.errors import DataRejected
-from eosframework.processing.codegen.source_lines import Site
-from eosframework.processing.failures.failures import FailureHandler
-from eosframework.processing.failures.retried_record import Repeated
-from eosframework.processing.failures.retries import AgainQueue, delays_of
+from eosframework.processing.failures.failures import FailureHandler, Site
+from eosframework.processing.failures.retried_record import RetriedRecord
+from eosframework.processing.failures.retries import RetryQueue, delays_of
 from eosframework.processing.input_queues import BUFFER_RECORDS, ArrivalQueue, Pending
 from eosframework.processing.ports import Output
 from eosframework.records import TopicPartition
@@ -67,7 +66,7 @@ class Failing:
     def __post_init__(self) -> None:
         self.handler = FailureHandler(DELAYS, self.clock)
 
-    def fail(self, message: Sent | Repeated, error: Exception | None = None) -> Output:
+    def fail(self, message: Sent | RetriedRecord, error: Exception | None = None) -> Output:
         out: list[Output] = []
         self.handler(SITE, message, error or ValueError("not yet"), out)
         [output] = out
@@ -87,11 +86,11 @@ def test_a_record_waits_each_delay_in_turn_and_is_a_dead_letter_then() -> None:
     assert first[:4] == ("app.in.retry.10s", b"42", b"key", 3)
     assert said(first)["eos.due"] == b"1010000"
     failing.clock.seconds = 1011
-    second = failing.fail(Repeated(Written(first)))
+    second = failing.fail(RetriedRecord(Written(first)))
     assert second[0] == "app.in.retry.1m"
     assert said(second)["eos.due"] == b"1071000"
     failing.clock.seconds = 1072
-    third = failing.fail(Repeated(Written(second)))
+    third = failing.fail(RetriedRecord(Written(second)))
     assert third[0] == "dead"
     assert (failing.handler.retries, failing.handler.dead_letters) == (2, 1)
     assert said(third) == {
@@ -108,7 +107,7 @@ def test_a_record_waits_each_delay_in_turn_and_is_a_dead_letter_then() -> None:
 
 
 def test_steps_see_the_record_as_it_came() -> None:
-    again = Repeated(Written(Failing().fail(RECORD), 5))
+    again = RetriedRecord(Written(Failing().fail(RECORD), 5))
     assert (again.key(), again.value(), again.timestamp()) == (b"key", b"42", (1, 1234))
     assert again.headers() == [("trace", b"1")]
     assert (again.topic(), again.partition(), again.offset()) == ("app.in.retry.10s", 3, 5)
@@ -132,7 +131,7 @@ def waiting(due_seconds: float, offset: int) -> Written:
 
 def test_nothing_waits_for_what_is_not_due() -> None:
     clock = Clock()
-    queue = AgainQueue(ArrivalQueue(), [RETRY], clock)
+    queue = RetryQueue(ArrivalQueue(), [RETRY], clock)
     queue.add(Pending(RETRY, [waiting(1010, 0), waiting(1020, 1)], "member"))
     assert not queue.is_ready()
     assert not queue.is_empty()
@@ -150,7 +149,7 @@ def test_nothing_waits_for_what_is_not_due() -> None:
 
 def test_what_is_due_and_what_is_new_take_turns() -> None:
     clock = Clock()
-    queue = AgainQueue(ArrivalQueue(), [RETRY], clock)
+    queue = RetryQueue(ArrivalQueue(), [RETRY], clock)
     queue.add(Pending(RETRY, [waiting(1000, n) for n in range(4)], None))
     queue.add(Pending(MAIN, [Sent(b"1", n) for n in range(4)], None))
     taken = [queue.take(2).partition for _ in range(4)]
@@ -159,7 +158,7 @@ def test_what_is_due_and_what_is_new_take_turns() -> None:
 
 
 def test_of_what_waits_only_so_much_is_fetched() -> None:
-    queue = AgainQueue(ArrivalQueue(), [RETRY], Clock())
+    queue = RetryQueue(ArrivalQueue(), [RETRY], Clock())
     queue.add(Pending(RETRY, [waiting(2000, n) for n in range(BUFFER_RECORDS)], None))
     assert queue.full() == [RETRY]
     queue.clear()

@@ -1,0 +1,226 @@
+"""The writer of generated code: its lines, its names, and the step of each line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eosframework.errors import raised_by_functions
+from eosframework.operators.store_transaction import undo
+from eosframework.processing.codegen.compile_context import Slots
+from eosframework.processing.conversions import (
+    as_bytes,
+    as_milliseconds,
+    refuse_ahead,
+    unpack_record,
+)
+from eosframework.processing.failures.failures import Site
+from eosframework.processing.failures.refused_outputs import (
+    NO_LIMITS,
+    bounds_of,
+    refuse_size,
+    refuse_time,
+)
+from eosframework.processing.transaction.run_slices import end_run
+from eosframework.records import Record
+from eosframework.serialization.serdes import JSON, Serde
+from eosframework.topology.graph.graph import Function, Keyed, Node, OnError
+
+
+@dataclass(frozen=True, slots=True)
+class Variables:
+    """The variables that hold a record at one place of the generated code.
+
+    Args:
+        key_bytes: variable with the encoded key of the message; None once the key changed.
+        key_serde: the serde of `key_bytes`.
+        before: variable with the previous row, for a change of a table; None: no such change.
+        encoded: a variable with a value, and one with its JSON; for this value only.
+    """
+
+    key: str
+    value: str
+    timestamp: str
+    headers: str
+    key_bytes: str | None
+    key_serde: Serde
+    before: str | None = None
+    encoded: tuple[str, str] | None = None
+
+
+WriteChildren = Callable[["CodeWriter", int, Sequence[Node], Variables], None]
+"""Writes nodes at an indentation, for the record in some variables."""
+
+
+class CodeWriter:
+    """Writes one generated function line by line, and records the step of each line.
+
+    Args:
+        slots: the slots of the sub-topology.
+        write_children: writes the nodes that follow one.
+
+    Attributes:
+        site: the place to which the next lines belong.
+        refused_site: the place to which outputs belong that brokers reject.
+        operators: by slot, the variable of a keyed node's operator.
+        bounds: by topic, the line that reads the bounds of its timestamps.
+    """
+
+    def __init__(self, slots: Slots, write_children: WriteChildren) -> None:
+        self.lines: list[str] = []
+        self.slots = slots
+        self._write_children = write_children
+        self.ahead_ms = slots.ahead_ms
+        self.operators: dict[int, str] = {}
+        self._sites: dict[int, Site] = {}
+        self.site = self.refused_site = Site("", OnError())
+        self.bounds: dict[str, str] = {}
+        self._count = 0
+        self.names: dict[str, Any] = {
+            "Record": Record,
+            "as_bytes": as_bytes,
+            "as_milliseconds": as_milliseconds,
+            "refuse_ahead": refuse_ahead,
+            "refuse_size": refuse_size,
+            "refuse_time": refuse_time,
+            "bounds_of": bounds_of,
+            "as_topic": slots.choice,
+            "unpack_record": unpack_record,
+            "end_run": end_run,
+            "site_of": self._site_of,
+            "raised_by_functions": raised_by_functions,
+            "undo": undo,
+        }
+
+    def insert(self, before: int, lines: list[str]) -> None:
+        """Insert lines before an index; the lines after it keep their sites."""
+        self._sites = {
+            number + len(lines) if number > before else number: site
+            for number, site in self._sites.items()
+        }
+        self.lines[before:before] = lines
+
+    def _site_of(self, error: BaseException) -> Site:
+        """Return the step whose line raised `error`: the traceback starts in the frame of `run`."""
+        assert error.__traceback__ is not None
+        return self._sites[error.__traceback__.tb_lineno]
+
+    def decode(self, depth: int, expression: str, serde: Serde) -> str:
+        """Write the decoding of an expression; return the variable of the result."""
+        if serde.decode is None:
+            if expression.isidentifier():
+                return expression
+            raw = self.variable("v")
+            self.line(depth, f"{raw} = {expression}")
+            return raw
+        variable = self.variable("v")
+        decode = self.name("decode", serde.decode)
+        self.line(depth, f"{variable} = {expression}")
+        self.line(depth, f"if {variable} is not None: {variable} = {decode}({variable})")
+        return variable
+
+    def key_bytes(self, current: Variables, serde: Serde) -> str:
+        """Return an expression of the encoded key, if possible the bytes of the message."""
+        known = current.key_serde
+        # The same format in another topic may have another subject.
+        same = known.name == serde.name and (serde.codec is None or serde.codec is known.codec)
+        if current.key_bytes is not None and same:
+            return current.key_bytes
+        return self.encode(current.key, serde)
+
+    def value_bytes(self, current: Variables, serde: Serde) -> str:
+        """Return an expression of the encoded value, if possible JSON that is already known."""
+        if current.encoded is not None and current.encoded[0] == current.value and serde == JSON:
+            return current.encoded[1]
+        return self.encode(current.value, serde)
+
+    def encode(self, variable: str, serde: Serde) -> str:
+        """Return an expression that encodes a variable."""
+        if serde.encode is None:
+            return f"as_bytes({variable})"
+        encode = self.name("encode", serde.encode)
+        return f"(None if {variable} is None else {encode}({variable}))"
+
+    def record_of(self, current: Variables) -> str:
+        """Return an expression that makes a `Record`."""
+        return (
+            f"Record({current.key}, {current.value}, {current.timestamp}, "
+            f"{current.headers} or (), m.topic(), m.partition(), m.offset())"
+        )
+
+    def write_unpacked(self, depth: int, result: str, current: Variables) -> Variables:
+        """Write the unpacking of a function's result; a new event time is checked."""
+        key, value = self.variable("k"), self.variable("v")
+        timestamp, headers = self.variable("t"), self.variable("h")
+        self.line(
+            depth,
+            f"{key}, {value}, {timestamp}, {headers} = "
+            f"unpack_record({result}, {current.timestamp}, {current.headers})",
+        )
+        self.write_time_limit(depth, timestamp, f"{timestamp} is not {current.timestamp} and ")
+        return Variables(key, value, timestamp, headers, None, current.key_serde)
+
+    def write_time_limit(self, depth: int, timestamp: str, condition: str = "") -> None:
+        """Write the check of an event time against the limit of the source."""
+        if self.ahead_ms is not None:
+            own = "m.timestamp()[1]"
+            self.line(
+                depth,
+                f"if {condition}{timestamp} - {own} > {self.ahead_ms}: "
+                f"refuse_ahead({timestamp}, {own}, {self.ahead_ms})",
+            )
+
+    def write_output_limits(self, depth: int, topic: str, value: str, timestamp: str) -> None:
+        """Write the checks of outputs against the limits of their topic.
+
+        A rejection here has the same site as one by the broker.
+        """
+        limits = self.slots.context.limits.get(topic, NO_LIMITS)
+        self.site = self.refused_site
+        if limits.value_bytes is not None:
+            size = f"len({value})"
+            self.line(
+                depth,
+                f"if {value} is not None and {size} > {limits.value_bytes}: "
+                f"refuse_size({topic!r}, {size}, {limits.value_bytes})",
+            )
+        if limits.before_ms is not None or limits.after_ms is not None:
+            if topic not in self.bounds:
+                number, known = len(self.bounds), self.name("limits", limits)
+                self.bounds[topic] = f"earliest{number}, latest{number} = bounds_of({known})"
+            number = list(self.bounds).index(topic)
+            is_early = f"{timestamp} < earliest{number} or " if limits.before_ms is not None else ""
+            self.line(
+                depth,
+                f"if {is_early}{timestamp} > latest{number}: refuse_time({topic!r}, {timestamp})",
+            )
+
+    def children(self, depth: int, children: Sequence[Node], current: Variables) -> None:
+        """Write the nodes that follow one."""
+        self._write_children(self, depth, children, current)
+
+    def operator(self, node: Keyed, kind: str) -> str:
+        """Return the variable of a keyed node's operator."""
+        slot = self.slots.of(node)
+        return self.operators.setdefault(slot, f"{kind}{slot}")
+
+    def function(self, function: Function) -> str:
+        """Return the name of a user function."""
+        return self.name("call", function.call)
+
+    def name(self, kind: str, value: Any) -> str:
+        """Return a new name that refers to a value."""
+        name = self.variable(kind)
+        self.names[name] = value
+        return name
+
+    def variable(self, kind: str) -> str:
+        """Return a new variable."""
+        self._count += 1
+        return f"{kind}{self._count}"
+
+    def line(self, depth: int, text: str) -> None:
+        """Write a line of the current site."""
+        self.lines.append(" " * depth + text)
+        self._sites[len(self.lines)] = self.site

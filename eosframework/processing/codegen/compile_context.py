@@ -1,0 +1,69 @@
+"""The context of a compilation, and the slots of a sub-topology's keyed nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from eosframework.processing.conversions import TopicChoice
+from eosframework.processing.failures.refused_outputs import OutputLimits
+from eosframework.topology.graph.graph import Aggregate, Emit, Keyed, Processor, StreamJoin
+
+
+@dataclass(frozen=True, slots=True)
+class CompileContext:
+    """Facts outside of a topology that its generated code depends on.
+
+    Args:
+        receipts: the outputs get receipts; the functions append to `ReceiptedOutputs`.
+        batch_rows: the most rows of a batch; None: the whole slice.
+        closed_topics: topics that no function of a sink may choose.
+        limits: by topic, the known limits on its records.
+        is_missing: returns whether a chosen topic does not exist; None: cannot be checked.
+    """
+
+    receipts: bool = False
+    batch_rows: int | None = None
+    closed_topics: Collection[str] = ()
+    limits: Mapping[str, OutputLimits] = field(default_factory=dict[str, OutputLimits])
+    is_missing: Callable[[str], bool] | None = None
+
+
+NO_CONTEXT = CompileContext()
+"""The context of a topology alone."""
+
+
+class Slots:
+    """Numbers the keyed nodes of a sub-topology, each once however many paths lead to it.
+
+    Args:
+        context: of the compilation.
+        has_windows: stream time alone can emit results.
+        has_ttl: entries of a store expire.
+        ahead_ms: the limit on event times of late results; None: there is none.
+    """
+
+    def __init__(
+        self,
+        context: CompileContext,
+        *,
+        has_windows: bool = False,
+        has_ttl: bool = False,
+        ahead_ms: int | None = None,
+    ) -> None:
+        self.context = context
+        self.has_windows = has_windows
+        self.has_ttl = has_ttl
+        self.ahead_ms = ahead_ms
+        self.choice = TopicChoice(context.closed_topics, context.is_missing)
+        self.keyed: list[Keyed] = []
+        self.emitting: list[Aggregate | StreamJoin | Processor] = []
+
+    def of(self, node: Keyed) -> int:
+        """Return the slot of a node."""
+        if node not in self.keyed:
+            self.keyed.append(node)
+            emits = isinstance(node, Aggregate | StreamJoin | Processor)
+            if emits and node.emit is not Emit.EACH:
+                self.emitting.append(node)
+        return self.keyed.index(node)
