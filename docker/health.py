@@ -1,10 +1,10 @@
-"""Asks each process of this container for /livez or /readyz; exit code 1: one says no.
+"""Request /livez or /readyz of each process of this container; exit with 1 if one fails.
 
     python3 -I health.py /livez [PORT]
 
 The port is that of EOS_WORKER__HTTP_ADDRESS, or of EOS_OUTBOX__HTTP_ADDRESS. Processes of one
-worker have ports that follow one another, so the first one where nobody listens is behind the last.
-What was answered is printed: `docker inspect` and `kubectl describe` show it.
+worker have consecutive ports, so the search ends at the first port without a listener. The answers
+are printed: `docker inspect` and `kubectl describe` show them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST_PROCESSES = 256
 
 
 def ask(port: int, path: str) -> tuple[bool, str] | None:
-    """Return whether the process at a port says yes, and its answer; None: nobody listens."""
+    """Return True if the process at a port is well, with its answer; None if no process listens."""
     address = f"http://127.0.0.1:{port}{path}"
     try:
         with urllib.request.urlopen(address, timeout=TIMEOUT_SECONDS) as answer:
@@ -33,14 +33,14 @@ def ask(port: int, path: str) -> tuple[bool, str] | None:
 
 
 def first_ports() -> list[int]:
-    """Return where the first process of a worker, and a relay, would listen."""
+    """Return the ports of the first process of a worker, and of a relay."""
     names = ("EOS_WORKER__HTTP_ADDRESS", "EOS_OUTBOX__HTTP_ADDRESS")
     addresses = [os.environ[name] for name in names if name in os.environ]
     return sorted({int(address.rpartition(":")[2]) for address in addresses})
 
 
 def answers(first_port: int, path: str) -> list[tuple[bool, str]]:
-    """Return what the processes from a port upwards answer."""
+    """Return the answers of the processes from a port upwards."""
     found: list[tuple[bool, str]] = []
     for port in range(first_port, first_port + MOST_PROCESSES):
         answer = ask(port, path)
@@ -51,10 +51,10 @@ def answers(first_port: int, path: str) -> list[tuple[bool, str]]:
 
 
 def main(path: str, port: str | None = None) -> int:
-    """Print what was answered and return the exit code."""
+    """Print the answers and return the exit code."""
     ports = [int(port)] if port else first_ports()
     found = [answer for first_port in ports for answer in answers(first_port, path)]
-    print("\n".join(text for _, text in found) or f"nobody listens at port {ports}")
+    print("\n".join(text for _, text in found) or f"no process listens at port {ports}")
     return 0 if found and all(good for good, _ in found) else 1
 
 

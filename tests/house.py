@@ -7,6 +7,7 @@ package.
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,6 +26,9 @@ FEW_LINES = 40
 
 _TOOLS = ("# noqa", "# pyright:", "# type:", "# pragma:", "#!")
 """What a comment begins with that is for a tool and not for a reader."""
+
+_COMMENT = re.compile(r"^#.*|  # .*")
+"""A comment on a line of its own, or after code."""
 
 
 @dataclass(frozen=True)
@@ -79,13 +83,7 @@ def read_module(text: str, name: str, file: Path) -> Module:
     nodes = list(ast.walk(tree))
     lines = [line.strip() for line in text.splitlines()]
     in_docstrings = _lines_of(node for node in nodes if _is_string_alone(node))
-    # What looks like a comment in a string of several lines is none.
-    in_strings = _lines_of(node for node in nodes if isinstance(node, ast.Constant | ast.JoinedStr))
-    commented = {
-        number
-        for number, line in enumerate(lines, start=1)
-        if line.startswith("#") and number not in in_strings
-    }
+    commented = {number for number, line in comment_texts(text, nodes) if line.startswith("#")}
     filled = {number for number, line in enumerate(lines, start=1) if line}
     code = filled - in_docstrings - commented
     imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
@@ -108,6 +106,23 @@ def _is_string_alone(node: ast.AST) -> bool:
         and isinstance(node.value, ast.Constant)
         and isinstance(node.value.value, str)
     )
+
+
+def comment_texts(text: str, nodes: Iterable[ast.AST]) -> list[tuple[int, str]]:
+    """Return the comments of a module with their lines: "# ..." on its own, " # ..." after code."""
+    # A "#" in a string of several lines begins no comment.
+    in_strings = {
+        number
+        for node in nodes
+        if isinstance(node, ast.Constant | ast.JoinedStr)
+        for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        if node.end_lineno != node.lineno
+    }
+    return [
+        (number, match[0])
+        for number, line in enumerate(text.splitlines(), start=1)
+        if number not in in_strings and (match := _COMMENT.search(line.strip()))
+    ]
 
 
 def _lines_of(nodes: Iterable[Any]) -> set[int]:

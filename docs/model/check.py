@@ -1,7 +1,7 @@
-"""Checks the model of the commit cycle: whole, and with one rule after the other taken out.
+"""Check the model of the commit cycle: complete, and with one rule after the other removed.
 
-The whole protocol has to pass an exhaustive search; without a rule the search has to find the
-anomaly that the rule prevents, and its trail is told in words.
+The complete protocol must pass an exhaustive search. Without a rule the search must find the
+anomaly that the rule prevents, and its trail is printed in words.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Case:
     """One search.
 
     Args:
-        says: what is checked, in words.
+        says: the checked protocol, in words.
         switches: -D switches of the model.
-        anomaly: what has to be found; None: nothing.
-        shortest: search by breadth; False where the shortest trail lies too deep for that.
+        anomaly: the one that the search must find; None: none.
+        shortest: search breadth-first; False if the shortest trail is too deep for that.
     """
 
     says: str
@@ -40,11 +40,11 @@ class Case:
 
 
 NO_CRASH = "CRASHES=0"
-"""Crashes multiply the states by five; what these cases show needs none."""
+"""Crashes multiply the states by five; these cases need none."""
 
 CASES = (
     Case("the whole protocol"),
-    Case("A: a suspect producer goes on", ("WITHOUT_RECYCLE",), "aborted_read"),
+    Case("A: a suspect producer is used further", ("WITHOUT_RECYCLE",), "aborted_read"),
     Case("A: the same", ("WITHOUT_RECYCLE",), "torn_transaction"),
     Case("A: the same", ("WITHOUT_RECYCLE",), "offset_went_back"),
     Case("A: the same", ("WITHOUT_RECYCLE",), "left_open"),
@@ -59,7 +59,11 @@ CASES = (
         "input_doubled",
     ),
     Case("C: no output, no offsets", ("WITHOUT_OFFSETS",), "input_doubled"),
-    Case("D: after an abort the producer goes on", ("WITHOUT_RECYCLE_ON_ABORT",), "aborted_read"),
+    Case(
+        "D: after an abort the producer is used further",
+        ("WITHOUT_RECYCLE_ON_ABORT",),
+        "aborted_read",
+    ),
     Case("E: brokers do not verify", ("WITHOUT_VERIFICATION",), "input_lost"),
     Case("F: R3 without R2", ("WITHOUT_SETTLING",), "input_doubled"),
     Case("G: F2 without F1's wait", ("WITHOUT_FENCED_WAIT",), "endless_fencing", shortest=False),
@@ -74,11 +78,11 @@ CASES = (
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search found.
+    """The result of a search.
 
     Args:
-        anomaly: the rule of the model that was broken; None: none was.
-        trail: what happened, line by line.
+        anomaly: the violated rule of the model; None: none.
+        trail: the events, line by line.
         complete: every state was visited.
     """
 
@@ -91,9 +95,11 @@ class Found:
 
 
 def main() -> int:
-    """Run the cases and print one line for each; return 0 if all came out as they have to."""
+    """Run the cases and print one line for each; return 0 if all have the expected result."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trails", action="store_true", help="tell how each anomaly came about")
+    parser.add_argument(
+        "--trails", action="store_true", help="print the events that lead to each anomaly"
+    )
     parser.add_argument("--case", metavar="TEXT", help="only the cases whose description has TEXT")
     options = parser.parse_args()
     _require_tools()

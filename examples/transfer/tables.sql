@@ -1,12 +1,12 @@
--- What a bank keeps; both banks have the same tables. Amounts are in cents.
+-- The tables of a bank; both banks have the same. Amounts are in cents.
 
 CREATE TABLE accounts (
     id text PRIMARY KEY,
     balance bigint NOT NULL CHECK (balance >= 0)
 );
 
--- What left an account of this bank. The id is chosen by whoever asks for the transfer, so asking
--- again after an answer was lost debits nothing twice.
+-- Transfers from accounts of this bank. The client chooses the id, so a repeated request after a
+-- lost answer debits nothing twice.
 CREATE TABLE debits (
     id uuid PRIMARY KEY,
     debited text NOT NULL REFERENCES accounts,
@@ -15,8 +15,8 @@ CREATE TABLE debits (
     number bigint GENERATED ALWAYS AS IDENTITY
 );
 
--- What arrived from the other bank, appended by `eosframework run-worker`. That each transfer is
--- here once needs no constraint on its id: rows and the position behind them commit together.
+-- Transfers from the other bank, appended by `eosframework run-worker`. Each transfer is appended
+-- once without a constraint on its id, because rows and their position commit together.
 CREATE TABLE credits (
     id uuid NOT NULL,
     debited text NOT NULL, -- an account of the other bank
@@ -25,7 +25,7 @@ CREATE TABLE credits (
     number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY
 );
 
--- Whatever is appended to credits is added to the balances, in the transaction that appends it.
+-- Adds each appended credit to its balance, in the transaction that appends it.
 CREATE FUNCTION credit_accounts() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN

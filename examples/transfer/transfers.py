@@ -1,4 +1,4 @@
-"""A transfer, and how a bank sends one: plain psycopg, and `publish` in the same transaction."""
+"""Transfers and their sending: plain psycopg, and `publish` in the same transaction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eosframework.outbox import publish
 
 
 class Transfer(BaseModel):
-    """Money on its way from an account of one bank to one of the other."""
+    """Money in transit from an account of one bank to an account of the other."""
 
     id: UUID
     debited: str
@@ -21,16 +21,16 @@ class Transfer(BaseModel):
 
 
 class Refused(Exception):
-    """The account does not have the money, or does not exist; nothing was debited."""
+    """The account has too little money, or does not exist; nothing was debited."""
 
 
 def send(connection: Connection[Any], topic: str, transfer: Transfer) -> None:
     """Debit the account and publish the transfer: both, or neither.
 
-    May be called again with the same transfer when the answer was lost.
+    If the answer was lost, call it again with the same transfer.
 
     1. lock the account: transfers from it are published in the order in which they debit it
-    2. keep the transfer; if it is there already, all of this has been done
+    2. insert the transfer; if it exists already, an earlier call has done all of this
     3. debit  4. publish
     """
     with connection.transaction():
