@@ -2,7 +2,8 @@
 
 Results go to stdout, logs and errors to stderr. With `--json` stdout holds exactly one JSON
 object, and that is `{"error": …}` where the command failed. Exit codes: 0 done or asked to stop;
-1 the user's input or configuration is wrong; 2 failed while running; 3 fenced; 130 interrupted.
+1 failed while running, or found what it looks for; 2 the command line, the user's input or the
+configuration is wrong, and nothing was started; 3 fenced; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import typer
 import typer.core
 
 from eosframework.cli.stdout import guarded_stdout
-from eosframework.errors import EosError, OutputLost
+from eosframework.errors import EosError, OutputLost, UserError
 from eosframework.process import interrupts as interrupted
 
 
@@ -70,6 +71,8 @@ COMMANDS = (
 )
 """Modules of this package that add a command, in the order of the help page."""
 
+USAGE = UserError.exit_code
+
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """Typer carries its own click and exports only this subclass of what parsing raises."""
 
@@ -90,8 +93,8 @@ def main(arguments: list[str] | None = None) -> None:
     except _UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             _tell(str(error))
-            sys.exit(1)
-        _fail(_usage(error), 1, given)
+            sys.exit(USAGE)
+        _fail(_usage(error), USAGE, given)
     except EosError as error:
         _fail(str(error), error.exit_code, given)
     except (KeyboardInterrupt, typer.Abort):

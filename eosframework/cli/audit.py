@@ -66,7 +66,7 @@ def audit(
     """Prove that each input record took effect exactly once, while workers run or not.
 
     Where outputs have no receipts, the topology's functions run again over the input up to the
-    committed positions; those with side effects repeat them. Exits with 2 if anything is lost,
+    committed positions; those with side effects repeat them. Exits with 1 if anything is lost,
     duplicated, reordered or torn.
     """
     from eosframework.config import load_settings
@@ -94,7 +94,7 @@ def audit(
         typer.echo(orjson.dumps(as_data(verdict)).decode())
     else:
         typer.echo(as_text(graph.application, verdict))
-    return 0 if verdict.clean else 2
+    return 0 if verdict.clean else 1
 
 
 def as_data(verdict: Verdict) -> dict[str, object]:

@@ -79,7 +79,7 @@ def diff(
 
     The range is that of the event times that the job has seen. Records are the same if key, value
     and time are; of what goes on with each change, as tables and windows do, the last value of each
-    key and window counts. Exits with 2 if anything differs.
+    key and window counts. Exits with 1 if anything differs.
     """
     cleaning_up()
     from eosframework.backfill.api import spark_options
@@ -106,7 +106,7 @@ def diff(
         typer.echo(orjson.dumps(_report(found), option=orjson.OPT_INDENT_2).decode())
     else:
         typer.echo("\n".join(_lines(found)))
-    return 0 if found.is_equal else 2
+    return 0 if found.is_equal else 1
 
 
 def _topics_by(given: Sequence[str]) -> dict[str, By]:

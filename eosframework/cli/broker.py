@@ -11,7 +11,7 @@ import typer
 
 from eosframework.cli import app
 from eosframework.cli.options import JsonOption, parse_assignments
-from eosframework.process.interrupts import cleaning_up
+from eosframework.process.interrupts import cleaning_up, leaves
 
 if TYPE_CHECKING:
     from eosframework.embedded import KafkaCluster
@@ -62,31 +62,28 @@ def up(
     """Start Kafka on the data of the last time, and leave it running."""
     cleaning_up()
     from eosframework.embedded import find_kafka, start_kafka
-    from eosframework.errors import ComponentFailed
 
     known = find_kafka(data_dir)
     if known and known.running:
         _refuse_other_shape(known, nodes, port)
         _print(known, json=json, headline="Kafka was up already")
         return
-    try:
-        cluster = start_kafka(
-            data_dir,
-            nodes=nodes,
-            ports=_choose_ports(known, nodes, port),
-            properties=(
-                parse_assignments(set_property, example="log.retention.hours=1")
-                if set_property
-                else None
-            ),
-            heap_megabytes=heap_megabytes,
-            detached=True,
-        )
-    except KeyboardInterrupt:
-        raise ComponentFailed(
-            f"interrupted before Kafka was up; the nodes just started are stopped again, and "
-            f"`eosframework broker up --data-dir {data_dir}` starts them"
-        ) from None
+    leaves(
+        f"the nodes that were started are stopped again; "
+        f"`eosframework broker up --data-dir {data_dir}` starts them"
+    )
+    cluster = start_kafka(
+        data_dir,
+        nodes=nodes,
+        ports=_choose_ports(known, nodes, port),
+        properties=(
+            parse_assignments(set_property, example="log.retention.hours=1")
+            if set_property
+            else None
+        ),
+        heap_megabytes=heap_megabytes,
+        detached=True,
+    )
     _print(cluster, json=json, headline="Kafka is up")
 
 

@@ -41,4 +41,4 @@ def demo(
     plan = Plan(kills, rate, seed, flights, keep)
     outcome = run_demo(plan, Console(stderr=as_json))
     typer.echo(orjson.dumps(outcome.as_data()).decode())
-    return 0 if outcome.good else 2
+    return 0 if outcome.good else 1

@@ -55,4 +55,4 @@ def demo_backfill(
     span = Span(*(moment.replace(tzinfo=UTC) for moment in (since, cutover, until)))
     outcome = run_backfill_demo(Plan(span, seed, keep), Console(stderr=as_json))
     typer.echo(orjson.dumps(outcome.as_data()).decode())
-    return 0 if outcome.good else 2
+    return 0 if outcome.good else 1

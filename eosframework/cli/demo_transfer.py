@@ -41,4 +41,4 @@ def demo_transfer(
     plan = Plan(seconds * rate, rate, kills, seed, keep)
     outcome = run_transfers(plan, Console(stderr=as_json))
     typer.echo(orjson.dumps(outcome.as_data()).decode())
-    return 0 if outcome.good else 2
+    return 0 if outcome.good else 1

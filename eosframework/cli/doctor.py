@@ -21,7 +21,7 @@ between them and the guarantee: what was found, what was expected, why, and the 
 configuration line that mends it. With `--json` it is one JSON object. It changes nothing: it
 writes no record, joins no group and takes no transactional id.
 
-The exit code is 0 where no finding is an error, and 1 otherwise, also where the cluster could not
+The exit code is 0 where no finding is an error, 1 where one is, and 2 where the cluster could not
 be reached. What cannot be looked at, for lack of a permission or an answer, is a finding itself
 (`not-checked`): nothing is passed over in silence.
 

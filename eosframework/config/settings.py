@@ -238,7 +238,7 @@ class WorkerSettings(Section):
 
     stop_deadline_seconds: float = Field(default=20.0, gt=0)
     """Seconds a graceful stop or a revoked partition may take to finish its transaction. A process
-    that has not ended so long after SIGTERM ends with exit code 2; that loses nothing."""
+    that has not ended so long after SIGTERM ends with exit code 1; that loses nothing."""
 
     @model_validator(mode="after")
     def _partitions_can_share(self) -> Self:

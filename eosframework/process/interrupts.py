@@ -21,7 +21,7 @@ from typing import NoReturn
 EXIT_CODE = 130
 """128 and the number of SIGINT, as shells have it."""
 
-_LASTING = frozenset({"run-worker", "relay-outbox", "demo", "demo-transfer", "demo-backfill"})
+_LASTING = frozenset({"run-worker", "relay-outbox"})
 _ONCE = frozenset({("relay-outbox", "plan"), ("relay-outbox", "reconcile")})
 
 NOTHING = "nothing was changed"

@@ -27,7 +27,7 @@ LONGEST_STEP_SECONDS = 1.0
 REPORT_SECONDS = 2.0
 """How long the last message may take; nobody may be reading it."""
 
-EXIT_CODE = 2
+EXIT_CODE = 1
 
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 
@@ -39,7 +39,7 @@ class Watchdog:
         turn_seconds: how long the main thread may take from one `turn` to the next.
         stop_seconds: how long the block may take to end after SIGTERM or SIGINT came.
         restarted: somebody restarts this process if a signal kills it: then one too long turn
-            ends it by SIGKILL, where it would end with exit code 2 otherwise.
+            ends it by SIGKILL, where it would end with exit code 1 otherwise.
         end: ends the process; None: as said above.
     """
 

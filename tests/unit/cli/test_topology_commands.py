@@ -66,13 +66,13 @@ def test_a_file_that_is_missing_is_one_line(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, out, err = run(capsys, command, "god.yaml")
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert err == ("error: topology file 'god.yaml' does not exist; did you mean 'good.yaml'?\n")
 
 
 def test_describe_refuses_a_topology_with_errors(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "describe", "bad.yaml")
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert err.startswith("error: bad.yaml:4:21: unknown-stream")
 
 
