@@ -8,14 +8,22 @@ The command line, the documentation and the JSON Schema derive from these models
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import Field, SecretStr, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
+from eosframework.config.environment import PREFIX, kafka_properties
 from eosframework.config.schema_registry import RegistrySettings
 from eosframework.config.secrets import is_secret
 from eosframework.config.section import Section
@@ -109,7 +117,8 @@ class KafkaSettings(Section):
     """Brokers to ask first, as host:port, separated by commas."""
 
     properties: dict[str, PropertyValue] = Field(default_factory=dict)
-    """librdkafka properties passed through to every client (security.protocol, sasl.…, …).
+    """librdkafka properties passed through to every client (security.protocol, sasl.…, …), also
+    one by one as EOS_KAFKA__PROPERTIES__NAME, with _ for a period: …__SSL_CA_LOCATION.
     Those that would break the guarantee are refused by name. Passwords belong into files of
     EOS_SECRETS_DIR, for example kafka.properties.sasl.password; they are never shown."""
 
@@ -484,7 +493,18 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Flags come before the environment; the file comes last (see `load_settings`)."""
-        return (init_settings, env_settings, FileSource(settings_cls))
+        file = FileSource(settings_cls)
+        properties = kafka_properties(os.environ)
+        if not properties or not isinstance(env_settings, EnvSettingsSource):
+            return (init_settings, env_settings, file)
+        # Its own rule would take `__` in the name of a property for another level.
+        env_settings.env_vars = {
+            name: value
+            for name, value in env_settings.env_vars.items()
+            if not name.upper().startswith(PREFIX)
+        }
+        own = InitSettingsSource(settings_cls, {"kafka": {"properties": properties}})
+        return (init_settings, own, env_settings, file)
 
 
 class FileSource(PydanticBaseSettingsSource):
