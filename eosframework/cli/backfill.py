@@ -1,4 +1,4 @@
-"""`eosframework backfill`: the same topology over history; each command is a module of its own."""
+"""`eosframework backfill`: the group of commands that run a topology over history."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eosframework.cli.backfill_run import run
 from eosframework.cli.backfill_status import status
 
 commands = typer.Typer(
-    help="Run a topology over history with Spark, and hand over to live workers.",
+    help="Run a topology over history with Spark.",
     no_args_is_help=True,
 )
 app.add_typer(commands, name="backfill")

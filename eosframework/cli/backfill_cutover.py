@@ -1,4 +1,4 @@
-"""`eosframework backfill cutover`: live workers go on where a job ends."""
+"""`eosframework backfill cutover`: hand over from a complete job to live workers."""
 
 from __future__ import annotations
 
@@ -6,39 +6,46 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eosframework.cli.options import AppArgument, ConfigOption, JobOption, JsonOption, SetOption
+from eosframework.cli.options import (
+    AppArgument,
+    JobOption,
+    JsonOption,
+    SettingsOptions,
+    with_settings,
+)
+from eosframework.cli.stdout import print_json
 from eosframework.process.interrupts import leaves
 
 if TYPE_CHECKING:
     from eosframework.backfill.cutover.cutover_steps import CutOver
 
 
+@with_settings
 def cutover(
+    options: SettingsOptions,
     app_name: AppArgument,
     job: JobOption,
     accept_lost: Annotated[
         bool,
         typer.Option(
             "--accept-lost",
-            help="Go on although retention has removed records behind the job's range.",
+            help="Continue although retention removed records after the job's range.",
         ),
     ] = False,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Let live workers go on where a complete job ends: with its state, at the next record.
+    """Hand over from a complete job to live workers: its state, and the next offsets.
 
-    Refused while workers run. Everything is set in one step: after a crash run it again.
+    Workers must be stopped. The cutover is one transaction: after a crash, run it again.
     """
     from eosframework.backfill.cutover.cutover_steps import cut_over
     from eosframework.cli.cluster import open_application
     from eosframework.process.logs import configure_logs
     from eosframework.topology.graph.retry_topics import without_again
 
-    opened = open_application(app_name, config, assignments)
+    opened = open_application(app_name, options)
     configure_logs(opened.settings.log)
-    leaves("the cutover took place as a whole or not at all; run the same command again, it tells")
+    leaves("the cutover is complete or did not happen; run the same command again to find out")
     done = cut_over(
         without_again(opened.graph),
         opened.settings,
@@ -48,10 +55,8 @@ def cutover(
         accept_lost=accept_lost,
     )
     if as_json:
-        import orjson
-
         report = _report(opened.graph.application, job, done)
-        typer.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())
+        print_json(report)
     else:
         typer.echo("\n".join(_lines(opened.graph.application, job, done)))
 
@@ -81,9 +86,9 @@ def _lines(application: str, job: str, done: CutOver) -> list[str]:
             f"application {application} was cut over from job {job} on {at:%Y-%m-%d %H:%M:%S} UTC "
             f"already; nothing was changed"
         ]
-    lines = [f"{p.topic_partition} goes on at {p.offset}" for p in done.positions]
+    lines = [f"{p.topic_partition} resumes at {p.offset}" for p in done.positions]
     lines += [
         f"{partition}: records {first} to {end - 1} were removed by retention and left out"
         for partition, (first, end) in sorted(done.lost.items())
     ]
-    return [*lines, f"application {application} goes on where job {job} ends: start its workers"]
+    return [*lines, f"application {application} resumes where job {job} ended: start its workers"]

@@ -1,4 +1,4 @@
-"""`eosframework backfill run`: a topology over a closed range of history."""
+"""`eosframework backfill run`: run a topology over a bounded range of history."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import typer
 
 from eosframework.cli.options import (
     AppArgument,
-    ConfigOption,
     JobOption,
     JsonOption,
     MasterOption,
-    SetOption,
+    SettingsOptions,
     SparkOption,
+    with_settings,
 )
+from eosframework.cli.stdout import print_json
 from eosframework.process.interrupts import cleaning_up, leaves
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ FromOption = Annotated[
     typer.Option(
         "--from",
         metavar="WHERE",
-        help="Where ranges begin: beginning, a time, TOPIC=WHERE or TOPIC[N]=OFFSET. "
-        "Repeatable; later ones overrule earlier ones. Default: the beginning.",
+        help="Start of the range: beginning, a time, TOPIC=WHERE or TOPIC[N]=OFFSET. "
+        "Repeatable; later values override earlier ones. Default: beginning.",
     ),
 ]
 
@@ -36,7 +37,7 @@ ToOption = Annotated[
     typer.Option(
         "--to",
         metavar="WHERE",
-        help="Where they end, likewise. Default: the end of each topic as it is now.",
+        help="End of the range, in the same form. Default: the current end of each topic.",
     ),
 ]
 
@@ -45,8 +46,8 @@ SourceOption = Annotated[
     typer.Option(
         "--source",
         metavar="TOPIC=FORMAT:PATH",
-        help="Files that stand for a topic: parquet, json (lines) or csv. Behind ';' more can "
-        "be said: key=COLUMN, record=module:function, partitioner=NAME, option.NAME=VALUE. "
+        help="Read files in place of a topic: parquet, json (lines) or csv. Options follow after "
+        "';': key=COLUMN, record=module:function, partitioner=NAME, option.NAME=VALUE. "
         "Repeatable.",
     ),
 ]
@@ -56,7 +57,7 @@ LiveFromOption = Annotated[
     typer.Option(
         "--live-from",
         metavar="WHERE",
-        help="Where live workers are to begin in topics for which files stand.",
+        help="Position where live workers start in topics that files replace.",
     ),
 ]
 
@@ -65,12 +66,14 @@ SuffixOption = Annotated[
     typer.Option(
         "--suffix",
         metavar="NAME",
-        help="Write beside what is there: topics and tables with _NAME behind theirs.",
+        help="Write to topics and tables with _NAME appended to their names.",
     ),
 ]
 
 
+@with_settings
 def run(
+    options: SettingsOptions,
     app_name: AppArgument,
     job: JobOption,
     start: FromOption = None,
@@ -80,23 +83,20 @@ def run(
     suffix: SuffixOption = None,
     master: MasterOption = None,
     spark: SparkOption = None,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a topology over history with Spark; start it again, and it goes on where it was.
+    """Run a topology over history with Spark; run it again to resume the job.
 
-    Its state and outputs are those of live workers. `backfill cutover` lets these go on from there.
+    State and outputs are the same as from live workers. `backfill cutover` hands over to them.
     """
     cleaning_up()
     from eosframework.backfill.api import Backfill, spark_options
     from eosframework.backfill.job.progress_display import Shown
     from eosframework.backfill.spark.jvm import quiet_bridge, quiet_server, stop_session
     from eosframework.backfill.spark.spark_session import spark_session
-    from eosframework.config import load_settings
     from eosframework.process.logs import configure_logs
 
-    settings = load_settings(config, assignments)
+    settings = options.load()
     configure_logs(settings.log)
     quiet_bridge()
     backfill = Backfill(
@@ -109,23 +109,21 @@ def run(
         suffix=suffix,
         settings=settings,
     )
-    options = spark_options(spark or ())
-    session = spark_session(master, options)
+    properties = spark_options(spark or ())
+    session = spark_session(master, properties)
     quiet_server(session)
     try:
-        leaves("what its tasks have committed stays; run the same command again, and it resumes")
+        leaves("what its tasks have committed stays; run the same command again to resume")
         with Shown(backfill.graph) as shown:
-            state = backfill.run(session, shown.update, options)
+            state = backfill.run(session, shown.update, properties)
     finally:
         stop_session(session)
-    _tell(state, as_json=as_json)
+    _report(state, as_json=as_json)
 
 
-def _tell(state: JobState, *, as_json: bool) -> None:
+def _report(state: JobState, *, as_json: bool) -> None:
     records = sum(progress.records for progress in state.tasks.values())
     if as_json:
-        import orjson
-
         report = {
             "application": state.job.application,
             "job": state.job.name,
@@ -133,7 +131,7 @@ def _tell(state: JobState, *, as_json: bool) -> None:
             "tasks": len(state.tasks),
             "records": records,
         }
-        typer.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())
+        print_json(report)
         return
     typer.echo(
         f"job {state.job.name} of application {state.job.application} is complete: {records} "

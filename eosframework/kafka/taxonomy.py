@@ -1,6 +1,6 @@
 """What every error of every call means, and what follows: the one classifier.
 
-The table is data (`failures.yaml`); `eosframework errors` and docs/errors.md print it.
+The table is data (`failures.yaml`); `eosframework explain errors` and docs/errors.md print it.
 librdkafka's flags alone do not decide: `_FENCED` is reported as fatal, `_FATAL` as not fatal,
 and a commit that timed out as retriable although it may have been done.
 """

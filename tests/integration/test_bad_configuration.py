@@ -68,7 +68,7 @@ PROPERTY = "kafka.properties."
             "worker.commit_interval: there is no such setting; did you mean "
             "'commit_interval_seconds'?",
         ),
-        ("nope.nope=1", "nope: there is no such setting; see `eosframework settings`"),
+        ("nope.nope=1", "nope: there is no such setting; see `eosframework explain settings`"),
         (
             "worker.commit_interval_seconds=often",
             "--set worker.commit_interval_seconds='often': expected a valid number",

@@ -184,7 +184,7 @@ def test_internal_topics_that_were_made_too_small_grow_while_nothing_was_process
     assert done.exit_code == 0, done.err
     assert sorted(internal(pipeline)) == sorted(small), "they are the application's own"
     for topic in small:
-        told = f"{topic} has 3 partitions, had 1 and was empty"
+        told = f"{topic} was empty and now has 3 partitions instead of 1"
         assert (told in done.out) == is_empty
     assert counts(pipeline, small) == dict.fromkeys(small, 3 if is_empty else 1)
     assert "nothing was missing" in applied(pipeline).out

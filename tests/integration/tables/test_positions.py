@@ -41,7 +41,7 @@ def refusal(world: TablesWorld, exit_code: int = 1) -> str:
 
 def test_a_table_is_filled_again_from_where_it_is_set(world: TablesWorld) -> None:
     world.see("TRUNCATE numbers")
-    assert set_position(world, f"{world.source}[0]=40") == f"{world.source}[0] goes on at 40\n"
+    assert set_position(world, f"{world.source}[0]=40") == f"{world.source}[0] resumes at 40\n"
     world.finish()
     assert world.count() == 60
     world.see("TRUNCATE numbers")

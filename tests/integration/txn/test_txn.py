@@ -305,7 +305,7 @@ def test_a_hanging_transaction_is_found_and_aborted_and_its_readers_go_on(
     assert command[0] == "abort"
 
     code, out, error = run(unprotected, *command)
-    assert (code, "nobody answered" in error) == (2, True)
+    assert (code, "no answer on stdin" in error) == (2, True)
     assert f"abort marker for producer {hanging_id}" in out
     code, out, _ = run(unprotected, *command, "--yes")
     assert (code, "aborted: " in out) == (0, True)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 COMMANDS = {
-    "errors": 1,
-    "settings --json": 1,
+    "explain errors": 1,
+    "explain settings --json": 1,
     "--help": 1,
     "lint no.such.yaml --json": 2,
 }
