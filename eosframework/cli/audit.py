@@ -54,7 +54,9 @@ ByOption = Annotated[
 ]
 
 
-@app.command()
+@app.command(
+    epilog="Example: eosframework audit topology.yaml --from 2026-01-31T06:00 --by receipts"
+)
 @with_settings
 def audit(
     options: SettingsOptions,

@@ -115,7 +115,9 @@ def show(
             typer.echo(f"{name:<14} {_text(value)}")
 
 
-@commands.command()
+@commands.command(
+    epilog="Example: eosframework dead-letters replay topology.yaml --error ValueError --dry-run"
+)
 @with_settings
 def replay(
     options: SettingsOptions,

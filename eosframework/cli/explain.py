@@ -50,7 +50,7 @@ def errors(
     code: Annotated[
         str | None,
         typer.Argument(
-            metavar="[CODE]",
+            metavar="CODE",
             help="One error only: its name, its number, or a SQLSTATE of PostgreSQL.",
             show_default=False,
         ),

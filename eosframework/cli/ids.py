@@ -47,7 +47,7 @@ def list_(
         typer.echo(f"no ids; add some: eosframework ids add {app_name} ID...")
 
 
-@commands.command()
+@commands.command(epilog="Example: eosframework ids add topology.yaml orders-1 orders-2")
 @with_settings
 def add(
     options: SettingsOptions,

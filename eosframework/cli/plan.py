@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from eosframework.topology.evolution import Change
 
 
-@app.command()
+@app.command(epilog="Example: eosframework plan topology.yaml --principal User:orders")
 @with_settings
 def plan(
     options: SettingsOptions,

@@ -87,7 +87,10 @@ def _rows(opened: OpenedApplication, positions: dict[Position, bool]) -> list[di
     ]
 
 
-@commands.command("set")
+@commands.command(
+    "set",
+    epilog="Example: eosframework positions set topology.yaml 'orders[0]=4711' customers=earliest",
+)
 @with_settings
 def set_(
     options: SettingsOptions,

@@ -15,7 +15,7 @@ from eosframework.process.signals import end_when_asked
 if TYPE_CHECKING:
     from eosframework.outbox.reconciliation import Comparison
 
-commands = typer.Typer(help="Send the messages of an outbox to Kafka, each exactly once.")
+commands = typer.Typer()
 app.add_typer(commands, name="relay-outbox")
 
 
@@ -97,9 +97,9 @@ def reconcile(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare the outbox with Kafka, after the database was restored to an earlier state.
+    """Compare the outbox with Kafka after a restore.
 
-    Changes nothing without --yes.
+    Run it after the database was restored to an earlier state. Changes nothing without --yes.
     """
     from eosframework.errors import ConfigurationError
     from eosframework.process.logs import configure_logs

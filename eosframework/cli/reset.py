@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from eosframework.runtime.reset import Reset
 
 
-@app.command()
+@app.command(epilog="Example: eosframework reset topology.yaml --to beginning --dry-run")
 @with_settings
 def reset(
     options: SettingsOptions,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from eosframework.config import Settings
 
 
-@app.command()
+@app.command(epilog="Example: eosframework run-worker topology.yaml --processes 4")
 @with_settings
 def run_worker(
     options: SettingsOptions,

@@ -47,7 +47,7 @@ ChangelogOption = Annotated[
 ]
 
 
-@commands.command()
+@commands.command(epilog="Example: eosframework state get topology.yaml totals customer-7")
 @with_settings
 def get(
     options: SettingsOptions,
@@ -134,7 +134,7 @@ def stats(
     app_name: AppArgument,
     store_name: Annotated[
         str | None,
-        typer.Argument(metavar="[STORE]", help="One store. Default: all.", show_default=False),
+        typer.Argument(metavar="STORE", help="One store. Default: all.", show_default=False),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from eosframework.runtime.status import Overview, TaskStanding
 
 
-@app.command()
+@app.command(epilog="Example: eosframework status topology.yaml --ask 127.0.0.1:9400")
 @with_settings
 def status(
     options: SettingsOptions,

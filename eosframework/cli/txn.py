@@ -137,13 +137,15 @@ def hanging(
         typer.echo(txn_text.findings(findings, now))
 
 
-@commands.command()
+@commands.command(
+    epilog="Example: eosframework txn abort --topic orders --partition 0 --producer-id 4711"
+)
 @with_settings
 def abort(
     options: SettingsOptions,
     transactional_id: Annotated[
         str | None,
-        typer.Argument(metavar="[ID]", help="A transactional id.", show_default=False),
+        typer.Argument(metavar="ID", help="A transactional id.", show_default=False),
     ] = None,
     topic: Annotated[
         str | None, typer.Option(metavar="TOPIC", help="Without an ID: the topic")
