@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from eosframework.cli import app
+from eosframework.cli.cluster import open_application, plan_schemas_of, plan_tables_of
 from eosframework.cli.options import (
     AppArgument,
     JsonOption,
@@ -34,7 +35,6 @@ def apply(
     processed nothing. Nothing else is changed or dropped.
     """
     from eosframework.application.provision import apply as apply_to
-    from eosframework.cli.cluster import open_application, plan_schemas_of, plan_tables_of
 
     opened = open_application(app_name, options, suffix)
     tables, schemas = plan_tables_of(opened), plan_schemas_of(opened)

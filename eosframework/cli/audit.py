@@ -9,6 +9,7 @@ import typer
 
 from eosframework.cli import app
 from eosframework.cli.options import AppArgument, JsonOption, SettingsOptions, with_settings
+from eosframework.cli.stdout import print_json
 
 if TYPE_CHECKING:
     from eosframework.operations.audit import Detail, Verdict
@@ -91,9 +92,7 @@ def audit(
     finally:
         progress.clear()
     if as_json:
-        import orjson
-
-        typer.echo(orjson.dumps(as_data(verdict)).decode())
+        print_json(as_data(verdict))
     else:
         typer.echo(as_text(graph.application, verdict))
     return 0 if verdict.clean else 1

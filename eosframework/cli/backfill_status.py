@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from eosframework.cli.cluster import OpenedApplication, open_application
 from eosframework.cli.options import (
     AppArgument,
     JsonOption,
@@ -18,7 +19,6 @@ from eosframework.cli.stdout import print_json
 if TYPE_CHECKING:
     from eosframework.backfill.job.job_state import JobState
     from eosframework.backfill.job.job_status import JobStatus
-    from eosframework.cli.cluster import OpenedApplication
 
 LOOK_SECONDS = 1.0
 
@@ -39,7 +39,6 @@ def status(
     """Print a job's progress: its stages and tasks, rate, and time left."""
     from dataclasses import replace
 
-    from eosframework.cli.cluster import open_application
     from eosframework.errors import ConfigurationError
     from eosframework.topology.graph.retry_topics import without_again
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eosframework.cli import app
+from eosframework.cli.cluster import OpenedApplication, open_application
 from eosframework.cli.options import (
     AppArgument,
     DryRunOption,
@@ -20,7 +21,6 @@ from eosframework.cli.stdout import print_json
 from eosframework.process.interrupts import leaves
 
 if TYPE_CHECKING:
-    from eosframework.cli.cluster import OpenedApplication
     from eosframework.operations.dead_letters import Choice, Group, Letters, Survey
 
 commands = typer.Typer(
@@ -172,7 +172,6 @@ def replay(
 
 
 def _opened(app_name: str, options: SettingsOptions) -> tuple[OpenedApplication, Letters]:
-    from eosframework.cli.cluster import open_application
     from eosframework.operations.dead_letters import Letters
     from eosframework.topology.graph.walk import dead_letter_topics
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import orjson
 import platformdirs
 import typer
 
 from eosframework.cli import app
 from eosframework.cli.options import JsonOption, parse_assignments
+from eosframework.cli.stdout import print_json
 from eosframework.process.interrupts import cleaning_up, leaves
 
 if TYPE_CHECKING:
@@ -290,6 +290,6 @@ def _print_server(
 
 def _print(report: dict[str, Any], headline: str, lines: list[str], *, json: bool) -> None:
     if json:
-        typer.echo(orjson.dumps(report).decode())
+        print_json(report)
     else:
         typer.echo("\n".join([f"{headline} (data in {report['data_dir']})", *lines]))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eosframework.cli import app
+from eosframework.cli.cluster import open_application
 from eosframework.cli.options import AppArgument, JsonOption, SettingsOptions, with_settings
 from eosframework.cli.stdout import print_json
 from eosframework.process.interrupts import leaves
@@ -85,7 +86,6 @@ def release(
 
     Fences any producer that still uses one of the ids and aborts its open transaction.
     """
-    from eosframework.cli.cluster import open_application
     from eosframework.runtime.ids import release_ids
 
     opened = open_application(app_name, options)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+
+from eosframework.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from eosframework.config import Settings
@@ -123,6 +126,8 @@ class SettingsOptions:
 
         assignments = list(self.assignments or ())
         if self.bootstrap_server is not None:
+            if not self.bootstrap_server.strip():
+                raise ConfigurationError("--bootstrap-server is empty; expected HOST:PORT")
             assignments.append(f"kafka.bootstrap_servers={self.bootstrap_server}")
         return load_settings(self.config, assignments)
 
@@ -156,8 +161,6 @@ def parse_assignments(assignments: list[str], *, example: str) -> dict[str, str]
     Raises:
         ConfigurationError: one of them is not KEY=VALUE.
     """
-    from eosframework.errors import ConfigurationError
-
     properties: dict[str, str] = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
@@ -175,10 +178,6 @@ def confirmed() -> bool:
     Raises:
         ConfigurationError: stdin is closed or at its end.
     """
-    import sys
-
-    from eosframework.errors import ConfigurationError
-
     typer.echo("Do this? [y/N] ", nl=False, err=True)
     # A process that was started with a closed stdin has none.
     answer = sys.stdin.readline() if sys.stdin is not None else ""

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eosframework.cli import app
+from eosframework.cli.cluster import OpenedApplication, open_application
 from eosframework.cli.options import AppArgument, JsonOption, SettingsOptions, with_settings
 from eosframework.cli.stdout import print_json
 from eosframework.process.interrupts import leaves
 
 if TYPE_CHECKING:
-    from eosframework.cli.cluster import OpenedApplication
     from eosframework.records import Position
 
 commands = typer.Typer(
@@ -37,8 +37,6 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Print each partition's committed offset and the bounds of its log."""
-    from eosframework.cli.cluster import open_application
-
     opened = open_application(app_name, options)
     rows = _of_tables(opened) if tables else _of_transforms(opened)
     if as_json:
@@ -113,7 +111,6 @@ def set_(
     --tables to the tables, without it to the sink topics and the table sinks' topics.
     """
     from eosframework.application.position_changes import Wish, set_positions
-    from eosframework.cli.cluster import open_application
 
     wishes = [Wish.parse(text) for text in positions]
     opened = open_application(app_name, options)

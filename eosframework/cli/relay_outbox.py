@@ -124,9 +124,7 @@ def reconcile(
             f"--uncertain skip"
         )
     if as_json:
-        import orjson
-
-        typer.echo(orjson.dumps(_report(comparison, notes, settled)).decode())
+        print_json(_report(comparison, notes, settled))
     else:
         typer.echo(_text(settings.outbox.name, comparison, notes, settled))
 

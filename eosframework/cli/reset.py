@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eosframework.cli import app
+from eosframework.cli.cluster import open_application
 from eosframework.cli.options import (
     AppArgument,
     DryRunOption,
@@ -50,7 +51,6 @@ def reset(
     transactional ids. Sink topics and tables stay, so records that are processed again are written
     again. A reset that was interrupted can be run again.
     """
-    from eosframework.cli.cluster import open_application
     from eosframework.runtime.reset import carry_out, plan_reset
 
     opened = open_application(app_name, options)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eosframework.cli import app
+from eosframework.cli.cluster import open_application
 from eosframework.cli.options import AppArgument, JsonOption, SettingsOptions, with_settings
 from eosframework.cli.stdout import print_json
 
@@ -35,7 +36,6 @@ def status(
     Kafka reports members, committed offsets and open transactions. A process that is asked with
     --ask reports the states of its tasks, and the reasons if it is not ready.
     """
-    from eosframework.cli.cluster import open_application
     from eosframework.runtime.status import asked, overview
 
     opened = open_application(app_name, options)

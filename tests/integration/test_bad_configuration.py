@@ -201,7 +201,7 @@ def test_a_variable_that_means_a_setting_is_never_ignored(
         ("positions set app.yaml settings.in=here", "'settings.in=here' is no position; expected"),
         ("broker up --nodes 2 --port 0 --data-dir none", "an embedded cluster has 1 node or 3"),
         ("broker up --port 99999", "Invalid value for '--port'"),
-        ("errors NOPE", "there is no error 'NOPE' in the table"),
+        ("explain errors NOPE", "there is no error 'NOPE' in the table"),
         ("describe app.yaml --format pdf", "'pdf' is not one of 'text', 'mermaid'"),
     ],
 )
@@ -215,7 +215,13 @@ def test_a_wrong_command_line_gets_one_message(
 
 @pytest.mark.parametrize(
     "arguments",
-    ["lint nope.yaml", "plan app.yaml --set worker.nope=1", "errors NOPE", "describe", "nope"],
+    [
+        "lint nope.yaml",
+        "plan app.yaml --set worker.nope=1",
+        "explain errors NOPE",
+        "describe",
+        "nope",
+    ],
 )
 def test_a_failure_with_json_is_one_json_object(folder: Folder, arguments: str) -> None:
     done = folder.run(*arguments.split(), "--json")

@@ -49,6 +49,8 @@ def test_the_flag_for_brokers_overrides_every_other_source(
     assert options.load().kafka.bootstrap_servers == "[::1]:9092,flag:1"
     assert options.load().worker.instance == "w"
     assert SettingsOptions(None, assigned, None).load().kafka.bootstrap_servers == "assigned:1"
+    with pytest.raises(ConfigurationError, match="--bootstrap-server is empty; expected HOST:PORT"):
+        SettingsOptions(None, None, " ").load()
 
 
 @pytest.mark.parametrize(
