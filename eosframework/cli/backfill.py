@@ -93,9 +93,10 @@ def run(
     spark: SparkOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a topology over history with Spark; run it again to resume the job.
+    """Run a topology over a range of history with Spark.
 
-    State and outputs are the same as from live workers. `backfill cutover` hands over to them.
+    Run it again to resume the job. State and outputs are the same as from live workers; `backfill
+    cutover` hands over to them.
     """
     cleaning_up()
     from eosframework.backfill.api import Backfill, spark_options
@@ -165,9 +166,10 @@ def cutover(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Hand over from a complete job to live workers: its state, and the next offsets.
+    """Hand over from a complete job to live workers.
 
-    Workers must be stopped. The cutover is one transaction: after a crash, run it again.
+    They resume with the job's state, at the next offsets. Workers must be stopped. The cutover is
+    one transaction: after a crash, run it again.
     """
     from eosframework.backfill.cutover.cutover_steps import cut_over
     from eosframework.process.logs import configure_logs

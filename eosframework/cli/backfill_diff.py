@@ -75,11 +75,11 @@ def diff(
     spark: SparkOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Compare a job's suffixed output with the live output of the same range.
+    """Compare a job's suffixed output with the live output.
 
-    The range is the range of event times that the job processed. Records are equal if their key,
-    value and timestamp are. Topics that tables and windows update are compared by the last value
-    of each key and window. Exits with 1 if there is a difference.
+    Both are compared in the range of event times that the job processed. Records are equal if their
+    key, value and timestamp are. Topics that tables and windows update are compared by the last
+    value of each key and window. Exits with 1 if there is a difference.
     """
     cleaning_up()
     from eosframework.backfill.api import spark_options

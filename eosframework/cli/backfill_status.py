@@ -36,7 +36,7 @@ def status(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Print a job's progress: its stages and tasks, rate, and time left."""
+    """Print a job's stages and tasks, rate, and time left."""
     from dataclasses import replace
 
     from eosframework.errors import ConfigurationError

@@ -141,11 +141,11 @@ def replay(
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run dead letters through the topology once more, each exactly once.
+    """Run dead letters through the topology once more.
 
-    Shows the dead letters and asks. A record and its mark as replayed are written in one
-    transaction, so a replay that was killed can be run again. Workers process the records; they
-    may run meanwhile or start later.
+    Shows the dead letters and asks. Each is replayed exactly once: a record and its mark as
+    replayed are written in one transaction, so a replay that was killed can be run again. Workers
+    process the records; they may run meanwhile or start later.
     """
     from eosframework.operations.dead_letters import replay as send
     from eosframework.operations.dead_letters import survey, targets

@@ -70,7 +70,7 @@ def broker_up(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Start Kafka and leave it running; data of an earlier run is kept."""
+    """Start Kafka, with its former data, and leave it running."""
     cleaning_up()
     from eosframework.embedded import find_kafka, start_kafka
 
@@ -144,7 +144,7 @@ def database_up(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Start PostgreSQL and leave it running; data of an earlier run is kept."""
+    """Start PostgreSQL, with its former data, and leave it running."""
     cleaning_up()
     from eosframework.embedded import find_postgres, start_postgres
 

@@ -31,7 +31,7 @@ def list_(
     app_name: AppArgument,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the ids of an application's pool and the tasks that lease them."""
+    """Print the ids of a pool and the tasks that lease them."""
     from eosframework.runtime.ids import leased_ids
     from eosframework.runtime.worker import load
 
@@ -56,9 +56,9 @@ def add(
     ids: IdsArgument,
     as_json: JsonOption = False,
 ) -> None:
-    """Add ids to an application's pool; workers lease them when they start.
+    """Add ids to an application's pool.
 
-    Creates the table in the database if it is missing.
+    Workers lease them when they start. Creates the table in the database if it is missing.
     """
     from eosframework.runtime.ids import leased_ids
     from eosframework.runtime.worker import load
@@ -82,9 +82,10 @@ def release(
     ids: IdsArgument,
     as_json: JsonOption = False,
 ) -> None:
-    """Release the ids of a stopped application's tasks, for other tasks to lease.
+    """Release leased ids of a stopped application.
 
-    Fences any producer that still uses one of the ids and aborts its open transaction.
+    Other tasks can lease them then. Fences any producer that still uses one of the ids and aborts
+    its open transaction.
     """
     from eosframework.runtime.ids import release_ids
 

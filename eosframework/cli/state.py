@@ -138,7 +138,7 @@ def stats(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the size and position of each partition of the stores on this machine."""
+    """Print the size and position of the stores on this machine."""
     from dataclasses import asdict
 
     from eosframework.runtime.stored_state import OnMachine

@@ -50,7 +50,7 @@ def list_(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print every transactional id with its state, producer id, coordinator and owner."""
+    """Print transactional ids: state, producer, coordinator, owner."""
     from eosframework.cli import txn_text
     from eosframework.kafka.inspect.coordinators import list_transactions, require_authority
     from eosframework.txnid import prefix
@@ -79,7 +79,7 @@ def describe(
     transactional_id: IdArgument,
     as_json: JsonOption = False,
 ) -> None:
-    """Print an id's state and, for an open transaction, its effect on readers."""
+    """Print an id's state and the partitions of its transaction."""
     from eosframework.cli import txn_text
     from eosframework.kafka.inspect.coordinators import describe_transaction
     from eosframework.kafka.inspect.hanging import lags
@@ -102,7 +102,10 @@ def trace(
     last: Annotated[int, typer.Option(min=1, help="Number of transactions.")] = 5,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the history of an id's last transactions, from the brokers' internal topics."""
+    """Print the history of an id's last transactions.
+
+    It is read from the brokers' internal topics.
+    """
     from eosframework.cli import txn_text
     from eosframework.kafka.inspect.transaction_trace import trace as trace_
 
@@ -124,7 +127,10 @@ def hanging(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print hanging transactions: open, without a coordinator or client that will end them."""
+    """Print hanging transactions, and how many records they block.
+
+    A transaction hangs if no coordinator and no client will end it.
+    """
     from eosframework.cli import txn_text
     from eosframework.kafka.inspect.hanging import find_open
 
