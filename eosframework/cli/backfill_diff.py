@@ -132,18 +132,18 @@ def _report(found: Diff) -> dict[str, Any]:
         "topics": {
             name: {
                 "live": one.records[0],
-                "beside": one.records[1],
+                "backfilled": one.records[1],
                 "only_live": one.only[0],
-                "only_beside": one.only[1],
+                "only_backfilled": one.only[1],
                 "compared": one.how.label,
                 "cut": one.cut,
                 "differences": [
                     {
                         "key": _text(difference.key),
                         "count_live": difference.counts[0],
-                        "count_beside": difference.counts[1],
+                        "count_backfilled": difference.counts[1],
                         "live": _place(difference.live),
-                        "beside": _place(difference.beside),
+                        "backfilled": _place(difference.beside),
                     }
                     for difference in one.differences
                 ],
@@ -153,12 +153,12 @@ def _report(found: Diff) -> dict[str, Any]:
         "tables": {
             name: {
                 "live": one.rows[0],
-                "beside": one.rows[1],
+                "backfilled": one.rows[1],
                 "only_live": one.only[0],
-                "only_beside": one.only[1],
+                "only_backfilled": one.only[1],
                 "columns": list(one.columns),
                 "rows_only_live": list(one.examples[0]),
-                "rows_only_beside": list(one.examples[1]),
+                "rows_only_backfilled": list(one.examples[1]),
             }
             for name, one in found.tables.items()
         },
@@ -193,7 +193,7 @@ def _lines(found: Diff) -> Iterator[str]:
             yield from _difference(difference)
     for name, table in found.tables.items():
         yield f"table {name}, {', '.join(table.columns)}: {_counted(table.rows, table.only)}"
-        for side, rows in zip(("live", "beside"), table.examples, strict=True):
+        for side, rows in zip(("live", "backfilled"), table.examples, strict=True):
             yield from (f"  only {side}: {_row(row)}" for row in rows)
         if table.left_out:
             yield f"  not compared: {', '.join(table.left_out)}"
@@ -204,17 +204,17 @@ def _lines(found: Diff) -> Iterator[str]:
 
 
 def _counted(counts: tuple[int, int], only: tuple[int, int]) -> str:
-    compared = f"{counts[0]:,} live, {counts[1]:,} beside"
+    compared = f"{counts[0]:,} live, {counts[1]:,} backfilled"
     if not sum(only):
         return f"{compared}, equal"
-    return f"{compared}; {only[0]:,} only live, {only[1]:,} only beside"
+    return f"{compared}; {only[0]:,} only live, {only[1]:,} only backfilled"
 
 
 def _difference(difference: TopicDifference) -> Iterator[str]:
     key = "without key" if difference.key is None else f"key {_short(difference.key)}"
     counts = difference.counts
-    yield f"  {key}: {counts[0]} live, {counts[1]} beside"
-    for side, place in (("live", difference.live), ("beside", difference.beside)):
+    yield f"  {key}: {counts[0]} live, {counts[1]} backfilled"
+    for side, place in (("live", difference.live), ("backfilled", difference.beside)):
         if place is not None:
             yield (
                 f"    {side} [{place.partition}]@{place.offset} at {_moment(place.timestamp)}: "

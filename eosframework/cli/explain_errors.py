@@ -194,7 +194,7 @@ def _kafka_data(content: Table, chosen: list[Failure]) -> dict[str, Any]:
                 "code": failure.number,
                 "aliases": list(failure.aliases),
                 "meaning": failure.meaning,
-                "mend": failure.mend,
+                "fix": failure.mend,
                 "source": failure.source,
                 "calls": {
                     str(call): {
@@ -312,7 +312,7 @@ def _schemas_data() -> dict[str, Any]:
         {
             "codes": list(answer.codes),
             "meaning": answer.meaning,
-            "mend": answer.mend,
+            "fix": answer.mend,
             **{str(use): action for use, action in answer.actions.items()},
         }
         for answer in table().answers
@@ -372,7 +372,15 @@ def _database_texts(states: States) -> list[str]:
 
 
 def _database_data(states: States) -> dict[str, Any]:
-    rows = [{"mend": None, **row, "state": state} for state, row in states.items()]
+    rows = [
+        {
+            "state": state,
+            "category": row["category"],
+            "meaning": row["meaning"],
+            "fix": row.get("mend"),
+        }
+        for state, row in states.items()
+    ]
     return {"database": {"categories": _database()["categories"], "states": rows}}
 
 
