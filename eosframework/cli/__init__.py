@@ -92,6 +92,13 @@ def _commands(  # pyright: ignore[reportUnusedFunction]
     """Exactly-once stream processing over real Apache Kafka."""
 
 
+def group(name: str, help: str, *, epilog: str | None = None) -> typer.Typer:
+    """Declare a command that consists of commands; alone it prints its help."""
+    commands = typer.Typer(help=help, epilog=epilog, no_args_is_help=True)
+    app.add_typer(commands, name=name)
+    return commands
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run one command and exit with its code; a user's mistake never prints a traceback."""
     given = sys.argv[1:] if arguments is None else arguments

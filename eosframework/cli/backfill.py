@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eosframework.cli import app
+from eosframework.cli import group
 from eosframework.cli.backfill_diff import diff
 from eosframework.cli.backfill_status import status
 from eosframework.cli.cluster import open_application
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from eosframework.backfill.cutover.cutover_steps import CutOver
     from eosframework.backfill.job.job_state import JobState
 
-commands = typer.Typer(help="Run a topology over history with Spark.", no_args_is_help=True)
-app.add_typer(commands, name="backfill")
+commands = group("backfill", "Run a topology over history with Spark.")
 
 FromOption = Annotated[
     list[str] | None,

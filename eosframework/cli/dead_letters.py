@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eosframework.cli import app
+from eosframework.cli import group
 from eosframework.cli.cluster import OpenedApplication, open_application
 from eosframework.cli.options import (
     AppArgument,
@@ -23,11 +23,7 @@ from eosframework.process.interrupts import leaves
 if TYPE_CHECKING:
     from eosframework.operations.dead_letters import Choice, Group, Letters, Survey
 
-commands = typer.Typer(
-    help="List, show and replay records that could not be processed.",
-    no_args_is_help=True,
-)
-app.add_typer(commands, name="dead-letters")
+commands = group("dead-letters", "List, show and replay records that could not be processed.")
 
 TopicOption = Annotated[
     str | None,
@@ -75,8 +71,8 @@ def list_(
     if not groups:
         named = ", ".join(letters.topics) or "no stream has on_error: {dead_letter: TOPIC}"
         typer.echo(f"no dead letters ({named})")
-    for group in groups:
-        typer.echo("\n".join(_group_lines(group)))
+    for entry in groups:
+        typer.echo("\n".join(_group_lines(entry)))
 
 
 @commands.command()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eosframework.cli import app
+from eosframework.cli import group
 from eosframework.cli.options import JsonOption
 from eosframework.process.interrupts import leaves
 
@@ -17,14 +17,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-commands = typer.Typer(
-    help="Kill processes while they work, then check the results.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-app.add_typer(
-    commands,
-    name="demo",
+commands = group(
+    "demo",
+    "Kill processes while they work, then check the results.",
     epilog="Each demo starts its own Kafka (and PostgreSQL) and stops it at the end. The last line "
     "of stdout is a JSON object. The exit code is 0 only if the check finds nothing wrong.",
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import platformdirs
 import typer
 
-from eosframework.cli import app
+from eosframework.cli import group
 from eosframework.cli.options import JsonOption, parse_assignments
 from eosframework.cli.stdout import print_json
 from eosframework.process.interrupts import cleaning_up, leaves
@@ -24,14 +24,8 @@ POSTGRES_PORT = 5432
 
 _DATA = Path(platformdirs.user_data_dir("eosframework"))
 
-broker = typer.Typer(
-    help="Start, stop and show a real Kafka on this machine.", no_args_is_help=True
-)
-database = typer.Typer(
-    help="Start, stop and show a real PostgreSQL on this machine.", no_args_is_help=True
-)
-app.add_typer(broker, name="broker")
-app.add_typer(database, name="database")
+broker = group("broker", "Start, stop and show a real Kafka on this machine.")
+database = group("database", "Start, stop and show a real PostgreSQL on this machine.")
 
 BrokerData = Annotated[
     Path,

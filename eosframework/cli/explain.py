@@ -6,19 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eosframework.cli import app
+from eosframework.cli import group
 from eosframework.cli.options import JsonOption, MarkdownOption
 from eosframework.cli.stdout import print_json
 
 if TYPE_CHECKING:
     from eosframework.monitoring.metrics.metric import Metric
 
-commands = typer.Typer(
-    help="Print reference tables of errors, metrics and settings.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-app.add_typer(commands, name="explain")
+commands = group("explain", "Print reference tables of errors, metrics and settings.")
 
 _METRICS_HEAD = """\
 # Metrics

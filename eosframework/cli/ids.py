@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eosframework.cli import app
+from eosframework.cli import group
 from eosframework.cli.cluster import open_application
 from eosframework.cli.options import AppArgument, JsonOption, SettingsOptions, with_settings
 from eosframework.cli.stdout import print_json
@@ -15,8 +15,7 @@ from eosframework.process.interrupts import leaves
 if TYPE_CHECKING:
     from eosframework.txnid import TransactionalId
 
-commands = typer.Typer(help="Manage the pool of leased transactional ids.", no_args_is_help=True)
-app.add_typer(commands, name="ids")
+commands = group("ids", "Manage the pool of leased transactional ids.")
 
 IdsArgument = Annotated[
     list[str],

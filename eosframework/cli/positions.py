@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eosframework.cli import app
+from eosframework.cli import group
 from eosframework.cli.cluster import OpenedApplication, open_application
 from eosframework.cli.options import AppArgument, JsonOption, SettingsOptions, with_settings
 from eosframework.cli.stdout import print_json
@@ -15,10 +15,7 @@ from eosframework.process.interrupts import leaves
 if TYPE_CHECKING:
     from eosframework.records import Position
 
-commands = typer.Typer(
-    help="Show and set the offsets at which an application resumes.", no_args_is_help=True
-)
-app.add_typer(commands, name="positions")
+commands = group("positions", "Show and set the offsets at which an application resumes.")
 
 TablesOption = Annotated[
     bool,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eosframework.cli import app
+from eosframework.cli import group
 from eosframework.cli.options import AppArgument, JsonOption, SettingsOptions, with_settings
 from eosframework.errors import ConfigurationError
 
@@ -19,11 +19,7 @@ if TYPE_CHECKING:
     from eosframework.state.query.layouts import Row
     from eosframework.state.query.stores import QueriedStore
 
-commands = typer.Typer(
-    help="Read the committed content of stores.",
-    no_args_is_help=True,
-)
-app.add_typer(commands, name="state")
+commands = group("state", "Read the committed content of stores.")
 
 StoreArgument = Annotated[
     str,

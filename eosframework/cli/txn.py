@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eosframework.cli import app
+from eosframework.cli import group
 from eosframework.cli.options import (
     JsonOption,
     SettingsOptions,
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from eosframework.kafka.inspect.formats import State
     from eosframework.kafka.inspect.wire import Wire
 
-commands = typer.Typer(help="Show, trace and abort transactions.", no_args_is_help=True)
-app.add_typer(commands, name="txn")
+commands = group("txn", "Show, trace and abort transactions.")
 
 IdArgument = Annotated[
     str, typer.Argument(metavar="ID", help="A transactional id.", show_default=False)
