@@ -35,15 +35,15 @@ help: ## Show this help
 
 .PHONY: demo
 demo: .venv ## Run real flights through killed workers and read the verdict
-	$(BIN)/eosframework demo
+	$(BIN)/eosframework demo flights
 
 .PHONY: demo-transfer
 demo-transfer: .venv ## Send money between two banks while everything is killed, and count it
-	$(BIN)/eosframework demo-transfer
+	$(BIN)/eosframework demo transfer
 
 .PHONY: demo-backfill
 demo-backfill: .venv ## Backfill a year of flights while Spark is killed, go on live, and compare
-	$(BIN)/eosframework demo-backfill
+	$(BIN)/eosframework demo backfill
 
 .PHONY: test
 test: check ## Run check and one case of each kind against real services: 20 minutes

@@ -1,7 +1,7 @@
 """Every error that eosframework raises, named by its consequence.
 
 EosError
-├── UserError                   exit 1: nothing was started; the input or configuration is wrong
+├── UserError                   exit 2: nothing was started; the input or configuration is wrong
 │   ├── ConfigurationError
 │   ├── TopologyError
 │   ├── StartRefused            the cluster's state and the topology do not fit together
@@ -9,7 +9,7 @@ EosError
 │   ├── ClusterUnreachable
 │   ├── SchemasUnusable         the schema registry cannot be reached, or lacks what is needed
 │   └── DatabaseUnusable        it cannot be connected to, or lacks what is needed
-├── RunError                    exit 2: failed while running
+├── RunError                    exit 1: failed while running
 │   ├── RecordFailed            a record could not be processed and `on_error` is `fail`
 │   ├── RecordTooSlow           a record outlasted the transaction
 │   ├── DatabaseRefused         no database transaction can succeed until its cause is fixed
@@ -70,13 +70,13 @@ def raised_by_functions() -> tuple[type[BaseException], ...]:
 class EosError(Exception):
     """The root of all errors raised by eosframework."""
 
-    exit_code = 2
+    exit_code = 1
 
 
 class UserError(EosError):
     """The user's input or configuration is wrong; nothing was started."""
 
-    exit_code = 1
+    exit_code = 2
 
 
 class ConfigurationError(UserError):

@@ -1,8 +1,14 @@
-"""The command line: one module per command, nothing decided here but exit codes.
+"""The command line: one module per command; only exit codes are decided here.
 
 Results go to stdout, logs and errors to stderr. With `--json` stdout holds exactly one JSON
-object, and that is `{"error": …}` where the command failed. Exit codes: 0 done or asked to stop;
-1 the user's input or configuration is wrong; 2 failed while running; 3 fenced; 130 interrupted.
+object, which is `{"error": …}` if the command failed.
+
+Exit codes:
+    0: done; also a worker or relay that was asked to stop.
+    1: failed while running, or a check found what it looks for.
+    2: the command line, the user's input or the configuration is wrong; nothing was started.
+    3: fenced by another instance.
+    130: interrupted by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -11,72 +17,86 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 import typer.core
 
 from eosframework.cli.stdout import guarded_stdout
-from eosframework.errors import EosError, OutputLost
+from eosframework.errors import EosError, OutputLost, UserError
 from eosframework.process import interrupts as interrupted
+
+COMMANDS = {
+    "run-worker": "run_worker",
+    "lint": "topology",
+    "describe": "topology",
+    "plan": "plan",
+    "apply": "apply",
+    "status": "status",
+    "positions": "positions",
+    "reset": "reset",
+    "state": "state",
+    "dead-letters": "dead_letters",
+    "ids": "ids",
+    "txn": "txn",
+    "doctor": "doctor",
+    "audit": "audit",
+    "backfill": "backfill",
+    "relay-outbox": "relay_outbox",
+    "broker": "embedded_servers",
+    "database": "embedded_servers",
+    "explain": "explain",
+    "demo": "demo",
+}
+"""The module of this package that declares each command, in the order of the help page."""
+
+USAGE = UserError.exit_code
+
+# The base class of all errors of parsing, which typer does not export.
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 
 class _InOrder(typer.core.TyperGroup):
-    """Lists commands as `COMMANDS` does; typer would put groups last."""
+    """Lists commands in the order of `COMMANDS`; typer would put groups last."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        order = [name.replace("_", "-") for name in COMMANDS]
-        return sorted(self.commands, key=order.index)
+        return sorted(self.commands, key=list(COMMANDS).index)
 
 
 app = typer.Typer(
     name="eosframework",
-    help="Exactly-once stream processing over real Apache Kafka.",
     no_args_is_help=True,
-    add_completion=False,
     cls=_InOrder,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 
-COMMANDS = (
-    "run_worker",
-    "lint",
-    "describe",
-    "plan",
-    "apply",
-    "status",
-    "positions",
-    "reset",
-    "state",
-    "dead_letters",
-    "ids",
-    "txn",
-    "doctor",
-    "audit",
-    "demo",
-    "demo_transfer",
-    "demo_backfill",
-    "backfill",
-    "relay_outbox",
-    "broker",
-    "database",
-    "errors",
-    "changes",
-    "metrics",
-    "schema",
-    "settings",
-    "version",
-)
-"""Modules of this package that add a command, in the order of the help page."""
 
-_UsageError: type[Exception] = typer.BadParameter.__bases__[0]
-"""Typer carries its own click and exports only this subclass of what parsing raises."""
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(version("eosframework"))
+        raise typer.Exit
 
 
-@app.callback()
-def _commands() -> None:  # pyright: ignore[reportUnusedFunction]
+@app.callback(epilog="`eosframework COMMAND --help` describes the options of a command.")
+def _commands(  # pyright: ignore[reportUnusedFunction]
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
     """Exactly-once stream processing over real Apache Kafka."""
+
+
+def group(name: str, help: str, *, epilog: str | None = None) -> typer.Typer:
+    """Declare a command that consists of commands; alone it prints its help."""
+    commands = typer.Typer(help=help, epilog=epilog, no_args_is_help=True)
+    app.add_typer(commands, name=name)
+    return commands
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -86,41 +106,38 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         _register(given)
         with guarded_stdout():
-            code = app(args=given, standalone_mode=False)
+            code = app(args=given, prog_name=app.info.name, standalone_mode=False)
     except _UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":
-            _tell(str(error))
-            sys.exit(1)
-        _fail(_usage(error), 1, given)
+            _report(str(error))
+            sys.exit(USAGE)
+        _fail(_usage(error), USAGE, given)
     except EosError as error:
         _fail(str(error), error.exit_code, given)
     except (KeyboardInterrupt, typer.Abort):
-        code = interrupted.EXIT_CODE  # what typer makes of Ctrl-C, where it gets to it
+        code = interrupted.EXIT_CODE  # typer.Abort: typer caught the KeyboardInterrupt
     # `python -m` ends by SIGINT once a KeyboardInterrupt has passed an `exec`, until another one is
     # through (CPython, `run_eval_code_obj` in Python/pythonrun.c).
     exec("")
     if code == interrupted.EXIT_CODE:
         if interrupted.lasts(given):
-            sys.exit(0)  # to stop on request is no failure
+            sys.exit(0)  # it was asked to stop, which is not a failure
         _fail(interrupted.line(), interrupted.EXIT_CODE, given)
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def exit_code_of(work: Callable[[], object]) -> int:
-    """Run `work` in a child process; report its error as `main` does and return its exit code.
-
-    No signal is a KeyboardInterrupt in a child, so one would be an error of its own.
-    """
+    """Run `work` in a child process; report its error as `main` does and return its exit code."""
     try:
         work()
     except EosError as error:
-        _tell(f"error: {error}")
+        _report(f"error: {error}")
         return error.exit_code
     return 0
 
 
 def _fail(message: str, exit_code: int, arguments: list[str]) -> NoReturn:
-    _tell(f"error: {message}")
+    _report(f"error: {message}")
     if "--json" in arguments:
         import orjson
 
@@ -128,24 +145,24 @@ def _fail(message: str, exit_code: int, arguments: list[str]) -> NoReturn:
             with guarded_stdout():
                 print(orjson.dumps({"error": message}).decode())
         except OutputLost as error:
-            _tell(f"error: {error}")
+            _report(f"error: {error}")
     sys.exit(exit_code)
 
 
-def _tell(line: str) -> None:
-    # Where stderr fails as well, the exit code is all that is left.
+def _report(line: str) -> None:
+    # If stderr fails as well, the exit code must do.
     with suppress(OSError):
         print(line, file=sys.stderr, flush=True)
 
 
 def _usage(error: Any) -> str:
-    """Return what is wrong with a command line, and where it says what was expected."""
+    """Return the message of a usage error, and the command that prints the expected options."""
     command = error.ctx.command_path if error.ctx else app.info.name
     return f"{error.format_message().rstrip('.')}; see `{command} --help`"
 
 
 def _register(arguments: list[str]) -> None:
-    """Attach the command that is asked for, else all: importing a module adds its command."""
-    wanted = arguments[0].replace("-", "_") if arguments else ""
-    for command in [wanted] if wanted in COMMANDS else COMMANDS:
-        import_module(f"eosframework.cli.{command}")
+    """Attach the command that the command line names, or else all: importing a module does it."""
+    named = COMMANDS.get(arguments[0]) if arguments else None
+    for module in {named} if named else dict.fromkeys(COMMANDS.values()):
+        import_module(f"eosframework.cli.{module}")

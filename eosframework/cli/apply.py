@@ -1,45 +1,46 @@
-"""`eosframework apply`: create what an application needs and the servers lack."""
+"""`eosframework apply`: create the topics, tables and schemas that an application needs."""
 
 from __future__ import annotations
 
 import typer
 
 from eosframework.cli import app
+from eosframework.cli.cluster import open_application, plan_schemas_of, plan_tables_of
 from eosframework.cli.options import (
     AppArgument,
-    ConfigOption,
     JsonOption,
-    SetOption,
+    SettingsOptions,
     SuffixOption,
+    with_settings,
 )
+from eosframework.cli.stdout import print_json
 from eosframework.errors import StartRefused
 from eosframework.process.interrupts import leaves
 
 
 @app.command()
+@with_settings
 def apply(
+    options: SettingsOptions,
     app_name: AppArgument,
     suffix: SuffixOption = None,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Create the topics, tables and schemas that are missing.
 
-    These are outputs, dead letters and the registry; sources are somebody else's. Tables get the
-    columns of their models. Where a schema does not fit those that its subject has, nothing is
-    created. What takes its number of partitions from a source that does not exist is not created.
-    Internal topics with too few partitions get more while nothing was ever processed. Nothing is
-    dropped, narrowed or changed otherwise.
+    Creates sink topics, dead-letter topics, internal topics and the control topic; source topics
+    must exist. A topic whose number of partitions follows from a missing source is not created.
+    Tables get the columns of their models. If a schema is incompatible with its subject, nothing
+    is created. Internal topics with too few partitions get more as long as the application has
+    processed nothing. Nothing else is changed or dropped.
     """
     from eosframework.application.provision import apply as apply_to
-    from eosframework.cli.cluster import open_application, plan_schemas_of, plan_tables_of
 
-    opened = open_application(app_name, config, assignments, suffix)
+    opened = open_application(app_name, options, suffix)
     tables, schemas = plan_tables_of(opened), plan_schemas_of(opened)
     if problems := [schema.problem for schema in schemas if schema.problem is not None]:
         raise StartRefused("\n".join(problems))
-    leaves("what was created stays; run the same command again, and it creates the rest")
+    leaves("created topics and tables stay; run the same command again to create the rest")
     planned, created = apply_to(opened.graph, opened.settings, opened.admin, opened.registry)
     if tables is not None:
         from eosframework.runtime.table_writer import apply_database
@@ -50,7 +51,7 @@ def apply(
 
         created += apply_subjects(opened.graph.codecs, opened.settings.registry, schemas)
     grown = [
-        f"{t.name} has {t.partitions} partitions, had {t.grows_from} and was empty"
+        f"{t.name} was empty and now has {t.partitions} partitions instead of {t.grows_from}"
         for t in planned.topics
         if t.grows_from is not None
     ]
@@ -73,7 +74,5 @@ def apply(
     if tables is not None and tables.problems:
         raise StartRefused("\n".join(tables.problems))
     if as_json:
-        import orjson
-
         report = {"application": planned.application, "created": created, "grown": planned.growing}
-        typer.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())
+        print_json(report)

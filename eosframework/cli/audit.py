@@ -1,4 +1,4 @@
-"""`eosframework audit`: the proof that each input record took effect exactly once."""
+"""`eosframework audit`: check that each input record took effect exactly once."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eosframework.cli import app
-from eosframework.cli.options import AppArgument, ConfigOption, JsonOption, SetOption
+from eosframework.cli.options import AppArgument, JsonOption, SettingsOptions, with_settings
+from eosframework.cli.stdout import print_json
 
 if TYPE_CHECKING:
     from eosframework.operations.audit import Detail, Verdict
 
 DETAILS_SHOWN = 5
-"""Of each kind, to people; `--json` has more."""
+"""Findings of each kind in the text output; `--json` has more."""
 
 
 class By(StrEnum):
-    """What tells which outputs must be there; see `eosframework.operations.audit.Proof`."""
+    """Sources of the expected outputs; see `eosframework.operations.audit.Proof`."""
 
     AUTO = "auto"
     RECEIPTS = "receipts"
@@ -30,9 +31,9 @@ FromOption = Annotated[
     typer.Option(
         "--from",
         metavar="BOUND",
-        help="First input record to judge: beginning; a time in ISO 8601 (UTC without a zone; the "
-        "records' own timestamps count); an offset, taken in every input partition; or "
-        "TOPIC[PARTITION]@OFFSET, as findings name records, several separated by commas.",
+        help="First input record to check: beginning; a time in ISO 8601 (UTC unless it has a "
+        "zone), compared with record timestamps; an offset, for every input partition; or "
+        "TOPIC[PARTITION]@OFFSET, several separated by commas.",
     ),
 ]
 ToOption = Annotated[
@@ -40,42 +41,44 @@ ToOption = Annotated[
     typer.Option(
         "--to",
         metavar="BOUND",
-        help="Input record to stop before, likewise; end: the positions committed right now.",
+        help="Input record to stop before, in the same form; end: the committed offsets.",
     ),
 ]
 ByOption = Annotated[
     By,
     typer.Option(
         "--by",
-        help="What judges. receipts: the headers that workers write with worker.receipts=true; no "
-        "function runs. functions: the topology's own, run again. auto: receipts where there are.",
+        help="Source of the expected outputs. receipts: headers that workers write with "
+        "worker.receipts=true. functions: the topology's functions, which run again. auto: "
+        "receipts if the outputs have them, else functions.",
     ),
 ]
 
 
-@app.command()
+@app.command(
+    epilog="Example: eosframework audit topology.yaml --from 2026-01-31T06:00 --by receipts"
+)
+@with_settings
 def audit(
+    options: SettingsOptions,
     application: AppArgument,
     start: FromOption = "beginning",
     end: ToOption = "end",
     by: ByOption = By.AUTO,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Prove that each input record took effect exactly once, while workers run or not.
+    """Check that each input record took effect exactly once.
 
-    Where outputs have no receipts, the topology's functions run again over the input up to the
-    committed positions; those with side effects repeat them. Exits with 2 if anything is lost,
-    duplicated, reordered or torn.
+    Workers may run meanwhile. If outputs have no receipts, the topology's functions run again over
+    the input up to the committed offsets; side effects of functions are repeated. Exits with 1 if a
+    record is lost, duplicated, reordered or torn.
     """
-    from eosframework.config import load_settings
     from eosframework.operations.audit import Bound, Proof, Scope, audit_application
     from eosframework.topology.loader import load_app
     from eosframework.topology.resolve.resolve import resolve
 
     scope = Scope(Bound.parse(start), Bound.parse(end))
-    settings = load_settings(config, assignments)
+    settings = options.load()
     graph = resolve(load_app(application)).with_times_within(settings.worker.max_event_time_ahead)
     if graph.codecs:
         from eosframework.kafka.schema_registry.schema_codecs import open_schemas
@@ -89,16 +92,14 @@ def audit(
     finally:
         progress.clear()
     if as_json:
-        import orjson
-
-        typer.echo(orjson.dumps(as_data(verdict)).decode())
+        print_json(as_data(verdict))
     else:
         typer.echo(as_text(graph.application, verdict))
-    return 0 if verdict.clean else 2
+    return 0 if verdict.clean else 1
 
 
 def as_data(verdict: Verdict) -> dict[str, object]:
-    """Return a verdict as the object that `--json` prints."""
+    """Return the object that `--json` prints."""
     return {
         **verdict.counts(),
         "unexpected": verdict.unexpected,
@@ -111,7 +112,7 @@ def as_data(verdict: Verdict) -> dict[str, object]:
 
 
 def as_text(application: str, verdict: Verdict) -> str:
-    """Return a verdict for people."""
+    """Return the text output."""
     counts = verdict.counts()
     lines = [
         f"{application}: {counts.pop('input'):,} input records processed, "
@@ -121,14 +122,14 @@ def as_text(application: str, verdict: Verdict) -> str:
         of_them = verdict.unexpected if name == "duplicated" else 0
         lines.append(
             f"  {name:<11} {count:>9,}"
-            + (f"  ({of_them:,} of them come from no input record)" if of_them else "")
+            + (f"  ({of_them:,} of them without an input record)" if of_them else "")
         )
     if verdict.untraced:
-        lines.append(f"  {'untraced':<11} {verdict.untraced:>9,}  (their input is gone)")
+        lines.append(f"  {'untraced':<11} {verdict.untraced:>9,}  (their input was removed)")
     if verdict.not_judged:
         lines.append(f"  {'not judged':<11} {verdict.not_judged:>9,}  (outputs of many inputs)")
     if verdict.share < 1:
-        lines.append(f"  judged: {_percent(verdict.share)} of the input that was asked for")
+        lines.append(f"  judged: {_percent(verdict.share)} of the requested input")
     lines += [f"  {detail.kind}: {detail.text}" for detail in _first_of_each_kind(verdict.details)]
     lines += [f"  note: {note}" for note in verdict.notes]
     if verdict.clean:
@@ -141,7 +142,7 @@ def as_text(application: str, verdict: Verdict) -> str:
 
 
 def _percent(share: float) -> str:
-    """Return a share that is not all of it; rounding must not make it so."""
+    # A share below 1 must not be rounded to 100%.
     return f"{min(round(100 * share, 1), 99.9):g}%"
 
 
@@ -155,7 +156,7 @@ def _first_of_each_kind(details: tuple[Detail, ...]) -> list[Detail]:
 
 
 class _Progress:
-    """One line on a terminal that says what is being read."""
+    """A progress line on a terminal."""
 
     def __init__(self) -> None:
         import sys

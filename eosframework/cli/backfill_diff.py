@@ -1,4 +1,4 @@
-"""`eosframework backfill diff`: what a job wrote beside the live topics and tables, and these."""
+"""`eosframework backfill diff`: compare a job's suffixed output with the live output."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import typer
 
 from eosframework.cli.options import (
     AppArgument,
-    ConfigOption,
     JobOption,
     JsonOption,
     MasterOption,
-    SetOption,
+    SettingsOptions,
     SparkOption,
+    with_settings,
 )
+from eosframework.cli.stdout import print_json
 from eosframework.process.interrupts import cleaning_up
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from eosframework.backfill.diff.topic_diff import Place, TopicDifference
 
 VALUE_CHARACTERS = 200
-"""Of a key or value, to people."""
+"""Characters of a key or value in the text output."""
 
 
 WhereOption = Annotated[
@@ -33,7 +34,7 @@ WhereOption = Annotated[
     typer.Option(
         "--where",
         metavar="SQL",
-        help="Compare only the rows of tables for which this holds; else all are compared.",
+        help="Compare only the rows of tables that match this condition. Default: all rows.",
     ),
 ]
 
@@ -43,43 +44,42 @@ CompareOption = Annotated[
     typer.Option(
         "--compare",
         metavar="TOPIC=HOW",
-        help="How a topic is compared: records, one by one, or the last value of each key (and "
-        "window). Default: what fits what the topology writes there.",
+        help="Compare a topic by records (every record) or last (the last value of each key and "
+        "window). Default: by the operators that write the topic. Repeatable.",
     ),
 ]
 
 
+@with_settings
 def diff(
+    options: SettingsOptions,
     app_name: AppArgument,
     job: JobOption,
     suffix: Annotated[
-        str, typer.Option("--suffix", metavar="NAME", help="That of the job.", show_default=False)
+        str,
+        typer.Option("--suffix", metavar="NAME", help="The suffix of the job.", show_default=False),
     ],
     limit: Annotated[
-        int, typer.Option("--limit", min=0, help="How many differences of each topic are listed.")
+        int, typer.Option("--limit", min=0, help="Differences to list of each topic.")
     ] = 20,
     last: Annotated[
         bool,
-        typer.Option(
-            "--last", help="Compare the last value of each key (and window), in all topics."
-        ),
+        typer.Option("--last", help="Compare all topics by the last value of each key and window."),
     ] = False,
     compare_by: CompareOption = None,
     headers: Annotated[
-        bool, typer.Option("--headers", help="Compare headers as well, eosframework's own apart.")
+        bool, typer.Option("--headers", help="Compare headers too, except eosframework's.")
     ] = False,
     where: WhereOption = None,
     master: MasterOption = None,
     spark: SparkOption = None,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Compare what a job with a suffix wrote with what live processing has of the same range.
+    """Compare a job's suffixed output with the live output.
 
-    The range is that of the event times that the job has seen. Records are the same if key, value
-    and time are; of what goes on with each change, as tables and windows do, the last value of each
-    key and window counts. Exits with 2 if anything differs.
+    Both are compared in the range of event times that the job processed. Records are equal if their
+    key, value and timestamp are. Topics that tables and windows update are compared by the last
+    value of each key and window. Exits with 1 if there is a difference.
     """
     cleaning_up()
     from eosframework.backfill.api import spark_options
@@ -87,26 +87,23 @@ def diff(
     from eosframework.backfill.diff.record_identity import CompareBy
     from eosframework.backfill.diff.topic_diff import DiffOptions
     from eosframework.backfill.spark.preflight import check_packages
-    from eosframework.config import load_settings
     from eosframework.process.logs import configure_logs
     from eosframework.topology.loader import load_app
 
-    settings = load_settings(config, assignments)
+    settings = options.load()
     configure_logs(settings.log)
     app = load_app(app_name)
-    options = spark_options(spark or ())
+    properties = spark_options(spark or ())
     check_packages()
     by = CompareBy.LAST if last else None
     how = DiffOptions(by=by, headers=headers, limit=limit, topics=_topics_by(compare_by or ()))
-    with lazy_session(master, options) as session:
-        found = compare(session, app, settings, job, suffix, how, where=where, options=options)
+    with lazy_session(master, properties) as session:
+        found = compare(session, app, settings, job, suffix, how, where=where, options=properties)
     if as_json:
-        import orjson
-
-        typer.echo(orjson.dumps(_report(found), option=orjson.OPT_INDENT_2).decode())
+        print_json(_report(found))
     else:
         typer.echo("\n".join(_lines(found)))
-    return 0 if found.is_equal else 2
+    return 0 if found.is_equal else 1
 
 
 def _topics_by(given: Sequence[str]) -> dict[str, CompareBy]:
@@ -135,18 +132,18 @@ def _report(found: Diff) -> dict[str, Any]:
         "topics": {
             name: {
                 "live": one.records[0],
-                "beside": one.records[1],
+                "backfilled": one.records[1],
                 "only_live": one.only[0],
-                "only_beside": one.only[1],
+                "only_backfilled": one.only[1],
                 "compared": one.how.label,
                 "cut": one.cut,
                 "differences": [
                     {
                         "key": _text(difference.key),
                         "count_live": difference.counts[0],
-                        "count_beside": difference.counts[1],
+                        "count_backfilled": difference.counts[1],
                         "live": _place(difference.live),
-                        "beside": _place(difference.suffixed),
+                        "backfilled": _place(difference.suffixed),
                     }
                     for difference in one.differences
                 ],
@@ -156,12 +153,12 @@ def _report(found: Diff) -> dict[str, Any]:
         "tables": {
             name: {
                 "live": one.rows[0],
-                "beside": one.rows[1],
+                "backfilled": one.rows[1],
                 "only_live": one.only[0],
-                "only_beside": one.only[1],
+                "only_backfilled": one.only[1],
                 "columns": list(one.columns),
                 "rows_only_live": list(one.examples[0]),
-                "rows_only_beside": list(one.examples[1]),
+                "rows_only_backfilled": list(one.examples[1]),
             }
             for name, one in found.tables.items()
         },
@@ -196,7 +193,7 @@ def _lines(found: Diff) -> Iterator[str]:
             yield from _difference(difference)
     for name, table in found.tables.items():
         yield f"table {name}, {', '.join(table.columns)}: {_counted(table.rows, table.only)}"
-        for side, rows in zip(("live", "beside"), table.examples, strict=True):
+        for side, rows in zip(("live", "backfilled"), table.examples, strict=True):
             yield from (f"  only {side}: {_row(row)}" for row in rows)
         if table.left_out:
             yield f"  not compared: {', '.join(table.left_out)}"
@@ -207,17 +204,17 @@ def _lines(found: Diff) -> Iterator[str]:
 
 
 def _counted(counts: tuple[int, int], only: tuple[int, int]) -> str:
-    compared = f"{counts[0]:,} live, {counts[1]:,} beside"
+    compared = f"{counts[0]:,} live, {counts[1]:,} backfilled"
     if not sum(only):
         return f"{compared}, equal"
-    return f"{compared}; {only[0]:,} only live, {only[1]:,} only beside"
+    return f"{compared}; {only[0]:,} only live, {only[1]:,} only backfilled"
 
 
 def _difference(difference: TopicDifference) -> Iterator[str]:
     key = "without key" if difference.key is None else f"key {_short(difference.key)}"
     counts = difference.counts
-    yield f"  {key}: {counts[0]} live, {counts[1]} beside"
-    for side, place in (("live", difference.live), ("beside", difference.suffixed)):
+    yield f"  {key}: {counts[0]} live, {counts[1]} backfilled"
+    for side, place in (("live", difference.live), ("backfilled", difference.suffixed)):
         if place is not None:
             yield (
                 f"    {side} [{place.partition}]@{place.offset} at {_moment(place.timestamp)}: "

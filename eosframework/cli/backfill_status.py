@@ -1,4 +1,4 @@
-"""`eosframework backfill status`: the jobs of an application, and how far one of them is."""
+"""`eosframework backfill status`: the jobs of an application and their progress."""
 
 from __future__ import annotations
 
@@ -6,45 +6,47 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from eosframework.cli.cluster import OpenedApplication, open_application
 from eosframework.cli.options import (
     AppArgument,
-    ConfigOption,
     JsonOption,
-    SetOption,
+    SettingsOptions,
     SuffixOption,
+    with_settings,
 )
+from eosframework.cli.stdout import print_json
 
 if TYPE_CHECKING:
     from eosframework.backfill.job.job_entry import JobState
     from eosframework.backfill.job.job_status import JobStatus
-    from eosframework.cli.cluster import OpenedApplication
 
 LOOK_SECONDS = 1.0
 
 
+@with_settings
 def status(
+    options: SettingsOptions,
     app_name: AppArgument,
     job: Annotated[
-        str | None, typer.Option("--job", metavar="NAME", help="One job; else all are listed.")
+        str | None, typer.Option("--job", metavar="NAME", help="Show one job. Default: list all.")
     ] = None,
     suffix: SuffixOption = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Keep showing it until the job is complete.")
+        bool, typer.Option("--watch", help="Keep showing the progress until the job is complete.")
     ] = False,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print how far a job is: its stages and tasks, how fast it goes, when it will be done."""
+    """Print a job's stages and tasks, rate, and time left."""
     from dataclasses import replace
 
-    from eosframework.cli.cluster import open_application
     from eosframework.errors import ConfigurationError
     from eosframework.topology.graph.retry_topics import without_retries
 
     if watch and (job is None or as_json):
-        raise ConfigurationError("--watch shows one job to people; give it with --job, no --json")
-    opened = open_application(app_name, config, assignments, suffix)
+        raise ConfigurationError(
+            "--watch shows the progress of one job as text; give --job, and not --json"
+        )
+    opened = open_application(app_name, options, suffix)
     opened = replace(opened, graph=without_retries(opened.graph))
     if job is None:
         _list(opened, as_json)
@@ -69,13 +71,13 @@ def _list(opened: OpenedApplication, as_json: bool) -> None:
             "application": opened.graph.application,
             "jobs": [_report(one, with_tasks=False) for one in found],
         }
-        _print(report)
+        print_json(report)
     elif found:
         typer.echo("\n".join(map(headline, found)))
     else:
         typer.echo(
-            f"application {opened.graph.application} has no backfill job; one that was started "
-            f"with a suffix is found with --suffix"
+            f"application {opened.graph.application} has no backfill job; give --suffix to list "
+            f"jobs that were started with it"
         )
 
 
@@ -89,7 +91,7 @@ def _show(opened: OpenedApplication, job: str, as_json: bool) -> None:
 
     found = StatusTracker(opened.graph).look(_read(opened, job), time.time())
     if as_json:
-        _print({"application": opened.graph.application, **_report(found)})
+        print_json({"application": opened.graph.application, **_report(found)})
     else:
         Console().print(drawn(found))
 
@@ -121,8 +123,8 @@ def _read(opened: OpenedApplication, job: str) -> JobState:
     state = log.watch()
     if state is None:
         raise ConfigurationError(
-            f"application {opened.graph.application!r} has no backfill job {job!r}; leave --job "
-            f"out to see those that there are, and give --suffix if it was started with one"
+            f"application {opened.graph.application!r} has no backfill job {job!r}; omit --job "
+            f"to list its jobs, and give --suffix if the job was started with one"
         )
     return state
 
@@ -154,9 +156,3 @@ def _report(found: JobStatus, *, with_tasks: bool = True) -> dict[str, Any]:
             for stage in found.stages
         ]
     return report
-
-
-def _print(report: dict[str, Any]) -> None:
-    import orjson
-
-    typer.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())

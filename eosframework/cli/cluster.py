@@ -1,15 +1,19 @@
-"""What the commands that ask the servers about one application have in common."""
+"""Helpers of the commands that ask the servers about one application."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+import typer
 
 if TYPE_CHECKING:
     from eosframework.application.control_topic import ControlTopic
     from eosframework.application.subjects import PlannedSubject
+    from eosframework.cli.options import SettingsOptions
     from eosframework.config import Settings
+    from eosframework.kafka.admin.acls import Access
     from eosframework.kafka.admin.cluster_admin import ClusterAdmin
     from eosframework.postgres.tables.table_schema import TablesPlan
     from eosframework.topology.graph.graph import Graph
@@ -26,30 +30,24 @@ class OpenedApplication:
 
 
 def open_application(
-    app_name: str,
-    config: Path | None,
-    assignments: list[str] | None,
-    suffix: str | None = None,
+    app_name: str, options: SettingsOptions, suffix: str | None = None
 ) -> OpenedApplication:
-    """Load a topology and reach for its cluster.
+    """Load a topology and its settings, and create the clients of its cluster.
 
     Args:
-        app_name: what names the topology.
-        config: a file with settings.
-        assignments: single settings.
-        suffix: of the topology beside it; None: itself.
+        app_name: names the topology, as on the command line.
+        options: the sources of settings.
+        suffix: appended to the names of topics and tables, as `backfill run --suffix` does.
 
     Raises:
         UserError: the topology or a setting cannot be used.
     """
-    from eosframework.application.control_topic import ControlTopic
-    from eosframework.config import load_settings
     from eosframework.kafka.admin.cluster_admin import ClusterAdmin
     from eosframework.topology.loader import load_app
     from eosframework.topology.renaming import renamed
     from eosframework.topology.resolve.resolve import resolve
 
-    settings = load_settings(config, assignments)
+    settings = options.load()
     loaded = load_app(app_name)
     graph = resolve(loaded if suffix is None else renamed(loaded, suffix))
     admin = ClusterAdmin(settings.kafka)
@@ -63,7 +61,7 @@ def open_application(
 
 
 def plan_tables_of(opened: OpenedApplication) -> TablesPlan | None:
-    """Return what the application's tables need; None: it fills none.
+    """Plan the application's tables; None if its topology has no table sink.
 
     Raises:
         UserError: the database cannot be used.
@@ -76,13 +74,38 @@ def plan_tables_of(opened: OpenedApplication) -> TablesPlan | None:
 
 
 def plan_schemas_of(opened: OpenedApplication) -> list[PlannedSubject]:
-    """Return the schemas that the application writes with, and what the registry has of them.
+    """Plan the subjects of the schemas that the application writes with.
 
     Raises:
-        UserError: the registry cannot be used.
+        UserError: the schema registry cannot be used.
     """
     if not opened.graph.codecs:
         return []
     from eosframework.application.subjects import plan_subjects
 
     return plan_subjects(opened.graph.codecs, opened.settings.registry)
+
+
+def print_access(needed: Sequence[Access], settings: Settings, principal: str | None) -> None:
+    """Print the ACLs, or the commands that grant them to a principal."""
+    typer.echo("  ACLs needed if the cluster has an authorizer:")
+    lines = map(str, needed) if principal is None else acl_commands(needed, settings, principal)
+    for line in lines:
+        typer.echo(f"    {line}")
+
+
+def acl_commands(needed: Sequence[Access], settings: Settings, principal: str) -> list[str]:
+    """Return the kafka-acls commands that grant the ACLs to a principal.
+
+    Raises:
+        ConfigurationError: the principal is not of the form TYPE:NAME.
+    """
+    kind, colon, name = principal.partition(":")
+    if not (kind and colon and name):
+        from eosframework.errors import ConfigurationError
+
+        raise ConfigurationError(
+            f"--principal {principal!r} is not a principal; expected User:NAME, as in Kafka's ACLs"
+        )
+    servers = settings.kafka.bootstrap_servers
+    return [access.command(servers, principal) for access in needed]

@@ -1,4 +1,4 @@
-"""`eosframework dead-letters`: records that could not be processed, and their second chance."""
+"""`eosframework dead-letters`: list, show and replay records that could not be processed."""
 
 from __future__ import annotations
 
@@ -6,66 +6,61 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eosframework.cli import app
-from eosframework.cli.confirming import confirmed
+from eosframework.cli import group
+from eosframework.cli.cluster import OpenedApplication, open_application
 from eosframework.cli.options import (
     AppArgument,
-    ConfigOption,
     DryRunOption,
     JsonOption,
-    SetOption,
+    SettingsOptions,
     YesOption,
+    confirmed,
+    with_settings,
 )
+from eosframework.cli.stdout import print_json
 from eosframework.process.interrupts import leaves
 
 if TYPE_CHECKING:
-    from eosframework.cli.cluster import OpenedApplication
     from eosframework.operations.dead_letters import Choice, DeadLetters, Group, ReplayPlan
 
-commands = typer.Typer(
-    help="Records that could not be processed: what there are, and their way through the topology "
-    "again.",
-    no_args_is_help=True,
-)
-app.add_typer(commands, name="dead-letters")
+commands = group("dead-letters", "List, show and replay records that could not be processed.")
 
 TopicOption = Annotated[
-    str | None, typer.Option("--topic", metavar="TOPIC", help="Letters in this dead-letter topic.")
+    str | None,
+    typer.Option("--topic", metavar="TOPIC", help="Dead letters of this dead-letter topic."),
 ]
 ErrorOption = Annotated[
-    str | None, typer.Option("--error", metavar="TEXT", help="Letters whose error contains this.")
+    str | None,
+    typer.Option("--error", metavar="TEXT", help="Dead letters whose error contains this text."),
 ]
 OffsetsOption = Annotated[
     list[str] | None,
     typer.Option(
         "--offsets",
         metavar="PLACE",
-        help="Letters at TOPIC[PARTITION]@OFFSET or TOPIC[PARTITION]@FIRST-LAST. Repeatable.",
+        help="Dead letters at TOPIC[PARTITION]@OFFSET or TOPIC[PARTITION]@FIRST-LAST. Repeatable.",
     ),
 ]
 SinceOption = Annotated[
     str | None,
     typer.Option(
-        "--since", metavar="TIME", help="Letters that failed since then, in ISO 8601 (UTC)."
+        "--since", metavar="TIME", help="Dead letters that failed since this time (ISO 8601, UTC)."
     ),
 ]
 
 
 @commands.command("list")
+@with_settings
 def list_(
+    options: SettingsOptions,
     app_name: AppArgument,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print how many dead letters there are by topic, input, step and error.
-
-    Changes nothing.
-    """
-    opened, letters = _opened(app_name, config, assignments)
+    """Count dead letters by topic, input, step and error."""
+    opened, letters = _opened(app_name, options)
     groups = letters.groups(_marked(opened, letters))
     if as_json:
-        _print_json(
+        print_json(
             {
                 "application": opened.graph.application,
                 "topics": letters.topics,
@@ -76,37 +71,37 @@ def list_(
     if not groups:
         named = ", ".join(letters.topics) or "no stream has on_error: {dead_letter: TOPIC}"
         typer.echo(f"no dead letters ({named})")
-    for group in groups:
-        typer.echo("\n".join(_group_lines(group)))
+    for entry in groups:
+        typer.echo("\n".join(_group_lines(entry)))
 
 
 @commands.command()
+@with_settings
 def show(
+    options: SettingsOptions,
     app_name: AppArgument,
     place: Annotated[
         str,
         typer.Argument(
             metavar="PLACE",
-            help="Which one: TOPIC[PARTITION]@OFFSET, as `list` names it.",
+            help="The dead letter: TOPIC[PARTITION]@OFFSET, as `list` prints it.",
             show_default=False,
         ),
     ],
-    config: ConfigOption = None,
-    assignments: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print one dead letter: the record, where it came from, and why it failed."""
+    """Print one dead letter: the record, its source, and its error."""
     from eosframework.operations.dead_letters import DeadLetterPlace
     from eosframework.operations.dead_letters.dead_letter import shown
 
     wanted = DeadLetterPlace.parse(place)
-    opened, letters = _opened(app_name, config, assignments)
+    opened, letters = _opened(app_name, options)
     letter = letters.find(wanted)
     marks = _marked(opened, letters).get(letter.partition)
     was_replayed = marks is not None and letter.offset in marks
     report = shown(opened.graph, letter, was_replayed=was_replayed)
     if as_json:
-        _print_json(report)
+        print_json(report)
         return
     for name, value in report.items():
         if name == "headers":
@@ -116,39 +111,44 @@ def show(
             typer.echo(f"{name:<14} {_text(value)}")
 
 
-@commands.command()
+@commands.command(
+    epilog="Example: eosframework dead-letters replay topology.yaml --error ValueError --dry-run"
+)
+@with_settings
 def replay(
+    options: SettingsOptions,
     app_name: AppArgument,
     topic: TopicOption = None,
     error: ErrorOption = None,
     offsets: OffsetsOption = None,
     since: SinceOption = None,
-    everything: Annotated[bool, typer.Option("--all", help="All that are left.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All dead letters that were not replayed yet.")
+    ] = False,
     into_source: Annotated[
         bool,
         typer.Option(
             "--into-source",
-            help="Write into topics that others may read, where the application has none of its "
-            "own for this.",
+            help="Write to source topics, which other applications may read, if the application "
+            "has no internal topic for replays.",
         ),
     ] = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Send dead letters through the topology again, each exactly once.
+    """Run dead letters through the topology once more.
 
-    A record and the mark that it was replayed are one transaction, so a replay that was killed is
-    simply started again. Workers process the records; they may run meanwhile, or be started later.
+    Shows the dead letters and asks. Each is replayed exactly once: a record and its mark as
+    replayed are written in one transaction, so a replay that was killed can be run again. Workers
+    process the records; they may run meanwhile or start later.
     """
     from eosframework.operations.dead_letters import plan_replay, targets
     from eosframework.operations.dead_letters import replay as send
     from eosframework.process.logs import configure_logs
 
     choice = _choice(topic, error, offsets, since, everything=everything)
-    opened, letters = _opened(app_name, config, assignments)
+    opened, letters = _opened(app_name, options)
     choice.refuse_unknown_topics(letters.topics)
     routes = targets(opened.graph)
     found = plan_replay(letters, choice, routes, _marked(opened, letters))
@@ -159,22 +159,19 @@ def replay(
         configure_logs(opened.settings.log)
         opened.registry.ensure()
         application = opened.graph.application
-        leaves("what was replayed is marked; run the same command again, and it replays the rest")
+        leaves("replayed records are marked; run the same command again to replay the rest")
         done = send(application, opened.settings, opened.admin, letters, choice, routes).total
     if as_json:
-        _print_json(_replay_data(opened.graph.application, found, done, dry_run=dry_run))
+        print_json(_replay_data(opened.graph.application, found, done, dry_run=dry_run))
     else:
         typer.echo("\n".join(_replay_lines(found, done, dry_run=dry_run)))
 
 
-def _opened(
-    app_name: str, config: Any, assignments: list[str] | None
-) -> tuple[OpenedApplication, DeadLetters]:
-    from eosframework.cli.cluster import open_application
+def _opened(app_name: str, options: SettingsOptions) -> tuple[OpenedApplication, DeadLetters]:
     from eosframework.operations.dead_letters import DeadLetters
     from eosframework.topology.graph.walk import dead_letter_topics
 
-    opened = open_application(app_name, config, assignments)
+    opened = open_application(app_name, options)
     topics = dead_letter_topics(opened.graph)
     return opened, DeadLetters(topics, opened.settings.kafka, opened.admin)
 
@@ -202,17 +199,17 @@ def _choice(
     choice = Choice(topic=topic, error=error, places=places, since_ms=since_ms)
     if choice.is_all != everything:
         raise ConfigurationError(
-            "say which dead letters are replayed: --all, or some of --topic, --error, --offsets "
-            "and --since, which have to hold together"
+            "choose the dead letters to replay: --all, or one or more of --topic, --error, "
+            "--offsets and --since, which are combined with AND"
         )
     return choice
 
 
 def _agreed(found: ReplayPlan) -> bool:
-    """Show what would be done, and ask.
+    """Show the records to replay, and ask.
 
     Raises:
-        ConfigurationError: nobody answered.
+        ConfigurationError: stdin is closed or at its end.
     """
     typer.echo("\n".join(_replay_lines(found, 0, dry_run=True)), err=True)
     return confirmed()
@@ -267,7 +264,7 @@ def _replay_lines(found: ReplayPlan, done: int, *, dry_run: bool) -> list[str]:
         for target, count in found.by_topic
     ]
     lines += [
-        f"  {count:,} of {topic} are left out: no input of the topology"
+        f"  {count:,} of {topic} are left out: not an input of the topology"
         for topic, count in sorted(found.unread_topics.items())
     ]
     if not dry_run:
@@ -285,9 +282,3 @@ def _time(milliseconds: int) -> str:
     from datetime import UTC, datetime
 
     return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _print_json(report: dict[str, Any]) -> None:
-    import orjson
-
-    typer.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())

@@ -1,44 +1,128 @@
-"""`eosframework demo`: real flights through killed workers, and the verdict."""
+"""`eosframework demo`: programs that kill their own processes and then check the results."""
 
 from __future__ import annotations
 
 import random
-from typing import Annotated
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eosframework.cli import app
+from eosframework.cli import group
 from eosframework.cli.options import JsonOption
+from eosframework.process.interrupts import leaves
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import Console
+
+commands = group(
+    "demo",
+    "Kill processes while they work, then check the results.",
+    epilog="Each demo starts its own Kafka (and PostgreSQL) and stops it at the end. The last line "
+    "of stdout is a JSON object. The exit code is 0 only if the check finds nothing wrong.",
+)
+
+SeedOption = Annotated[
+    int | None, typer.Option(help="Repeat the random choices of an earlier run. Default: random.")
+]
+KeepOption = Annotated[
+    bool, typer.Option("--keep", help="Leave the servers running for inspection.")
+]
+
+_DAY = ["%Y-%m-%d"]
 
 
-@app.command()
-def demo(
+@commands.command()
+def flights(
     kills: Annotated[int, typer.Option(min=1, help="How many workers to kill.")] = 7,
-    rate: Annotated[int, typer.Option(min=100, help="Records fed per second.")] = 6500,
-    seed: Annotated[
-        int | None, typer.Option(help="Repeats the choices of an earlier run. Default: random.")
-    ] = None,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Leave the broker up, to look around.")
-    ] = False,
+    rate: Annotated[int, typer.Option(min=100, help="Records produced per second.")] = 6500,
+    seed: SeedOption = None,
+    keep: KeepOption = False,
     flights: Annotated[int | None, typer.Option(min=1, hidden=True)] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Kill workers while they process real flights; then audit.
+    """Kill workers while they process flights, then audit.
 
-    Starts a real Kafka of its own and stops it at the end. The last line of stdout is a JSON
-    object. Exits with 0 only if nothing was lost, duplicated, reordered or torn.
+    Succeeds only if no record was lost, duplicated, reordered or torn.
     """
     from eosframework.demo.nycflights import require_packages
 
     require_packages()
+    from eosframework.demo.flights_demo import Plan, run_demo
+
+    plan = Plan(kills, rate, _seed(seed), flights, keep)
+    return _run(lambda console: run_demo(plan, console), as_json)
+
+
+@commands.command()
+def transfer(
+    seconds: Annotated[int, typer.Option(min=1, help="How long transfers are requested.")] = 60,
+    rate: Annotated[int, typer.Option(min=1, help="Transfers requested per second.")] = 200,
+    kills: Annotated[
+        int, typer.Option(min=0, help="How many workers, relays and databases to kill.")
+    ] = 12,
+    seed: SeedOption = None,
+    keep: KeepOption = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Transfer money while processes are killed, and count it.
+
+    Two banks exchange money through Kafka. Succeeds only if every look at both banks found all of
+    the money, and each transfer took effect once and in order.
+    """
+    from eosframework.demo.banks.transfer_demo import Plan, run_transfers
+
+    plan = Plan(seconds * rate, rate, kills, _seed(seed), keep)
+    return _run(lambda console: run_transfers(plan, console), as_json)
+
+
+@commands.command()
+def backfill(
+    since: Annotated[
+        datetime, typer.Option(formats=_DAY, help="The first day of flights.")
+    ] = datetime(2013, 1, 1),
+    cutover: Annotated[
+        datetime, typer.Option(formats=_DAY, help="The first day that live workers process.")
+    ] = datetime(2013, 12, 1),
+    until: Annotated[
+        datetime, typer.Option(formats=_DAY, help="The day after the last one.")
+    ] = datetime(2014, 1, 2),
+    seed: SeedOption = None,
+    keep: KeepOption = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Backfill an archive of flights, continue live, compare.
+
+    Two systems run: in one, Spark, which is killed at times, processes the files up to the cutover
+    and live workers the rest;
+    in the other, live workers process everything. Succeeds only if both have the same topics,
+    windows and rows.
+    """
+    from eosframework.backfill.spark.preflight import check_packages
+    from eosframework.demo.nycflights import require_packages
+
+    require_packages()
+    check_packages()
+    from eosframework.demo.history.archive import Span
+    from eosframework.demo.history.backfill_demo import Plan, run_backfill_demo
+
+    span = Span(*(moment.replace(tzinfo=UTC) for moment in (since, cutover, until)))
+    plan = Plan(span, _seed(seed), keep)
+    return _run(lambda console: run_backfill_demo(plan, console), as_json)
+
+
+def _seed(given: int | None) -> int:
+    return random.SystemRandom().randrange(10_000) if given is None else given
+
+
+def _run(demo: Callable[[Console], Any], as_json: bool) -> int:
+    """Run a demo, print its outcome as one line of JSON, and return the exit code."""
     import orjson
     from rich.console import Console
 
-    from eosframework.demo.flights_demo import Plan, run_demo
-
-    seed = random.SystemRandom().randrange(10_000) if seed is None else seed
-    plan = Plan(kills, rate, seed, flights, keep)
-    outcome = run_demo(plan, Console(stderr=as_json))
+    leaves("the demo's workers are stopped; its servers too, unless --keep was given")
+    outcome = demo(Console(stderr=as_json))
     typer.echo(orjson.dumps(outcome.as_data()).decode())
-    return 0 if outcome.good else 2
+    return 0 if outcome.good else 1

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+
+from eosframework.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from eosframework.config import Settings
+
+_R = TypeVar("_R")
 
 AppArgument = Annotated[
     str,
@@ -16,18 +28,34 @@ AppArgument = Annotated[
     ),
 ]
 
-ConfigOption = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="A YAML file with settings.")
-]
-
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="One setting, for example worker.commit_interval_seconds=0.2. Repeatable.",
-    ),
-]
+_SETTINGS_OPTIONS = {
+    "config": Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="Settings: a YAML file, or a .properties file of a Kafka client.",
+        ),
+    ],
+    "assignments": Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="One setting, for example worker.commit_interval_seconds=0.2. Repeatable.",
+        ),
+    ],
+    "bootstrap_server": Annotated[
+        str | None,
+        typer.Option(
+            "--bootstrap-server",
+            metavar="HOST:PORT",
+            help="Brokers to connect to first, separated by commas. Overrides "
+            "kafka.bootstrap_servers.",
+        ),
+    ],
+}
+"""The options of every command that reads settings, by the name of their parameter."""
 
 JobOption = Annotated[
     str, typer.Option("--job", metavar="NAME", help="Name of the backfill job.", show_default=False)
@@ -38,14 +66,16 @@ SuffixOption = Annotated[
     typer.Option(
         "--suffix",
         metavar="NAME",
-        help="Of the same topology beside it, which `backfill run --suffix` fills.",
+        help="Use the topics and tables that `backfill run --suffix NAME` writes.",
     ),
 ]
 
 MasterOption = Annotated[
     str | None,
     typer.Option(
-        "--master", metavar="URL", help="Spark's. Default: this machine, or spark-submit's."
+        "--master",
+        metavar="URL",
+        help="Spark master. Default: this machine, or the one that spark-submit names.",
     ),
 ]
 
@@ -54,7 +84,7 @@ SparkOption = Annotated[
     typer.Option(
         "--spark",
         metavar="KEY=VALUE",
-        help="One setting of Spark, spark.…, or of its Kafka client, kafka.… Repeatable.",
+        help="One property of Spark (spark.…) or of its Kafka client (kafka.…). Repeatable.",
     ),
 ]
 
@@ -63,27 +93,74 @@ PrincipalOption = Annotated[
     typer.Option(
         "--principal",
         metavar="User:NAME",
-        help="Print the commands of Kafka's tools that grant this one the ACLs.",
+        help="Print the kafka-acls commands that grant the ACLs to this principal.",
     ),
 ]
 
-YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")
+    bool, typer.Option("--dry-run", help="Print the changes without making them.")
 ]
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 
+MarkdownOption = Annotated[bool, typer.Option("--markdown", hidden=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsOptions:
+    """The values of the options that settings come from."""
+
+    config: Path | None
+    assignments: list[str] | None
+    bootstrap_server: str | None
+
+    def load(self) -> Settings:
+        """Return the settings; `--bootstrap-server` overrides every other source.
+
+        Raises:
+            ConfigurationError: names the setting, its value and the values that are allowed.
+        """
+        from eosframework.config import load_settings
+
+        assignments = list(self.assignments or ())
+        if self.bootstrap_server is not None:
+            if not self.bootstrap_server.strip():
+                raise ConfigurationError("--bootstrap-server is empty; expected HOST:PORT")
+            assignments.append(f"kafka.bootstrap_servers={self.bootstrap_server}")
+        return load_settings(self.config, assignments)
+
+
+def with_settings(command: Callable[..., _R]) -> Callable[..., _R]:
+    """Replace a command's parameter `options` by the settings options, which typer parses."""
+    declared = inspect.signature(command, eval_str=True)
+    own = [p for name, p in declared.parameters.items() if name not in ("options", "as_json")]
+    last = [p for name, p in declared.parameters.items() if name == "as_json"]
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    shared = [
+        inspect.Parameter(name, kind, default=None, annotation=annotation)
+        for name, annotation in _SETTINGS_OPTIONS.items()
+    ]
+    parameters = [*own, *shared, *last]
+
+    @functools.wraps(command)
+    def run(**values: Any) -> _R:
+        options = SettingsOptions(**{name: values.pop(name) for name in _SETTINGS_OPTIONS})
+        return command(options=options, **values)
+
+    # typer reads both: the names and their order from the first, types from the second.
+    run.__dict__["__signature__"] = declared.replace(parameters=parameters)
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run
+
 
 def parse_assignments(assignments: list[str], *, example: str) -> dict[str, str]:
-    """Read the KEY=VALUE of a server's own settings.
+    """Return the KEY=VALUE options of an embedded server as its properties.
 
     Raises:
         ConfigurationError: one of them is not KEY=VALUE.
     """
-    from eosframework.errors import ConfigurationError
-
     properties: dict[str, str] = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
@@ -93,3 +170,20 @@ def parse_assignments(assignments: list[str], *, example: str) -> dict[str, str]
             )
         properties[name.strip()] = value
     return properties
+
+
+def confirmed() -> bool:
+    """Ask on stderr whether to continue, so that stdout can hold one JSON object.
+
+    Raises:
+        ConfigurationError: stdin is closed or at its end.
+    """
+    typer.echo("Do this? [y/N] ", nl=False, err=True)
+    # A process that was started with a closed stdin has none.
+    answer = sys.stdin.readline() if sys.stdin is not None else ""
+    if not answer:
+        typer.echo(err=True)
+        raise ConfigurationError(
+            "no answer on stdin, so nothing was done; give --yes to skip the question"
+        )
+    return answer.strip().casefold() in ("y", "yes")

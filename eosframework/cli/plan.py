@@ -1,4 +1,4 @@
-"""`eosframework plan`: what an application needs on the cluster."""
+"""`eosframework plan`: the topics, ids, ACLs and tables that an application needs."""
 
 from __future__ import annotations
 
@@ -7,15 +7,22 @@ from typing import TYPE_CHECKING
 import typer
 
 from eosframework.cli import app
-from eosframework.cli.acls import commands, print_access
+from eosframework.cli.cluster import (
+    acl_commands,
+    open_application,
+    plan_schemas_of,
+    plan_tables_of,
+    print_access,
+)
 from eosframework.cli.options import (
     AppArgument,
-    ConfigOption,
     JsonOption,
     PrincipalOption,
-    SetOption,
+    SettingsOptions,
     SuffixOption,
+    with_settings,
 )
+from eosframework.cli.stdout import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,36 +32,33 @@ if TYPE_CHECKING:
     from eosframework.topology.evolution import Change
 
 
-@app.command()
+@app.command(epilog="Example: eosframework plan topology.yaml --principal User:orders")
+@with_settings
 def plan(
+    options: SettingsOptions,
     app_name: AppArgument,
     suffix: SuffixOption = None,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
     principal: PrincipalOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print what an application needs on the cluster and in the database.
+    """Print the topics, ids, ACLs and tables of an application.
 
-    Topics to create, transactional ids, consumer group and ACLs; tables and their columns; what has
-    changed in the topology since a worker started last, and what that asks for. Changes nothing.
+    Also prints the schemas of its topics, and the changes of the topology since the last start of a
+    worker with the steps that they need. Changes nothing.
     """
     from eosframework.application.provision import plan as plan_of
-    from eosframework.cli.cluster import open_application, plan_schemas_of, plan_tables_of
     from eosframework.runtime.ids import id_source
 
-    opened = open_application(app_name, config, assignments, suffix)
+    opened = open_application(app_name, options, suffix)
     source = id_source(opened.settings)
     planned = plan_of(opened.graph, opened.settings, opened.admin, opened.registry, source)
     tables, schemas = plan_tables_of(opened), plan_schemas_of(opened)
     if as_json:
-        import orjson
-
         report = {**planned.as_data(), "database": None if tables is None else tables.as_data()}
         report["schemas"] = [schema.as_data() for schema in schemas]
         if principal is not None:
-            report["acl_commands"] = commands(planned.access, opened.settings, principal)
-        typer.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())
+            report["acl_commands"] = acl_commands(planned.access, opened.settings, principal)
+        print_json(report)
         return
     typer.echo(f"application {planned.application} on cluster {planned.cluster_id}")
     for topic in planned.topics:
@@ -74,7 +78,7 @@ def plan(
     typer.echo(f"  consumer group {planned.consumer_group}")
     print_access(planned.access, opened.settings, principal)
     if planned.access_to_apply:
-        typer.echo("  ACLs that `apply` needs besides:")
+        typer.echo("  ACLs that `apply` needs in addition:")
     for access in planned.access_to_apply:
         typer.echo(f"    {access}")
     if tables is not None:
@@ -110,7 +114,7 @@ def _print_schemas(schemas: Sequence[PlannedSubject]) -> None:
 
 def _print_changes(changes: Sequence[Change]) -> None:
     if changes:
-        typer.echo("  changes of the topology since a worker started last:")
+        typer.echo("  changes of the topology since the last start of a worker:")
     for change in changes:
         typer.echo(f"    {change.verdict}: {change.subject}: {change.found}")
         typer.echo(f"      {change.why}: {change.next}")

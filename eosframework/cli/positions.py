@@ -1,4 +1,4 @@
-"""`eosframework positions`: where a stopped application goes on."""
+"""`eosframework positions`: show and set the next offsets of an application."""
 
 from __future__ import annotations
 
@@ -6,43 +6,39 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eosframework.cli import app
-from eosframework.cli.options import AppArgument, ConfigOption, JsonOption, SetOption
+from eosframework.cli import group
+from eosframework.cli.cluster import OpenedApplication, open_application
+from eosframework.cli.options import AppArgument, JsonOption, SettingsOptions, with_settings
+from eosframework.cli.stdout import print_json
 from eosframework.process.interrupts import leaves
 
 if TYPE_CHECKING:
-    from eosframework.cli.cluster import OpenedApplication
     from eosframework.records import Position
 
-commands = typer.Typer(
-    help="Show and set where an application goes on reading.", no_args_is_help=True
-)
-app.add_typer(commands, name="positions")
+commands = group("positions", "Show and set the offsets at which an application resumes.")
 
 TablesOption = Annotated[
     bool,
-    typer.Option("--tables", help="Where tables go on, in the database; else where transforms do."),
+    typer.Option(
+        "--tables", help="Positions of table sinks, in the database. Default: of transforms."
+    ),
 ]
 
 
 @commands.command()
+@with_settings
 def show(
+    options: SettingsOptions,
     app_name: AppArgument,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
     tables: TablesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Print each partition's position and the bounds of its log."""
-    from eosframework.cli.cluster import open_application
-
-    opened = open_application(app_name, config, assignments)
+    """Print each partition's committed offset and the bounds of its log."""
+    opened = open_application(app_name, options)
     rows = _of_tables(opened) if tables else _of_transforms(opened)
     if as_json:
-        import orjson
-
         report = {"application": opened.graph.application, "positions": rows}
-        typer.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())
+        print_json(report)
         return
     for row in rows:
         place = "never committed" if row["committed"] is None else f"at {row['committed']}"
@@ -71,7 +67,7 @@ def _of_tables(opened: OpenedApplication) -> list[dict[str, Any]]:
 
 
 def _rows(opened: OpenedApplication, positions: dict[Position, bool]) -> list[dict[str, Any]]:
-    """Return what is printed of each position; with it, whether it was ever committed."""
+    """Return the rows to print of positions, each with True if it was ever committed."""
     bounds = opened.admin.log_bounds([p.topic_partition for p in positions])
     return [
         {
@@ -86,33 +82,35 @@ def _rows(opened: OpenedApplication, positions: dict[Position, bool]) -> list[di
     ]
 
 
-@commands.command("set")
+@commands.command(
+    "set",
+    epilog="Example: eosframework positions set topology.yaml 'orders[0]=4711' customers=earliest",
+)
+@with_settings
 def set_(
+    options: SettingsOptions,
     app_name: AppArgument,
     positions: Annotated[
         list[str],
         typer.Argument(
             metavar="POSITION...",
             help="TOPIC[PARTITION]=OFFSET, or TOPIC=earliest, latest or committed (keep the "
-            "positions and accept the topic as it is now).",
+            "committed offsets and accept the topic as it is now).",
             show_default=False,
         ),
     ],
-    config: ConfigOption = None,
-    assignments: SetOption = None,
     tables: TablesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Set where a stopped application goes on.
+    """Set the offsets at which a stopped application resumes.
 
-    Also registers its topics as they are now. What is read again is written again: with --tables
-    to the tables, and without to the outputs, rows of tables among them.
+    Also records its topics as they are now. Records that are read again are written again: with
+    --tables to the tables, without it to the sink topics and the table sinks' topics.
     """
     from eosframework.application.position_changes import PositionRequest, set_positions
-    from eosframework.cli.cluster import open_application
 
     wishes = [PositionRequest.parse(text) for text in positions]
-    opened = open_application(app_name, config, assignments)
+    opened = open_application(app_name, options)
     leaves("positions may be set already; run the same command again, or see `positions show`")
     if tables:
         from eosframework.runtime.table_writer import set_table_positions
@@ -121,10 +119,8 @@ def set_(
     else:
         done = set_positions(opened.graph, wishes, opened.settings, opened.admin, opened.registry)
     if as_json:
-        import orjson
-
         rows = [{"topic": p.topic, "partition": p.partition, "offset": p.offset} for p in done]
         report = {"application": opened.graph.application, "positions": rows}
-        typer.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())
+        print_json(report)
     else:
-        typer.echo("\n".join(f"{p.topic_partition} goes on at {p.offset}" for p in done))
+        typer.echo("\n".join(f"{p.topic_partition} resumes at {p.offset}" for p in done))

@@ -1,4 +1,4 @@
-"""`eosframework relay-outbox`, and `relay-outbox reconcile`."""
+"""`eosframework relay-outbox`: the outbox relay, its ACLs, and its reconciliation."""
 
 from __future__ import annotations
 
@@ -7,116 +7,113 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eosframework.cli import app
-from eosframework.cli.options import ConfigOption, JsonOption, PrincipalOption, SetOption
+from eosframework.cli.options import JsonOption, PrincipalOption, SettingsOptions, with_settings
+from eosframework.cli.stdout import print_json
 from eosframework.process.interrupts import leaves
 from eosframework.process.signals import end_when_asked
 
 if TYPE_CHECKING:
     from eosframework.outbox.reconciliation import Comparison
 
-commands = typer.Typer(help="Carry published messages from the database to Kafka, each once.")
+commands = typer.Typer()
 app.add_typer(commands, name="relay-outbox")
 
 
 @commands.callback(invoke_without_command=True)
+@with_settings
 def relay_outbox(
+    options: SettingsOptions,
     context: typer.Context,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
     until_caught_up: Annotated[
         bool,
-        typer.Option("--until-caught-up", help="Stop once everything published is sent."),
+        typer.Option("--until-caught-up", help="Stop once every published message is sent."),
     ] = False,
 ) -> None:
-    """Carry published messages from the database to Kafka, each once.
+    """Send the messages of an outbox to Kafka, each exactly once.
 
-    Several relays of one name share the shards of the outbox; one more than there are shards
-    stands by. SIGTERM and Ctrl-C commit what is complete and exit with 0.
+    Relays of one name share the shards of the outbox; a relay without a shard stands by. On SIGTERM
+    or Ctrl-C the relay commits what is complete and exits with 0.
     """
     if context.invoked_subcommand is not None:
         return
     end_when_asked()
-    from eosframework.config import load_settings
     from eosframework.process.logs import configure_logs
     from eosframework.runtime.outbox_relay import run_relay
 
-    settings = load_settings(config, assignments)
+    settings = options.load()
     configure_logs(settings.log)
     run_relay(settings, until_caught_up=until_caught_up)
 
 
 @commands.command()
+@with_settings
 def plan(
+    options: SettingsOptions,
     topics: Annotated[
         list[str] | None,
-        typer.Option("--topic", metavar="TOPIC", help="A topic that is published to; repeat it."),
+        typer.Option(
+            "--topic", metavar="TOPIC", help="A topic that messages are published to. Repeatable."
+        ),
     ] = None,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
     principal: PrincipalOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print what a relay has to be allowed, and asks nobody."""
+    """Print the ACLs that a relay needs; asks no server."""
     from eosframework.application.needed_access import control_topic_access, relay_access
-    from eosframework.cli.acls import commands as commands_of
-    from eosframework.cli.acls import print_access
-    from eosframework.config import load_settings
+    from eosframework.cli.cluster import acl_commands, print_access
 
-    settings = load_settings(config, assignments)
+    settings = options.load()
     access = relay_access(settings, topics or ())
     registry = control_topic_access(settings.outbox.name).name
     if as_json:
-        import orjson
-
         report: dict[str, Any] = {"relay": settings.outbox.name, "acls": list(map(str, access))}
         report["access"] = [one.as_data() for one in access]
         report["acls_to_start_first"] = [f"Topic {registry}: Create"]
         if principal is not None:
-            report["acl_commands"] = commands_of(access, settings, principal)
-        typer.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())
+            report["acl_commands"] = acl_commands(access, settings, principal)
+        print_json(report)
         return
     typer.echo(f"relay {settings.outbox.name}")
     print_access(access, settings, principal)
     if not topics:
-        typer.echo("    and Write on each topic that is published to; name them with --topic")
-    typer.echo(f"  the first start needs Create on Topic {registry} besides, unless it is there")
+        typer.echo("    and Write on each topic that is published to; name the topics with --topic")
+    typer.echo(f"  the first start also needs Create on Topic {registry}, unless the topic exists")
 
 
 @commands.command()
+@with_settings
 def reconcile(
-    config: ConfigOption = None,
-    assignments: SetOption = None,
+    options: SettingsOptions,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Send what was not sent, and set the position.")
+        bool, typer.Option("--yes", help="Send the missing messages and set the position.")
     ] = False,
     uncertain: Annotated[
         str | None,
         typer.Option(
             "--uncertain",
             metavar="send|skip",
-            help="What to do with messages that a topic may have removed since they were sent.",
+            help="Handling of messages that may have been sent and removed by retention since.",
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare the outbox with what Kafka holds, after the database came into another history.
+    """Compare the outbox with Kafka after a restore.
 
-    Without --yes nothing is changed.
+    Run it after the database was restored to an earlier state. Changes nothing without --yes.
     """
-    from eosframework.config import load_settings
     from eosframework.errors import ConfigurationError
     from eosframework.process.logs import configure_logs
     from eosframework.runtime.outbox_relay import reconciler
 
     if uncertain not in (None, "send", "skip"):
         raise ConfigurationError(f"--uncertain {uncertain!r}: expected send or skip")
-    settings = load_settings(config, assignments)
+    settings = options.load()
     configure_logs(settings.log)
     with reconciler(settings) as opened:
         comparison = opened.compare()
         notes = opened.notes()
         if yes:
-            leaves("a part may be sent; run the same command again, which finds in Kafka what was")
+            leaves("some messages may be sent; run the same command again, it finds them in Kafka")
         settled = yes and (not comparison.uncertain or uncertain is not None)
         if settled:
             comparison = opened.settle(uncertain=uncertain == "send")
@@ -127,9 +124,7 @@ def reconcile(
             f"--uncertain skip"
         )
     if as_json:
-        import orjson
-
-        typer.echo(orjson.dumps(_report(comparison, notes, settled)).decode())
+        print_json(_report(comparison, notes, settled))
     else:
         typer.echo(_text(settings.outbox.name, comparison, notes, settled))
 
@@ -151,24 +146,24 @@ def _report(comparison: Comparison, notes: list[str], settled: bool) -> dict[str
 def _text(name: str, comparison: Comparison, notes: list[str], settled: bool) -> str:
     from eosframework.outbox.reconciliation import described
 
-    told_by = {
+    source = {
         "position": "by the relay's position",
         "kafka": "by the ids of the messages in Kafka",
     }[comparison.by]
     lines = [
         f"outbox of relay {name!r}: {comparison.sent} messages were sent, {comparison.total} were "
-        f"not ({told_by})"
+        f"not ({source})"
     ]
     for topic, count in sorted(comparison.missing.items()):
         doubt = comparison.uncertain.get(topic, 0)
-        hint = f", {doubt} of them may have been, and removed since" if doubt else ""
+        hint = f", {doubt} of them may have been sent and removed since" if doubt else ""
         lines.append(f"  {topic}: {count} not sent{hint}")
     for message in described(comparison.first):
         key = "without key" if message["key"] is None else f"key {message['key']!r}"
         lines.append(f"    {message['number']}: {message['topic']}, {key}, id {message['id']}")
     lines += [f"note: {note}" for note in notes]
     if settled:
-        lines.append("they were sent and the position is set; relay-outbox goes on behind it")
+        lines.append("they were sent and the position is set; relay-outbox resumes after it")
     else:
-        lines.append("nothing was changed; with --yes they are sent and the position is set")
+        lines.append("nothing was changed; --yes sends them and sets the position")
     return "\n".join(lines)

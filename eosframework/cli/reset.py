@@ -1,21 +1,23 @@
-"""`eosframework reset`: take an application back to where it was before it ran."""
+"""`eosframework reset`: return an application to its state before the first run."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from eosframework.cli import app
-from eosframework.cli.confirming import confirmed
+from eosframework.cli.cluster import open_application
 from eosframework.cli.options import (
     AppArgument,
-    ConfigOption,
     DryRunOption,
     JsonOption,
-    SetOption,
+    SettingsOptions,
     YesOption,
+    confirmed,
+    with_settings,
 )
+from eosframework.cli.stdout import print_json
 from eosframework.process.interrupts import leaves
 
 if TYPE_CHECKING:
@@ -24,43 +26,43 @@ if TYPE_CHECKING:
     from eosframework.runtime.reset_plan import Reset
 
 
-@app.command()
+@app.command(epilog="Example: eosframework reset topology.yaml --to beginning --dry-run")
+@with_settings
 def reset(
+    options: SettingsOptions,
     app_name: AppArgument,
     to: Annotated[
         str | None,
         typer.Option(
             "--to",
             metavar="WHERE",
-            help="Where sources go on: beginning, end, or a time (2026-01-31T06:00:00Z). Default: "
-            "as if the application had never run, where worker.start says.",
+            help="Position of sources: beginning, end, or a time (2026-01-31T06:00:00Z). Default: "
+            "worker.start, as if the application had never run.",
         ),
     ] = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete what a stopped application keeps for itself: shows all of it and asks.
+    """Delete the internal state of a stopped application.
 
-    Positions, changelogs, repartition topics, what the registry remembers, and stores on this
-    machine; whoever still writes under its ids is fenced. Outputs and tables stay as they are, so
-    what is processed again is written again. Interrupted, it can be done again.
+    Shows it first and asks. Deletes committed offsets, changelogs, repartition topics, entries of
+    the control topic, and stores on this machine; fences any producer that still uses its
+    transactional ids. Sink topics and tables stay, so records that are processed again are written
+    again. A reset that was interrupted can be run again.
     """
-    from eosframework.cli.cluster import open_application
     from eosframework.runtime.reset_plan import carry_out, plan_reset
 
-    opened = open_application(app_name, config, assignments)
+    opened = open_application(app_name, options)
     planned = plan_reset(opened.graph, opened.settings, opened.admin, opened.registry, to)
     for line in _lines(planned, app_name):
         typer.echo(line, err=as_json)
     done = not dry_run and (yes or confirmed())
     if done:
-        leaves("the reset may be begun, and then no worker starts; run the same command again")
+        leaves("the reset may have begun, then no worker starts; run the same command again")
         carry_out(planned, opened.graph, opened.settings, opened.admin, opened.registry)
     if as_json:
-        _print_json({**planned.as_data(), "done": done})
+        print_json({**planned.as_data(), "done": done})
     elif done:
         typer.echo(f"done; create its topics again: eosframework apply {app_name}")
     else:
@@ -70,23 +72,17 @@ def reset(
 def _lines(planned: Reset, app_name: str) -> Iterator[str]:
     kafka = planned.kafka
     yield f"application {kafka.application}"
-    yield from (f"  delete group {group} with its positions" for group in kafka.groups)
+    yield from (f"  delete group {group} with its committed offsets" for group in kafka.groups)
     yield from (f"  delete topic {topic}" for topic in kafka.topics)
     if kafka.ids:
         between = f"{kafka.ids[0]} to {kafka.ids[-1]}"
         yield f"  fence {len(kafka.ids)} transactional ids, {between}"
-    yield f"  take {len(kafka.entries)} entries out of its registry"
+    yield f"  delete {len(kafka.entries)} entries of its control topic"
     yield from (f"  delete stores in {path}" for path in planned.stores)
-    yield from (f"  forget where tables are in topic {topic}" for topic in planned.rows)
+    yield from (f"  delete the positions of table sinks in topic {topic}" for topic in planned.rows)
     for position in kafka.positions:
         whole = " (a table)" if position.topic in planned.read_whole else ""
-        yield f"  go on with {position.topic_partition} at {position.offset}{whole}"
+        yield f"  resume {position.topic_partition} at {position.offset}{whole}"
     if not kafka.positions:
-        yield "  go on where worker.start says, as if it had never run"
-    yield "  outputs, dead letters and tables stay; stores on other machines are no longer used"
-
-
-def _print_json(report: dict[str, Any]) -> None:
-    import orjson
-
-    typer.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())
+        yield "  start where worker.start says, as if it had never run"
+    yield "  sink topics, dead letters and tables stay; stores on other machines are not used again"

@@ -1,4 +1,4 @@
-"""`eosframework run-worker`."""
+"""`eosframework run-worker`: run the workers of a topology, in one process or several."""
 
 from __future__ import annotations
 
@@ -7,48 +7,47 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eosframework.cli import app
-from eosframework.cli.options import AppArgument, ConfigOption, SetOption
+from eosframework.cli.options import AppArgument, SettingsOptions, with_settings
 from eosframework.process.signals import end_when_asked
 
 if TYPE_CHECKING:
     from eosframework.config import Settings
 
 
-@app.command("run-worker")
+@app.command(epilog="Example: eosframework run-worker topology.yaml --processes 4")
+@with_settings
 def run_worker(
+    options: SettingsOptions,
     application: AppArgument,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
     processes: Annotated[
         int,
         typer.Option(
-            min=1, help="Worker processes of each kind; a killed one is restarted at once."
+            min=1, help="Worker processes of each kind; a process that is killed is restarted."
         ),
     ] = 1,
     until_caught_up: Annotated[
         bool,
-        typer.Option("--until-caught-up", help="Stop once every input is read to its end."),
+        typer.Option("--until-caught-up", help="Stop once every input is processed to its end."),
     ] = False,
 ) -> None:
     """Run a topology: each record takes effect exactly once.
 
-    What transforms and what fills tables of a database are workers of two kinds. Where a topology
-    needs both, they are processes of their own, and a database that is away holds no transform up.
+    Transforms and table sinks run in workers of two kinds. If a topology has both, they run in
+    separate processes, and transforms keep running while the database is unavailable.
 
-    SIGTERM and Ctrl-C commit what is complete, leave the group and exit with 0.
+    On SIGTERM or Ctrl-C a worker commits what is complete, leaves the group and exits with 0.
     """
     end_when_asked()
-    from eosframework.config import load_settings
     from eosframework.process.logs import configure_logs
 
-    settings = load_settings(config, assignments)
+    settings = options.load()
     configure_logs(settings.log)
     if processes > 1 or not _ran_here(application, settings, until_caught_up):
         raise typer.Exit(_supervise(application, settings, processes, until_caught_up))
 
 
 def _ran_here(application: str, settings: Settings, until_caught_up: bool) -> bool:
-    """Run a worker in this process, unless two kinds have to run at the same time."""
+    """Run a worker in this process; False if two kinds must run at the same time."""
     from eosframework.runtime.worker import kinds, load, run_in_process
 
     graph = load(application)
@@ -62,7 +61,11 @@ def _ran_here(application: str, settings: Settings, until_caught_up: bool) -> bo
 
 
 def _supervise(application: str, settings: Settings, processes: int, until_caught_up: bool) -> int:
-    """Check in a child, then run the workers in children: see `forked` for why."""
+    """Run the workers in child processes.
+
+    The checks before the start also run in a child: they need a client of librdkafka, which does
+    not survive a fork.
+    """
     from eosframework.cli import exit_code_of
     from eosframework.process.fork import answer_of
     from eosframework.process.instance import own_instance
@@ -86,7 +89,7 @@ def _supervise(application: str, settings: Settings, processes: int, until_caugh
 
             from eosframework.runtime.worker import load, run_in_process
 
-            # Workers under one supervisor write into one log.
+            # Workers under one supervisor write to one log.
             structlog.contextvars.bind_contextvars(instance=instance)
             own, kind = _settings_of_child(settings, instance, list(children)), children[instance]
             return exit_code_of(
@@ -114,7 +117,7 @@ def _settings_of_child(settings: Settings, instance: str, all_instances: list[st
 
 
 def _checked(application: str, settings: Settings) -> tuple[int, str]:
-    """Return an exit code, and the application's name with the kinds of its workers."""
+    """Return an exit code, and the application's name followed by the kinds of its workers."""
     from eosframework.cli import exit_code_of
     from eosframework.runtime.worker import kinds, load, prepare
 

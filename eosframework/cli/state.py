@@ -1,16 +1,15 @@
-"""`eosframework state`: what an application's stores hold: committed values, read-only."""
+"""`eosframework state`: read the committed content of an application's stores."""
 
 from __future__ import annotations
 
 from contextlib import closing
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eosframework.cli import app
-from eosframework.cli.options import AppArgument, ConfigOption, JsonOption, SetOption
+from eosframework.cli import group
+from eosframework.cli.options import AppArgument, JsonOption, SettingsOptions, with_settings
 from eosframework.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -19,22 +18,18 @@ if TYPE_CHECKING:
     from eosframework.runtime.stored_state import Content, Source
     from eosframework.state.query.layouts import QueriedStore, Row
 
-commands = typer.Typer(
-    help="Show what stores hold: committed values, beside running workers or without them.",
-    no_args_is_help=True,
-)
-app.add_typer(commands, name="state")
+commands = group("state", "Read the committed content of stores.")
 
 StoreArgument = Annotated[
     str,
-    typer.Argument(metavar="STORE", help="A store, as `describe` names it.", show_default=False),
+    typer.Argument(metavar="STORE", help="A store, as `describe` prints it.", show_default=False),
 ]
 
 KeyArgument = Annotated[
     str,
     typer.Argument(
         metavar="KEY",
-        help="Text or a number as it is, else JSON; 0x and hexadecimal digits for exact bytes.",
+        help="The key: text, a number, JSON, or 0x and hexadecimal digits for exact bytes.",
         show_default=False,
     ),
 ]
@@ -47,27 +42,27 @@ ChangelogOption = Annotated[
 ]
 
 
-@commands.command()
+@commands.command(epilog="Example: eosframework state get topology.yaml totals customer-7")
+@with_settings
 def get(
+    options: SettingsOptions,
     app_name: AppArgument,
     store_name: StoreArgument,
     key: KeyArgument,
     from_changelog: ChangelogOption = False,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print what a store has for a key: its value, or one for each window."""
+    """Print the value of a key, or one value for each window."""
     from eosframework.runtime.stored_state import find
     from eosframework.state.query.text_forms import key_of
 
-    store, source = _opened(app_name, store_name, config, assignments, from_changelog)
+    store, source = _opened(options, app_name, store_name, from_changelog)
     encoded = key_of(store.store, key)
     found = find(source, store, encoded)
     if found is None:
         raise ConfigurationError(_absent(source, store, key, encoded))
     content, rows = found
-    _tell_copies(source, store, [content.partition])
+    _report_copies(source, store, [content.partition])
     if as_json:
         place = {"partition": content.partition, "position": content.position}
         values = [{"value": row.value, "timestamp": row.timestamp} for row in rows]
@@ -78,28 +73,28 @@ def get(
 
 
 @commands.command()
+@with_settings
 def scan(
+    options: SettingsOptions,
     app_name: AppArgument,
     store_name: StoreArgument,
-    first: Annotated[
-        str | None, typer.Option("--from", metavar="KEY", help="Begin with this key.")
+    first: Annotated[str | None, typer.Option("--from", metavar="KEY", help="First key.")] = None,
+    last: Annotated[
+        str | None, typer.Option("--to", metavar="KEY", help="Key to stop before.")
     ] = None,
-    last: Annotated[str | None, typer.Option("--to", metavar="KEY", help="End before it.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many, at most.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of entries.")] = 100,
     from_changelog: ChangelogOption = False,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print what a store has for a range of keys, partition by partition.
+    """Print the entries of a range of keys, partition by partition.
 
-    Keys are in the order of their bytes, windows in that of their starts.
+    Keys are ordered by their bytes, windows by their starts.
     """
     from itertools import islice
 
     from eosframework.state.query.text_forms import key_of
 
-    store, source = _opened(app_name, store_name, config, assignments, from_changelog)
+    store, source = _opened(options, app_name, store_name, from_changelog)
     bounds = (
         b"" if first is None else key_of(store.store, first),
         None if last is None else key_of(store.store, last),
@@ -108,7 +103,7 @@ def scan(
     with closing(source.contents(store, partitions)) as contents:
         rows = list(islice(_rows(store, contents, *bounds), limit + 1))
     shown, more = rows[:limit], len(rows) > limit
-    _tell_copies(source, store, partitions)
+    _report_copies(source, store, partitions)
     if as_json:
         found = [
             {"key": r.key, "value": r.value, "timestamp": r.timestamp, "partition": partition}
@@ -120,26 +115,27 @@ def scan(
     for partition, row in shown:
         typer.echo(_line(store, row, partition))
     count = source.count(store)
-    missing = f"; {count - len(partitions)} partitions are elsewhere" * (len(partitions) < count)
+    missing = f"; {count - len(partitions)} partitions are not on this machine" * (
+        len(partitions) < count
+    )
     if more or missing:
         typer.echo(f"{len(shown)} shown{', there are more' * more}{missing}", err=True)
 
 
 @commands.command()
+@with_settings
 def stats(
+    options: SettingsOptions,
     app_name: AppArgument,
     store_name: Annotated[
         str | None,
-        typer.Argument(metavar="[STORE]", help="One store; else all.", show_default=False),
+        typer.Argument(metavar="STORE", help="One store. Default: all.", show_default=False),
     ] = None,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print how large each partition of the stores on this machine is, and how far."""
+    """Print the size and position of the stores on this machine."""
     from dataclasses import asdict
 
-    from eosframework.config import load_settings
     from eosframework.runtime.stored_state import OnMachine
     from eosframework.runtime.worker import load
     from eosframework.state.query.layouts import queried_store, queried_stores
@@ -147,10 +143,10 @@ def stats(
     graph = load(app_name)
     named = None if store_name is None else queried_store(graph, store_name)
     stores = list(queried_stores(graph).values()) if named is None else [named]
-    source = OnMachine(graph.application, load_settings(config, assignments))
+    source = OnMachine(graph.application, options.load())
     rows = list(source.stats(stores))
     if stores and not rows:
-        # Says where it looked.
+        # Raises, and names the directories that were searched.
         source.partitions(stores[0])
     if as_json:
         _print_json({"application": graph.application, "stores": [asdict(row) for row in rows]})
@@ -160,7 +156,7 @@ def stats(
         typer.echo(
             f"{row.store}[{row.partition}]: about {row.keys:,} keys, {row.disk_bytes:,} bytes in "
             f"files, position {row.position}, {written}{', held by a process' * row.held}"
-            f"{', a copy of a task that runs elsewhere' * row.is_copy}, "
+            f"{', a standby copy of a task that runs elsewhere' * row.is_copy}, "
             f"in {row.directory}"
         )
     if not stores:
@@ -168,18 +164,13 @@ def stats(
 
 
 def _opened(
-    app_name: str,
-    store_name: str,
-    config: Path | None,
-    assignments: list[str] | None,
-    from_changelog: bool,
+    options: SettingsOptions, app_name: str, store_name: str, from_changelog: bool
 ) -> tuple[QueriedStore, Source]:
-    from eosframework.config import load_settings
     from eosframework.runtime.stored_state import InChangelog, OnMachine
     from eosframework.runtime.worker import load
     from eosframework.state.query.layouts import queried_store
 
-    settings = load_settings(config, assignments)
+    settings = options.load()
     graph = load(app_name)
     store = queried_store(graph, store_name)
     return store, InChangelog(settings) if from_changelog else OnMachine(
@@ -205,18 +196,18 @@ def _absent(source: Source, store: QueriedStore, key: str, encoded: bytes) -> st
     if likely in here:
         return message
     return (
-        f"{message}, which this machine has; if it was placed as Kafka's clients do it is in "
-        f"partition {likely}: run this where its worker runs, or give --from-changelog"
+        f"{message}, which this machine has; Kafka's default partitioner places it in partition "
+        f"{likely}: run this on that partition's machine, or give --from-changelog"
     )
 
 
-def _tell_copies(source: Source, store: QueriedStore, read: Sequence[int]) -> None:
+def _report_copies(source: Source, store: QueriedStore, read: Sequence[int]) -> None:
     copies = sorted(set(read).intersection(source.copies(store)))
     if copies:
         listed = ", ".join(map(str, copies))
         typer.echo(
-            f"of partition {listed} this machine has a copy, which may lack the last changes: its "
-            f"task runs elsewhere",
+            f"partition {listed} is a standby copy on this machine and may lack the last changes: "
+            f"its task runs elsewhere",
             err=True,
         )
 

@@ -1,4 +1,4 @@
-"""`eosframework status`: how a running application is doing."""
+"""`eosframework status`: the members, tasks and lag of an application."""
 
 from __future__ import annotations
 
@@ -8,47 +8,46 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eosframework.cli import app
-from eosframework.cli.options import AppArgument, ConfigOption, JsonOption, SetOption
+from eosframework.cli.cluster import open_application
+from eosframework.cli.options import AppArgument, JsonOption, SettingsOptions, with_settings
+from eosframework.cli.stdout import print_json
 
 if TYPE_CHECKING:
     from eosframework.runtime.application_status import Overview, TaskStanding
 
 
-@app.command()
+@app.command(epilog="Example: eosframework status topology.yaml --ask 127.0.0.1:9400")
+@with_settings
 def status(
+    options: SettingsOptions,
     app_name: AppArgument,
     addresses: Annotated[
         list[str] | None,
         typer.Option(
             "--ask",
             metavar="HOST:PORT",
-            help="Also ask a process that answers over HTTP. Repeatable.",
+            help="Also ask a process at its HTTP address. Repeatable.",
         ),
     ] = None,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print who is running an application, and how far each task is.
+    """Print the members, tasks and lag of an application.
 
-    Kafka knows members, committed offsets and open transactions; a process that is asked tells the
-    states of its tasks, and why it is not ready.
+    Kafka reports members, committed offsets and open transactions. A process that is asked with
+    --ask reports the states of its tasks, and the reasons if it is not ready.
     """
-    from eosframework.cli.cluster import open_application
     from eosframework.runtime.application_status import asked, overview
 
-    opened = open_application(app_name, config, assignments)
+    opened = open_application(app_name, options)
     found = overview(opened.graph, opened.settings.kafka, opened.admin, opened.registry)
-    told = {address: asked(address) for address in addresses or ()}
+    answers = {address: asked(address) for address in addresses or ()}
     if as_json:
-        import orjson
-
-        typer.echo(orjson.dumps(_report(found, told), option=orjson.OPT_INDENT_2).decode())
+        print_json(_report(found, answers))
     else:
-        typer.echo("\n".join(_lines(found, told)))
+        typer.echo("\n".join(_lines(found, answers)))
 
 
-def _report(found: Overview, told: dict[str, Any]) -> dict[str, Any]:
+def _report(found: Overview, answers: dict[str, Any]) -> dict[str, Any]:
     return {
         "application": found.application,
         "members": {
@@ -62,11 +61,11 @@ def _report(found: Overview, told: dict[str, Any]) -> dict[str, Any]:
             {**asdict(task), "lag": task.lag, "held_back": task.held_back} for task in found.tasks
         ],
         "backfill_jobs": [job.as_data() for job in found.jobs],
-        "asked": told,
+        "asked": answers,
     }
 
 
-def _lines(found: Overview, told: dict[str, Any]) -> list[str]:
+def _lines(found: Overview, answers: dict[str, Any]) -> list[str]:
     lag = sum(task.lag for task in found.tasks)
     count = sum(len(members) for members in found.members.values())
     lines = [
@@ -79,20 +78,20 @@ def _lines(found: Overview, told: dict[str, Any]) -> list[str]:
             lines.append(f"  {member.name} on {member.host}: {process}, {given}")
     states = {
         (answer["process"], task["task"]): task["state"]
-        for answer in told.values()
+        for answer in answers.values()
         for task in answer.get("tasks", ())
     }
     width = max((len(task.task) for task in found.tasks), default=0)
     lines += [_line(task, width, states.get((task.process, task.task))) for task in found.tasks]
     lines += [f"backfill job {job.name}: {job}" for job in found.jobs]
-    for address, answer in told.items():
+    for address, answer in answers.items():
         reasons = "; ".join(answer["reasons"])
         lines.append(f"{address}: {'ready' if answer['ready'] else f'not ready: {reasons}'}")
     return lines
 
 
 def _line(task: TaskStanding, width: int, state: str | None) -> str:
-    owner = "nobody has it" if task.owner is None else f"{task.owner}"
+    owner = "no owner" if task.owner is None else f"{task.owner}"
     held = f", {task.held_back:,} held back by an open transaction" if task.held_back else ""
     never = all(partition.committed is None for partition in task.partitions)
     return (

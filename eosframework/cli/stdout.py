@@ -1,7 +1,7 @@
-"""The stdout of a command, whose failure is an error with a name wherever something is printed.
+"""The stdout of a command: an error of its own if it fails, and JSON objects on it.
 
-Python's own reports it late (at exit, with code 120), or as an OSError that looks like that of any
-file.
+Python reports a stdout that fails only at exit (with code 120), or as an OSError that looks like
+one of any file.
 """
 
 from __future__ import annotations
@@ -19,11 +19,18 @@ from eosframework.errors import OutputLost
 _STDOUT = 1
 
 
+def print_json(report: dict[str, Any]) -> None:
+    """Print the one JSON object of a command with `--json`."""
+    import orjson
+
+    print(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())
+
+
 @contextmanager
 def guarded_stdout() -> Generator[None]:
-    """Let what is printed in the block raise OutputLost where the process's stdout fails.
+    """Make `print` in the block raise OutputLost if the process's stdout fails.
 
-    A stdout that somebody put in its place, such as a test, is left alone.
+    A stdout that was replaced, for example by pytest, is left alone.
     """
     own = sys.stdout
     if own is not sys.__stdout__ or own is None:
@@ -48,7 +55,7 @@ class _Descriptor(io.FileIO):
         try:
             return super().write(data)
         except OSError as error:
-            # Buffers hold the rest, and flush it at exit.
+            # Python's buffers still hold output, and flush it at exit.
             _discard_the_rest()
             raise OutputLost(_message(error)) from error
 
@@ -62,10 +69,10 @@ def _discard_the_rest() -> None:
 def _message(error: OSError) -> str:
     if error.errno == errno.EPIPE:
         return (
-            "stdout was closed before everything was printed; the command ended there. Let its "
-            "reader read to the end, or write to a file"
+            "stdout was closed before everything was printed; the command ended there. Read all of "
+            "its output, or write it to a file"
         )
     return (
-        f"stdout did not take what the command prints ({error.strerror}); the command ended there. "
-        f"Make room or write elsewhere, and run it again"
+        f"stdout could not be written ({error.strerror}); the command ended there. Free disk space "
+        f"or write to another file, and run it again"
     )

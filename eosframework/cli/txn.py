@@ -1,18 +1,23 @@
-"""`eosframework txn`: see the transactions of a cluster, and end those that nobody else will."""
+"""`eosframework txn`: show the transactions of a cluster, and abort hanging ones."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eosframework.cli import app
-from eosframework.cli.confirming import confirmed
-from eosframework.cli.options import ConfigOption, JsonOption, SetOption, YesOption
+from eosframework.cli import group
+from eosframework.cli.options import (
+    JsonOption,
+    SettingsOptions,
+    YesOption,
+    confirmed,
+    with_settings,
+)
+from eosframework.cli.stdout import print_json
 from eosframework.errors import ConfigurationError
 from eosframework.process.interrupts import leaves
 
@@ -22,10 +27,7 @@ if TYPE_CHECKING:
     from eosframework.kafka.inspect.formats import State
     from eosframework.kafka.inspect.wire import Wire
 
-commands = typer.Typer(
-    help="Show transactions, trace their lives, and abort those that hang.", no_args_is_help=True
-)
-app.add_typer(commands, name="txn")
+commands = group("txn", "Show, trace and abort transactions.")
 
 IdArgument = Annotated[
     str, typer.Argument(metavar="ID", help="A transactional id.", show_default=False)
@@ -33,26 +35,28 @@ IdArgument = Annotated[
 
 
 @commands.command("list")
+@with_settings
 def list_(
+    options: SettingsOptions,
     state: Annotated[
         list[str] | None,
-        typer.Option(help="Only ids in this state, for example Ongoing. Repeatable."),
+        typer.Option(
+            metavar="STATE", help="Only ids in this state, for example Ongoing. Repeatable."
+        ),
     ] = None,
     application: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only the ids of this application.")
     ] = None,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print every transactional id: state, producer id, coordinator and owner."""
+    """Print transactional ids: state, producer, coordinator, owner."""
     from eosframework.cli import txn_text
     from eosframework.kafka.inspect.coordinators import list_transactions, require_authority
     from eosframework.txnid import prefix
 
     states = _states(state or [])
     derived = prefix(application) if application else ""
-    with _connected(config, assignments) as (wire, _):
+    with _connected(options) as (wire, _):
         listed = [
             entry
             for entry in list_transactions(wire, states=states)
@@ -62,93 +66,106 @@ def list_(
         if not listed:
             require_authority(wire, application)
     if as_json:
-        _print_json({"transactions": [txn_text.listed_data(entry) for entry in listed]})
+        print_json({"transactions": [txn_text.listed_data(entry) for entry in listed]})
     else:
         typer.echo(txn_text.listed(listed))
 
 
 @commands.command()
+@with_settings
 def describe(
+    options: SettingsOptions,
     transactional_id: IdArgument,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print an id's state and, while a transaction is open, whose readers it holds back."""
+    """Print an id's state and the partitions of its transaction."""
     from eosframework.cli import txn_text
     from eosframework.kafka.inspect.coordinators import describe_transaction
     from eosframework.kafka.inspect.hanging import lags
 
-    with _connected(config, assignments) as (wire, _):
+    with _connected(options) as (wire, _):
         described = describe_transaction(wire, transactional_id)
-        behind = lags(wire, described.partitions)
+        held_back = lags(wire, described.partitions)
     now = datetime.now(UTC)
     if as_json:
-        _print_json(txn_text.described_data(described, behind, now))
+        print_json(txn_text.described_data(described, held_back, now))
     else:
-        typer.echo(txn_text.described(described, behind, now))
+        typer.echo(txn_text.described(described, held_back, now))
 
 
 @commands.command()
+@with_settings
 def trace(
+    options: SettingsOptions,
     transactional_id: IdArgument,
-    last: Annotated[int, typer.Option(min=1, help="How many transactions.")] = 5,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
+    last: Annotated[int, typer.Option(min=1, help="Number of transactions.")] = 5,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell the life of an id's last transactions from the brokers' own records."""
+    """Print the history of an id's last transactions.
+
+    It is read from the brokers' internal topics.
+    """
     from eosframework.cli import txn_text
     from eosframework.kafka.inspect.transaction_trace import trace as trace_
 
-    with _connected(config, assignments) as (wire, _):
+    with _connected(options) as (wire, _):
         traced = trace_(wire, transactional_id, last)
     if as_json:
-        _print_json(txn_text.traced_data(traced))
+        print_json(txn_text.traced_data(traced))
     else:
         typer.echo(txn_text.traced(traced))
 
 
 @commands.command()
+@with_settings
 def hanging(
+    options: SettingsOptions,
     topic: Annotated[
-        list[str] | None, typer.Option(help="Look only here. Repeatable. None: everywhere.")
+        list[str] | None,
+        typer.Option(metavar="TOPIC", help="Only this topic. Repeatable. Default: all."),
     ] = None,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print transactions that nobody will end, and how far they hold readers back."""
+    """Print hanging transactions, and how many records they block.
+
+    A transaction hangs if no coordinator and no client will end it.
+    """
     from eosframework.cli import txn_text
     from eosframework.kafka.inspect.hanging import find_open
 
-    with _connected(config, assignments) as (wire, _):
+    with _connected(options) as (wire, _):
         findings = find_open(wire, topic or ())
     now = datetime.now(UTC)
     if as_json:
-        _print_json(txn_text.findings_data(findings, now))
+        print_json(txn_text.findings_data(findings, now))
     else:
         typer.echo(txn_text.findings(findings, now))
 
 
-@commands.command()
+@commands.command(
+    epilog="Example: eosframework txn abort --topic orders --partition 0 --producer-id 4711"
+)
+@with_settings
 def abort(
+    options: SettingsOptions,
     transactional_id: Annotated[
         str | None,
-        typer.Argument(metavar="[ID]", help="A transactional id.", show_default=False),
+        typer.Argument(metavar="ID", help="A transactional id.", show_default=False),
     ] = None,
-    topic: Annotated[str | None, typer.Option(help="Instead of an ID: the topic,")] = None,
-    partition: Annotated[int | None, typer.Option(help="the partition")] = None,
+    topic: Annotated[
+        str | None, typer.Option(metavar="TOPIC", help="Without an ID: the topic")
+    ] = None,
+    partition: Annotated[int | None, typer.Option(help="and its partition")] = None,
     producer_id: Annotated[
-        int | None, typer.Option(help="and the producer that has a transaction open in it.")
+        int | None, typer.Option(help="and the producer with an open transaction in it.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Abort a healthy one too.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Abort even a healthy transaction.")
+    ] = False,
     yes: YesOption = False,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Abort an open transaction: shows what it will do and asks."""
+    """Abort an open transaction: shows the steps and asks."""
     from eosframework.kafka.inspect.abort import perform, plan_by_id, plan_by_producer
     from eosframework.records import TopicPartition
 
@@ -160,7 +177,7 @@ def abort(
             "name one transaction: give an ID, or --topic, --partition and --producer-id as "
             "`eosframework txn hanging` prints them"
         )
-    with _connected(config, assignments) as (wire, settings):
+    with _connected(options) as (wire, settings):
         if transactional_id is not None:
             plan: Plan = plan_by_id(wire, transactional_id, force=force)
         else:
@@ -171,10 +188,10 @@ def abort(
         if not yes and not confirmed():
             typer.echo("nothing was done", err=True)
             return
-        leaves("it may be aborted already; `eosframework txn hanging` shows what is open")
+        leaves("it may be aborted already; `eosframework txn hanging` lists open transactions")
         outcome = perform(wire, settings, plan)
     if as_json:
-        _print_json({"done": list(plan.steps), "outcome": outcome})
+        print_json({"done": list(plan.steps), "outcome": outcome})
     else:
         typer.echo(outcome)
 
@@ -192,20 +209,11 @@ def _states(names: list[str]) -> list[State]:
 
 
 @contextmanager
-def _connected(
-    config: Path | None, assignments: list[str] | None
-) -> Generator[tuple[Wire, KafkaSettings], None, None]:
-    """Reach the cluster that the settings name, for the length of a block."""
-    from eosframework.config import load_settings
+def _connected(options: SettingsOptions) -> Generator[tuple[Wire, KafkaSettings], None, None]:
+    """Connect to the cluster of the settings for the length of the block."""
     from eosframework.kafka.inspect.wire import Wire
     from eosframework.runtime.ids import known_leases
 
-    settings = load_settings(config, assignments)
+    settings = options.load()
     with Wire(settings.kafka, known_leases(settings)) as wire:
         yield wire, settings.kafka
-
-
-def _print_json(report: dict[str, Any]) -> None:
-    import orjson
-
-    typer.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())

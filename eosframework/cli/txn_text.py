@@ -1,4 +1,4 @@
-"""How `eosframework txn` writes what it found: for people, and as data for programs."""
+"""The output of `eosframework txn`: text, and data for `--json`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from eosframework.txnid import TransactionalId
 def listed(entries: Sequence[TransactionListing]) -> str:
     """Return one line for each id."""
     if not entries:
-        return "no such transactional id, of those that this principal may describe"
+        return "no such transactional id among those that this principal may describe"
     head = ("STATE", "TRANSACTIONAL ID", "PRODUCER", "COORDINATOR", "OWNER")
     rows = [
         (
@@ -41,7 +41,7 @@ def listed(entries: Sequence[TransactionListing]) -> str:
 
 
 def listed_data(entry: TransactionListing) -> dict[str, Any]:
-    """Return one id."""
+    """Return the data of one id."""
     return {
         "transactional_id": entry.transactional_id,
         "state": entry.state,
@@ -51,43 +51,44 @@ def listed_data(entry: TransactionListing) -> dict[str, Any]:
     }
 
 
-def described(told: TransactionDescription, behind: Sequence[Lag], now: datetime) -> str:
-    """Return an id's state, and a line for each partition of its open transaction."""
+def described(transaction: TransactionDescription, lags: Sequence[Lag], now: datetime) -> str:
+    """Return an id's state, with a line for each partition of its open transaction."""
     lines = [
-        f"{told.transactional_id}: {told.state}",
-        f"  owner        {_owner(told.owner)}",
-        f"  producer     {told.producer_id}, epoch {told.producer_epoch}",
-        f"  coordinator  broker {told.coordinator_id}",
-        f"  timeout      {_duration(told.timeout)}",
+        f"{transaction.transactional_id}: {transaction.state}",
+        f"  owner        {_owner(transaction.owner)}",
+        f"  producer     {transaction.producer_id}, epoch {transaction.producer_epoch}",
+        f"  coordinator  broker {transaction.coordinator_id}",
+        f"  timeout      {_duration(transaction.timeout)}",
     ]
-    duration = told.open_for(now)
-    if told.started is not None and duration is not None:
-        late = ", longer than its timeout" if duration > told.timeout else ""
-        lines.append(f"  open since   {_time(told.started)}, for {_duration(duration)}{late}")
-        lines.append(f"  partitions   {len(told.partitions) or 'none yet'}")
-    lines += [f"    {_lag(lag)}" for lag in behind]
+    duration = transaction.open_for(now)
+    if transaction.started is not None and duration is not None:
+        late = ", longer than its timeout" if duration > transaction.timeout else ""
+        since = _time(transaction.started)
+        lines.append(f"  open since   {since}, for {_duration(duration)}{late}")
+        lines.append(f"  partitions   {len(transaction.partitions) or 'none yet'}")
+    lines += [f"    {_lag(lag)}" for lag in lags]
     return "\n".join(lines)
 
 
 def described_data(
-    told: TransactionDescription, behind: Sequence[Lag], now: datetime
+    transaction: TransactionDescription, lags: Sequence[Lag], now: datetime
 ) -> dict[str, Any]:
-    """Return an id's state, and its partitions with how far their readers are held back."""
-    return {**_described_data(told, now), "partitions": [_lag_data(lag) for lag in behind]}
+    """Return the data of an id, with the lag of each partition's last stable offset."""
+    return {**_described_data(transaction, now), "partitions": [_lag_data(lag) for lag in lags]}
 
 
 def findings(found: Findings, now: datetime) -> str:
-    """Return what hangs with the command that ends it, and how much else is open."""
+    """Return the hanging transactions with the commands that end them, and the healthy ones."""
     lines: list[str] = []
     for entry in found.hanging:
         lines += _hanging(entry, now)
-    for told in found.overdue:
-        open_for = _duration(told.open_for(now) or timedelta(0))
+    for transaction in found.overdue:
+        open_for = _duration(transaction.open_for(now) or timedelta(0))
         lines.append(
-            f"{told.transactional_id} is {told.state} for {open_for}, longer than its timeout of "
-            f"{_duration(told.timeout)}; it holds no reader back"
+            f"{transaction.transactional_id} is {transaction.state} for {open_for}, longer than "
+            f"its timeout of {_duration(transaction.timeout)}; it blocks no reader"
         )
-        lines.append(f"  end it: eosframework txn abort {told.transactional_id}")
+        lines.append(f"  end it: eosframework txn abort {transaction.transactional_id}")
     if not lines:
         lines.append("no transaction hangs")
     healthy = [o for o in found.open_transactions if o.health is Health.HEALTHY]
@@ -97,7 +98,7 @@ def findings(found: Findings, now: datetime) -> str:
 
 
 def findings_data(found: Findings, now: datetime) -> dict[str, Any]:
-    """Return what hangs, what else is open, and what is overdue without holding readers back."""
+    """Return the hanging, the healthy, and the overdue transactions that block no reader."""
     return {
         "hanging": [_open_data(entry, now) for entry in found.hanging],
         "healthy": [
@@ -105,14 +106,14 @@ def findings_data(found: Findings, now: datetime) -> dict[str, Any]:
             for entry in found.open_transactions
             if entry.health is Health.HEALTHY
         ],
-        "overdue": [_described_data(told, now) for told in found.overdue],
+        "overdue": [_described_data(transaction, now) for transaction in found.overdue],
     }
 
 
-def traced(told: Trace) -> str:
-    """Return the life of each transaction, its records in the order of their times."""
-    lines = [f"{told.transactional_id}, written in {told.log_partition}"]
-    for entry in told.transactions:
+def traced(trace: Trace) -> str:
+    """Return the history of each transaction, in the order of its timestamps."""
+    lines = [f"{trace.transactional_id}, written in {trace.log_partition}"]
+    for entry in trace.transactions:
         lines += ["", _headline(entry)]
         lines += [f"  {line}" for _, line in sorted(_events(entry), key=lambda event: event[0])]
         lines += [f"  {'':12}  wrote {_records(w)} into {w.partition}" for w in entry.written]
@@ -122,19 +123,19 @@ def traced(told: Trace) -> str:
             for o in entry.offsets
         ]
         lines += [f"  {'':12}  no marker found in {p}" for p in entry.missing_markers]
-    if told.cut_short:
-        places = ", ".join(map(str, told.cut_short))
-        lines += ["", f"too long to be searched to the end for markers: {places}"]
+    if trace.cut_short:
+        places = ", ".join(map(str, trace.cut_short))
+        lines += ["", f"not searched to the end for markers, because of their length: {places}"]
     return "\n".join(lines)
 
 
-def traced_data(told: Trace) -> dict[str, Any]:
-    """Return each transaction with its states, markers, records and offsets."""
+def traced_data(trace: Trace) -> dict[str, Any]:
+    """Return the data of each transaction: states, markers, records and offsets."""
     return {
-        "transactional_id": told.transactional_id,
-        "log_partition": _partition_data(told.log_partition),
-        "transactions": [_transaction_data(entry) for entry in told.transactions],
-        "cut_short": [_partition_data(p) for p in told.cut_short],
+        "transactional_id": trace.transactional_id,
+        "log_partition": _partition_data(trace.log_partition),
+        "transactions": [_transaction_data(entry) for entry in trace.transactions],
+        "cut_short": [_partition_data(p) for p in trace.cut_short],
     }
 
 
@@ -148,12 +149,12 @@ def _headline(entry: TracedTransaction) -> str:
     elif entry.started is not None:
         head = f"transaction began {_time(entry.started)}, still open"
     else:
-        head = "the id was taken; no transaction since"
+        head = "the id was initialized; no transaction since"
     return f"{head} (producer {entry.producer_id}, epoch {entry.producer_epoch})"
 
 
 def _events(entry: TracedTransaction) -> Iterable[tuple[tuple[datetime, int], str]]:
-    """Return lines with what they are sorted by; of one moment, a marker comes before a state."""
+    """Return (sort key, line) pairs; at the same time, a marker sorts before a state."""
     for number, change in enumerate(entry.changes):
         yield (change.time, number + 1), f"{_clock(change.time)}  {_change(entry, change)}"
     for marker in entry.markers:
@@ -184,8 +185,8 @@ def _records(written: Written) -> str:
 
 
 def _hanging(entry: OpenTransaction, now: datetime) -> list[str]:
-    producer, told = entry.producer, entry.described
-    who = f" of {told.transactional_id} ({_owner(told.owner)})" if told else ""
+    producer, transaction = entry.producer, entry.described
+    who = f" of {transaction.transactional_id} ({_owner(transaction.owner)})" if transaction else ""
     wrote = (
         f", wrote last {_duration(now - producer.last_write)} ago" if producer.last_write else ""
     )
@@ -198,11 +199,11 @@ def _hanging(entry: OpenTransaction, now: datetime) -> list[str]:
 
 
 def _healthy(entry: OpenTransaction, now: datetime) -> str:
-    if (told := entry.described) is None:
+    if (transaction := entry.described) is None:
         return f"healthy: {entry.partition} {_held(entry)}"
-    left = max(remaining(told, now), timedelta(0))
+    left = max(remaining(transaction, now), timedelta(0))
     return (
-        f"healthy: {told.transactional_id} is open in {entry.partition} {_held(entry)}; "
+        f"healthy: {transaction.transactional_id} is open in {entry.partition} {_held(entry)}; "
         f"it ends within {_duration(left)}"
     )
 
@@ -236,19 +237,19 @@ def _owner_data(task: TransactionalId | None) -> dict[str, Any] | None:
     }
 
 
-def _described_data(told: TransactionDescription, now: datetime) -> dict[str, Any]:
-    duration = told.open_for(now)
+def _described_data(transaction: TransactionDescription, now: datetime) -> dict[str, Any]:
+    duration = transaction.open_for(now)
     return {
-        "transactional_id": told.transactional_id,
-        "state": told.state,
-        "owner": _owner_data(told.owner),
-        "producer_id": told.producer_id,
-        "producer_epoch": told.producer_epoch,
-        "coordinator": told.coordinator_id,
-        "timeout_seconds": told.timeout.total_seconds(),
-        "open_since": told.started if duration is not None else None,
+        "transactional_id": transaction.transactional_id,
+        "state": transaction.state,
+        "owner": _owner_data(transaction.owner),
+        "producer_id": transaction.producer_id,
+        "producer_epoch": transaction.producer_epoch,
+        "coordinator": transaction.coordinator_id,
+        "timeout_seconds": transaction.timeout.total_seconds(),
+        "open_since": transaction.started if duration is not None else None,
         "open_seconds": duration.total_seconds() if duration is not None else None,
-        "partitions": [_partition_data(p) for p in told.partitions],
+        "partitions": [_partition_data(p) for p in transaction.partitions],
     }
 
 

@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import SettingsError
 
+from eosframework.config.properties_file import Property, read_properties
 from eosframework.config.secrets import is_secret, over, read_secrets, secrets_directory
 from eosframework.config.settings import FileSource, Settings
 from eosframework.errors import ConfigurationError
@@ -22,10 +23,10 @@ from eosframework.serialization.yaml_text import read_plain
 
 
 def load_settings(file: Path | None = None, assignments: list[str] | None = None) -> Settings:
-    """Return settings from `--set`, the environment, secret files and a YAML file, in this order.
+    """Return settings from `--set`, the environment, secret files and a file, in this order.
 
     Args:
-        file: a YAML file with the sections of `Settings`, or None.
+        file: a YAML file with the sections of `Settings`, a `.properties` file, or None.
         assignments: `section.name=value` strings; the value is read as YAML.
 
     Raises:
@@ -95,16 +96,24 @@ def _fields(model: Any) -> list[str]:
 
 
 def _read_file(file: Path) -> dict[str, Any]:
+    is_properties = file.suffix == ".properties"
     try:
-        content: Any = read_plain(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(
             f"config file {file} cannot be read ({error.strerror}); check --config"
         ) from error
     except UnicodeDecodeError as error:
+        expected = "properties" if is_properties else "YAML"
         raise ConfigurationError(
-            f"config file {file} is not UTF-8 text ({error.reason}); expected YAML"
+            f"config file {file} is not UTF-8 text ({error.reason}); expected {expected}"
         ) from error
+    return _of_properties(read_properties(text, file)) if is_properties else _of_yaml(text, file)
+
+
+def _of_yaml(text: str, file: Path) -> dict[str, Any]:
+    try:
+        content: Any = read_plain(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
@@ -124,6 +133,27 @@ def _read_file(file: Path) -> dict[str, Any]:
     return content  # pyright: ignore[reportUnknownVariableType]
 
 
+def _of_properties(properties: list[Property]) -> dict[str, Any]:
+    """Return settings: a Kafka client's properties, and `eosframework.SECTION.NAME`."""
+    values: dict[str, Any] = {}
+    for one in properties:
+        prefix, _, own = one.name.partition(".")
+        section, dot, setting = own.partition(".")
+        if prefix != "eosframework":
+            is_servers = one.name == "bootstrap.servers"
+            name = "bootstrap_servers" if is_servers else f"properties.{one.name}"
+            _put(values, "kafka", name, one.value)
+        elif dot:
+            _put(values, section, setting, _read_value(one.value))
+        else:
+            raise ConfigurationError(
+                f"config file {one.place}: {one.name} names no setting; expected "
+                f"eosframework.SECTION.NAME, for example "
+                f"eosframework.worker.commit_interval_seconds=0.2"
+            )
+    return values
+
+
 def _parse_assignments(assignments: list[str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for assignment in assignments:
@@ -134,17 +164,23 @@ def _parse_assignments(assignments: list[str]) -> dict[str, Any]:
                 f"--set {_NOT_PLAIN.sub('…', name)!r} is not SECTION.NAME=VALUE, "
                 f"for example worker.commit_interval_seconds=0.2"
             )
-        try:
-            value = read_plain(text)
-        except yaml.YAMLError:
-            value = text
-        if setting.startswith("properties."):
-            values.setdefault(section, {}).setdefault("properties", {})[
-                setting.removeprefix("properties.")
-            ] = value
-        else:
-            values.setdefault(section, {})[setting] = value
+        _put(values, section, setting, _read_value(text))
     return values
+
+
+def _read_value(text: str) -> Any:
+    try:
+        return read_plain(text)
+    except yaml.YAMLError:
+        return text
+
+
+def _put(values: dict[str, Any], section: str, setting: str, value: Any) -> None:
+    inside = values.setdefault(section, {})
+    if setting.startswith("properties."):
+        inside.setdefault("properties", {})[setting.removeprefix("properties.")] = value
+    else:
+        inside[setting] = value
 
 
 _NOT_PLAIN = re.compile(r"[^\w.-].*", re.DOTALL)
@@ -172,14 +208,14 @@ def _explain(detail: ErrorDetails, assigned: Mapping[str, Any], file: Path | Non
         declared = Settings.model_fields.get(section)
         known = _fields(declared.annotation) if declared and inner else list(Settings.model_fields)
         hint = closest(parts[-1], known)
-        return f"{name}: there is no such setting{hint or '; see `eosframework settings`'}"
+        return f"{name}: there is no such setting{hint or '; see `eosframework explain settings`'}"
     if detail["type"] == "value_error":
         return f"{name}: {detail['ctx']['error']}"  # pyright: ignore[reportTypedDictNotRequiredAccess]
     expected = _EXPECTED.get(detail["type"]) or detail["msg"].removeprefix("Input should be ")
     if detail["type"] == "string_pattern_mismatch":
         expected = f"text that matches {detail['ctx']['pattern']}"  # pyright: ignore[reportTypedDictNotRequiredAccess]
     given = "…" if _holds_secrets(*parts[:3]) else _USER.sub("//…@", repr(detail["input"]))
-    return f"{name}={given}: expected {expected}; see `eosframework settings`"
+    return f"{name}={given}: expected {expected}; see `eosframework explain settings`"
 
 
 def _origin(parts: list[str], assigned: Mapping[str, Any], file: Path | None) -> str:

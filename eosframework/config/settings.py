@@ -8,14 +8,22 @@ The command line, the documentation and the JSON Schema derive from these models
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import Field, SecretStr, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
+from eosframework.config.environment import PREFIX, kafka_properties
 from eosframework.config.schema_registry import RegistrySettings
 from eosframework.config.secrets import is_secret
 from eosframework.config.section import Section
@@ -109,7 +117,8 @@ class KafkaSettings(Section):
     """Brokers for the first connection, as host:port, separated by commas."""
 
     properties: dict[str, PropertyValue] = Field(default_factory=dict)
-    """librdkafka properties for every client (security.protocol, sasl.…, …). Properties that would
+    """librdkafka properties for every client (security.protocol, sasl.…, …), also one by one as
+    EOS_KAFKA__PROPERTIES__NAME, with _ for a period: …__SSL_CA_LOCATION. Properties that would
     break the guarantee are refused by name. Passwords belong in files of EOS_SECRETS_DIR, for
     example kafka.properties.sasl.password; they are never shown."""
 
@@ -242,7 +251,7 @@ class WorkerSettings(Section):
 
     stop_deadline_seconds: float = Field(default=20.0, gt=0)
     """Seconds that a graceful stop or a revoked partition may take to finish its transaction. A
-    process that is still running so long after SIGTERM exits with code 2; no data is lost."""
+    process that is still running so long after SIGTERM exits with code 1; no data is lost."""
 
     @model_validator(mode="after")
     def _partitions_can_share(self) -> Self:
@@ -489,7 +498,18 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Give flags precedence over the environment; the file comes last (see `load_settings`)."""
-        return (init_settings, env_settings, FileSource(settings_cls))
+        file = FileSource(settings_cls)
+        properties = kafka_properties(os.environ)
+        if not properties or not isinstance(env_settings, EnvSettingsSource):
+            return (init_settings, env_settings, file)
+        # Its own rule would take `__` in the name of a property for another level.
+        env_settings.env_vars = {
+            name: value
+            for name, value in env_settings.env_vars.items()
+            if not name.upper().startswith(PREFIX)
+        }
+        own = InitSettingsSource(settings_cls, {"kafka": {"properties": properties}})
+        return (init_settings, own, env_settings, file)
 
 
 class FileSource(PydanticBaseSettingsSource):

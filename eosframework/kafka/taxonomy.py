@@ -1,8 +1,8 @@
 """The one classifier of Kafka errors: the meaning of each error of each call.
 
-The table is data (`failures.yaml`); `eosframework errors` and docs/errors.md print it. librdkafka's
-flags alone do not decide: `_FENCED` is reported as fatal, `_FATAL` as not fatal, and a commit that
-timed out as retriable although it may have been done.
+The table is data (`failures.yaml`); `eosframework explain errors` and docs/errors.md print it.
+librdkafka's flags alone do not decide: `_FENCED` is reported as fatal, `_FATAL` as not fatal,
+and a commit that timed out as retriable although it may have been done.
 """
 
 from __future__ import annotations

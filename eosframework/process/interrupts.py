@@ -21,7 +21,7 @@ from typing import NoReturn
 EXIT_CODE = 130
 """128 plus the number of SIGINT, as in shells."""
 
-_LASTING = frozenset({"run-worker", "relay-outbox", "demo", "demo-transfer", "demo-backfill"})
+_LASTING = frozenset({"run-worker", "relay-outbox"})
 _ONCE = frozenset({("relay-outbox", "plan"), ("relay-outbox", "reconcile")})
 
 NOTHING = "nothing was changed"

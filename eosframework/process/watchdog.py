@@ -28,7 +28,7 @@ with it the main thread's call."""
 REPORT_SECONDS = 2.0
 """Longest wait for writing the last message, since its reader may have stopped reading."""
 
-EXIT_CODE = 2
+EXIT_CODE = 1
 
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 
@@ -40,7 +40,7 @@ class Watchdog:
         turn_seconds: longest time between two calls of `turn`.
         stop_seconds: longest time from SIGTERM or SIGINT to the end of the block.
         restarted: a supervisor restarts this process if a signal kills it. Then a turn that takes
-            too long ends it by SIGKILL instead of exit code 2.
+            too long ends it by SIGKILL instead of exit code 1.
         end: ends the process, in tests; None: as described for `restarted`.
     """
 

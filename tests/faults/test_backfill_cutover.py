@@ -87,7 +87,7 @@ def test_workers_refuse_to_start_until_the_job_is_cut_over(history: HandedOver) 
     asked = (str(history.topology_file), "--set", server)
     start = ("run-worker", "--until-caught-up")
     refused = history.command(*start)
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert "backfill job 'history'" in refused.error
     assert "is complete, not cut over" in refused.error
     planned = here("plan", *asked, "--json").json
@@ -177,7 +177,7 @@ def test_a_cutover_is_refused_while_a_worker_runs_and_changes_nothing(history: H
     worker = history.work_early("early", faults=["takeover.before_init=hold@1"])
     worker.wait_for_fault("takeover.before_init")
     refused = history.cutover()
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert "1 running worker" in refused.error
     assert history.committed_at(history.source) == [-1001]
     worker.signal(signal.SIGKILL)

@@ -79,7 +79,7 @@ def test_a_killed_driver_is_replaced_and_its_orphan_changes_nothing(
     wait_until(are_gone([orphan]), "the end of the orphan")
     assert job.gates.passed("rows")
     jvm.kill()
-    again.ends_with(2)
+    again.ends_with(1)
     assert "Spark gave job" in again.log
     assert "Traceback" not in again.log
     job.drive().ends_with(0)

@@ -45,7 +45,7 @@ def one_stream(make_pipeline: Callable[..., Pipeline]) -> Callable[..., Pipeline
 def test_fail_stops_before_the_record_and_names_it(one_stream: Callable[..., Pipeline]) -> None:
     pipeline = one_stream("refuse_thirteen", "fail", partitions=1)
     worker = pipeline.start_worker(until_caught_up=True)
-    assert worker.wait() == 2, worker.log[-3000:]
+    assert worker.wait() == 1, worker.log[-3000:]
     assert "@13 failed in step" in worker.log
     assert "Traceback" not in worker.log
     assert numbers(pipeline) == list(range(13))
@@ -104,7 +104,7 @@ def test_a_record_that_outlasts_its_transaction_is_named(
 ) -> None:
     pipeline = one_stream("never_return_at_thirteen", "fail", partitions=1)
     worker = pipeline.start_worker(settings=["worker.transaction_timeout_seconds=5"])
-    assert worker.wait() == 2, worker.log[-3000:]
+    assert worker.wait() == 1, worker.log[-3000:]
     assert "@13 was still being processed" in worker.log
     assert "Traceback" not in worker.log
     assert numbers(pipeline) == list(range(pipeline.committed()))
@@ -190,7 +190,7 @@ def test_a_dead_letter_that_is_too_large_is_told_with_what_to_do(
     let_through(pipeline, pipeline.source, out)
     feed_large(pipeline, 13)
     worker = pipeline.start_worker(until_caught_up=True)
-    assert worker.wait() == 2, worker.log[-3000:]
+    assert worker.wait() == 1, worker.log[-3000:]
     assert f"{pipeline.source}[0]@3: its dead letter was refused as well" in worker.log
     assert "Raise max.message.bytes of the dead-letter topic" in worker.log
     assert pipeline.committed() == 3

@@ -77,7 +77,7 @@ def test_a_store_that_is_damaged_ends_the_worker_and_no_record_is_left_out(
     damage(pipeline)
     pipeline.feed(RECORDS)
     victim = start(pipeline)
-    assert victim.wait() == 2, victim.log[-3000:]
+    assert victim.wait() == 1, victim.log[-3000:]
     assert "Remove that directory" in victim.log, victim.log[-3000:]
     assert "Traceback" not in victim.log
     shutil.rmtree(Path(pipeline.directory) / "state")

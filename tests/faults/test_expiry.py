@@ -75,7 +75,7 @@ def test_a_transaction_timeout_that_the_brokers_do_not_allow_is_refused_at_the_s
 ) -> None:
     pipeline = make_pipeline()
     worker = pipeline.start_worker(settings=["worker.transaction_timeout_seconds=901"])
-    assert worker.wait() == 1, worker.log[-3000:]
+    assert worker.wait() == 2, worker.log[-3000:]
     assert "worker.transaction_timeout_seconds=901" in worker.log
     assert "transaction.max.timeout.ms=900000" in worker.log
     assert "Traceback" not in worker.log

@@ -207,7 +207,7 @@ def test_a_promoted_standby_that_lagged_is_reconciled(
         primary.kill()
         standby.resume()
         debian_postgres.promote(standby)
-        assert relay.wait() == 2
+        assert relay.wait() == 1
         assert "a standby was promoted" in relay.log
         outbox.dsn = standby.dsn
         outbox.publish(15)
@@ -224,7 +224,7 @@ def refused_and_reconciled(outbox: OutboxWorld, reason: str, missing: int) -> No
     """The relay refuses; reconcile tells what was not sent, changes nothing, then settles it."""
     before = outbox.arrived()
     relay = outbox.start_relay("--until-caught-up")
-    assert relay.wait() == 1
+    assert relay.wait() == 2
     assert reason in relay.log
     shown = outbox.reconcile("--json")
     assert shown.exit_code == 0, shown.err

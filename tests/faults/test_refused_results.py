@@ -113,7 +113,7 @@ def test_a_window_whose_result_is_refused_stops_the_worker_with_fail_and_is_name
 ) -> None:
     pipeline = make_refused(WINDOWS, "inflate_thirds", "fail")
     pipeline.feed(410)
-    log = finish(pipeline, exit_code=2)
+    log = finish(pipeline, exit_code=1)
     assert "Traceback" not in log
     assert any(changelog.decode() in log for changelog in changelogs(pipeline))
     assert went_out(pipeline) <= split(starts(pipeline))[0]

@@ -107,7 +107,7 @@ def test_a_reset_killed_at_any_step_is_finished_by_the_same_command_before_anyth
         killed = run(totals, "reset", "--to", "beginning", "--yes", fault=f"{point}=kill@1")
         assert killed.exit_code == -signal.SIGKILL, killed.err
     refused = run(totals, "run-worker", "--until-caught-up")
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert "is not through" in refused.error
     done = run(totals, "reset", "--to", "beginning", "--yes", "--json")
     assert done.exit_code == 0, done.err
@@ -128,7 +128,7 @@ def test_a_reset_fences_who_sleeps_in_a_transaction_and_refuses_while_anybody_is
     )
     zombie.wait_for_fault("transaction.before_commit")
     refused = run(totals, "reset", "--yes")
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert f"group '{totals.name}' has 1 members" in refused.error
 
     zombie.signal(signal.SIGSTOP)
@@ -139,7 +139,7 @@ def test_a_reset_fences_who_sleeps_in_a_transaction_and_refuses_while_anybody_is
 
     wait_until(expired, "the end of the session")
     held = run(totals, "reset", "--yes")
-    assert held.exit_code == 1
+    assert held.exit_code == 2
     assert "holds the stores" in held.error
 
     elsewhere = ("--set", f"state.directory={totals.directory / 'elsewhere'}")
@@ -150,13 +150,13 @@ def test_a_reset_fences_who_sleeps_in_a_transaction_and_refuses_while_anybody_is
     assert totals.source not in planned.json["topics"]
     assert f"{totals.name}.totals" not in planned.json["topics"]
     before = counts(totals)
-    assert run(totals, "reset", *elsewhere).exit_code == 1
+    assert run(totals, "reset", *elsewhere).exit_code == 2
     done = run(totals, "reset", "--yes", *elsewhere)
     assert done.exit_code == 0, done.err
     assert run(totals, "apply").exit_code == 0
     zombie.release()
     zombie.signal(signal.SIGCONT)
-    assert zombie.wait() == 2, zombie.log[-4000:]
+    assert zombie.wait() == 1, zombie.log[-4000:]
     assert "was reset after this worker had started" in zombie.log
     assert counts(totals) == before
     caught_up(totals)
@@ -174,7 +174,7 @@ def test_where_sources_go_on_is_chosen_as_the_beginning_the_end_or_a_time(totals
         planned = run(totals, "reset", "--to", where, "--dry-run", "--json")
         assert [p["offset"] for p in planned.json["positions"]] == offsets, where
     wrong = run(totals, "reset", "--to", "yesterday", "--yes")
-    assert wrong.exit_code == 1
+    assert wrong.exit_code == 2
     assert "2026-01-31T06:00:00Z" in wrong.error
     assert run(totals, "reset", "--to", "end", "--yes").exit_code == 0
     assert run(totals, "apply").exit_code == 0

@@ -99,7 +99,7 @@ def test_the_number_that_share_changes_while_nobody_runs_and_fences_those_with_t
     zombie = started(pipeline, "one", faults=[f"{point}=stop@2"], settings=[SLOW_TO_EXPIRE])
     zombie.wait_for_fault(point)
     refused = pipeline.start_worker(instance="two", settings=["worker.partitions_per_producer=2"])
-    assert refused.wait() == 1
+    assert refused.wait() == 2
     assert "a partition would have two owners" in refused.log
 
     def went() -> bool:

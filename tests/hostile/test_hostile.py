@@ -95,7 +95,7 @@ def test_on_error_fail_ends_the_worker_and_names_the_record(
     feeder.feed([healthy.as_input(0), made, healthy.as_input(2)])
     feeder.close()
     worker = pipeline.start_worker(until_caught_up=True)
-    assert worker.wait() == 2
+    assert worker.wait() == 1
     [error] = [line for line in worker.log.splitlines() if line.startswith("error: ")]
     assert f"{pipeline.name}.in[0]@1" in error
     assert "on_error" in error

@@ -110,7 +110,7 @@ def test_a_topic_that_may_not_be_used_is_named_before_anything_starts(
     name, needed = f"{guarded.name}.{topic}", operation.name.capitalize()
     guarded.deny(ResourceType.TOPIC, name, operation)
     done = guarded.run()
-    assert done.exit_code == 1, done.err
+    assert done.exit_code == 2, done.err
     assert f"this principal is not allowed {needed} on topic {name}" in done.error
     assert f"grant {needed} on Topic {name}" in done.error
     assert guarded.took_nothing()
@@ -131,7 +131,7 @@ def test_a_right_that_is_taken_away_stops_a_running_worker(guarded: Guarded) -> 
         guarded.deny(ResourceType.TOPIC, out, AclOperation.DESCRIBE)
         guarded.deny(ResourceType.TOPIC, out, AclOperation.WRITE)
         guarded.feed()
-        assert worker.wait() == 2, worker.log
+        assert worker.wait() == 1, worker.log
     finally:
         worker.process.kill()
         worker.process.wait()
@@ -182,7 +182,7 @@ def test_a_transactional_id_that_may_not_be_used_is_named(
     id_ = f"{guarded.name}-copied-0"
     guarded.deny(ResourceType.TRANSACTIONAL_ID, id_, operation)
     done = guarded.run()
-    assert done.exit_code == 2, done.err
+    assert done.exit_code == 1, done.err
     assert f"the principal may not use transactional.id {id_}" in done.error
     assert "allow it Write and Describe on the TransactionalId" in done.error
     assert guarded.took_nothing()
@@ -213,7 +213,7 @@ def test_a_leased_id_needs_its_own_permission_and_none_on_the_prefix(
     guarded.create(AclBinding(kind, leased, literal, everybody, "*", AclOperation.WRITE, denied))
     guarded.feed()
     refused = guarded.run(environment)
-    assert refused.exit_code == 2, refused.err
+    assert refused.exit_code == 1, refused.err
     assert f"the principal may not use transactional.id {leased}" in refused.error
     assert guarded.cluster.end(f"{guarded.name}.out") == end
     found = guarded.folder.run("doctor", "app.yaml", "--json", environment=environment)
@@ -234,7 +234,7 @@ def test_a_group_that_may_not_be_used_is_named(
 ) -> None:
     guarded.deny(ResourceType.GROUP, guarded.name, operation)
     done = guarded.run()
-    assert done.exit_code == 1, done.err
+    assert done.exit_code == 2, done.err
     assert guarded.name in done.error
     assert needed in done.error
     assert guarded.took_nothing()
@@ -247,7 +247,7 @@ def test_a_topic_that_may_not_be_described_is_named_before_anything_starts(
     hidden = f"{guarded.name}.{topic}"
     guarded.deny(ResourceType.TOPIC, hidden, AclOperation.DESCRIBE)
     done = guarded.run()
-    assert done.exit_code == 1, done.err
+    assert done.exit_code == 2, done.err
     assert f"topic '{hidden}' may not be described" in done.error
     assert f"on Topic {hidden}" in done.error
     assert "which includes Describe" in done.error
@@ -260,6 +260,6 @@ def test_a_registry_that_may_not_be_used_is_named(
     registry = f"{guarded.name}.registry"
     guarded.deny(ResourceType.TOPIC, registry, operation)
     done = guarded.run()
-    assert done.exit_code == 1, done.err
+    assert done.exit_code == 2, done.err
     assert f"grant {operation.name.capitalize()} on Topic {registry}" in done.error
     assert guarded.took_nothing()

@@ -68,7 +68,7 @@ PROPERTY = "kafka.properties."
             "worker.commit_interval: there is no such setting; did you mean "
             "'commit_interval_seconds'?",
         ),
-        ("nope.nope=1", "nope: there is no such setting; see `eosframework settings`"),
+        ("nope.nope=1", "nope: there is no such setting; see `eosframework explain settings`"),
         (
             "worker.commit_interval_seconds=often",
             "--set worker.commit_interval_seconds='often': expected a valid number",
@@ -104,7 +104,7 @@ def test_a_setting_that_cannot_be_used_is_named_with_its_value(
     folder: Folder, assignment: str, message: str
 ) -> None:
     done = folder.run("run-worker", "app.yaml", "--set", assignment)
-    assert (done.exit_code, done.out) == (1, "")
+    assert (done.exit_code, done.out) == (2, "")
     assert message in done.error
 
 
@@ -123,13 +123,13 @@ def test_a_property_of_one_kind_of_client_is_named_with_its_value(
 ) -> None:
     short = "worker.transaction_timeout_seconds=10"
     done = on_broker.run("run-worker", "app.yaml", "--set", PROPERTY + assignment, "--set", short)
-    assert (done.exit_code, done.out) == (1, "")
+    assert (done.exit_code, done.out) == (2, "")
     assert message in done.error
 
 
 def test_a_transaction_timeout_above_the_brokers_names_both(on_broker: Folder) -> None:
     done = on_broker.run("run-worker", "app.yaml", "--until-caught-up")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert (
         "worker.transaction_timeout_seconds=30 is above the brokers' "
         "transaction.max.timeout.ms=20000 (20 s); lower the one or raise the other"
@@ -141,7 +141,7 @@ def test_an_unreachable_broker_is_named_and_waited_for_a_limited_time(
     folder: Folder, command: str
 ) -> None:
     done = folder.run(*command.split(), "app.yaml", "--set", "kafka.request_timeout_seconds=1")
-    assert (done.exit_code, done.out) == (1, "")
+    assert (done.exit_code, done.out) == (2, "")
     assert "no broker at 127.0.0.1:1 answered within 1 s" in done.error
     assert "start one (`eosframework broker up`), or correct kafka.bootstrap_servers" in done.error
 
@@ -164,7 +164,7 @@ def test_a_config_file_that_cannot_be_used_is_named(
     if content is not None:
         (folder.path / "settings.yaml").write_bytes(content)
     done = folder.run("run-worker", "app.yaml", "--config", "settings.yaml")
-    assert (done.exit_code, done.out) == (1, "")
+    assert (done.exit_code, done.out) == (2, "")
     assert message in done.error
 
 
@@ -185,7 +185,7 @@ def test_a_variable_that_means_a_setting_is_never_ignored(
     folder: Folder, variable: str, message: str
 ) -> None:
     done = folder.run("run-worker", "app.yaml", environment={variable: "x"})
-    assert (done.exit_code, done.out) == (1, "")
+    assert (done.exit_code, done.out) == (2, "")
     assert message in done.error
 
 
@@ -201,7 +201,7 @@ def test_a_variable_that_means_a_setting_is_never_ignored(
         ("positions set app.yaml settings.in=here", "'settings.in=here' is no position; expected"),
         ("broker up --nodes 2 --port 0 --data-dir none", "an embedded cluster has 1 node or 3"),
         ("broker up --port 99999", "Invalid value for '--port'"),
-        ("errors NOPE", "there is no error 'NOPE' in the table"),
+        ("explain errors NOPE", "there is no error 'NOPE' in the table"),
         ("describe app.yaml --format pdf", "'pdf' is not one of 'text', 'mermaid'"),
     ],
 )
@@ -209,15 +209,21 @@ def test_a_wrong_command_line_gets_one_message(
     folder: Folder, arguments: str, message: str
 ) -> None:
     done = folder.run(*arguments.split())
-    assert (done.exit_code, done.out) == (1, "")
+    assert (done.exit_code, done.out) == (2, "")
     assert message in done.error
 
 
 @pytest.mark.parametrize(
     "arguments",
-    ["lint nope.yaml", "plan app.yaml --set worker.nope=1", "errors NOPE", "describe", "nope"],
+    [
+        "lint nope.yaml",
+        "plan app.yaml --set worker.nope=1",
+        "explain errors NOPE",
+        "describe",
+        "nope",
+    ],
 )
 def test_a_failure_with_json_is_one_json_object(folder: Folder, arguments: str) -> None:
     done = folder.run(*arguments.split(), "--json")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert done.json == {"error": done.error}

@@ -64,7 +64,7 @@ def test_fail_commits_what_came_before_and_names_the_record(
     copied: Callable[[str], Copied],
 ) -> None:
     run = copied("fail")
-    assert run.done.exit_code == 2
+    assert run.done.exit_code == 1
     assert f"{run.name}.in[0]@1" in run.done.error
     assert "decode value as json" in run.done.error
     assert "on_error" in run.done.error

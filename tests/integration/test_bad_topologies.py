@@ -35,7 +35,7 @@ class User:
         """Run a worker that must not start; return its message."""
         file = self.folder.write("app.yaml", topology.replace("NAME", self.name))
         done = self.folder.run("run-worker", file, "--until-caught-up", *arguments)
-        assert done.exit_code == 1, done.err
+        assert done.exit_code == 2, done.err
         assert done.out == ""
         assert self.cluster.committed(self.name, f"{self.name}.in") is None
         assert self.cluster.end(f"{self.name}.out") == 0
@@ -151,7 +151,7 @@ def test_a_second_cluster_in_python_is_refused(user: User) -> None:
         f"app.stream('{user.name}.in', bootstrap_servers='other:9092').to('{user.name}.out')\n",
     )
     done = user.folder.run("run-worker", "app.py")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "app.py:3: " in done.error
     assert "bootstrap_servers" in done.error
 
@@ -184,5 +184,5 @@ def test_an_app_that_cannot_be_found_says_what_an_app_is(
     folder.write("raising.py", "1 / 0\n")
     (tmp_path / "latin1.yaml").write_bytes(b"application: caf\xe9\n")
     done = folder.run("run-worker", app)
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert message in done.error

@@ -98,7 +98,7 @@ def test_a_topic_whose_producers_place_keys_by_crc32_is_not_joined_in_silence(
     assert f"of {KEYS} sampled keys (CRC32 does" in found["found"]
     assert "murmur2 gives" in found["found"]
     code, said = joined.run()
-    assert code == 1
+    assert code == 2
     assert f"keys of topic '{name}.orders' and of {name}.customers meet in a store" in said
     assert "set partitioner=murmur2_random in the producers" in said
     assert Cluster(kafka.bootstrap_servers).committed(name, f"{name}.orders") is None

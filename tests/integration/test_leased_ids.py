@@ -107,7 +107,7 @@ def leasing(make_pipeline: Callable[..., Pipeline], database: str) -> Leasing:
 def test_workers_write_under_the_ids_of_the_table_and_keep_them(leasing: Leasing) -> None:
     pipeline = leasing.pipeline
     refused = leasing.run("run-worker")
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert "no id left for 2 of 2 tasks" in refused.error
     assert "eosframework ids add APP ID" in refused.error
     assert "leased-ids" in leasing.complaints()
@@ -124,7 +124,7 @@ def test_workers_write_under_the_ids_of_the_table_and_keep_them(leasing: Leasing
     assert set(leased.values()) == set(leasing.pool[:2]) == leasing.known_to_brokers()
     assert not leasing.complaints() & {"leased-ids", "foreign-ids", "transactional-id-acls"}
     told = leasing.run("ids release", leased[0])
-    assert told.exit_code == 1
+    assert told.exit_code == 2
     assert "running workers; stop them before" in told.error
     listed = leasing.run("txn list", "--application", pipeline.name, "--json").json
     assert {
@@ -153,7 +153,7 @@ def test_a_killed_worker_is_fenced_by_the_id_it_had(leasing: Leasing) -> None:
     leasing.wait_for(RECORDS)
     assert ids_of(successor) == ids_of(killed) == set(leasing.pool[:2])
     refused = leasing.run("run-worker", kind="derived")
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert "Stop all workers first" in refused.error
     leasing.stop(successor)
     assert pipeline.verify().clean

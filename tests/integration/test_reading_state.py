@@ -145,14 +145,14 @@ def test_while_stores_are_brought_up_to_date_readyz_and_state_say_so(totals: Tot
 
 def test_what_cannot_be_found_is_one_message_that_says_where_to_look(state: State) -> None:
     nowhere = state("get", STORE, "3")
-    assert nowhere.exit_code == 1
+    assert nowhere.exit_code == 2
     assert "this machine has no partition of store" in nowhere.error
     assert "--from-changelog" in nowhere.error
     absent = state("get", STORE, "none", "--from-changelog", "--json")
-    assert absent.exit_code == 1
+    assert absent.exit_code == 2
     assert "has no key 'none' in partitions 0, 1 of 2" in absent.json["error"]
     unknown = state("get", "totals.agregate", "3")
-    assert unknown.exit_code == 1
+    assert unknown.exit_code == 2
     assert "did you mean 'totals.aggregate'?" in unknown.error
 
 
@@ -187,6 +187,6 @@ def test_an_address_that_is_taken_is_refused_before_anything_is_started(totals: 
     second = totals.start_worker(
         instance="two", settings=[*totals.keeping, f"worker.http_address={address}"]
     )
-    assert second.wait() == 1
+    assert second.wait() == 2
     assert f"worker.http_address='{address}' cannot be listened on" in second.log
     assert "Traceback" not in second.log

@@ -143,6 +143,6 @@ def test_a_wrong_secret_is_not_told(
 
     done = world.run("plan", "app.yaml", own=LOUD | patience)
 
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert message in done.error
     assert_hidden(done.out + done.err, about=done.err)

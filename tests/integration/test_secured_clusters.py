@@ -138,7 +138,7 @@ def test_with_the_planned_acls_an_application_runs_and_without_any_one_it_names_
             with Wire(settings.kafka) as wire:
                 wait_until(lambda: missing_operation(wire, id_) != "", "the ACL is gone")  # noqa: B023
             done = guarded.run("run-worker", "app.yaml", "--until-caught-up", own=own)
-            assert done.exit_code == 2, done.err
+            assert done.exit_code == 1, done.err
             assert f"allow it {right.operation}" in done.error
             assert f"TransactionalId resource {name}-" in done.error
         else:
@@ -235,7 +235,7 @@ def test_every_client_connects_as_the_principal_that_the_settings_name(
 def test_a_token_endpoint_that_refuses_is_named_and_the_secret_is_not(guarded: Guarded) -> None:
     guarded.folder.write("token/kafka.properties.sasl.oauthbearer.client.secret", "guessed")
     done = guarded.run("txn", "list", way="token")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "sasl.oauthbearer.token.endpoint.url=" in done.error
     assert "gave no token" in done.error
     assert "guessed" not in done.out + done.err

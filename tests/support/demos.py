@@ -15,7 +15,7 @@ from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 
 class Demo:
-    """`eosframework demo` or another one, with a temporary directory of its own."""
+    """`eosframework demo flights` or another one, with a temporary directory of its own."""
 
     def __init__(self, directory: Path, command: str, *arguments: str) -> None:
         self.directory = directory

@@ -126,7 +126,7 @@ class World:
     def rows(self) -> Content:
         """Return the rows of the application's table."""
         settings = DatabaseSettings(dsn=SecretStr(self.server.dsn))
-        database = Database(settings, application_name="eosframework demo-backfill")
+        database = Database(settings, application_name="eosframework demo backfill")
         with (
             translating(f"read table {TABLE} of {self.name}"),
             closing(database.connect(autocommit=True)) as connection,

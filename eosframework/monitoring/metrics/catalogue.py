@@ -135,8 +135,8 @@ _TRANSACTIONS = (
         Kind.COUNTER,
         "Transactions by outcome: committed or aborted.",
         "Commits only; a few aborts where brokers restart.",
-        "More than one abort in a hundred: the log names the error, `eosframework errors` explains "
-        "it.",
+        "More than one abort in a hundred: the log names the error, `eosframework explain errors` "
+        "explains it.",
         ("outcome",),
         PRODUCERS,
     ),

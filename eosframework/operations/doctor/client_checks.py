@@ -184,7 +184,7 @@ CHECKS = (
         Severity.WARNING,
         "the worker's own settings in their place",
         "A worker sets this property itself, so the value given has no effect.",
-        "remove it from kafka.properties; `eosframework settings` shows what to set instead",
+        "remove it from kafka.properties; `eosframework explain settings` lists the alternatives",
         ignored_properties,
     ),
     Check(

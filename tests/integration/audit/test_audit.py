@@ -214,7 +214,7 @@ def test_an_application_that_committed_nothing_is_refused(application: Applicati
         application.audit()
 
 
-def test_the_command_exits_with_2_and_says_what_is_wrong(application: Application) -> None:
+def test_the_command_exits_with_1_and_says_what_is_wrong(application: Application) -> None:
     application.feed(10)
     outputs = application.outputs_of(range(10))
     application.write([*outputs, outputs[0]], commit=10)
@@ -224,6 +224,6 @@ def test_the_command_exits_with_2_and_says_what_is_wrong(application: Applicatio
         [*command, "--json"], capture_output=True, check=False, timeout=180, text=True
     )
     report = json.loads(done.stdout)
-    assert done.returncode == 2, done.stderr
+    assert done.returncode == 1, done.stderr
     assert (report["input"], report["output"], report["duplicated"]) == (10, 21, 1)
     assert report["details"][0]["kind"] == "duplicated"

@@ -97,7 +97,7 @@ def test_each_damage_beside_a_running_worker_is_named_with_its_records(
     command = Folder(tmp_path, pipeline.bootstrap_servers)
     done = command.run("audit", str(pipeline.topology_file), "--by", "receipts", "--json")
     report = done.json
-    assert done.exit_code == 2, done.err
+    assert done.exit_code == 1, done.err
     counts = {k: report[k] for k in ("lost", "duplicated", "reordered", "torn", "unexpected")}
     assert counts == {"lost": 5, "duplicated": 1, "reordered": 0, "torn": 5, "unexpected": 0}
     of_kind = {
@@ -110,7 +110,7 @@ def test_each_damage_beside_a_running_worker_is_named_with_its_records(
     assert sorted(d["input"] for d in of_kind["lost"]) == wanted
     assert sorted(d["input"] for d in of_kind["torn"]) == wanted
     shown = command.run("audit", str(pipeline.topology_file), "--from", place_of(copied))
-    assert (shown.exit_code, "is not an input partition" in shown.error) == (1, True)
+    assert (shown.exit_code, "is not an input partition" in shown.error) == (2, True)
 
 
 def in_partition(records: list[Message], number: int) -> list[Message]:
@@ -206,5 +206,5 @@ def test_what_cannot_be_audited_is_refused_with_a_message_that_helps(
         ),
     ):
         done = command.run("audit", *arguments)
-        assert done.exit_code == 1, (arguments, done)
+        assert done.exit_code == 2, (arguments, done)
         assert expected in done.error, (arguments, done.error)

@@ -232,7 +232,7 @@ def test_a_record_that_fails_is_named_and_a_mended_function_starts_over(
     orders.topology_file.write_text(text)
     orders.feed(40)
     done = command(orders, tmp_path)
-    assert done.exit_code == 2
+    assert done.exit_code == 1
     assert f"{orders.source}[1]@6 failed in step" in done.error
     assert "ValueError: thirteen is not served" in done.error
     assert orders.totals() in (6, 26)  # the other task may have come to its end, or not
@@ -248,12 +248,12 @@ def test_what_the_session_lacks_is_said_before_anything_is_started(
     orders.feed(10)
     jar = tmp_path / "spark-sql-kafka-0-10_2.13-0.0.0.jar"
     done = command(orders, tmp_path, "--spark", f"spark.jars={jar}")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "this Spark session cannot read Kafka" in done.error
     bare = tmp_path / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
     done = command(orders, tmp_path, PYSPARK_PYTHON=str(bare / "bin" / "python"))
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "cannot run eosframework" in done.error
     assert "PYSPARK_PYTHON" in done.error
     assert log_of(orders).read() is None

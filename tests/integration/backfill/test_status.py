@@ -93,7 +93,7 @@ def test_jobs_are_listed_and_one_is_shown_with_its_tasks(jobs: Jobs) -> None:
     assert stage["tasks"][0]["records"] == 250
 
     unknown = jobs.folder.run("backfill", "status", "app.yaml", "--job", "never")
-    assert unknown.exit_code == 1
+    assert unknown.exit_code == 2
     assert "has no backfill job 'never'" in unknown.error
 
 

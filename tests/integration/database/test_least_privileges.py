@@ -130,5 +130,5 @@ def test_an_outbox_is_relayed_with_the_documented_grants_and_without_one_it_is_n
 
     admin.execute(f"REVOKE DELETE ON eosframework.outbox FROM {ROLE}")
     relay = world.start_relay("--until-caught-up", dsn=over_tls(server))
-    assert relay.wait() == 1, relay.log
+    assert relay.wait() == 2, relay.log
     assert "run: GRANT DELETE ON TABLE eosframework.outbox" in relay.log

@@ -43,9 +43,9 @@ def test_dead_letters_are_listed_shown_and_replayed_into_the_source_when_that_is
     assert shown["replayed"] is False
 
     shared = app.here("dead-letters", "replay", "--all", "--yes")
-    assert (shared.exit_code, "--into-source" in shared.error) == (1, True)
+    assert (shared.exit_code, "--into-source" in shared.error) == (2, True)
     unasked = app.here("dead-letters", "replay", "--all", "--into-source")
-    assert (unasked.exit_code, "nobody answered" in unasked.error) == (1, True)
+    assert (unasked.exit_code, "no answer on stdin" in unasked.error) == (2, True)
     assert f"{len(app.refused):,} dead letters would be replayed" in unasked.err
     dry = app.here("dead-letters", "replay", "--all", "--into-source", "--dry-run", "--json").json
     assert (dry["chosen"], dry["replayed"]) == (len(app.refused), 0)

@@ -23,7 +23,7 @@ def test_an_archive_by_spark_and_the_rest_live_make_what_all_of_it_makes_live(
     The cutover is on an evening in New York: hours that are open then have flights on both sides.
     That live workers make what pandas makes of the flights is shown by `test_delays_example`.
     """
-    demo = start("demo-backfill", *SPAN, "--seed", "7")
+    demo = start("demo", "backfill", *SPAN, "--seed", "7")
     assert demo.process.wait(2000) == 0, demo.told()
     verdict = demo.verdict()
     assert (verdict["missing"], verdict["extra"]) == (0, 0)

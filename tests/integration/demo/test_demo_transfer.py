@@ -43,7 +43,9 @@ def execute(dsn: str, statement: str) -> Any:
 def test_all_money_is_there_at_every_moment_while_everything_is_killed(
     start: Callable[..., Demo],
 ) -> None:
-    demo = start("demo-transfer", "--seconds", "10", "--rate", "100", "--kills", "4", "--seed", "7")
+    demo = start(
+        "demo", "transfer", "--seconds", "10", "--rate", "100", "--kills", "4", "--seed", "7"
+    )
     assert demo.process.wait(600) == 0, demo.told()
     verdict = demo.verdict()
     assert verdict | NOTHING_WRONG == verdict, demo.told()
@@ -67,14 +69,14 @@ SELECT id, debited, credited, amount FROM credits WHERE credited <> 'bank_b.07' 
 
 @pytest.mark.exhaustive
 def test_money_that_goes_or_comes_another_way_is_found_at_once(start: Callable[..., Demo]) -> None:
-    demo = start("demo-transfer", "--seconds", "100", "--rate", "50", "--kills", "0")
+    demo = start("demo", "transfer", "--seconds", "100", "--rate", "50", "--kills", "0")
     demo.wait_until_told("transfers are asked for")
     dsn = dsn_of(demo, "bank_b")
     wait_until(lambda: execute(dsn, "SELECT count(*) FROM credits")[0][0] > 20, "credits")
     assert execute(dsn, STEAL) == 1
     demo.wait_until_told("the examiner found something")
     assert execute(dsn, CREDIT_TWICE) == 1
-    assert demo.process.wait(PATIENCE_SECONDS) == 2, demo.told()
+    assert demo.process.wait(PATIENCE_SECONDS) == 1, demo.told()
     verdict = demo.verdict()
     assert verdict["wrong_samples"] > 0
     assert verdict["transfers"] < 5000
@@ -89,11 +91,11 @@ def test_money_that_goes_or_comes_another_way_is_found_at_once(start: Callable[.
 def test_stopping_the_transfers_leaves_nothing_running(
     start: Callable[..., Demo], number: signal.Signals
 ) -> None:
-    demo = start("demo-transfer", "--seconds", "100", "--rate", "50", "--kills", "0")
+    demo = start("demo", "transfer", "--seconds", "100", "--rate", "50", "--kills", "0")
     demo.wait_until_told("transfers are asked for")
     demo.process.send_signal(number)
     assert demo.process.wait(PATIENCE_SECONDS) == (
-        0 if number == signal.SIGINT else -signal.SIGKILL
+        130 if number == signal.SIGINT else -signal.SIGKILL
     )
     assert "Traceback" not in demo.told()
     wait_until(lambda: not demo.left_running(), "the end of all its processes")

@@ -370,14 +370,14 @@ def test_a_cluster_that_does_not_answer_is_given_up_within_ten_seconds(make: Mak
         server = f"127.0.0.1:{silent.getsockname()[1]}"
         default = ("--set", "kafka.request_timeout_seconds=10")
         done = within(10, lambda: make(server, "nobody").doctor("--json", *default))
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert f"no broker at {server} answered within 4 s" in done.error
     assert done.json == {"error": done.error}
 
 
 def test_a_cluster_that_refuses_connections_is_named(make: Make) -> None:
     done = make("127.0.0.1:1", "nobody").doctor("--set", "kafka.request_timeout_seconds=1")
-    assert (done.exit_code, done.out) == (1, "")
+    assert (done.exit_code, done.out) == (2, "")
     assert "no broker at 127.0.0.1:1 answered within 0.4 s" in done.error
 
 
@@ -401,7 +401,7 @@ def test_an_application_that_cannot_be_loaded_gets_one_message(
     folder.write("app.yaml", TOPOLOGY.replace("NAME", "nobody"))
     folder.write("broken.yaml", "application: [")
     done = folder.run(*arguments)
-    assert (done.exit_code, done.out) == (1, "")
+    assert (done.exit_code, done.out) == (2, "")
     assert message in done.error
 
 

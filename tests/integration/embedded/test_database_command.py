@@ -68,7 +68,7 @@ def test_up_again_changes_nothing_and_another_shape_is_refused(database_command:
     other = database_command("up", "--set", "wal_level=logical")
 
     assert again == first
-    assert other.returncode == 1
+    assert other.returncode == 2
     assert f"up already on port {first['port']}" in other.stderr
 
 
@@ -93,7 +93,7 @@ def test_a_taken_port_is_named_and_nothing_is_started(database_command: Command)
 
         refused = database_command("up", "--port", str(port))
 
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert f"port {port} on 127.0.0.1 is taken by" in refused.stderr
     assert f"pid {os.getpid()}" in refused.stderr
     assert "Traceback" not in refused.stderr
@@ -110,7 +110,7 @@ def test_down_and_status_of_nothing_are_no_errors(database_command: Command) -> 
 def test_a_server_that_cannot_start_shows_the_end_of_its_log(database_command: Command) -> None:
     failed = database_command("up", "--port", "0", "--set", "wal_level=never")
 
-    assert failed.returncode == 2
+    assert failed.returncode == 1
     assert "never" in failed.stderr
     assert "Traceback" not in failed.stderr
 
@@ -118,7 +118,7 @@ def test_a_server_that_cannot_start_shows_the_end_of_its_log(database_command: C
 def test_a_setting_of_the_data_directory_is_refused(database_command: Command) -> None:
     refused = database_command("up", "--port", "0", "--set", "listen_addresses=*")
 
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert "listen_addresses is decided by the embedded server" in refused.stderr
 
 
@@ -131,5 +131,5 @@ def test_without_the_wheel_the_command_says_what_to_install(
 
     refused = database_command("up", "--port", "0", PYTHONPATH=str(shadow))
 
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert "pip install 'eosframework[embedded]'" in refused.stderr

@@ -301,7 +301,7 @@ def test_brokers_older_than_kafka_4_are_refused_by_a_producer_and_a_worker(tmp_p
         producer.close()
         pipeline = Pipeline(cluster.bootstrap_servers, "old", tmp_path / "old", partitions=1)
         refused = pipeline.start_worker(until_caught_up=True)
-        assert refused.wait() == 1
+        assert refused.wait() == 2
         assert re.search(OLD, refused.log)
 
 

@@ -93,7 +93,7 @@ def test_a_relay_under_a_second_name_is_refused_until_it_takes_the_first_ones_pl
     running = outbox.start_relay(settings=keep)
     outbox.wait_for(5)
     refused = outbox.start_relay("--until-caught-up", settings=renamed)
-    assert refused.wait() == 1, refused.log[-3000:]
+    assert refused.wait() == 2, refused.log[-3000:]
     [told] = [line for line in refused.log.splitlines() if line.startswith("error: ")]
     assert f"was relayed under the name '{outbox.name}'" in told
     assert f"outbox.name='{outbox.name}.again'" in told
@@ -113,7 +113,7 @@ def test_a_relay_under_a_second_name_is_refused_until_it_takes_the_first_ones_pl
     assert "this one takes its place" in settled.out
     assert outbox.start_relay("--until-caught-up", settings=renamed).wait() == 0
     former = outbox.start_relay("--until-caught-up", settings=keep)
-    assert former.wait() == 1, former.log[-3000:]
+    assert former.wait() == 2, former.log[-3000:]
     verdict = outbox.verify()
     assert verdict.clean, verdict
 
@@ -144,7 +144,7 @@ def test_reconcile_does_not_run_beside_a_relay(make_outbox: MakeOutbox) -> None:
     relay = outbox.start_relay()
     relay.wait_for_event("shard_assigned")
     refused = outbox.reconcile("--yes")
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert "runs and holds shard 0" in refused.error
     relay.signal(signal.SIGTERM)
     assert relay.wait() == 0
@@ -159,5 +159,5 @@ def test_a_mistake_is_one_message_and_nothing_was_started(tmp_path: Path) -> Non
     ):
         options = [part for setting in settings for part in ("--set", setting)]
         done = folder.run("relay-outbox", *options)
-        assert done.exit_code == 1
+        assert done.exit_code == 2
         assert message in done.error

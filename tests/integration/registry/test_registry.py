@@ -187,14 +187,14 @@ def test_a_schema_that_does_not_fit_is_refused_before_anything_is_made(world: Wo
     world.write(LATE)
     world.feed(world.written(air.FLIGHT, carrier="UA", minutes=20))
     unregistered = world.run("run-worker", "app.yaml", "--until-caught-up")
-    assert unregistered.exit_code == 1
+    assert unregistered.exit_code == 2
     assert f"no schema of avro(schema={HERE}:LATE" in unregistered.error
     assert "run `eosframework apply`" in unregistered.error
     schema = Schema(orjson.dumps(air.LATE).decode(), "AVRO")
     world.client.register_schema(f"{world.name}.out-value", schema)
     world.write(LATE.replace(f"{HERE}:LATE", f"{HERE}:LATE_BROKEN") + OTHERS)
     refused = world.run("apply", "app.yaml")
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert f"subject '{world.name}.out-value': the registry does not take" in refused.error
     assert f"{world.name}.json" not in world.cluster.admin.list_topics(timeout=60).topics
 
@@ -229,7 +229,7 @@ def test_an_answer_about_a_record_is_the_records_the_registrys_or_the_frameworks
             del proxy.statuses[number_of(values["Failing"])]
             wait_until(lambda: len(world.late()) == 3, "all outputs")
             world.feed(values["Forbidden"])
-            assert worker.wait(PATIENCE_SECONDS) == 2
+            assert worker.wait(PATIENCE_SECONDS) == 1
         finally:
             worker.kill()
             worker.wait()

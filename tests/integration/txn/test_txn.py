@@ -255,12 +255,12 @@ def test_a_healthy_transaction_is_neither_hanging_nor_aborted_unless_forced(
     assert healthy["transaction"]["transactional_id"] == transactional_id
 
     code, _, error = run(kafka, "abort", transactional_id, "--yes")
-    assert code == 1
+    assert code == 2
     assert "is healthy" in error
     assert "--force" in error
     by_producer = ("--topic", topic_name, "--partition", "0", "--producer-id")
     code, _, error = run(kafka, "abort", *by_producer, str(healthy["producer_id"]), "--yes")
-    assert (code, "is healthy" in error) == (1, True)
+    assert (code, "is healthy" in error) == (2, True)
 
     code, out, _ = run(kafka, "abort", transactional_id, "--force", "--yes")
     assert code == 0
@@ -271,7 +271,7 @@ def test_a_healthy_transaction_is_neither_hanging_nor_aborted_unless_forced(
     assert after["open_since"] is None
     assert after["timeout_seconds"] == 600
     code, _, error = run(kafka, "abort", transactional_id, "--yes")
-    assert (code, "nothing to abort" in error) == (1, True)
+    assert (code, "nothing to abort" in error) == (2, True)
 
 
 def test_a_hanging_transaction_is_found_and_aborted_and_its_readers_go_on(
@@ -305,7 +305,7 @@ def test_a_hanging_transaction_is_found_and_aborted_and_its_readers_go_on(
     assert command[0] == "abort"
 
     code, out, error = run(unprotected, *command)
-    assert (code, "nobody answered" in error) == (1, True)
+    assert (code, "no answer on stdin" in error) == (2, True)
     assert f"abort marker for producer {hanging_id}" in out
     code, out, _ = run(unprotected, *command, "--yes")
     assert (code, "aborted: " in out) == (0, True)
@@ -315,7 +315,7 @@ def test_a_hanging_transaction_is_found_and_aborted_and_its_readers_go_on(
     left = data(run(unprotected, "hanging", "--json"))["hanging"]
     assert topic_name not in [one["topic"] for one in left]
     code, _, error = run(unprotected, *command, "--yes")
-    assert (code, "has no open transaction" in error) == (1, True)
+    assert (code, "has no open transaction" in error) == (2, True)
 
 
 @pytest.mark.parametrize("state", ["first", pytest.param("second", marks=pytest.mark.exhaustive)])
@@ -352,7 +352,7 @@ def test_a_worker_refuses_to_run_while_a_transaction_hangs_in_a_changelog(
             worker.signal(signal.SIGTERM)
             assert worker.wait() == 0, worker.log[-3000:]
             refused = work(state, until_caught_up=True)
-            assert refused.wait() == 2, refused.log[-3000:]
+            assert refused.wait() == 1, refused.log[-3000:]
         assert f"hangs in its changelog {changelog} at offset {hanging.start_offset}" in refused.log
         assert "state_rebuilt" not in refused.log
         assert f"eosframework txn hanging --topic {changelog.topic}" in refused.log
@@ -444,7 +444,7 @@ def test_an_unknown_id_is_said_to_be_unknown(
 ) -> None:
     producer(kafka, f"{application}-late-0")
     code, out, error = run(kafka, *arguments)
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert "'nobody'" in error
     assert "eosframework txn list" in error
 
@@ -485,11 +485,11 @@ def test_a_lack_of_authority_is_not_taken_for_an_empty_cluster_or_a_hanging_tran
         ("abort", *place, "--yes"),
     ):
         code, out, error = run(unprotected, *arguments)
-        assert (code, out) == (1, ""), arguments
+        assert (code, out) == (2, ""), arguments
         assert "allow it Describe on TransactionalId" in error
     denied(ResourceType.TOPIC, "__transaction_state", AclOperation.READ)
     code, _, error = run(unprotected, "trace", "someone")
-    assert code == 1
+    assert code == 2
     assert "allow it Describe on Topic __transaction_state" in error
 
 
@@ -509,7 +509,7 @@ def test_a_cluster_that_does_not_answer_is_given_up_within_the_deadline(
     message = f"no broker at {server} answered within 0.6 s (last"
     # The clients of earlier tests still write to stderr that their broker is gone.
     (told,) = (line for line in error.splitlines() if not line.startswith("%"))
-    assert code == 1
+    assert code == 2
     assert told.startswith(f"error: {message}")
     if "--json" in arguments:
         assert orjson.loads(out)["error"].startswith(message)
@@ -523,5 +523,5 @@ def test_a_cluster_that_does_not_answer_is_given_up_within_ten_seconds_by_defaul
     with socket.create_server(("127.0.0.1", 0)) as silent:
         service = KafkaService(f"127.0.0.1:{silent.getsockname()[1]}")
         code, out, error = within(10, lambda: run(service, "list"))
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert "answered within 6 s" in error

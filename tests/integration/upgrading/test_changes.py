@@ -47,14 +47,14 @@ def test_a_change_is_planned_applied_or_refused_by_what_it_does_to_running_worke
     assert "other_store: store counted.count: made for tumbling:1000 ms" in planned.out
     assert "a worker would not start: the topology of application" in planned.out
     for refused in (here("apply", windowed, *server), run("run-worker", windowed)):
-        assert refused.exit_code == 1
+        assert refused.exit_code == 2
         assert "store counted.count" in refused.error
         assert "Give the step another `store:`" in refused.error
 
     renamed = written(application, "renamed.yaml", COUNT, "count: {store: again}")
     assert here("apply", renamed, *server).exit_code == 0
     refused = run("run-worker", renamed)
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert "1 workers run" in refused.error
 
     worker.signal(signal.SIGTERM)
@@ -62,7 +62,7 @@ def test_a_change_is_planned_applied_or_refused_by_what_it_does_to_running_worke
     started = run("run-worker", renamed, "--until-caught-up")
     assert started.exit_code == 0, started.err
     back = run("run-worker", str(application.old_file))
-    assert back.exit_code == 1
+    assert back.exit_code == 2
     assert "the topology that ran last did without it" in back.error
 
 
@@ -81,11 +81,11 @@ def test_a_topic_on_the_way_is_left_only_when_nothing_is_unread_in_it(
     application.sent_aside(way)
     wait = ("--set", "kafka.request_timeout_seconds=5")
     behind = run("run-worker", other, "--until-caught-up", *wait)
-    assert behind.exit_code == 1
+    assert behind.exit_code == 2
     assert "holds records that are not read" in behind.error, "the last stable offset hides it"
     hidden.end()
     refused = run("run-worker", other, "--until-caught-up")
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert f"topic {way}" in refused.error
     assert "holds records that are not read" in refused.error
     assert "--until-caught-up" in refused.error

@@ -112,7 +112,7 @@ def test_a_verdict_over_a_part_says_so() -> None:
         "  reordered           0",
         "  torn                0",
         "  not judged          3  (outputs of many inputs)",
-        "  judged: 99.9% of the input that was asked for",
+        "  judged: 99.9% of the requested input",
         "  note: a note",
         "each input record that was judged took effect exactly once",
     ]

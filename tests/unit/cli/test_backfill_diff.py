@@ -34,13 +34,14 @@ def test_differences_are_listed_with_their_coordinates() -> None:
     lines = list(_lines(diff(DIFFERENT, {"late": TABLES})))
     assert lines == [
         "job january with suffix v2, records with event times from 1970-01-01T00:00:01.000Z to any",
-        "topic flights.late, record by record: 10 live, 11 beside; 0 only live, 1 only beside",
-        "  key UA: 1 live, 2 beside",
+        "topic flights.late, record by record: 10 live, 11 backfilled; 0 only live, "
+        "1 only backfilled",
+        "  key UA: 1 live, 2 backfilled",
         f"    live [0]@5 at 1970-01-01T00:00:01.000Z: {'x' * 200}…",
-        "    beside [1]@7 at 1970-01-01T00:00:01.000Z: \\xff",
-        "  without key: 0 live, 1 beside",
-        "    beside [1]@8 at 1970-01-01T00:00:02.000Z: null",
-        "table late, n: 3 live, 2 beside; 1 only live, 0 only beside",
+        "    backfilled [1]@7 at 1970-01-01T00:00:01.000Z: \\xff",
+        "  without key: 0 live, 1 backfilled",
+        "    backfilled [1]@8 at 1970-01-01T00:00:02.000Z: null",
+        "table late, n: 3 live, 2 backfilled; 1 only live, 0 only backfilled",
         '  only live: {"n":14}',
         "  not compared: id",
         "note: a note",
@@ -58,14 +59,14 @@ def test_equal_sides_are_said_to_be_equal() -> None:
 def test_the_report_has_everything_as_data() -> None:
     report = _report(diff(DIFFERENT, {"late": TABLES}))
     topic = report["topics"]["flights.late"]
-    assert (topic["live"], topic["beside"]) == (10, 11)
-    assert (topic["only_live"], topic["only_beside"]) == (0, 1)
+    assert (topic["live"], topic["backfilled"]) == (10, 11)
+    assert (topic["only_live"], topic["only_backfilled"]) == (0, 1)
     assert topic["differences"][1] == {
         "key": None,
         "count_live": 0,
-        "count_beside": 1,
+        "count_backfilled": 1,
         "live": None,
-        "beside": {"partition": 1, "offset": 8, "timestamp": 2000, "value": None},
+        "backfilled": {"partition": 1, "offset": 8, "timestamp": 2000, "value": None},
     }
     assert report["tables"]["late"]["rows_only_live"] == [{"n": 14}]
 
@@ -75,7 +76,7 @@ def test_windows_that_the_range_cuts_are_told_and_no_difference() -> None:
     found = diff(ComparedTopics((78, 77), (0, 0), (), comparison, 1), {})
     assert found.is_equal
     assert list(_lines(found))[1] == (
-        "topic flights.late, last value of each key and window: 78 live, 77 beside, equal; 1 "
+        "topic flights.late, last value of each key and window: 78 live, 77 backfilled, equal; 1 "
         "windows are cut by the range and not compared"
     )
     topic = _report(found)["topics"]["flights.late"]

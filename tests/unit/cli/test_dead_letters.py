@@ -21,5 +21,5 @@ def test_a_choice_that_is_none_is_refused(
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["dead-letters", "replay", "app.yaml", "--yes", *options])
-    assert ended.value.code == 1
+    assert ended.value.code == 2
     assert message in capsys.readouterr().err

@@ -82,16 +82,16 @@ def test_a_key_is_read_from_the_files_that_are_here(written: Run) -> None:
 
 def test_a_key_that_another_machine_has_is_told_with_its_partition(written: Run) -> None:
     code, _, err = written("get", "counts", key_in(3))
-    assert code == 1
+    assert code == 2
     assert f"has no key '{key_in(3)}' in partitions 0, 1 of 4" in err
-    assert "partition 3: run this where its worker runs, or give --from-changelog" in err
+    assert "partition 3: run this on that partition's machine, or give --from-changelog" in err
     assert written("get", "counts", key_in(3), "--json")[1].keys() == {"error"}
 
 
 def test_a_scan_shows_what_is_here_and_says_how_much_is_elsewhere(written: Run) -> None:
     code, text, err = written("scan", "counts")
     assert (code, len(text.splitlines())) == (0, 2)
-    assert err == "2 shown; 2 partitions are elsewhere\n"
+    assert err == "2 shown; 2 partitions are not on this machine\n"
     _, found, _ = written("scan", "counts", "--limit", "1", "--json")
     assert (len(found["found"]), found["more"], found["partitions"]) == (1, True, [0, 1])
     _, found, _ = written("scan", "counts", "--from", "z", "--json")
@@ -125,12 +125,12 @@ def test_copies_are_told_as_such_and_come_behind_what_a_task_has_in_use(
 
     code, found, err = written("scan", "counts", "--json")
     assert (code, [row["value"] for row in found["found"]]) == (0, [40, 41, 52])
-    assert err.startswith("of partition 2 this machine has a copy, which may lack")
+    assert err.startswith("partition 2 is a standby copy on this machine and may lack")
     assert written("get", "counts", key_in(1))[2] == ""
-    assert "this machine has a copy" in written("get", "counts", key_in(2))[2]
+    assert "standby copy on this machine" in written("get", "counts", key_in(2))[2]
     stats = written("stats", "--json")[1]["stores"]
     assert [store["is_copy"] for store in stats] == [False, False, True]
-    assert "a copy of a task that runs elsewhere" in written("stats", "counts")[1]
+    assert "a standby copy of a task that runs elsewhere" in written("stats", "counts")[1]
     other.close()
     owner.close()
 
@@ -149,7 +149,7 @@ def test_what_cannot_be_read_is_one_message(
     run: Run, arguments: tuple[str, ...], message: str
 ) -> None:
     code, out, err = run(*arguments)
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert err.startswith("error: ")
     assert message in err
     assert err.count("\n") == 1

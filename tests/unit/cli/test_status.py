@@ -36,7 +36,7 @@ def test_every_task_has_a_line_with_owner_lag_and_what_holds_it_back() -> None:
         "  vm.0 on 10.0.0.7: transforms, 2 partitions",
         "in[0]   vm.0, lag 0, 3 held back by an open transaction",
         "in[1]   vm.0, lag 4,321",
-        "in[10]  nobody has it, lag 7, never committed",
+        "in[10]  no owner, lag 7, never committed",
     ]
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 COMMANDS = {
-    "errors": 2,
-    "settings --json": 2,
-    "--help": 2,
-    "lint no.such.yaml --json": 1,
+    "explain errors": 1,
+    "explain settings --json": 1,
+    "--help": 1,
+    "lint no.such.yaml --json": 2,
 }
 FULL = Path("/dev/full")
 
@@ -52,7 +52,7 @@ def test_a_stdout_that_fails_is_one_line_and_an_exit_code(place: object) -> None
         *mistake, line = done.stderr.splitlines()
         assert line.startswith("error: stdout "), (command, done.stderr)
         assert expected in line, command
-        assert (done.returncode, len(mistake)) == (code, code == 1), (command, done.stderr)
+        assert (done.returncode, len(mistake)) == (code, code == 2), (command, done.stderr)
 
 
 def test_a_stderr_that_fails_as_well_leaves_the_exit_code() -> None:
@@ -61,4 +61,4 @@ def test_a_stderr_that_fails_as_well_leaves_the_exit_code() -> None:
         [sys.executable, "-m", "eosframework", "lint", "no.such.yaml"], stderr=stderr, check=False
     )
     os.close(stderr)
-    assert done.returncode == 1
+    assert done.returncode == 2

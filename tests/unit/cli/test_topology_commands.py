@@ -66,25 +66,25 @@ def test_a_file_that_is_missing_is_one_line(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, out, err = run(capsys, command, "god.yaml")
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert err == ("error: topology file 'god.yaml' does not exist; did you mean 'good.yaml'?\n")
 
 
 def test_describe_refuses_a_topology_with_errors(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "describe", "bad.yaml")
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert err.startswith("error: bad.yaml:4:21: unknown-stream")
 
 
 def test_schemas_are_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "streams" in orjson.loads(run(capsys, "schema")[1])["properties"]
-    assert "kafka" in orjson.loads(run(capsys, "schema", "--settings")[1])["properties"]
+    assert "streams" in orjson.loads(run(capsys, "explain", "schema")[1])["properties"]
+    assert "kafka" in orjson.loads(run(capsys, "explain", "schema", "--settings")[1])["properties"]
 
 
 def test_every_setting_has_a_variable_and_a_purpose(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = orjson.loads(run(capsys, "settings", "--json")[1])["settings"]
+    rows = orjson.loads(run(capsys, "explain", "settings", "--json")[1])["settings"]
     variables = {row["name"]: row["variable"] for row in rows}
     assert variables["worker.commit_interval_seconds"] == "EOS_WORKER__COMMIT_INTERVAL_SECONDS"
     assert all(row["purpose"] for row in rows)
-    text = run(capsys, "settings")[1]
+    text = run(capsys, "explain", "settings")[1]
     assert all(row["name"] in text for row in rows)

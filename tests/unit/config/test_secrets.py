@@ -7,7 +7,7 @@ import orjson
 import pytest
 from pydantic import ValidationError
 
-from eosframework.cli.settings import list_settings
+from eosframework.cli.explain import list_settings
 from eosframework.config import Settings, load_settings
 from eosframework.errors import ConfigurationError
 

@@ -6,8 +6,8 @@ from confluent_kafka import KafkaError, KafkaException
 from typer.testing import CliRunner
 
 from eosframework import errors
-from eosframework.cli import app
-from eosframework.cli.errors import markdown
+from eosframework.cli.explain import commands
+from eosframework.cli.explain_errors import errors_page
 from eosframework.kafka.taxonomy import (
     Call,
     Category,
@@ -62,7 +62,7 @@ def test_every_code_of_the_protocol_is_in_the_table(name):
 
 @pytest.mark.parametrize("name", NAMES_IN_OLDER_DOCUMENTS.split())
 def test_older_names_of_errors_find_their_row(name):
-    assert CliRunner().invoke(app, ["errors", name, "--json"]).exit_code == 0
+    assert CliRunner().invoke(commands, ["errors", name, "--json"]).exit_code == 0
 
 
 def test_names_in_the_table_are_those_librdkafka_uses():
@@ -203,24 +203,24 @@ def test_a_suspect_producer_is_no_error():
 
 def test_the_documentation_is_the_table():
     page = Path(__file__).parents[3] / "docs" / "errors.md"
-    assert page.read_text(encoding="utf-8") == markdown(table())
+    assert page.read_text(encoding="utf-8") == errors_page(table())
 
 
 def test_json_has_every_error_with_every_call():
-    content = orjson.loads(CliRunner().invoke(app, ["errors", "--json"]).stdout)
+    content = orjson.loads(CliRunner().invoke(commands, ["errors", "--json"]).stdout)
     assert len(content["errors"]) == len(table().failures)
     assert all(set(row["calls"]) == set(Call) for row in content["errors"])
 
 
 def test_an_error_of_the_database_goes_by_its_state_or_class():
-    run = CliRunner().invoke(app, ["errors", "53100", "--json"])
+    run = CliRunner().invoke(commands, ["errors", "53100", "--json"])
     [found] = orjson.loads(run.stdout)["database"]["states"]
     assert (found["state"], found["category"]) == ("53", "away")
-    assert "SQLSTATE 25P03" in CliRunner().invoke(app, ["errors", "25p03"]).stdout
+    assert "SQLSTATE 25P03" in CliRunner().invoke(commands, ["errors", "25p03"]).stdout
     assert orjson.loads(run.stdout)["errors"] == []
 
 
 def test_an_unknown_code_is_answered_with_the_closest_ones():
-    result = CliRunner().invoke(app, ["errors", "InvalidPidMaping"])
+    result = CliRunner().invoke(commands, ["errors", "InvalidPidMaping"])
     assert isinstance(result.exception, errors.ConfigurationError)
     assert "InvalidPidMapping" in str(result.exception)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eosframework.cli import main
-from eosframework.cli.metrics import markdown
+from eosframework.cli.explain import metrics_page
 from eosframework.monitoring.metrics.catalogue import METRICS, Kind
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -16,7 +16,9 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 
 def test_the_page_is_what_the_command_prints() -> None:
     page = (REPOSITORY / "docs" / "metrics.md").read_text()
-    assert page == markdown(METRICS), "run: eosframework metrics --markdown > docs/metrics.md"
+    assert page == metrics_page(METRICS), (
+        "run: eosframework explain metrics --markdown > docs/metrics.md"
+    )
 
 
 def test_alerts_ask_only_for_metrics_that_are_told() -> None:
@@ -36,7 +38,7 @@ def test_metrics_that_are_named_in_advice_exist() -> None:
 
 def test_the_command_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["metrics"])
+        main(["explain", "metrics"])
     assert ended.value.code == 0
     shown = capsys.readouterr().out
     assert "eosframework_held_back_records (gauge by topic)" in shown

@@ -1,0 +1,181 @@
+"""`eosframework explain`: reference tables that need no topology and no server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from eosframework.cli import group
+from eosframework.cli.options import JsonOption, MarkdownOption
+from eosframework.cli.stdout import print_json
+
+if TYPE_CHECKING:
+    from eosframework.monitoring.metrics.catalogue import Metric
+
+commands = group("explain", "Print reference tables of errors, metrics and settings.")
+
+_METRICS_HEAD = """\
+# Metrics
+
+Generated from `eosframework/monitoring/metrics/catalogue.py` by
+`eosframework explain metrics --markdown`. [howto/observe.md](howto/observe.md) says how to scrape
+them.
+
+Every metric has the label `application`; for a relay it is the relay's name. The number of labels
+does not grow with partitions, tasks or keys: `/status` and `eosframework status` report per task.
+Counters begin at 0 when a process starts, as `rate` and `increase` expect. Records count when their
+transaction commits, so records of aborted transactions do not count. Each process also exports the
+metrics of all Prometheus clients: `process_cpu_seconds_total`, `process_resident_memory_bytes` and
+others.
+
+*T*: workers that run transforms; *P*: table writers; *R*: relays.
+
+| metric | labels | meaning | normal | otherwise |
+| --- | --- | --- | --- | --- |
+"""
+
+_PROCESSES = {"transforms": "T", "tables": "P", "relay": "R"}
+
+
+@commands.command(
+    epilog="Examples: `eosframework explain errors _FENCED`, `… InvalidPidMapping`, `… 40P01`."
+)
+def errors(
+    code: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="CODE",
+            help="One error only: its name, its number, or a SQLSTATE of PostgreSQL.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    as_markdown: MarkdownOption = False,
+) -> None:
+    """Print the meaning of errors and the worker's reaction.
+
+    These are errors of Kafka, of PostgreSQL and of schema registries.
+    """
+    from eosframework.cli.explain_errors import explain
+
+    explain(code, as_json=as_json, as_markdown=as_markdown)
+
+
+@commands.command(epilog="`eosframework plan APP` lists the changes of one application.")
+def changes(as_json: JsonOption = False) -> None:
+    """Print the steps that each change of a live topology needs."""
+    from dataclasses import asdict
+
+    from eosframework.topology.evolution import rules
+
+    if as_json:
+        print_json({"changes": [asdict(rule) for rule in rules().values()]})
+        return
+    for rule in rules().values():
+        typer.echo(f"{rule.verdict}: {rule.change}")
+        typer.echo(f"  {rule.why}: {rule.next}")
+        if rule.seen is not None:
+            typer.echo(f"  {rule.seen}")
+
+
+@commands.command()
+def metrics(as_json: JsonOption = False, as_markdown: MarkdownOption = False) -> None:
+    """Print the meaning and normal values of each metric."""
+    from eosframework.monitoring.metrics.catalogue import METRICS
+
+    if as_json:
+        print_json({"metrics": [_metric_data(metric) for metric in METRICS]})
+    elif as_markdown:
+        typer.echo(metrics_page(METRICS), nl=False)
+    else:
+        typer.echo("\n\n".join(map(_metric_text, METRICS)))
+
+
+@commands.command()
+def settings(as_json: JsonOption = False) -> None:
+    """Print every setting with its default and purpose."""
+    rows = list_settings()
+    if as_json:
+        print_json({"settings": rows})
+        return
+    import shutil
+
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("setting", "default", "purpose", box=box.SIMPLE, show_lines=True)
+    for row in rows:
+        default = "" if row["default"] is None else str(row["default"])
+        table.add_row(f"{row['name']}\n{row['variable']}", default, row["purpose"])
+    width = max(shutil.get_terminal_size().columns, 120)
+    Console(width=width, highlight=False, markup=False).print(table)
+
+
+@commands.command()
+def schema(
+    settings: Annotated[
+        bool, typer.Option("--settings", help="Print the schema of the settings file instead.")
+    ] = False,
+) -> None:
+    """Print the JSON Schema of topology files, for editors."""
+    from eosframework.topology.json_schema import settings_schema, topology_schema
+
+    print_json(settings_schema() if settings else topology_schema())
+
+
+def metrics_page(chosen: tuple[Metric, ...]) -> str:
+    """Return docs/metrics.md."""
+    return _METRICS_HEAD + "".join(
+        f"| `{metric.full_name}`<br>{metric.kind}, "
+        f"{' '.join(_PROCESSES[process.value] for process in metric.told_by)} "
+        f"| {', '.join(metric.labels)} | {metric.what} | {metric.normal} | {metric.otherwise} |\n"
+        for metric in chosen
+    )
+
+
+def _metric_data(metric: Metric) -> dict[str, object]:
+    return {
+        "name": metric.full_name,
+        "kind": metric.kind.value,
+        "labels": ["application", *metric.labels],
+        "told_by": [process.value for process in metric.told_by],
+        "what": metric.what,
+        "normal": metric.normal,
+        "otherwise": metric.otherwise,
+    }
+
+
+def _metric_text(metric: Metric) -> str:
+    labels = f" by {', '.join(metric.labels)}" if metric.labels else ""
+    return (
+        f"{metric.full_name} ({metric.kind}{labels})\n"
+        f"  {metric.what}\n"
+        f"  normal: {metric.normal}\n"
+        f"  otherwise: {metric.otherwise}"
+    )
+
+
+def list_settings() -> list[dict[str, Any]]:
+    """Return name, default, environment variable and purpose of every setting."""
+    from pydantic import BaseModel
+    from pydantic_core import to_jsonable_python
+
+    from eosframework.config import Settings
+
+    rows: list[dict[str, Any]] = []
+    for section, declared in Settings.model_fields.items():
+        model = declared.annotation
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            continue
+        for name, field in model.model_fields.items():
+            rows.append(
+                {
+                    "name": f"{section}.{name}",
+                    "default": to_jsonable_python(field.get_default(call_default_factory=True)),
+                    "variable": f"EOS_{section}__{name}".upper(),
+                    "purpose": " ".join((field.description or "").split()),
+                }
+            )
+    return rows

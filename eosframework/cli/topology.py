@@ -1,0 +1,80 @@
+"""`eosframework lint` and `eosframework describe`: check and show a topology without a broker."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from eosframework.cli import app
+from eosframework.cli.options import AppArgument, JsonOption, SettingsOptions, with_settings
+from eosframework.cli.stdout import print_json
+
+
+class Format(StrEnum):
+    """Formats of a description."""
+
+    TEXT = "text"
+    MERMAID = "mermaid"
+
+
+@app.command()
+def lint(app_name: AppArgument, as_json: JsonOption = False) -> int:
+    """Print all errors and warnings of a topology.
+
+    Each finding is file:line:column: rule: message. Exits with 1 if there is an error; warnings
+    alone exit with 0.
+    """
+    from eosframework.topology.lint.lint import lint as find
+    from eosframework.topology.loader import read_app
+    from eosframework.topology.spec.loaded import Severity
+
+    findings = find(read_app(app_name))
+    errors = sum(finding.severity is Severity.ERROR for finding in findings)
+    warnings = len(findings) - errors
+    if as_json:
+        print_json(
+            {
+                "app": app_name,
+                "errors": errors,
+                "warnings": warnings,
+                "findings": [finding.as_dict() for finding in findings],
+            }
+        )
+    else:
+        for finding in findings:
+            note = "" if finding.severity is Severity.ERROR else " (warning)"
+            typer.echo(f"{finding}{note}")
+        typer.echo(f"{app_name}: {errors} errors, {warnings} warnings", err=True)
+    return 1 if errors else 0
+
+
+@app.command(
+    epilog="No broker is asked. The database is asked only if transactional ids are leased "
+    "(worker.ids=leased)."
+)
+@with_settings
+def describe(
+    options: SettingsOptions,
+    app_name: AppArgument,
+    as_json: JsonOption = False,
+    format: Annotated[Format, typer.Option(help="text, or a mermaid flowchart.")] = Format.TEXT,
+) -> None:
+    """Print a topology's sub-topologies, topics and ids."""
+    from eosframework.runtime.ids import leases_of
+    from eosframework.topology.graph.description import as_mermaid, as_text
+    from eosframework.topology.graph.description import describe as as_data
+    from eosframework.topology.loader import load_app
+    from eosframework.topology.resolve.resolve import resolve
+
+    graph = resolve(load_app(app_name))
+    settings = options.load()
+    leases = leases_of(graph.application, settings)
+    together = settings.worker.partitions_per_producer
+    if as_json:
+        print_json(as_data(graph, leases=leases, partitions_per_producer=together))
+    elif format is Format.MERMAID:
+        typer.echo(as_mermaid(graph))
+    else:
+        typer.echo(as_text(graph, leases=leases, partitions_per_producer=together))
