@@ -23,14 +23,13 @@ so they are read there as well; for `committed` a reader waits where it matters
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
-from eosframework.application.control_entries import key_of, readable, take_entry
+from eosframework.application.control_entries import entry_output, key_of, readable, take_entry
 from eosframework.application.needed_access import control_topic_access
 from eosframework.config import Ids, KafkaSettings
 from eosframework.errors import StartRefused
@@ -258,17 +257,8 @@ class ControlTopic:
     def committed_marker(self, sub_topology: str, partition: TopicPartition) -> Output:
         """Return the record for the first transaction of a partition."""
         topic = self._state.topics.get(partition.topic)
-        value = {"topic_id": topic.topic_id if topic else ""}
-        return (
-            self.topic,
-            orjson.dumps(value),
-            committed_key(sub_topology, partition).encode(),
-            0,
-            None,
-            None,
-            round(time.time() * 1000),
-            None,
-        )
+        entry = {"topic_id": topic.topic_id if topic else ""}
+        return entry_output(self.topic, committed_key(sub_topology, partition), entry)
 
 
 def topic_key(topic: str) -> str:

@@ -113,6 +113,15 @@ def translating(doing: str) -> Generator[None]:
         raise explain(error, doing) from error
 
 
+@contextmanager
+def as_unusable() -> Generator[None]:
+    """Raise DatabaseUnusable in place of a classified error, for commands."""
+    try:
+        yield
+    except (DatabaseFault, DatabaseRefused) as error:
+        raise errors.DatabaseUnusable(str(error)) from error
+
+
 def commit(connection: psycopg.Connection[Any], doing: str) -> None:
     """Commit the open transaction.
 

@@ -171,9 +171,7 @@ class ClusterAdmin(AdminRequests):
             )
             for topic in topics
         ]
-        created = self._futures(
-            lambda timeout: self._client.create_topics(wanted, request_timeout=timeout)
-        )
+        created = self._client.create_topics(wanted, request_timeout=self._deadline_seconds)
         names: list[str] = []
         for name, future in created.items():
             try:

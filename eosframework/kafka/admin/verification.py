@@ -229,7 +229,7 @@ def _settings(answer: Any) -> Settings | None:
         return None
 
 
-def _ask(cluster: str, admin: AdminClient, timeout_seconds: float) -> dict[int, Settings | None]:
+def _ask(cluster: str, admin: Any, timeout_seconds: float) -> dict[int, Settings | None]:
     """Return each broker's settings; None where they cannot be read."""
     try:
         brokers = admin.list_topics(timeout=timeout_seconds).brokers
@@ -239,11 +239,12 @@ def _ask(cluster: str, admin: AdminClient, timeout_seconds: float) -> dict[int, 
             f"check bootstrap.servers and that the cluster is up"
         ) from error
     resources = [ConfigResource(ResourceType.BROKER, str(broker)) for broker in brokers]
-    describe: Any = admin.describe_configs  # pyright: ignore[reportUnknownMemberType]
     # A call takes one broker at most (rd_kafka_DescribeConfigs); the calls overlap.
     answers = [
         (int(resource.name), answer)
         for one in resources
-        for resource, answer in describe([one], request_timeout=timeout_seconds).items()
+        for resource, answer in admin.describe_configs(
+            [one], request_timeout=timeout_seconds
+        ).items()
     ]
     return {broker: _settings(answer) for broker, answer in answers}
