@@ -175,8 +175,8 @@ class ControlTopic:
         policy = (facts.values or {}).get("cleanup.policy")
         if policy not in (None, "compact"):
             raise StartRefused(
-                f"topic {self.topic!r} has cleanup.policy={policy!r}, so it forgets what the "
-                f"application must remember; it is the application's control topic: set "
+                f"topic {self.topic!r} has cleanup.policy={policy!r}, so brokers remove entries "
+                f"that the application needs; it is the application's control topic: set "
                 f"cleanup.policy=compact on it"
             )
         return False

@@ -36,7 +36,7 @@ _MAY_USE = (
 class Category(StrEnum):
     """Consequences of an error."""
 
-    AWAY = "away"
+    UNAVAILABLE = "unavailable"
     CONFLICT = "conflict"
     ROW = "row"
     MEND = "mend"

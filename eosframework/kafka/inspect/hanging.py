@@ -44,7 +44,7 @@ class Health(StrEnum):
 _MEANINGS = {
     Health.HEALTHY: "its coordinator knows it, and ends it at the latest when its timeout is over",
     Health.OVERDUE: "its coordinator knows it, but has not ended it although its timeout is over",
-    Health.UNKNOWN: "no coordinator knows it, so nobody will end it",
+    Health.UNKNOWN: "no coordinator knows it, so none will end it",
 }
 
 

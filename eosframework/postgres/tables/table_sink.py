@@ -247,8 +247,8 @@ class PostgresRowStore:
                 place = TopicPartition(origin.topic(), origin.partition())
                 raise RowRefused(
                     f"table {sink.table} refuses the row of record {place}@{origin.offset()}: "
-                    f"{error.reason}. Nothing after it was written. Mend the record or the "
-                    f"table, or let the others go on without it: on_error: skip or dead_letter",
+                    f"{error.reason}. Nothing after it was written. Fix the record or the "
+                    f"table, or write the others without it: on_error: skip or dead_letter",
                     partition=place,
                     offset=origin.offset(),
                 ) from error

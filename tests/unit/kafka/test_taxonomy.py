@@ -215,7 +215,7 @@ def test_json_has_every_error_with_every_call():
 def test_an_error_of_the_database_goes_by_its_state_or_class():
     run = CliRunner().invoke(app, ["errors", "53100", "--json"])
     [found] = orjson.loads(run.stdout)["database"]["states"]
-    assert (found["state"], found["category"]) == ("53", "away")
+    assert (found["state"], found["category"]) == ("53", "unavailable")
     assert "SQLSTATE 25P03" in CliRunner().invoke(app, ["errors", "25p03"]).stdout
     assert orjson.loads(run.stdout)["errors"] == []
 
