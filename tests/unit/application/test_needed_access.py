@@ -1,4 +1,4 @@
-"""What a principal is to be granted, and how a lack of it is told."""
+"""Needed ACLs, and errors about missing ones."""
 
 from __future__ import annotations
 

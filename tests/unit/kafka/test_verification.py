@@ -1,4 +1,4 @@
-"""Which brokers rule a delayed frame out, by their settings."""
+"""Brokers are judged by their settings: do they protect from delayed requests?"""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ KAFKA_4: Settings = {
     "transaction.partition.verification.enable": "true",
     "group.coordinator.rebalance.protocols": "classic,consumer",
 }
-"""As 4.0.1 and 4.3.1 tell them."""
+"""Settings of 4.0.1 and 4.3.1."""
 
 KAFKA_3_9: Settings = {**KAFKA_4, "inter.broker.protocol.version": "3.9-IV0"}
 KAFKA_3_5: Settings = {"inter.broker.protocol.version": "3.5-IV2"}
 SWITCHED_OFF: Settings = {**KAFKA_4, "transaction.partition.verification.enable": "false"}
 FEW: Settings = {"transaction.partition.verification.enable": "true"}
-"""As a service tells them that leaves most of them out."""
+"""Settings of a service that omits most of them."""
 
 _names = itertools.count()
 
