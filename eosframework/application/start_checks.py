@@ -201,7 +201,7 @@ def gather(graph: Graph, admin: ClusterAdmin, control_topic: ControlTopic) -> Fa
             {
                 *source_topics(graph),
                 *sink_topics(graph),
-                *persisted_topics(graph),
+                *table_sink_topics(graph),
                 *changelog_topics(graph),
                 *global_topics(graph),
             }
@@ -315,7 +315,7 @@ def written_topics(graph: Graph) -> list[str]:
     return sorted({*sink_topics(graph), *changelog_topics(graph), *own})
 
 
-def persisted_topics(graph: Graph) -> list[str]:
+def table_sink_topics(graph: Graph) -> list[str]:
     """Return the topics of table sinks, sorted; some are internal, some are sources."""
     return sorted(persister.topic for persister in graph.persisters)
 

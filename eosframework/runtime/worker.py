@@ -22,8 +22,8 @@ from eosframework.application.start_checks import (
     Facts,
     check_worker_start,
     global_topics,
-    persisted_topics,
     source_topics,
+    table_sink_topics,
     written_topics,
 )
 from eosframework.application.start_positions import StartPositions, UnmarkedStartPositions
@@ -277,7 +277,7 @@ def _input_log(
 def _growth(graph: Graph, settings: Settings, facts: Facts, kind: Kind) -> PartitionGrowth:
     """Return what finds topics that grow: a table writer takes new partitions in as they come."""
     counts = {name: found.partitions for name, found in facts.topics.items() if found.exists}
-    tables = set(persisted_topics(graph))
+    tables = set(table_sink_topics(graph))
     if kind is Kind.TABLES:
         known, read, whole = {t: n for t, n in counts.items() if t in tables}, (), ()
     else:

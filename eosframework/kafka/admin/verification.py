@@ -70,7 +70,7 @@ LEAVING_SECONDS = 20.0
 """Time for silent brokers to answer or to leave the cluster: longer than broker.session.timeout.ms,
 after which the controller no longer lists them."""
 
-ASK_AGAIN_SECONDS = 0.5
+RETRY_SECONDS = 0.5
 
 _verified: dict[str, set[int]] = {}
 """By bootstrap.servers, the brokers that this process found to be protected."""
@@ -132,10 +132,10 @@ def require_answered(
         ClusterUnreachable: no broker answered.
     """
     deadline = time.monotonic() + within_seconds
-    while not assume and _some_are_away(brokers) and unread(cluster, brokers):
+    while not assume and _some_unavailable(brokers) and unread(cluster, brokers):
         if time.monotonic() > deadline:
             break
-        time.sleep(ASK_AGAIN_SECONDS)
+        time.sleep(RETRY_SECONDS)
         brokers = ask()
     require_verified(cluster, brokers, assume=assume)
 
@@ -179,11 +179,11 @@ def unread(cluster: str, brokers: Mapping[int, Settings | None]) -> list[int]:
     return sorted(
         b
         for b, settings in brokers.items()
-        if b not in known and not (settings is not None and tells(settings))
+        if b not in known and not (settings is not None and is_conclusive(settings))
     )
 
 
-def _some_are_away(brokers: Mapping[int, Settings | None]) -> bool:
+def _some_unavailable(brokers: Mapping[int, Settings | None]) -> bool:
     """Return whether some brokers answered and others did not; if reading is denied, none does."""
     return None in brokers.values() and any(brokers.values())
 
@@ -217,7 +217,7 @@ def shortcoming(settings: Settings) -> Shortcoming | None:
     return None
 
 
-def tells(settings: Settings) -> bool:
+def is_conclusive(settings: Settings) -> bool:
     """Return whether the settings suffice to judge a broker; some services omit most of them."""
     return shortcoming(settings) is not None or COORDINATOR in settings
 

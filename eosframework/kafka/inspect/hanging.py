@@ -223,12 +223,12 @@ def remaining(described: TransactionDescription, now: datetime) -> timedelta:
 
 def remedy(entry: OpenTransaction) -> str:
     """Return the command or step that ends a hanging transaction."""
-    told, place = entry.described, entry.partition
-    if entry.health is Health.UNKNOWN or told is None:
+    described, place = entry.described, entry.partition
+    if entry.health is Health.UNKNOWN or described is None:
         return (
             f"eosframework txn abort --topic {place.topic} --partition {place.partition} "
             f"--producer-id {entry.producer.producer_id}"
         )
-    if told.state is State.ONGOING:
-        return f"eosframework txn abort {told.transactional_id}"
-    return f"it is decided ({told.state}); start the brokers that its markers are missing on"
+    if described.state is State.ONGOING:
+        return f"eosframework txn abort {described.transactional_id}"
+    return f"it is decided ({described.state}); start the brokers that its markers are missing on"

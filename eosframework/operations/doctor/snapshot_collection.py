@@ -14,9 +14,9 @@ from eosframework.application.partitioner_checks import KeySample, sample_keys
 from eosframework.application.start_checks import (
     Facts,
     gather,
-    persisted_topics,
     sink_topics,
     source_topics,
+    table_sink_topics,
 )
 from eosframework.config import Ids, KafkaSettings, Settings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
@@ -61,7 +61,7 @@ def take_snapshot(graph: Graph, settings: Settings) -> Snapshot:
     ClusterAdmin(_within(settings.kafka, REACH_SHARE)).cluster_id()
     within = _within(settings.kafka, SHARE)
     admin = ClusterAdmin(within)
-    persisted = tuple(persisted_topics(graph))
+    persisted = tuple(table_sink_topics(graph))
     own = _own_topics(graph)
     with ThreadPoolExecutor(PARTS_AT_ONCE) as pool:
         topics = dict(pool.map(partial(_topic, admin), [*own, *COORDINATION]))
@@ -116,7 +116,7 @@ def take_snapshot(graph: Graph, settings: Settings) -> Snapshot:
 
 def _own_topics(graph: Graph) -> list[str]:
     """Return every topic that the graph names, and the registry, each once."""
-    named = [*source_topics(graph), *sink_topics(graph), *persisted_topics(graph)]
+    named = [*source_topics(graph), *sink_topics(graph), *table_sink_topics(graph)]
     return list(dict.fromkeys([*named, registry_topic(graph.application)]))
 
 

@@ -315,7 +315,7 @@ class _Peek:
         self._cursor.itersize = FETCH_ROWS
         parameters = {"slot": slot, "end": end, "changes": PEEK_CHANGES}
         self._cursor.execute(outbox_queries.peek.sql, parameters)
-        self._messages = self._behind(events(self._changes()), after.within)
+        self._messages = self._after(events(self._changes()), after.within)
 
     @property
     def is_all(self) -> bool:
@@ -345,7 +345,7 @@ class _Peek:
         with suppress(psycopg.Error):
             self._cursor.close()
 
-    def _behind(self, found: Iterator[Event], within: int) -> Iterator[tuple[Place, Emitted]]:
+    def _after(self, found: Iterator[Event], within: int) -> Iterator[tuple[Place, Emitted]]:
         """Yield messages after the position, which may be inside the first transaction."""
         skips_all, skips = True, 0
         for event in found:
