@@ -112,7 +112,7 @@ def test_a_broker_that_does_not_answer_is_asked_again_until_it_leaves_or_answers
     asked: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(verification, "ASK_AGAIN_SECONDS", 0)
+    monkeypatch.setattr(verification, "RETRY_SECONDS", 0)
     left = list(answers)
     require_answered(cluster, left.pop(0), lambda: dict(left.pop(0)), assume=False)
     assert len(answers) - len(left) == asked
@@ -121,7 +121,7 @@ def test_a_broker_that_does_not_answer_is_asked_again_until_it_leaves_or_answers
 def test_a_broker_that_neither_leaves_nor_answers_is_refused_after_a_while(
     cluster: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verification, "ASK_AGAIN_SECONDS", 0)
+    monkeypatch.setattr(verification, "RETRY_SECONDS", 0)
     silent: Mapping[int, Settings | None] = {1: KAFKA_4, 2: None}
     with pytest.raises(StartRefused, match="broker 2 of"):
         require_answered(cluster, silent, lambda: silent, assume=False, within_seconds=0.01)
