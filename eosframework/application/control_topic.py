@@ -30,10 +30,9 @@ from typing import Any
 import orjson
 
 from eosframework.application.control_entries import entry_output, key_of, readable, take_entry
-from eosframework.application.needed_access import control_topic_access
+from eosframework.application.needed_access import control_topic_access, refuse_denied
 from eosframework.config import Ids, KafkaSettings
 from eosframework.errors import StartRefused
-from eosframework.kafka.admin.acls import refuse_denied
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.client.plain_writes import write_records
 from eosframework.kafka.consumer.range_reader import read_ranges

@@ -32,7 +32,12 @@ from eosframework.application.leases import (
     refuse_other_ids,
     task_names,
 )
-from eosframework.application.needed_access import worker_access
+from eosframework.application.needed_access import (
+    Access,
+    naming_needed_access,
+    refuse_denied,
+    worker_access,
+)
 from eosframework.application.producer_sharing import refuse_other_sharing, sharing_entries
 from eosframework.application.start_positions import refuse_lost_offsets
 from eosframework.application.topology_changes import (
@@ -43,7 +48,6 @@ from eosframework.application.topology_changes import (
 )
 from eosframework.config import Guarantee, Settings
 from eosframework.errors import StartRefused
-from eosframework.kafka.admin.acls import Access, naming_needed_access, refuse_denied
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import (
     GroupFacts,

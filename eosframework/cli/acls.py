@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
+    from eosframework.application.needed_access import Access
     from eosframework.config import Settings
-    from eosframework.kafka.admin.acls import Access
 
 
 def print_access(needed: Sequence[Access], settings: Settings, principal: str | None) -> None:
