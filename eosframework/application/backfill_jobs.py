@@ -123,7 +123,7 @@ def refuse_unfinished_jobs(
             f"backfill job {job.name!r} of application {graph.application!r} is {job}, and "
             f"{again[0]} has no committed offset: workers would process once more what the job "
             f"has processed. Either finish it: {first}. Or give it up: eosframework reset APP "
-            f"takes its progress and state away (what it wrote to outputs and tables stays), and "
+            f"removes its progress and state (what it wrote to outputs and tables stays), and "
             f"workers start anew"
         )
 

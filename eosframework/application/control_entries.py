@@ -7,6 +7,7 @@ start is refused with the record's place.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ import structlog
 from eosframework.config import Ids
 from eosframework.errors import ControlTopicDamaged
 from eosframework.outbox.relay_position import SUB_TOPOLOGY, VERSION, RelayPosition
-from eosframework.processing.ports import Message
+from eosframework.processing.ports import Message, Output
 from eosframework.topology.evolution.recorded import RecordedTopology
 
 Check = Callable[[Sequence[str], Any], object]
@@ -82,6 +83,12 @@ def read_entry(message: Message) -> tuple[str, Any] | None:
         _pass_over(message)
         return None
     return key, value
+
+
+def entry_output(topic: str, key: str, entry: Any) -> Output:
+    """Return the record that writes an entry into a control topic; None deletes it."""
+    value = None if entry is None else orjson.dumps(entry)
+    return (topic, value, key.encode(), 0, None, None, round(time.time() * 1000), None)
 
 
 def key_of(message: Message) -> str:

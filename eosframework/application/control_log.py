@@ -6,13 +6,16 @@ entry, so a reader chooses to wait until all are decided, or to read up to there
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import orjson
-
-from eosframework.application.control_entries import key_of, read_entry, readable, take_entry
+from eosframework.application.control_entries import (
+    entry_output,
+    key_of,
+    read_entry,
+    readable,
+    take_entry,
+)
 from eosframework.application.control_topic import ControlTopic
 from eosframework.config import KafkaSettings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
@@ -132,8 +135,7 @@ class ControlLog:
 
     def output(self, key: str, entry: Any) -> Output:
         """Return the record that writes an entry; None deletes it."""
-        value = None if entry is None else orjson.dumps(entry)
-        return (self.topic, value, key.encode(), 0, None, None, round(time.time() * 1000), None)
+        return entry_output(self.topic, key, entry)
 
     def write(self, entries: Mapping[str, Any]) -> None:
         """Write entries outside any transaction; see `ControlTopic.write`."""

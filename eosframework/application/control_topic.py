@@ -23,18 +23,16 @@ so they are read there as well; for `committed` a reader waits where it matters
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
-from eosframework.application.control_entries import key_of, readable, take_entry
-from eosframework.application.needed_access import control_topic_access
+from eosframework.application.control_entries import entry_output, key_of, readable, take_entry
+from eosframework.application.needed_access import control_topic_access, refuse_denied
 from eosframework.config import Ids, KafkaSettings
 from eosframework.errors import StartRefused
-from eosframework.kafka.admin.acls import refuse_denied
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.client.plain_writes import write_records
 from eosframework.kafka.consumer.range_reader import read_ranges
@@ -176,8 +174,8 @@ class ControlTopic:
         policy = (facts.values or {}).get("cleanup.policy")
         if policy not in (None, "compact"):
             raise StartRefused(
-                f"topic {self.topic!r} has cleanup.policy={policy!r}, so it forgets what the "
-                f"application must remember; it is the application's control topic: set "
+                f"topic {self.topic!r} has cleanup.policy={policy!r}, so brokers remove entries "
+                f"that the application needs; it is the application's control topic: set "
                 f"cleanup.policy=compact on it"
             )
         return False
@@ -258,17 +256,8 @@ class ControlTopic:
     def committed_marker(self, sub_topology: str, partition: TopicPartition) -> Output:
         """Return the record for the first transaction of a partition."""
         topic = self._state.topics.get(partition.topic)
-        value = {"topic_id": topic.topic_id if topic else ""}
-        return (
-            self.topic,
-            orjson.dumps(value),
-            committed_key(sub_topology, partition).encode(),
-            0,
-            None,
-            None,
-            round(time.time() * 1000),
-            None,
-        )
+        entry = {"topic_id": topic.topic_id if topic else ""}
+        return entry_output(self.topic, committed_key(sub_topology, partition), entry)
 
 
 def topic_key(topic: str) -> str:

@@ -26,6 +26,7 @@ from collections.abc import Mapping, Sequence
 import structlog
 
 from eosframework.application.control_topic import IDS, ControlState, ControlTopic, leased_key
+from eosframework.application.fencing import refuse_members
 from eosframework.config import Ids
 from eosframework.errors import DatabaseUnusable, EosError, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
@@ -169,7 +170,7 @@ def release(
     if not ids:
         return
     application = ids[0].application
-    _refuse_members(application, admin)
+    refuse_members([application], admin, "its ids are released")
     control_topic.ensure()
     known = {str(task) for leased in control_topic.refresh().leased.values() for task in leased}
     outputs.close(outputs.open(sorted(known | {str(task) for task in ids})))
@@ -182,7 +183,7 @@ def release(
                 f"the end of its control topic {control_topic.topic!r}; wait for its timeout "
                 f"(`eosframework txn hanging --topic {control_topic.topic}` shows it) and try again"
             )
-        _refuse_members(application, admin)
+        refuse_members([application], admin, "its ids are released")
         outputs.close(outputs.open(sorted(map(str, ids))))
     except EosError:
         control_topic.write(entries)
@@ -197,14 +198,6 @@ def _entries_of(ids: Sequence[TransactionalId], control: ControlState) -> dict[s
         if task in ids
     }
     return {key: control.entries[key] for key in sorted(keys)}
-
-
-def _refuse_members(application: str, admin: ClusterAdmin) -> None:
-    if members := admin.describe_group(application).client_ids:
-        raise StartRefused(
-            f"application {application!r} has {len(members)} running workers; stop them before "
-            f"their ids are released (one that was killed counts until its session has expired)"
-        )
 
 
 def _topics(graph: Graph, task: TransactionalId) -> list[str]:

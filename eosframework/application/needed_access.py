@@ -2,12 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import shlex
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 from eosframework.config import Guarantee, Settings
-from eosframework.kafka.admin.acls import Access, merged
+from eosframework.errors import StartRefused
+from eosframework.kafka.admin.requests import AccessDenied
 from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import TransactionalId, prefix, registry_topic, tables_group
+
+_INCLUDE_DESCRIBE = frozenset({"Read", "Write", "Delete", "Alter"})
+"""Operations that imply Describe (StandardAuthorizerData, and Kafka's documentation)."""
+
+_ORDER = ("Read", "Write", "Create", "Delete", "Describe", "DescribeConfigs")
+
+_OPTIONS = {
+    "Topic": "--topic",
+    "Group": "--group",
+    "TransactionalId": "--transactional-id",
+    "Cluster": "--cluster",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Operations on one resource, or on all resources whose name has a prefix.
+
+    Args:
+        kind: as Kafka's tools write it: Topic, Group, TransactionalId or Cluster.
+        name: None: the cluster, which has no name.
+        operations: as Kafka's tools write them, for example DescribeConfigs.
+        is_prefix: `name` is a prefix of resource names.
+    """
+
+    kind: str
+    name: str | None
+    operations: tuple[str, ...]
+    is_prefix: bool = False
+
+    def __str__(self) -> str:
+        name = "" if self.name is None else f" {self.name}"
+        return f"{self.kind}{name}{'* (prefixed)' if self.is_prefix else ''}: {self.listed}"
+
+    @property
+    def granted(self) -> tuple[str, ...]:
+        """Operations to grant: those that no other one of them implies."""
+        if _INCLUDE_DESCRIBE.isdisjoint(self.operations):
+            return self.operations
+        return tuple(name for name in self.operations if name != "Describe")
+
+    @property
+    def listed(self) -> str:
+        """Operations to grant, as text."""
+        return ", ".join(self.granted)
+
+    def missing(self, allowed: frozenset[str] | None) -> str:
+        """Return the operations that are not in `allowed`; empty if brokers do not report them."""
+        if allowed is None:
+            return ""
+        return " and ".join(name for name in self.granted if name not in allowed)
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the operations to grant as plain data, for JSON."""
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "is_prefix": self.is_prefix,
+            "operations": list(self.granted),
+        }
+
+    def command(self, servers: str, principal: str) -> str:
+        """Return the kafka-acls.sh command that grants the access."""
+        words = ["kafka-acls.sh", "--bootstrap-server", servers, "--add"]
+        words += ["--allow-principal", principal]
+        words += [word for name in self.granted for word in ("--operation", name)]
+        words += [_OPTIONS[self.kind], *([] if self.name is None else [self.name])]
+        words += ["--resource-pattern-type", "prefixed"] if self.is_prefix else []
+        return shlex.join(words)
 
 
 def worker_access(
@@ -113,3 +187,64 @@ def _transaction_access(
         yield Access("TransactionalId", str(id_), operations)
     if not settings.kafka.assume_transaction_verification:
         yield Access("Cluster", None, ("DescribeConfigs",))
+
+
+def merged(needed: Iterable[Access]) -> list[Access]:
+    """Return one entry per resource, in the order of first occurrence."""
+    operations: dict[tuple[str, str | None, bool], dict[str, None]] = {}
+    for access in needed:
+        resource = access.kind, access.name, access.is_prefix
+        operations.setdefault(resource, {}).update(dict.fromkeys(access.operations))
+    return [
+        Access(kind, name, tuple(sorted(names, key=_ORDER.index)), is_prefix)
+        for (kind, name, is_prefix), names in operations.items()
+    ]
+
+
+def refuse_denied(
+    needed: Iterable[Access], allowed: Mapping[tuple[str, str | None], frozenset[str] | None]
+) -> None:
+    """Refuse to start if an ACL is missing that the application would need later.
+
+    Args:
+        needed: the accesses of the application.
+        allowed: operations by kind and name of a resource, as brokers report them; None: they do
+            not report them.
+
+    Raises:
+        StartRefused: names the first missing operation and its resource.
+    """
+    for access in needed:
+        if missing := access.missing(allowed.get((access.kind, access.name))):
+            what = f"{access.kind.lower()} {access.name}"
+            raise StartRefused(
+                f"this principal is not allowed {missing} on {what}, which the application needs; "
+                f"{_grant(missing, access)}"
+            )
+
+
+@contextmanager
+def naming_needed_access(needed: Sequence[Access]) -> Generator[None]:
+    """Replace AccessDenied by an error that names the operations the application needs.
+
+    Raises:
+        StartRefused: a resource in `needed` may not be described.
+    """
+    try:
+        yield
+    except AccessDenied as denied:
+        for access in needed:
+            if (access.kind.lower(), access.name) == (denied.kind, denied.name):
+                wanted = " and ".join(access.granted)
+                raise StartRefused(
+                    f"{denied.kind} {denied.name!r} may not be described by this principal; "
+                    f"{_grant(wanted, access)}, which includes Describe"
+                ) from denied
+        raise
+
+
+def _grant(operations: str, access: Access) -> str:
+    return (
+        f"grant {operations} on {access.kind} {access.name} "
+        f"(`eosframework plan APP` lists every ACL a worker needs)"
+    )

@@ -101,7 +101,7 @@ class PartitionGrowth:
             topic=topic,
             partitions_before=self._known[topic],
             partitions=count,
-            consequence="records go on being written; those of a key may go to another partition "
+            consequence="records are still written; those of a key may go to another partition "
             "than before, and a worker does not start on a changelog that has grown",
             mend=f"see {PAGE}",
         )
@@ -117,7 +117,7 @@ class PartitionGrowth:
         return RunError(
             f"{before} worker started: its keys have moved to other partitions. Nothing of the new "
             f"partitions was processed, and what was complete is committed. Stop all workers and "
-            f"go on as {PAGE} says: where no step behind the topic keeps state, by "
+            f"continue as {PAGE} says: if no step after the topic keeps state, with "
             f"`eosframework positions set APP {topic}=committed`"
         )
 

@@ -124,7 +124,7 @@ def sample_keys(
     """
     topics = sorted(
         topic
-        for topic in {topic for topics in _meeting(graph) for topic in topics} - _own(graph)
+        for topic in {topic for topics in _meeting(graph) for topic in topics} - _internal(graph)
         if partitions.get(topic, 0) > 1
     )
     if not topics:
@@ -154,7 +154,7 @@ def misplaced_keys(graph: Graph, samples: Mapping[str, KeySample]) -> list[Mispl
     Topics that all use CRC32 match each other, unless one of them is a repartition topic of the
     application, which uses murmur2.
     """
-    own = _own(graph)
+    own = _internal(graph)
     found: dict[str, Misplaced] = {}
     for topics in _meeting(graph):
         known = [samples[topic] for topic in topics if topic in samples]
@@ -201,7 +201,7 @@ def _meeting(graph: Graph) -> Iterable[frozenset[str]]:
     return [topics for part in graph.sub_topologies for topics in copartitioned_topics(part)]
 
 
-def _own(graph: Graph) -> frozenset[str]:
+def _internal(graph: Graph) -> frozenset[str]:
     return frozenset(repartition.topic for repartition in graph.repartitions)
 
 

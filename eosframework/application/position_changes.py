@@ -143,13 +143,13 @@ def _not_read(graph: Graph, topic: str, topics: Sequence[str]) -> str:
     name = graph.application
     if topic in {persister.topic for persister in graph.persisters}:
         return (
-            f"topic {topic!r} of application {name!r} is read by what fills its tables alone; to "
-            f"set where these go on, add --tables"
+            f"topic {topic!r} of application {name!r} is read by its table writers only; to "
+            f"set their positions, add --tables"
         )
     if topic in source_topics(graph):
         return (
-            f"topic {topic!r} of application {name!r} is read by its transforms, and by nothing "
-            f"that fills tables; to set where the transforms go on, leave --tables out"
+            f"topic {topic!r} of application {name!r} is read by its transforms, and by no "
+            f"table writer; to set the transforms' positions, leave --tables out"
         )
     expected = f"expected one of {', '.join(topics)}" if topics else "it reads none"
     return f"{topic!r} is no source topic of application {name!r}; {expected}"

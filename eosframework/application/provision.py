@@ -11,7 +11,7 @@ from eosframework.application.backfill_jobs import JobStanding
 from eosframework.application.control_topic import ControlTopic
 from eosframework.application.internal_topics import own_topics, undersized_topics
 from eosframework.application.leases import refuse_moved_ids, task_names
-from eosframework.application.needed_access import worker_access
+from eosframework.application.needed_access import Access, worker_access
 from eosframework.application.start_checks import (
     Facts,
     gather,
@@ -25,7 +25,6 @@ from eosframework.application.start_checks import (
 from eosframework.application.topology_changes import refuse_changes
 from eosframework.config import Ids, Settings
 from eosframework.errors import DatabaseUnusable, StartRefused, TopologyError
-from eosframework.kafka.admin.acls import Access
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.admin.metadata import TopicFacts
 from eosframework.records import TopicPartition

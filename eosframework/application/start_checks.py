@@ -32,7 +32,12 @@ from eosframework.application.leases import (
     refuse_other_ids,
     task_names,
 )
-from eosframework.application.needed_access import worker_access
+from eosframework.application.needed_access import (
+    Access,
+    naming_needed_access,
+    refuse_denied,
+    worker_access,
+)
 from eosframework.application.producer_sharing import refuse_other_sharing, sharing_entries
 from eosframework.application.start_positions import refuse_lost_offsets
 from eosframework.application.topology_changes import (
@@ -43,7 +48,6 @@ from eosframework.application.topology_changes import (
 )
 from eosframework.config import Guarantee, Settings
 from eosframework.errors import StartRefused
-from eosframework.kafka.admin.acls import Access, naming_needed_access, refuse_denied
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import (
     GroupFacts,
@@ -201,7 +205,7 @@ def gather(graph: Graph, admin: ClusterAdmin, control_topic: ControlTopic) -> Fa
             {
                 *source_topics(graph),
                 *sink_topics(graph),
-                *persisted_topics(graph),
+                *table_sink_topics(graph),
                 *changelog_topics(graph),
                 *global_topics(graph),
             }
@@ -315,7 +319,7 @@ def written_topics(graph: Graph) -> list[str]:
     return sorted({*sink_topics(graph), *changelog_topics(graph), *own})
 
 
-def persisted_topics(graph: Graph) -> list[str]:
+def table_sink_topics(graph: Graph) -> list[str]:
     """Return the topics of table sinks, sorted; some are internal, some are sources."""
     return sorted(persister.topic for persister in graph.persisters)
 

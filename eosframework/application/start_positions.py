@@ -59,7 +59,7 @@ class StartPositions:
         if not new:
             return list(committed)
         # Partitions without a marker start as new ones, so no marker may be hidden.
-        refuse_lost_offsets(self._application, self._asked(self._control_topic.settled), committed)
+        refuse_lost_offsets(self._application, self._read(self._control_topic.settled), committed)
         late = [partition for partition in new if self.starts_at_end(partition)]
         early = [partition for partition in new if partition not in late]
         offsets = {
@@ -149,9 +149,9 @@ class StartPositions:
 
     def _refreshed(self) -> ControlState:
         """Read new entries of the control topic."""
-        return self._asked(self._control_topic.refresh)
+        return self._read(self._control_topic.refresh)
 
-    def _asked(self, question: Callable[[], ControlState]) -> ControlState:
+    def _read(self, question: Callable[[], ControlState]) -> ControlState:
         """Read the control topic; its leader may have failed just now."""
         try:
             return question()

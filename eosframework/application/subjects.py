@@ -38,8 +38,8 @@ class PlannedSubject:
         if self.state is not SubjectState.INCOMPATIBLE:
             return None
         return (
-            f"subject {self.subject!r}: the registry does not take the schema of {self.serde} "
-            f"beside those it has, by the compatibility that it is set to. Give new fields a "
+            f"subject {self.subject!r}: the schema registry rejects the schema of "
+            f"{self.serde}, which is not compatible with the registered ones. Give new fields a "
             f"default and keep the others, write to a new topic, or change the subject's "
             f"compatibility"
         )

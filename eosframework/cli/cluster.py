@@ -10,10 +10,10 @@ import typer
 
 if TYPE_CHECKING:
     from eosframework.application.control_topic import ControlTopic
+    from eosframework.application.needed_access import Access
     from eosframework.application.subjects import PlannedSubject
     from eosframework.cli.options import SettingsOptions
     from eosframework.config import Settings
-    from eosframework.kafka.admin.acls import Access
     from eosframework.kafka.admin.cluster_admin import ClusterAdmin
     from eosframework.postgres.tables.table_schema import TablesPlan
     from eosframework.topology.graph.graph import Graph

@@ -206,13 +206,6 @@ def _cause(error: KafkaError) -> int:
     return error.code()
 
 
-def suspicion() -> Verdict:
-    """Return the verdict on a call that succeeded while a connection broke."""
-    failure = table().failures[KafkaError.NO_ERROR]
-    action = failure.actions[Call.COMMIT]
-    return _verdict(KafkaError(KafkaError.NO_ERROR), action, failure.meaning, None)
-
-
 def _flag(error: KafkaError) -> str:
     if error.fatal():
         return "fatal"

@@ -6,7 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Generator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ from sqlalchemy.pool import NullPool
 
 from eosframework.config import DatabaseSettings
 from eosframework.errors import ConfigurationError, DatabaseAway, DatabaseUnusable, EosError
-from eosframework.postgres.error_classes import explain, one_line
+from eosframework.postgres.error_classes import as_unusable, explain, one_line, translating
 from eosframework.postgres.outage import Outage
 from eosframework.postgres.queries import queries
 
@@ -149,6 +149,19 @@ class Database:
             connection.close()
             raise explain(error, f"connect to {self.display}") from error
         return connection
+
+    @contextmanager
+    def session(self, doing: str) -> Generator[Connection]:
+        """Connect for the transaction of a command.
+
+        Args:
+            doing: for the message, after "could not".
+
+        Raises:
+            DatabaseUnusable: any error of the database.
+        """
+        with as_unusable(), translating(doing), self.connect() as connection:
+            yield connection
 
     def require(self) -> None:
         """Make sure, before anything starts, that the database can be used.

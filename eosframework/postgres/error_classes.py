@@ -36,7 +36,7 @@ _MAY_USE = (
 class Category(StrEnum):
     """Consequences of an error."""
 
-    AWAY = "away"
+    UNAVAILABLE = "unavailable"
     CONFLICT = "conflict"
     ROW = "row"
     MEND = "mend"
@@ -111,6 +111,15 @@ def translating(doing: str) -> Generator[None]:
         yield
     except (psycopg.Error, DBAPIError) as error:
         raise explain(error, doing) from error
+
+
+@contextmanager
+def as_unusable() -> Generator[None]:
+    """Raise DatabaseUnusable in place of a classified error, for commands."""
+    try:
+        yield
+    except (DatabaseFault, DatabaseRefused) as error:
+        raise errors.DatabaseUnusable(str(error)) from error
 
 
 def commit(connection: psycopg.Connection[Any], doing: str) -> None:

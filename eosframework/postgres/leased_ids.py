@@ -10,15 +10,9 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from eosframework.errors import (
-    ConfigurationError,
-    DatabaseFault,
-    DatabaseRefused,
-    DatabaseUnusable,
-    StartRefused,
-)
+from eosframework.errors import ConfigurationError, StartRefused
 from eosframework.postgres.connection import Connection, Database
-from eosframework.postgres.error_classes import commit, translating
+from eosframework.postgres.error_classes import as_unusable, commit
 from eosframework.postgres.migration import migrate
 from eosframework.postgres.queries import load_queries
 from eosframework.txnid import Allotted, PooledId, TransactionalId, allot
@@ -49,7 +43,7 @@ class LeasedIds:
         if not tasks:
             return []
         doing = f"lease transactional ids from {self._database.display}"
-        with self._connected(doing) as connection:
+        with self._database.session(doing) as connection:
             allotted = self._allot(connection, tasks, locked=True)
             if allotted.new:
                 _queries.lease(
@@ -69,7 +63,7 @@ class LeasedIds:
         """
         if not tasks:
             return []
-        with self._connected(f"read {self._database.display}") as connection:
+        with self._database.session(f"read {self._database.display}") as connection:
             return list(self._allot(connection, tasks, locked=False).ids)
 
     def pool(self, application: str) -> list[PooledId]:
@@ -78,7 +72,7 @@ class LeasedIds:
         Raises:
             DatabaseUnusable: the database is unavailable.
         """
-        with self._connected(f"read {self._database.display}") as connection:
+        with self._database.session(f"read {self._database.display}") as connection:
             return _pool(connection, [application], locked=False)
 
     def leases(self) -> dict[str, TransactionalId]:
@@ -87,7 +81,7 @@ class LeasedIds:
         Raises:
             DatabaseUnusable: the database is unavailable.
         """
-        with self._connected(f"read {self._database.display}") as connection:
+        with self._database.session(f"read {self._database.display}") as connection:
             if not _queries.has_pools(connection):
                 return {}
             return {row[0]: _task(row) for row in list(_queries.leases(connection))}
@@ -106,9 +100,9 @@ class LeasedIds:
         for id_ in ids:
             refuse_bad_id(application, id_)
         doing = f"add transactional ids to {self._database.display}"
-        with _asking():
+        with as_unusable():
             migrate(self._database)
-        with self._connected(doing) as connection:
+        with self._database.session(doing) as connection:
             rows = list(_queries.add(connection, application=application, ids=sorted(set(ids))))
             for id_, owner, _ in rows:
                 if owner != application:
@@ -131,7 +125,7 @@ class LeasedIds:
             DatabaseUnusable: the database is unavailable; nothing was released.
         """
         doing = f"release transactional ids in {self._database.display}"
-        with self._connected(doing) as connection:
+        with self._database.session(doing) as connection:
             pool = {entry.id: entry for entry in _pool(connection, [application], locked=True)}
             tasks: list[TransactionalId] = []
             for id_ in dict.fromkeys(ids):
@@ -165,11 +159,6 @@ class LeasedIds:
             )
         return allotted
 
-    @contextmanager
-    def _connected(self, doing: str) -> Generator[Connection]:
-        with _asking(), translating(doing), self._database.connect() as connection:
-            yield connection
-
 
 def refuse_bad_id(application: str, id_: str) -> None:
     """Refuse an id that cannot be in a pool.
@@ -193,15 +182,6 @@ def refuse_bad_id(application: str, id_: str) -> None:
             f"its tasks could come to share it; add one of another form, for example "
             f"{application.upper()}-TX-{derived.partition:02}, or use worker.ids=derived"
         )
-
-
-@contextmanager
-def _asking() -> Generator[None]:
-    """Raise DatabaseUnusable in place of any error of the database."""
-    try:
-        yield
-    except (DatabaseFault, DatabaseRefused) as error:
-        raise DatabaseUnusable(str(error)) from error
 
 
 def _pool(connection: Connection, applications: Iterable[str], *, locked: bool) -> list[PooledId]:

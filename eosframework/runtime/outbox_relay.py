@@ -12,12 +12,11 @@ from typing import Any
 import structlog
 
 from eosframework.application.control_topic import ControlTopic
-from eosframework.application.needed_access import control_topic_access
+from eosframework.application.needed_access import control_topic_access, naming_needed_access
 from eosframework.application.output_limits import RelayDestinations
 from eosframework.application.relay_log import KafkaSentLog, RelayPositionLog
 from eosframework.config import OutboxSourceKind, Settings
 from eosframework.errors import DatabaseAway
-from eosframework.kafka.admin.acls import naming_needed_access
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.client.statistics import ClientStatistics
 from eosframework.kafka.producer.producer_pool import ProducerPool

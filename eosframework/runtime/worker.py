@@ -21,8 +21,8 @@ from eosframework.application.partitioner_checks import require_fitting_partitio
 from eosframework.application.start_checks import (
     check_worker_start,
     global_topics,
-    persisted_topics,
     source_topics,
+    table_sink_topics,
     written_topics,
 )
 from eosframework.application.start_positions import StartPositions, UnmarkedStartPositions
@@ -277,7 +277,7 @@ def _growth(context: WorkerContext, kind: Kind) -> PartitionGrowth:
     counts = {
         name: found.partitions for name, found in context.facts.topics.items() if found.exists
     }
-    tables = set(persisted_topics(graph))
+    tables = set(table_sink_topics(graph))
     if kind is Kind.TABLES:
         known, read, whole = {t: n for t, n in counts.items() if t in tables}, (), ()
     else:

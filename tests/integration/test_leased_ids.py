@@ -125,7 +125,7 @@ def test_workers_write_under_the_ids_of_the_table_and_keep_them(leasing: Leasing
     assert not leasing.complaints() & {"leased-ids", "foreign-ids", "transactional-id-acls"}
     told = leasing.run("ids release", leased[0])
     assert told.exit_code == 2
-    assert "running workers; stop them before" in told.error
+    assert "stop them before its ids are released" in told.error
     listed = leasing.run("txn list", "--application", pipeline.name, "--json").json
     assert {
         row["transactional_id"]: row["owner"]["partition"] for row in listed["transactions"]

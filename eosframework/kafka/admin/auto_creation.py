@@ -17,7 +17,7 @@ LOOK_SECONDS = 0.02
 CREATION_SECONDS = 5.0
 """The longest wait for brokers that auto-create topics."""
 
-ASK_AGAIN_SECONDS = 5.0
+MISSING_SECONDS = 5.0
 """A missing topic counts as missing for this long without another request."""
 
 MOST_MISSING = 1000
@@ -107,7 +107,7 @@ class ChosenTopics:
     def is_missing(self, topic: str) -> bool:
         """Return whether a topic does not exist; False if no broker answers."""
         since = self._missing_since.get(topic)
-        if since is not None and time.monotonic() - since < ASK_AGAIN_SECONDS:
+        if since is not None and time.monotonic() - since < MISSING_SECONDS:
             return True
         try:
             facts = self._admin.describe_written([topic])[topic]

@@ -171,9 +171,7 @@ class ClusterAdmin(AdminRequests):
             )
             for topic in topics
         ]
-        created = self._futures(
-            lambda timeout: self._client.create_topics(wanted, request_timeout=timeout)
-        )
+        created = self._client.create_topics(wanted, request_timeout=self._deadline_seconds)
         names: list[str] = []
         for name, future in created.items():
             try:
@@ -184,8 +182,8 @@ class ClusterAdmin(AdminRequests):
                     raise self._explained(error) from error
                 if error.args[0].code() in DENIED:
                     raise StartRefused(
-                        f"topic {name!r} may not be created; grant Create on it, or have it "
-                        f"created by somebody who may (`eosframework plan APP` tells how)"
+                        f"topic {name!r} may not be created; grant Create on it, or let "
+                        f"another principal create it (`eosframework plan APP` shows how)"
                     ) from error
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise ConfigurationError(_not_created(name, error.args[0])) from error
@@ -209,7 +207,7 @@ class ClusterAdmin(AdminRequests):
         except AccessDenied as error:
             raise StartRefused(
                 f"topic {error.name!r} may not be given more partitions; grant Alter on it, or "
-                f"have `eosframework apply APP` run by somebody who may"
+                f"let another principal run `eosframework apply APP`"
             ) from error
 
     def delete_topics(self, names: Sequence[str]) -> None:

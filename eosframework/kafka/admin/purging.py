@@ -38,17 +38,17 @@ KIP-107).
 
 
 @dataclass(slots=True)
-class _Behind:
+class _Progress:
     """Deletion state of one partition.
 
     Args:
         seen: committed offsets, each with the time at which it was first known.
-        asked: the offset of the last deletion request.
+        requested: the offset of the last deletion request.
         look_at: the earliest time of the next deletion.
     """
 
     seen: deque[tuple[float, int]] = field(default_factory=deque[tuple[float, int]])
-    asked: int = 0
+    requested: int = 0
     look_at: float = 0.0
 
 
@@ -79,7 +79,7 @@ class RecordPurger:
         self._interval_seconds = interval_seconds
         self._clock = clock
         self._client: Any = None
-        self._partitions: dict[TopicPartition, _Behind] = {}
+        self._partitions: dict[TopicPartition, _Progress] = {}
         self._given_up: set[str] = set()
         self._under_way: set[Future[Any]] = set()
         self._events = structlog.get_logger("eosframework.kafka")
@@ -113,29 +113,29 @@ class RecordPurger:
 
     def _advance(self, partition: TopicPartition, offset: int, now: float) -> int | None:
         """Return the offset below which to delete records; None: nothing is due."""
-        behind = self._partitions.setdefault(partition, _Behind())
-        while behind.seen and behind.seen[-1][1] > offset:
-            behind.seen.pop()
+        progress = self._partitions.setdefault(partition, _Progress())
+        while progress.seen and progress.seen[-1][1] > offset:
+            progress.seen.pop()
         # Bounds the number of points kept, however frequent the commits are.
         spacing_seconds = max(self._interval_seconds / 10, self._keep_seconds / 1000)
-        if not behind.seen or now - behind.seen[-1][0] >= spacing_seconds:
-            behind.seen.append((now, offset))
-        if now < behind.look_at:
+        if not progress.seen or now - progress.seen[-1][0] >= spacing_seconds:
+            progress.seen.append((now, offset))
+        if now < progress.look_at:
             return None
-        behind.look_at = now + self._interval_seconds
+        progress.look_at = now + self._interval_seconds
         if self._keep_seconds == 0:
-            behind.seen.clear()
-            return self._ask_for(behind, offset)
+            progress.seen.clear()
+            return self._ask_for(progress, offset)
         old_enough: int | None = None
-        while behind.seen and behind.seen[0][0] <= now - self._keep_seconds:
-            old_enough = behind.seen.popleft()[1]
-        return None if old_enough is None else self._ask_for(behind, old_enough)
+        while progress.seen and progress.seen[0][0] <= now - self._keep_seconds:
+            old_enough = progress.seen.popleft()[1]
+        return None if old_enough is None else self._ask_for(progress, old_enough)
 
     @staticmethod
-    def _ask_for(behind: _Behind, offset: int) -> int | None:
-        if offset <= behind.asked:
+    def _ask_for(progress: _Progress, offset: int) -> int | None:
+        if offset <= progress.requested:
             return None
-        behind.asked = offset
+        progress.requested = offset
         return offset
 
     def _delete(self, due: dict[TopicPartition, int]) -> None:

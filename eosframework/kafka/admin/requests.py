@@ -97,9 +97,8 @@ class AdminRequests:
 
     def _request(self, call: Callable[..., Future[Answer]]) -> Answer:
         """Return the single answer of a call."""
-        future = self._futures(lambda timeout: {0: call(request_timeout=timeout)})[0]
         try:
-            return self._result(future)
+            return self._result(call(request_timeout=self._deadline_seconds))
         except KafkaException as error:
             raise self._explained(error) from error
 
@@ -122,7 +121,7 @@ class AdminRequests:
             answers: dict[Key, Any] = {}
             key: Key | None = None
             try:
-                for key, future in self._futures(call).items():
+                for key, future in call(self._deadline_seconds).items():
                     try:
                         answers[key] = self._result(future)
                     except KafkaException as error:
@@ -141,11 +140,6 @@ class AdminRequests:
         """Refresh the metadata: librdkafka's ListOffsets keeps sending an old leader epoch."""
         with suppress(KafkaException):
             self._client.list_topics(timeout=max(deadline - time.monotonic(), 0.1))
-
-    def _futures(
-        self, call: Callable[[float], Mapping[Key, Future[Answer]]]
-    ) -> Mapping[Key, Future[Answer]]:
-        return call(self._deadline_seconds)
 
     def _result(self, future: Future[Answer]) -> Answer:
         """Wait for an answer, and serve librdkafka's log and error callbacks meanwhile."""
@@ -200,7 +194,7 @@ def _denied(kind: str, about: object) -> AccessDenied:
         needed = f"Describe on {what}"
     return AccessDenied(
         f"{what} may not be described by this principal; grant {needed} "
-        f"(`eosframework plan APP`, run by somebody who may, lists every ACL a worker needs)",
+        f"(`eosframework plan APP`, run by a principal that may, lists every ACL a worker needs)",
         kind,
         name,
     )

@@ -70,7 +70,7 @@ LEAVING_SECONDS = 20.0
 """Time for silent brokers to answer or to leave the cluster: longer than broker.session.timeout.ms,
 after which the controller no longer lists them."""
 
-ASK_AGAIN_SECONDS = 0.5
+RETRY_SECONDS = 0.5
 
 _verified: dict[str, set[int]] = {}
 """By bootstrap.servers, the brokers that this process found to be protected."""
@@ -132,10 +132,10 @@ def require_answered(
         ClusterUnreachable: no broker answered.
     """
     deadline = time.monotonic() + within_seconds
-    while not assume and _some_are_away(brokers) and unread(cluster, brokers):
+    while not assume and _some_unavailable(brokers) and unread(cluster, brokers):
         if time.monotonic() > deadline:
             break
-        time.sleep(ASK_AGAIN_SECONDS)
+        time.sleep(RETRY_SECONDS)
         brokers = ask()
     require_verified(cluster, brokers, assume=assume)
 
@@ -179,11 +179,11 @@ def unread(cluster: str, brokers: Mapping[int, Settings | None]) -> list[int]:
     return sorted(
         b
         for b, settings in brokers.items()
-        if b not in known and not (settings is not None and tells(settings))
+        if b not in known and not (settings is not None and is_conclusive(settings))
     )
 
 
-def _some_are_away(brokers: Mapping[int, Settings | None]) -> bool:
+def _some_unavailable(brokers: Mapping[int, Settings | None]) -> bool:
     """Return whether some brokers answered and others did not; if reading is denied, none does."""
     return None in brokers.values() and any(brokers.values())
 
@@ -217,7 +217,7 @@ def shortcoming(settings: Settings) -> Shortcoming | None:
     return None
 
 
-def tells(settings: Settings) -> bool:
+def is_conclusive(settings: Settings) -> bool:
     """Return whether the settings suffice to judge a broker; some services omit most of them."""
     return shortcoming(settings) is not None or COORDINATOR in settings
 
@@ -229,7 +229,7 @@ def _settings(answer: Any) -> Settings | None:
         return None
 
 
-def _ask(cluster: str, admin: AdminClient, timeout_seconds: float) -> dict[int, Settings | None]:
+def _ask(cluster: str, admin: Any, timeout_seconds: float) -> dict[int, Settings | None]:
     """Return each broker's settings; None where they cannot be read."""
     try:
         brokers = admin.list_topics(timeout=timeout_seconds).brokers
@@ -239,11 +239,12 @@ def _ask(cluster: str, admin: AdminClient, timeout_seconds: float) -> dict[int, 
             f"check bootstrap.servers and that the cluster is up"
         ) from error
     resources = [ConfigResource(ResourceType.BROKER, str(broker)) for broker in brokers]
-    describe: Any = admin.describe_configs  # pyright: ignore[reportUnknownMemberType]
     # A call takes one broker at most (rd_kafka_DescribeConfigs); the calls overlap.
     answers = [
         (int(resource.name), answer)
         for one in resources
-        for resource, answer in describe([one], request_timeout=timeout_seconds).items()
+        for resource, answer in admin.describe_configs(
+            [one], request_timeout=timeout_seconds
+        ).items()
     ]
     return {broker: _settings(answer) for broker, answer in answers}

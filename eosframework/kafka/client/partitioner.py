@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from kafka.partitioner.default import murmur2  # pyright: ignore[reportUnknownVariableType]
 
 
@@ -14,5 +16,4 @@ def partition_of(key: bytes, partitions: int) -> int:
         key: encoded.
         partitions: of the topic.
     """
-    hashed: int = murmur2(key)
-    return (hashed & 0x7FFFFFFF) % partitions
+    return (cast(int, murmur2(key)) & 0x7FFFFFFF) % partitions

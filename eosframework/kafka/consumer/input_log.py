@@ -135,9 +135,7 @@ class KafkaInputLog:
             answers = self._consumer.committed(wanted, timeout=self._request_timeout_seconds)
         except KafkaException as error:
             self._raise(error, Call.COMMITTED)
-        for answer in answers:
-            if answer.error is not None:
-                self._raise(KafkaException(answer.error), Call.COMMITTED)
+        self._raise_any(answers, Call.COMMITTED)
         return [committed_position(answer) for answer in answers]
 
     def commit(self, positions: Sequence[Position]) -> None:
@@ -151,9 +149,7 @@ class KafkaInputLog:
             answers = self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:
             self._raise(error, Call.SEND_OFFSETS)
-        for answer in answers:
-            if answer.error is not None:
-                self._raise(KafkaException(answer.error), Call.SEND_OFFSETS)
+        self._raise_any(answers, Call.SEND_OFFSETS)
 
     def tell(self, positions: Sequence[Position]) -> None:
         """Commit to the consumer group for lag monitoring only; never waits and may fail silently.
@@ -349,9 +345,7 @@ class KafkaInputLog:
             )
         except KafkaException as error:
             self._raise(error, Call.COMMITTED)
-        for answer in answers:
-            if answer.error is not None:
-                self._raise(KafkaException(answer.error), Call.COMMITTED)
+        self._raise_any(answers, Call.COMMITTED)
         return {from_kafka(answer): answer.offset for answer in answers}
 
     def _seek(self, partition: KafkaPartition) -> None:
@@ -370,6 +364,11 @@ class KafkaInputLog:
                         f"{error.args[0].str()}"
                     ) from error
             time.sleep(0.005)
+
+    def _raise_any(self, answers: Sequence[KafkaPartition], call: Call) -> None:
+        for answer in answers:
+            if answer.error is not None:
+                self._raise(KafkaException(answer.error), call)
 
     def _raise(self, error: KafkaException, call: Call) -> NoReturn:
         raise exception_for(

@@ -39,13 +39,13 @@ class TakeOver:
     @property
     def steps(self) -> tuple[str, ...]:
         """The steps of the abort, for display."""
-        told = self.described
-        places = ", ".join(map(str, told.partitions)) or "no partition"
+        found = self.described
+        places = ", ".join(map(str, found.partitions)) or "no partition"
         return (
-            f"take transactional id {told.transactional_id!r} over (InitProducerId): its producer "
-            f"{told.producer_id} with epoch {told.producer_epoch} is fenced, and what runs it ends "
-            f"or starts anew",
-            f"its coordinator {told.coordinator_id} then writes abort markers into {places}",
+            f"take transactional id {found.transactional_id!r} over (InitProducerId): its producer "
+            f"{found.producer_id} with epoch {found.producer_epoch} is fenced, and its process "
+            f"ends or starts anew",
+            f"its coordinator {found.coordinator_id} then writes abort markers into {places}",
         )
 
 
@@ -58,11 +58,11 @@ class WriteMarker:
     @property
     def steps(self) -> tuple[str, ...]:
         """The steps of the abort, for display."""
-        told = self.producer
+        producer = self.producer
         return (
-            f"write an abort marker for producer {told.producer_id} with epoch "
-            f"{told.producer_epoch} into {told.partition} (WriteTxnMarkers): what it wrote from "
-            f"offset {told.start_offset} on stays invisible",
+            f"write an abort marker for producer {producer.producer_id} with epoch "
+            f"{producer.producer_epoch} into {producer.partition} (WriteTxnMarkers): its records "
+            f"from offset {producer.start_offset} on stay invisible",
         )
 
 

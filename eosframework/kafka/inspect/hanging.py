@@ -44,7 +44,7 @@ class Health(StrEnum):
 _MEANINGS = {
     Health.HEALTHY: "its coordinator knows it, and ends it at the latest when its timeout is over",
     Health.OVERDUE: "its coordinator knows it, but has not ended it although its timeout is over",
-    Health.UNKNOWN: "no coordinator knows it, so nobody will end it",
+    Health.UNKNOWN: "no coordinator knows it, so none will end it",
 }
 
 
@@ -223,12 +223,12 @@ def remaining(described: TransactionDescription, now: datetime) -> timedelta:
 
 def remedy(entry: OpenTransaction) -> str:
     """Return the command or step that ends a hanging transaction."""
-    told, place = entry.described, entry.partition
-    if entry.health is Health.UNKNOWN or told is None:
+    described, place = entry.described, entry.partition
+    if entry.health is Health.UNKNOWN or described is None:
         return (
             f"eosframework txn abort --topic {place.topic} --partition {place.partition} "
             f"--producer-id {entry.producer.producer_id}"
         )
-    if told.state is State.ONGOING:
-        return f"eosframework txn abort {told.transactional_id}"
-    return f"it is decided ({told.state}); start the brokers that its markers are missing on"
+    if described.state is State.ONGOING:
+        return f"eosframework txn abort {described.transactional_id}"
+    return f"it is decided ({described.state}); start the brokers that its markers are missing on"

@@ -26,10 +26,10 @@ from eosframework.kafka.inspect.log_scan import (
     SKEW_MILLISECONDS,
     Collected,
     Found,
+    Span,
     TracedMarker,
     Written,
 )
-from eosframework.kafka.inspect.markers import Span
 from eosframework.kafka.inspect.partition_log import read_log
 from eosframework.kafka.inspect.wire import Wire
 from eosframework.records import TopicPartition

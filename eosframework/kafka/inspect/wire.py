@@ -225,7 +225,7 @@ class Wire:
         servers = self._settings.bootstrap_servers
         if isinstance(error, (ValueError, ImportError, errors.KafkaConfigurationError)):
             return ConfigurationError(
-                f"the brokers at {servers} cannot be asked with these kafka.properties: {error}; "
+                f"the brokers at {servers} cannot be reached with these kafka.properties: {error}; "
                 f"correct them"
             )
         reason = f" (last error: {self._complaint.text})" if self._complaint.text else ""

@@ -138,8 +138,8 @@ class Incarnation:
             else:
                 self.producer.commit_transaction(0)
         except KafkaException as error:
-            told = error.args[0].fatal() or error.args[0].txn_requires_abort()
-            return error if told else None
+            ends = error.args[0].fatal() or error.args[0].txn_requires_abort()
+            return error if ends else None
         return None
 
     def discard(self, *, wait_seconds: float | None = 0) -> bool:

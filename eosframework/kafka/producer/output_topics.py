@@ -58,7 +58,7 @@ class OutputTopics:
         self._topics = list(topics)
         self._clock = clock
         self._reported_at: dict[str, float] = {}
-        self._asking = threading.Lock()
+        self._looking = threading.Lock()
         self._events = structlog.get_logger("eosframework.kafka")
 
     def look_after(self, error: TransactionError) -> None:
@@ -69,7 +69,7 @@ class OutputTopics:
         if (
             self._topics
             and kafka_error(error).code() in SIGNS
-            and self._asking.acquire(blocking=False)
+            and self._looking.acquire(blocking=False)
         ):
             threading.Thread(target=self._look, name="eos-missing", daemon=True).start()
 
@@ -98,7 +98,7 @@ class OutputTopics:
         try:
             self.report(self._chosen(_is_missing, ASK_SECONDS))
         finally:
-            self._asking.release()
+            self._looking.release()
 
     def _chosen(self, condition: Callable[[Any], bool], timeout_seconds: float) -> list[str]:
         # Any: the stubs leave the futures' results open.

@@ -113,7 +113,7 @@ _ADVICE: dict[State, str] = {
     State.ENDED: "verify() the commit first",
     State.SUSPECT: "call begin_transaction() or recycle()",
     State.FENCED: "if this process still owns the id, recycle(); otherwise close()",
-    State.FAILED: "mend what the error named, then recycle(); or close()",
+    State.FAILED: "fix what the error named, then recycle(); or close()",
     State.CLOSED: "make a new producer",
 }
 

@@ -43,7 +43,7 @@ class StragglerDetection:
         if not self._all_served():
             return {"its log could not be read": 1}
         if not self._connections.opened:
-            return {"its log tells of no connection": 1}
+            return {"its log shows no connection": 1}
         return (self._connections.broken - self._known) or None
 
     def ignore_earlier_faults(self) -> None:

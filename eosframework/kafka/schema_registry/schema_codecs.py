@@ -146,7 +146,7 @@ class SchemaRegistry:
         Raises:
             SchemasUnusable: the registry cannot be reached, lacks a schema, or rejects one.
         """
-        self._asked("what it can do", self._client.get_schema_types)
+        self._request("what it can do", self._client.get_schema_types)
         for subject in self.subjects(codecs):
             if self._settings.use_latest_version:
                 known = self._known(subject, lambda s=subject: self._latest(s))
@@ -183,7 +183,7 @@ class SchemaRegistry:
         if not self._known(subject, lambda: self._latest(subject)):
             return True
         schema = schema_of(subject.codec)
-        return self._asked(
+        return self._request(
             f"whether the {subject.label} fits",
             lambda: self._client.test_compatibility(subject.name, schema),
         )
@@ -195,10 +195,10 @@ class SchemaRegistry:
             SchemasUnusable: the registry cannot be reached, or rejects the schema.
         """
         if subject.codec.declared.format is Format.PROTOBUF:
-            self._asked(f"to take the {subject.label}", lambda: self._write_empty(subject, True))
+            self._request(f"to take the {subject.label}", lambda: self._write_empty(subject, True))
             return
         schema = schema_of(subject.codec)
-        self._asked(
+        self._request(
             f"to take the {subject.label}",
             lambda: self._client.register_schema(subject.name, schema),
         )
@@ -232,9 +232,9 @@ class SchemaRegistry:
                 raise
             return True
 
-        return self._asked(f"for the {subject.label}", found)
+        return self._request(f"for the {subject.label}", found)
 
-    def _asked(self, what: str, ask: Callable[[], _T]) -> _T:
+    def _request(self, what: str, ask: Callable[[], _T]) -> _T:
         """Return an answer of the registry, for a command or at a start."""
         try:
             return ask()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from eosframework.config import Guarantee
-from eosframework.kafka.admin.verification import SETTING, shortcoming, tells
+from eosframework.kafka.admin.verification import SETTING, is_conclusive, shortcoming
 from eosframework.operations.doctor.findings import Check, NotSeen, Observation, Severity
 from eosframework.operations.doctor.remedies import IN_PROPERTIES, restart_with
 from eosframework.operations.doctor.snapshot import Snapshot, number_of
@@ -31,7 +31,7 @@ def verification(snapshot: Snapshot) -> Iterator[Observation]:
                 wrong.remedy if wrong.expected != "true" else None,
                 wrong.consequence,
             )
-    mute = [f"broker {broker}" for broker, values in brokers.items() if not tells(values)]
+    mute = [f"broker {broker}" for broker, values in brokers.items() if not is_conclusive(values)]
     if mute or not all_answered:
         assumed = snapshot.settings.kafka.assume_transaction_verification
         yield Observation(

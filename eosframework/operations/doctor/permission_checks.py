@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eosframework.application.needed_access import purging_access, tables_access, topic_access
+from eosframework.application.needed_access import (
+    Access,
+    merged,
+    purging_access,
+    tables_access,
+    topic_access,
+)
 from eosframework.config import Guarantee, Ids
-from eosframework.kafka.admin.acls import Access, merged
 from eosframework.operations.doctor.findings import Check, NotSeen, Observation, Severity
 from eosframework.operations.doctor.remedies import grant
 from eosframework.operations.doctor.snapshot import Snapshot

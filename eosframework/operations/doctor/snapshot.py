@@ -10,9 +10,9 @@ from typing import Any
 from eosframework.application.partitioner_checks import KeySample
 from eosframework.application.start_checks import (
     Facts,
-    persisted_topics,
     sink_topics,
     source_topics,
+    table_sink_topics,
 )
 from eosframework.config import Settings
 from eosframework.kafka.admin.metadata import GroupFacts, TopicFacts, Values
@@ -105,7 +105,7 @@ class Snapshot(CoordinatorAnswers):
     @property
     def persisted(self) -> list[str]:
         """Topics of table sinks; inputs or internal topics."""
-        return persisted_topics(self.graph)
+        return table_sink_topics(self.graph)
 
     @property
     def registry(self) -> str:

@@ -16,9 +16,9 @@ from eosframework.application.partitioner_checks import KeySample, sample_keys
 from eosframework.application.start_checks import (
     Facts,
     gather,
-    persisted_topics,
     sink_topics,
     source_topics,
+    table_sink_topics,
 )
 from eosframework.config import Ids, KafkaSettings, Settings
 from eosframework.errors import raised_by_functions
@@ -100,7 +100,7 @@ class _Collection:
         self._pool = pool
         self._kafka = _within(settings.kafka, SHARE)
         self._admins = _Admins(self._kafka)
-        named = [*source_topics(graph), *sink_topics(graph), *persisted_topics(graph)]
+        named = [*source_topics(graph), *sink_topics(graph), *table_sink_topics(graph)]
         self._own = list(dict.fromkeys([*named, registry_topic(graph.application)]))
         self._topics = dict(pool.map(self._topic, [*self._own, *COORDINATION]))
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import psycopg
+import structlog
 
 from eosframework.config import OutboxSourceKind
 from eosframework.errors import StartRefused
@@ -20,7 +21,6 @@ from eosframework.outbox.publication import encode_headers
 from eosframework.outbox.relay_position import Found, RelayPosition
 from eosframework.outbox.sharding import shard_of
 from eosframework.postgres.connection import Connection, Database
-from eosframework.postgres.outbox.log_access import close_log
 from eosframework.postgres.outbox.pgoutput import Begun, Emitted, Ended, Event, Unreadable, events
 from eosframework.postgres.outbox.relay_session import (
     MOST_SHARDS,
@@ -71,7 +71,7 @@ class SlotSource(RelaySession):
         if not outbox_queries.publication(connection):
             connection.execute("CREATE PUBLICATION eosframework_outbox")
         if not self._has_looked:
-            close_log(connection, self.place)
+            _close_log(connection, self.place)
             self._has_looked = True
 
     def close(self) -> None:
@@ -315,7 +315,7 @@ class _Peek:
         self._cursor.itersize = FETCH_ROWS
         parameters = {"slot": slot, "end": end, "changes": PEEK_CHANGES}
         self._cursor.execute(outbox_queries.peek.sql, parameters)
-        self._messages = self._behind(events(self._changes()), after.within)
+        self._messages = self._after(events(self._changes()), after.within)
 
     @property
     def is_all(self) -> bool:
@@ -345,7 +345,7 @@ class _Peek:
         with suppress(psycopg.Error):
             self._cursor.close()
 
-    def _behind(self, found: Iterator[Event], within: int) -> Iterator[tuple[Place, Emitted]]:
+    def _after(self, found: Iterator[Event], within: int) -> Iterator[tuple[Place, Emitted]]:
         """Yield messages after the position, which may be inside the first transaction."""
         skips_all, skips = True, 0
         for event in found:
@@ -373,3 +373,45 @@ class _Peek:
         while rows := self._cursor.fetchmany(FETCH_ROWS):
             self._count += len(rows)
             yield from (row[0] for row in rows)
+
+
+def _close_log(connection: Connection, place: str) -> None:
+    """Restrict `pg_logical_emit_message` to the owner of `emit`, or report that it is open.
+
+    PostgreSQL lets every role of a database call it, and with it forge a message of any other. Only
+    a superuser can revoke that.
+
+    Args:
+        connection: of the relay, in autocommit.
+        place: the database, for the report.
+    """
+    events = structlog.get_logger("eosframework.relay")
+    is_open, owner, functions = outbox_queries.forgers(connection)
+    if not is_open:
+        return
+    statements = [
+        statement
+        for function in functions
+        for statement in (
+            f"GRANT EXECUTE ON FUNCTION {function} TO {owner}",
+            f"REVOKE EXECUTE ON FUNCTION {function} FROM PUBLIC",
+        )
+    ]
+    try:
+        with connection.transaction():
+            for statement in statements:
+                connection.execute(statement.encode())
+    except psycopg.errors.InsufficientPrivilege:
+        is_open = True
+    else:
+        # REVOKE without the privilege is a warning and not an error, so look again.
+        is_open, *_ = outbox_queries.forgers(connection)
+    if is_open:
+        events.warning(
+            "messages_can_be_forged",
+            database=place,
+            reason="every role of the database may call pg_logical_emit_message",
+            mend=f"as a superuser, run in this database: {'; '.join(statements)}",
+        )
+    else:
+        events.info("log_closed", database=place, revoked_from="PUBLIC", granted_to=owner)

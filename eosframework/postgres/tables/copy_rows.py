@@ -112,7 +112,7 @@ class TableWriter:
         if not names or not set(self._sink.keys) <= set(names):
             raise DataRefused(
                 f"the row has no {', '.join(k for k in self._sink.keys if k not in names)}, "
-                f"which tells rows of {self._shape.name} apart"
+                f"which is a key of {self._shape.name}"
                 if names
                 else "the row is empty"
             )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eosframework.errors import DatabaseFault, DatabaseRefused, DatabaseUnusable
-from eosframework.postgres.connection import Connection, Database
+from eosframework.postgres.connection import Database
 from eosframework.postgres.error_classes import commit, translating
 from eosframework.postgres.queries import load_queries
 from eosframework.records import TopicPartition
@@ -37,7 +35,8 @@ def stored_positions(database: Database, application: str) -> list[StoredPositio
     Raises:
         DatabaseUnusable: the database is unavailable, or has no schema yet.
     """
-    with _connected(database, f"read positions in {database.display}") as connection:
+    database.require()
+    with database.session(f"read positions in {database.display}") as connection:
         rows = list(_queries.known_positions(connection, application=application))
     return [StoredPosition(TopicPartition(*row[:2]), *row[2:]) for row in rows]
 
@@ -51,7 +50,8 @@ def store_positions(
         DatabaseUnusable: they may or may not be set; repeat the call.
     """
     doing = f"set positions in {database.display}"
-    with _connected(database, doing) as connection:
+    database.require()
+    with database.session(doing) as connection:
         _queries.set_positions(
             connection,
             application=application,
@@ -79,13 +79,3 @@ def seen_position(database: Database, application: str, partition: TopicPartitio
                 partition=partition.partition,
             )
         )
-
-
-@contextmanager
-def _connected(database: Database, doing: str) -> Generator[Connection]:
-    database.require()
-    try:
-        with translating(doing), database.connect() as connection:
-            yield connection
-    except (DatabaseFault, DatabaseRefused) as error:
-        raise DatabaseUnusable(str(error)) from error

@@ -61,7 +61,7 @@ class PostgresRowStore:
         self._connection: Connection | None = None
         self._writers: dict[TableSink, TableWriter] = {}
         self._made_writers = 0
-        self._looked_again: set[TableSink] = set()
+        self._reinspected: set[TableSink] = set()
 
     def claim(self, partitions: Sequence[TopicPartition]) -> list[Claim]:
         """Claim the positions; waits for a transaction that has locked one of them.
@@ -111,7 +111,7 @@ class PostgresRowStore:
             with translating(doing):
                 positions.check_at_once(connection)
                 self._advance(connection, batches)
-                self._looked_again.clear()
+                self._reinspected.clear()
                 for writer in self._writers.values():
                     writer.begin()
                 for sink, rows in _by_table(batches).items():
@@ -180,11 +180,11 @@ class PostgresRowStore:
                 next_offsets=[batch.next_offset for batch in batches],
             )
         }
-        if gone := [claim.partition for claim in claims if claim.partition not in moved]:
+        if lost := [claim.partition for claim in claims if claim.partition not in moved]:
             raise Overtaken(
-                f"{', '.join(map(str, gone))}: claimed by another process since, so nothing was "
+                f"{', '.join(map(str, lost))}: claimed by another process since, so nothing was "
                 f"written",
-                partitions=gone,
+                partitions=lost,
             )
 
     def _write_table(
@@ -212,10 +212,10 @@ class PostgresRowStore:
             with connection.transaction():
                 self._writer(sink).write(connection, rows)
         except ColumnUnknown as error:
-            if sink in self._looked_again:
+            if sink in self._reinspected:
                 return error
             # The column may have been added meanwhile; one more look per transaction is enough.
-            self._looked_again.add(sink)
+            self._reinspected.add(sink)
             self._writers.pop(sink)
             return self._attempt(connection, sink, rows)
         except DataRefused as error:
@@ -247,8 +247,8 @@ class PostgresRowStore:
                 place = TopicPartition(origin.topic(), origin.partition())
                 raise RowRefused(
                     f"table {sink.table} refuses the row of record {place}@{origin.offset()}: "
-                    f"{error.reason}. Nothing after it was written. Mend the record or the "
-                    f"table, or let the others go on without it: on_error: skip or dead_letter",
+                    f"{error.reason}. Nothing after it was written. Fix the record or the "
+                    f"table, or write the others without it: on_error: skip or dead_letter",
                     partition=place,
                     offset=origin.offset(),
                 ) from error

@@ -10,8 +10,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaProducer
 
-from eosframework.kafka.consumer.headers import HEADER_UNREADABLE
-from eosframework.kafka.consumer.read_committed import ReadCommittedConsumer
+from eosframework.kafka.consumer.read_committed import HEADER_UNREADABLE, ReadCommittedConsumer
 from tests.conftest import KafkaService
 from tests.support.kafka_admin import NewTopic
 from tests.support.topics import create_topics

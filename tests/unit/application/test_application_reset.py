@@ -1,4 +1,4 @@
-"""Which ids a reset fences, and what it lets nobody start on."""
+"""Ids that a reset fences, and starts that an unfinished reset refuses."""
 
 from __future__ import annotations
 

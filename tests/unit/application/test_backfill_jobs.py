@@ -1,4 +1,4 @@
-"""Which backfill jobs forbid workers to start."""
+"""Unfinished backfill jobs refuse workers."""
 
 from __future__ import annotations
 

@@ -1,13 +1,18 @@
-"""What a principal is to be granted, and how a lack of it is told."""
+"""Needed ACLs, and errors about missing ones."""
 
 from __future__ import annotations
 
 import pytest
 
-from eosframework.application.needed_access import relay_access
+from eosframework.application.needed_access import (
+    Access,
+    merged,
+    naming_needed_access,
+    refuse_denied,
+    relay_access,
+)
 from eosframework.config import Settings
 from eosframework.errors import StartRefused
-from eosframework.kafka.admin.acls import Access, merged, naming_needed_access, refuse_denied
 from eosframework.kafka.admin.requests import AccessDenied
 
 TOPIC = Access("Topic", "orders", ("Read", "Write", "Describe"))

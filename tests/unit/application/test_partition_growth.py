@@ -1,4 +1,4 @@
-"""Which topics may grow while a worker runs, and what it does about the others."""
+"""Topics that get more partitions while a worker runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.waiting import wait_until
 
 
 class Cluster:
-    """What a look finds, and a clock."""
+    """Partition counts of a cluster, and a clock."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {"in": 2, "rates": 1, "out": 3}

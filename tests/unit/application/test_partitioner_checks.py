@@ -1,4 +1,4 @@
-"""Whether a sample of keys tells of producers that place keys otherwise than murmur2."""
+"""A sample of keys shows producers that use another partitioner than murmur2."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_topic_behind_a_repartition_topic_does_not_meet_the_others_and_that_on
     streams = f"out: {{from: orders, steps: {steps}, to: out}}"
     ((own, other),) = meeting(streams)
     assert (own.endswith(".repartition"), other) == (True, "planes")
-    # Nobody else's topic agrees with the application's own if CRC32 placed its keys.
+    # No external topic agrees with the application's own if CRC32 placed its keys.
     assert judged(streams, sample("planes", crc32, KEYS)) == {"planes": True}
     assert judged(streams, sample("planes", partition_of, KEYS)) == {}
 

@@ -1,4 +1,4 @@
-"""What filling tables needs on the cluster."""
+"""Cluster resources that table sinks need."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_a_missing_topic_is_asked_for_again_only_after_a_while(
     assert [topics.is_missing("t") for _ in range(3)] == [True] * 3
     assert cluster.asked == ["t"]
     cluster.there.add("t")
-    monkeypatch.setattr(auto_creation, "ASK_AGAIN_SECONDS", 0)
+    monkeypatch.setattr(auto_creation, "MISSING_SECONDS", 0)
     assert not topics.is_missing("t")
 
 

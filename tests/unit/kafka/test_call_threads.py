@@ -1,4 +1,4 @@
-"""Calls that never return are left behind, and the others are not affected."""
+"""Calls that never return are abandoned, and the others are not affected."""
 
 from __future__ import annotations
 

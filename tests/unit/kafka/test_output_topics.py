@@ -1,4 +1,4 @@
-"""How often a topic that is missing is reported."""
+"""Reports of missing output topics are repeated at intervals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker's producers share its deadlines: what waits behind a standing broker does not add up."""
+"""A worker's producers share its deadlines: waits for a hanging broker do not add up."""
 
 from __future__ import annotations
 

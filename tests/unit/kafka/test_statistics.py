@@ -1,4 +1,4 @@
-"""What librdkafka's statistics tell is added up over clients, and over those that are replaced."""
+"""librdkafka's statistics are summed over clients, and over replaced ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eosframework.records import TopicPartition
 
 
 class Output:
-    """An output whose producer tells these statistics."""
+    """An output whose producer has these statistics."""
 
     def __init__(self, name: str, **broker: Any) -> None:
         content = {"name": name, "msg_size": 10, "brokers": {"b1": broker, "b2": {}}}

@@ -14,7 +14,6 @@ from eosframework.kafka.taxonomy import (
     classify,
     exception_for,
     raise_for,
-    suspicion,
     table,
 )
 
@@ -196,7 +195,8 @@ def test_the_message_names_the_id_the_call_the_code_and_the_next_step():
 
 
 def test_a_suspect_producer_is_no_error():
-    assert suspicion().category is Category.SUSPECT_PRODUCER
+    action = table().failures[KafkaError.NO_ERROR].actions[Call.COMMIT]
+    assert action.category is Category.SUSPECT_PRODUCER
     with pytest.raises(ValueError, match="no failure"):
         raise_for(KafkaError(KafkaError.NO_ERROR), Call.COMMIT, transactional_id=ID)
 
@@ -215,7 +215,7 @@ def test_json_has_every_error_with_every_call():
 def test_an_error_of_the_database_goes_by_its_state_or_class():
     run = CliRunner().invoke(commands, ["errors", "53100", "--json"])
     [found] = orjson.loads(run.stdout)["database"]["states"]
-    assert (found["state"], found["category"]) == ("53", "away")
+    assert (found["state"], found["category"]) == ("53", "unavailable")
     assert "SQLSTATE 25P03" in CliRunner().invoke(commands, ["errors", "25p03"]).stdout
     assert orjson.loads(run.stdout)["errors"] == []
 

@@ -1,4 +1,4 @@
-"""Which brokers rule a delayed frame out, by their settings."""
+"""Brokers are judged by their settings: do they protect from delayed requests?"""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ KAFKA_4: Settings = {
     "transaction.partition.verification.enable": "true",
     "group.coordinator.rebalance.protocols": "classic,consumer",
 }
-"""As 4.0.1 and 4.3.1 tell them."""
+"""Settings of 4.0.1 and 4.3.1."""
 
 KAFKA_3_9: Settings = {**KAFKA_4, "inter.broker.protocol.version": "3.9-IV0"}
 KAFKA_3_5: Settings = {"inter.broker.protocol.version": "3.5-IV2"}
 SWITCHED_OFF: Settings = {**KAFKA_4, "transaction.partition.verification.enable": "false"}
 FEW: Settings = {"transaction.partition.verification.enable": "true"}
-"""As a service tells them that leaves most of them out."""
+"""Settings of a service that omits most of them."""
 
 _names = itertools.count()
 
@@ -112,7 +112,7 @@ def test_a_broker_that_does_not_answer_is_asked_again_until_it_leaves_or_answers
     asked: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(verification, "ASK_AGAIN_SECONDS", 0)
+    monkeypatch.setattr(verification, "RETRY_SECONDS", 0)
     left = list(answers)
     require_answered(cluster, left.pop(0), lambda: dict(left.pop(0)), assume=False)
     assert len(answers) - len(left) == asked
@@ -121,7 +121,7 @@ def test_a_broker_that_does_not_answer_is_asked_again_until_it_leaves_or_answers
 def test_a_broker_that_neither_leaves_nor_answers_is_refused_after_a_while(
     cluster: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verification, "ASK_AGAIN_SECONDS", 0)
+    monkeypatch.setattr(verification, "RETRY_SECONDS", 0)
     silent: Mapping[int, Settings | None] = {1: KAFKA_4, 2: None}
     with pytest.raises(StartRefused, match="broker 2 of"):
         require_answered(cluster, silent, lambda: silent, assume=False, within_seconds=0.01)

@@ -1,4 +1,4 @@
-"""What a worker's clients take from the settings and from the topics' limits."""
+"""Properties of a worker's clients follow from the settings and from the topics' limits."""
 
 from __future__ import annotations
 

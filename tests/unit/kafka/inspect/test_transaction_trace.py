@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eosframework.kafka.inspect.formats import State, StateValue
-from eosframework.kafka.inspect.markers import DatedMarker, Span, match
+from eosframework.kafka.inspect.log_scan import DatedMarker, Span, match
 from eosframework.kafka.inspect.transaction_trace import Stated, split
 from eosframework.records import TopicPartition
 
