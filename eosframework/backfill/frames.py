@@ -124,8 +124,8 @@ def _topics(part: SubTopology) -> set[str]:
 
 def _row(output: Output) -> tuple[Any, ...]:
     topic, value, key, _, _, _, timestamp, headers = output
-    told = [{"key": name, "value": value} for name, value in headers] if headers else None
-    return topic, key, value, timestamp, told
+    pairs = [{"key": name, "value": value} for name, value in headers] if headers else None
+    return topic, key, value, timestamp, pairs
 
 
 def _columns() -> dict[str, Any]:

@@ -43,8 +43,8 @@ class Duty:
         return bool(self.tasks) and time.time() - self.since >= AT_WORK_SECONDS
 
 
-class Workers:
-    """`eosframework run-worker` with several processes; they end with this process in any case.
+class Workers(Service):
+    """The supervisor of `eosframework run-worker` with several processes.
 
     Args:
         topology: the topology's file.
@@ -62,21 +62,12 @@ class Workers:
         log_file: Path,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        self.log_file = log_file
         self._duties: dict[str, Duty] = {}
         self._deaths = 0
         arguments = ["run-worker", str(topology), "--processes", str(processes)]
         arguments += ["--set", f"kafka.bootstrap_servers={bootstrap_servers}"]
         name = f"the supervisor of {topology.stem}'s workers"
-        self._supervisor = Service(name, arguments, log_file, environment)
-
-    def require_running(self) -> None:
-        """Check that the supervisor runs.
-
-        Raises:
-            ComponentFailed: it ended; with its exit code and last log lines.
-        """
-        self._supervisor.require_running()
+        super().__init__(name, arguments, log_file, environment)
 
     def kill_one(self, chance: random.Random) -> Kill | None:
         """SIGKILL a random worker with tasks; None if none has tasks at the moment.
@@ -112,29 +103,17 @@ class Workers:
         self._read_log()
         return self._deaths
 
-    def stop(self) -> None:
-        """SIGTERM the supervisor and wait until it and its workers have ended.
-
-        Raises:
-            ComponentFailed: they did not end in time, or failed.
-        """
-        self._supervisor.stop()
-
-    def end(self) -> None:
-        """Kill all remaining processes."""
-        self._supervisor.end()
-
     def _children(self) -> Sequence[psutil.Process]:
         """Return the supervisor's children that run."""
         try:
-            children = psutil.Process(self._supervisor.pid).children()
+            children = psutil.Process(self.pid).children()
             return [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
         except psutil.NoSuchProcess:
             return []
 
     def _read_log(self) -> None:
         """Update assignments and deaths from new log events."""
-        for event in self._supervisor.new_events():
+        for event in self.new_events():
             self._learn(event, str(event.get("instance")))
 
     def _learn(self, event: dict[str, Any], instance: str) -> None:

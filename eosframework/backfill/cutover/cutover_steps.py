@@ -227,6 +227,8 @@ class _Cutover:
         """Commit; after an unknown outcome, read the control topic (C4, C5)."""
         error: TransactionError | None = None
         for _ in range(ATTEMPTS):
+            # 1. EndTxn is written  2. its response is lost  3. the producer is recycled, which
+            # decides the transaction  4. the control topic shows whether it was committed.
             if (done_at := self._look()) is not None:
                 return done_at
             at = round(time.time() * 1000)

@@ -77,7 +77,7 @@ def comparisons(
     for topic in given:
         if topic not in topics:
             raise ConfigurationError(
-                f"{topic!r} is no topic that the topology writes and names; there are "
+                f"{topic!r} is not a topic that the topology writes and names; it writes "
                 f"{', '.join(sorted(topics))}{closest(topic, topics)}"
             )
     chosen: dict[str, Comparison] = {}

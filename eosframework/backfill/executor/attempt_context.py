@@ -302,14 +302,14 @@ class MarkedOutput:
             value: bytes | None,
             key: bytes | None,
             partition: int,
-            encoded: Any,
-            also_told: Any,
+            callback: Any,
+            on_delivery: Any,
             timestamp: int,
             headers: _Headers,
         ) -> None:
             if topic in topics:
                 headers = [*headers, own] if headers else [own]
-            produce(topic, value, key, partition, encoded, also_told, timestamp, headers)
+            produce(topic, value, key, partition, callback, on_delivery, timestamp, headers)
 
         return with_writer_header
 

@@ -118,6 +118,7 @@ class Ownership:
         except TransactionFatal as error:
             raise RunError(str(error)) from error
         failpoints.hit("takeover.after_init")
+        # Entries from here on belong to a successor, or to this attempt: earlier ones were fenced.
         self._taken_at = self._retrying(self._log.written_end)
         self.known = self._retrying(lambda: self._log.read_task(*self._names))
 
@@ -197,6 +198,8 @@ class Ownership:
                 seconds = min(SUCCESSOR_SECONDS, self._stall_seconds)
                 wait_for_turn(self._look, seconds, clock=self._clock, sleep=self._sleep)
             if step is not Step.ABORT:
+                # A new init would fence a successor, which would init in turn: each of them ends
+                # the other's transaction.
                 self._refuse_successor()
         except ClusterUnreachable as error:
             return error
@@ -272,6 +275,10 @@ def step_after(error: TransactionError, age_seconds: float, timeout_seconds: flo
         case IdExpired():
             return Step.WATCH
         case TaskFenced():
+            # Two sequences end in _FENCED, and only one of them is a takeover:
+            # 1. another attempt initializes the id, and the broker increments the epoch; or
+            # 1. the transaction exceeds its timeout, and the broker aborts it with a new epoch.
+            # 2. The next call of this producer has the old epoch.
             return Step.WATCH if age_seconds >= timeout_seconds else Step.END
         case TransactionAborted():
             return Step.ABORT

@@ -34,10 +34,10 @@ def reading(context: AttemptContext) -> Generator[Rows]:
     with ExitStack() as opened:
 
         def read(positions: Mapping[TopicPartition, int]) -> Iterator[Run]:
-            lanes: dict[TopicPartition, Iterator[Run]] = {}
+            readers: dict[TopicPartition, Iterator[Run]] = {}
             for partition in context.compiled.in_turn(context.ends):
                 range_ = positions[partition], context.ends[partition]
-                lanes[partition] = opened.enter_context(
+                readers[partition] = opened.enter_context(
                     closing(
                         read_ranges(
                             context.settings.kafka,
@@ -46,25 +46,25 @@ def reading(context: AttemptContext) -> Generator[Rows]:
                         )
                     )
                 )
-            if len(lanes) == 1:
-                return next(iter(lanes.values()))
+            if len(readers) == 1:
+                return next(iter(readers.values()))
             sources = context.compiled.sources
-            return merged(lanes, {p: sources[p.topic].time_of for p in lanes})
+            return merged(readers, {p: sources[p.topic].time_of for p in readers})
 
         yield read
 
 
 def merged(
-    lanes: Mapping[TopicPartition, Iterator[Run]], time_of: Mapping[TopicPartition, TimeOf]
+    readers: Mapping[TopicPartition, Iterator[Run]], time_of: Mapping[TopicPartition, TimeOf]
 ) -> Iterator[Run]:
     """Yield the records of several partitions in the order of a live task.
 
     Args:
-        lanes: the records of each partition, in offset order.
+        readers: the records of each partition, in offset order.
         time_of: by partition; among records of the same time, earlier partitions come first.
     """
     queue = TimestampQueue(time_of, 0.0, lambda: 0.0)
-    left, waiting, read_to = dict(lanes), dict.fromkeys(lanes, 0), dict.fromkeys(lanes, 0)
+    left, waiting, read_to = dict(readers), dict.fromkeys(readers, 0), dict.fromkeys(readers, 0)
     while left or queue.is_ready():
         for partition in [p for p in left if not waiting[p]]:
             if (run := next(left[partition], None)) is None:

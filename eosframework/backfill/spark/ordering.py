@@ -123,8 +123,8 @@ class SortKeys:
         """
         topic = message.topic()
         writer = _writer_of(message) if topic in self._own else None
-        time, lane = self._time_of[topic](message), (topic, message.partition(), writer)
-        latest = self._latest[lane] = max(time, self._latest.get(lane, time))
+        time, writer_key = self._time_of[topic](message), (topic, message.partition(), writer)
+        latest = self._latest[writer_key] = max(time, self._latest.get(writer_key, time))
         return latest, writer
 
 

@@ -141,7 +141,7 @@ class RecordMaker:
         if self._column is not None:
             partition = row[self._column]
             if type(partition) is not int or not 0 <= partition < count:
-                raise ValueError(f"{self._column}={partition!r} is no partition of {count}")
+                raise ValueError(f"{self._column}={partition!r} is not a partition of {count}")
             return partition
         if key is None or self._partition_of is None:
             return (zlib.crc32(spot.path.encode()) + spot.number) % count

@@ -148,10 +148,10 @@ class _Audit:
 
         matching = match(self._expected, self._found)
         ahead = self._look_elsewhere(matching, portions, now)
-        if books.ask():
+        if books.prepare_second_pass():
             for partition, messages in logs.read(ranges, "output again"):
                 for message in messages:
-                    books.look_again(partition, message)
+                    books.look_up(partition, message)
         verdict = books.verdict() + compare(
             self._expected,
             self._found,
@@ -267,7 +267,7 @@ class _Audit:
 
     def _read_inputs(self, books: Books, portions: Portions) -> None:
         for partition, messages in self._logs.read(portions.receipted, "input"):
-            books.take_inputs(partition, messages)
+            books.add_inputs(partition, messages)
 
     def _read_outputs(self, ranges: Ranges, books: Books, portions: Portions) -> None:
         """Pass each output to its book, or compare it; with a partial scope, only possible matches.
@@ -279,7 +279,7 @@ class _Audit:
         for partition, messages in self._logs.read(ranges, "output"):
             by_broker = self._logs.has_broker_time(partition.topic)
             for message in messages:
-                if books.take(partition, message) or self._is_replay(partition, message):
+                if books.add(partition, message) or self._is_replay(partition, message):
                     continue
                 digest = digest_of(
                     partition.topic,

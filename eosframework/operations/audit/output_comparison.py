@@ -204,10 +204,10 @@ def _reordered(expected: Ledger, found: Ledger, matching: Matching, details: Det
         if origin == NONE or matching.alike[origin]:
             continue
         input_partition, offset = expected.place(origin)
-        lane = (input_partition, found.place(index)[0])
-        before = latest.get(lane, NONE)
+        route = (input_partition, found.place(index)[0])
+        before = latest.get(route, NONE)
         if offset >= before:
-            latest[lane] = offset
+            latest[route] = offset
             continue
         reordered += 1
         name, output = expected.name(origin), found.name(index)

@@ -98,7 +98,7 @@ class Book:
         self.details = Details()
         self._firsts = Bitmap()
         self._transactions = Bytemap()
-        self._lanes: dict[TopicPartition, tuple[int, int]] = {}
+        self._latest_by_output: dict[TopicPartition, tuple[int, int]] = {}
         self._lowest: Receipt | None = None
         self._highest: Receipt | None = None
         self._below_end: int | None = None
@@ -108,12 +108,12 @@ class Book:
         """Return an input record's place as messages name it."""
         return f"{self.span.partition}@{offset}"
 
-    def take_input(self, offset: int) -> None:
+    def add_input(self, offset: int) -> None:
         """Count an input record of the range."""
         self.records += 1
         self.inputs.add(offset - self.span.start)
 
-    def take(self, receipt: Receipt, output: TopicPartition, offset: int) -> None:
+    def add(self, receipt: Receipt, output: TopicPartition, offset: int) -> None:
         """Add the receipt of the output record at `offset` of `output`."""
         span = self.span
         if receipt.offset >= span.position_now:
@@ -180,9 +180,9 @@ class Book:
             self.details.add(Detail("torn", text, name, transaction=receipt.transaction))
 
     def _keep_order(self, receipt: Receipt, output: TopicPartition, offset: int) -> None:
-        before = self._lanes.get(output)
+        before = self._latest_by_output.get(output)
         if before is None or receipt.number > before[0]:
-            self._lanes[output] = receipt.number, receipt.offset
+            self._latest_by_output[output] = receipt.number, receipt.offset
             return
         self.reordered += 1
         if self.details.wants("reordered"):
@@ -289,13 +289,13 @@ class Books:
         self._books = {span.partition: Book(span) for span in spans}
         self._answers: Answers = {}
 
-    def take_inputs(self, partition: TopicPartition, messages: Sequence[Message]) -> None:
+    def add_inputs(self, partition: TopicPartition, messages: Sequence[Message]) -> None:
         """Count input records in the range of a partition."""
         book = self._books[partition]
         for message in messages:
-            book.take_input(message.offset())
+            book.add_input(message.offset())
 
-    def take(self, output: TopicPartition, message: Message) -> bool:
+    def add(self, output: TopicPartition, message: Message) -> bool:
         """Add an output record; False: receipts do not judge it."""
         receipt = self._own(message)
         if receipt is None:
@@ -304,10 +304,10 @@ class Books:
         since = book.span.series.since
         if receipt.since != since and receipt.offset < since:
             return False
-        book.take(receipt, output, message.offset())
+        book.add(receipt, output, message.offset())
         return True
 
-    def ask(self) -> bool:
+    def prepare_second_pass(self) -> bool:
         """Collect the numbers to look up; return whether the outputs must be read again."""
         for partition, book in self._books.items():
             for first, end in islice(book.holes(), DETAILS_OF_A_KIND):
@@ -317,7 +317,7 @@ class Books:
                 self._answers[partition, receipt.number] = []
         return bool(self._answers)
 
-    def look_again(self, output: TopicPartition, message: Message) -> None:
+    def look_up(self, output: TopicPartition, message: Message) -> None:
         """Look up an output record in the second pass."""
         receipt = self._own(message)
         if receipt is not None:

@@ -176,6 +176,8 @@ class _Replay:
                 attempts += 1
                 size = self._next_size(error, chunk, attempts)
                 self._recover(error, time.monotonic() - began_at)
+            # Also after an error: the marks are in the transaction of the records, so they show
+            # whether it was committed.
             left = self._unmarked(partition, waiting)
             kept = {letter.offset for letter, _ in left}
             self.replayed.counts.update(

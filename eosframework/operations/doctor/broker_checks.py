@@ -31,11 +31,11 @@ def verification(snapshot: Snapshot) -> Iterator[Observation]:
                 wrong.remedy if wrong.expected != "true" else None,
                 wrong.consequence,
             )
-    mute = [f"broker {broker}" for broker, values in brokers.items() if not is_conclusive(values)]
-    if mute or not all_answered:
+    silent = [f"broker {broker}" for broker, values in brokers.items() if not is_conclusive(values)]
+    if silent or not all_answered:
         assumed = snapshot.settings.kafka.assume_transaction_verification
         yield Observation(
-            ", ".join(mute) if all_answered else "the brokers that did not answer",
+            ", ".join(silent) if all_answered else "the brokers that did not answer",
             f"{SETTING} and the version cannot be read",
             fix="grant DescribeConfigs on the cluster, or, if you know both of every broker: "
             "--set kafka.assume_transaction_verification=true",

@@ -103,13 +103,13 @@ def record_size(snapshot: Snapshot) -> Iterator[Observation]:
             )
 
 
-def put_aside_size(snapshot: Snapshot) -> Iterator[Observation]:
+def dead_letter_size(snapshot: Snapshot) -> Iterator[Observation]:
     """Find dead-letter and retry topics that reject the largest input records."""
     for part in snapshot.graph.sub_topologies:
         sources = snapshot.existing(*(source.topic for source in part.sources))
         largest = max(sources.items(), key=lambda item: item[1].max_message_bytes, default=None)
-        put_aside = _put_aside(snapshot, part)
-        for topic, facts in snapshot.existing(*put_aside).items() if put_aside else ():
+        topics = _failed_record_topics(snapshot, part)
+        for topic, facts in snapshot.existing(*topics).items() if topics else ():
             if largest is None or not facts.max_message_bytes:
                 continue
             source, size = largest[0], largest[1].max_message_bytes
@@ -125,14 +125,14 @@ def put_aside_size(snapshot: Snapshot) -> Iterator[Observation]:
             )
 
 
-def _put_aside(snapshot: Snapshot, part: SubTopology) -> set[str]:
+def _failed_record_topics(snapshot: Snapshot, part: SubTopology) -> set[str]:
     """Return the dead-letter and retry topics of a sub-topology."""
-    letters = {policy.topic for policy in policies_of(part) if policy.topic is not None}
+    dead_letters = {policy.topic for policy in policies_of(part) if policy.topic is not None}
     own = (it for it in snapshot.graph.repartitions if it.writer == part.name)
-    return letters | {it.topic for it in own if it.retry_of is not None}
+    return dead_letters | {it.topic for it in own if it.retry_of is not None}
 
 
-def stamped_on_arrival(snapshot: Snapshot) -> Iterator[Observation]:
+def append_time(snapshot: Snapshot) -> Iterator[Observation]:
     """Find outputs that replace event times."""
     for topic, facts in snapshot.existing(*snapshot.sinks).items():
         if (facts.values or {}).get("message.timestamp.type") == "LogAppendTime":
@@ -301,7 +301,7 @@ CHECKS = (
         "A dead letter is the original record with more headers; if it is refused, the worker "
         "ends at this record.",
         f"{CHANGE_TOPIC} max.message.bytes=BYTES, then start the workers again",
-        put_aside_size,
+        dead_letter_size,
     ),
     Check(
         "append-time",
@@ -310,7 +310,7 @@ CHECKS = (
         "The broker replaces the event time by the time of writing, so consumers of the output "
         "see old events as current.",
         f"{CHANGE_TOPIC} message.timestamp.type=CreateTime",
-        stamped_on_arrival,
+        append_time,
     ),
     Check(
         "retention-by-event-time",

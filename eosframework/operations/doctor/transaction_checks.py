@@ -24,7 +24,7 @@ def hanging_offsets(snapshot: Snapshot) -> Iterator[Observation]:
             yield _hanging(entry)
 
 
-def held_back(snapshot: Snapshot) -> Iterator[Observation]:
+def blocked_readers(snapshot: Snapshot) -> Iterator[Observation]:
     """Report readers blocked by open transactions, and transactions that are open for long."""
     for entry in snapshot.open_transactions.read():
         transaction = entry.described
@@ -77,6 +77,6 @@ CHECKS = (
         "Readers wait for the open transaction; one that exceeds this application's transaction "
         "timeout delays it.",
         "eosframework txn describe ID",
-        held_back,
+        blocked_readers,
     ),
 )

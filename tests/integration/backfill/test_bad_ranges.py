@@ -142,11 +142,14 @@ def test_ranges_that_cannot_be_had_are_refused_by_what_is_wrong(
             {"start": [f"{topic}[0]=80"], "end": [f"{topic}[0]=70"]},
             r"the range of .*\[0\] is reversed: --from .* is offset 80, and --to .* is offset 70",
         ),
-        ({"start": [f"{topic}[0]=5"]}, r"offset 5 is gone by retention; .* begins at offset 20"),
+        (
+            {"start": [f"{topic}[0]=5"]},
+            r"offset 5 was deleted by retention; .* begins at offset 20",
+        ),
         ({"end": [f"{topic}[1]=700"]}, r"offset 700 .* is not in the log, which holds 0 to 100"),
-        ({"start": ["elsewhere=beginning"]}, "'elsewhere' is no topic that the job reads"),
+        ({"start": ["elsewhere=beginning"]}, "'elsewhere' is not a topic that the job reads"),
         ({"start": [f"{topic}[7]=0"]}, "has 2 partitions, counted from 0"),
-        ({"end": ["yesterday"]}, "is no end of a range; expected beginning, end, a time"),
+        ({"end": ["yesterday"]}, "is not a bound; expected beginning, end, a time"),
     ]
     for arguments, message in cases:
         with pytest.raises(ConfigurationError, match=message):

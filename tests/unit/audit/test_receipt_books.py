@@ -89,7 +89,7 @@ class History:
             self.end if position_now is None else position_now,
         )
         books = Books("app", [span])
-        books.take_inputs(PLACE, [Sent(b"", n) for n in range(span.start, span.end)])
+        books.add_inputs(PLACE, [Sent(b"", n) for n in range(span.start, span.end)])
         placed: list[tuple[TopicPartition, Found]] = []
         ends: defaultdict[int, int] = defaultdict(int)
         for output, partition in found:
@@ -98,10 +98,10 @@ class History:
             ends[partition] += 1
         placed.sort(key=lambda one: one[0])
         for place, output in placed:
-            assert books.take(place, output)  # pyright: ignore[reportArgumentType]
-        if books.ask():
+            assert books.add(place, output)  # pyright: ignore[reportArgumentType]
+        if books.prepare_second_pass():
             for place, output in placed:
-                books.look_again(place, output)  # pyright: ignore[reportArgumentType]
+                books.look_up(place, output)  # pyright: ignore[reportArgumentType]
         return books.verdict()
 
     def without(self, *indexes: int) -> list[tuple[Found, int]]:
@@ -243,8 +243,8 @@ def test_receipts_of_others_are_left_to_the_functions() -> None:
         b"nonsense",
     ):
         message = Found([(HEADER_RECEIPT, receipt)])
-        assert not books.take(TopicPartition("out", 0), message)  # pyright: ignore[reportArgumentType]
-    assert not books.take(TopicPartition("out", 0), Found([]))  # pyright: ignore[reportArgumentType]
+        assert not books.add(TopicPartition("out", 0), message)  # pyright: ignore[reportArgumentType]
+    assert not books.add(TopicPartition("out", 0), Found([]))  # pyright: ignore[reportArgumentType]
 
 
 def test_a_part_does_not_answer_for_what_retention_removed_before_it() -> None:

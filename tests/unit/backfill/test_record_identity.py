@@ -117,5 +117,5 @@ def test_what_is_asked_for_holds() -> None:
     chosen = comparisons(app.spec, {"out": CompareBy.RECORDS}, CompareBy.LAST)
     assert (chosen["out"].by, chosen["too_late"].by) == (CompareBy.RECORDS, CompareBy.LAST)
     assert compared(windows, by=CompareBy.LAST).window is not None
-    with pytest.raises(ConfigurationError, match=r"'ouT' is no topic that .* did you mean"):
+    with pytest.raises(ConfigurationError, match=r"'ouT' is not a topic that .* did you mean"):
         comparisons(app.spec, {"ouT": CompareBy.LAST})
