@@ -22,7 +22,7 @@ from eosframework.topology.dsl.recorded_calls import (
     plain_name,
 )
 from eosframework.topology.dsl.streams import GlobalTable, Stream
-from eosframework.topology.spec.durations import DurationLike
+from eosframework.topology.spec.fields import DurationLike
 from eosframework.topology.spec.loaded import LoadedApp
 from eosframework.topology.spec.topology_spec import SourceSpec, TopologySpec
 

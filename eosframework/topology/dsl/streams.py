@@ -28,7 +28,7 @@ from eosframework.topology.dsl.recorded_calls import (
     SchemaLike,
     caller,
 )
-from eosframework.topology.spec.durations import DurationLike
+from eosframework.topology.spec.fields import DurationLike
 from eosframework.topology.spec.join_spec import How
 from eosframework.topology.spec.topology_spec import (
     DEFAULT_BRANCH,

@@ -25,7 +25,7 @@ from eosframework.topology.graph.graph import (
     TableSink,
 )
 from eosframework.topology.graph.walk import AnyNode, followers_of, nodes_of
-from eosframework.topology.spec.durations import short
+from eosframework.topology.spec.fields import short
 from eosframework.topology.spec.window_spec import Window
 from eosframework.txnid import DerivedIds, co_partitioned, registry_topic, tasks
 

@@ -27,17 +27,16 @@ from eosframework.topology.graph.graph import (
     SubTopology,
 )
 from eosframework.topology.graph.retry_topics import retry_topics_of, with_retry_sources
-from eosframework.topology.lint.lint import lint
 from eosframework.topology.lint.lint_batches import declared_columns
+from eosframework.topology.lint.lint_pass import lint
 from eosframework.topology.lowering.lowering import Lowered, RecordFacts, aggregate_serde, lower
 from eosframework.topology.lowering.parts import Part, connected_parts, in_order, name_of_part
 from eosframework.topology.lowering.table_sinks import rows_serdes, rows_topics, table_sinks
 from eosframework.topology.resolve.resolve_joins import JoinResolver
-from eosframework.topology.spec.durations import milliseconds
+from eosframework.topology.spec.fields import milliseconds
 from eosframework.topology.spec.keyed_spec import DeduplicateSpec, KeyedSpec, StoredSpec
 from eosframework.topology.spec.loaded import LoadedApp, Severity, refusal
-from eosframework.topology.spec.process_spec import ProcessSpec
-from eosframework.topology.spec.step_spec import StepSpec
+from eosframework.topology.spec.step_spec import ProcessSpec, StepSpec
 from eosframework.topology.spec.topology_spec import DeadLetter, SinkSpec, StreamSpec, TopologySpec
 from eosframework.topology.spec.window_spec import Window
 from eosframework.txnid import changelog_topic

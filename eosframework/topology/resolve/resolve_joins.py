@@ -23,7 +23,7 @@ from eosframework.topology.graph.graph import (
     View,
 )
 from eosframework.topology.lowering.lowering import RecordFacts
-from eosframework.topology.spec.durations import milliseconds
+from eosframework.topology.spec.fields import milliseconds
 from eosframework.topology.spec.join_spec import JoinSpec
 from eosframework.topology.spec.loaded import LoadedApp
 from eosframework.topology.spec.tabular import VIEW_STEPS

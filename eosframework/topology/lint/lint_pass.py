@@ -13,25 +13,33 @@ from eosframework.topology.lint.lint_changes import change_findings
 from eosframework.topology.lint.lint_joins import join_findings, key_findings
 from eosframework.topology.lint.lint_retries import retry_findings
 from eosframework.topology.lint.lint_schemas import schema_findings, storage_findings
-from eosframework.topology.lint.lint_stores import store_findings
 from eosframework.topology.lint.lint_topics import topic_findings
 from eosframework.topology.lowering.parts import connected_parts, in_order, name_of_part
 from eosframework.topology.lowering.table_sinks import table_findings
 from eosframework.topology.spec.loaded import KEY, Finding, LoadedApp, Path, Severity
 from eosframework.topology.spec.step_spec import SIDE_EFFECTS
-from eosframework.topology.spec.topology_spec import DEFAULT_BRANCH, StreamSpec
+from eosframework.topology.spec.topology_spec import DEFAULT_BRANCH, StreamSpec, TopologySpec
 from eosframework.txnid import refuse_bad_name, refuse_reserved_name
 
 
 def lint(app: LoadedApp) -> list[Finding]:
     """Return all findings, errors and warnings, in the order of their places."""
-    rules = (_names, _duplicate_names, _parents, _cycles, _functions, _serdes, _ends, _parts)
+    rules = (
+        _names,
+        _duplicate_names,
+        _store_names,
+        _parents,
+        _cycles,
+        _functions,
+        _serdes,
+        _ends,
+        _parts,
+    )
     findings = [
         *app.problems,
         *topic_findings(app),
         *table_findings(app),
         *join_findings(app),
-        *store_findings(app),
         *batch_findings(app),
         *schema_findings(app),
     ]
@@ -84,6 +92,44 @@ def _duplicate_names(app: LoadedApp) -> Iterator[Finding]:
             f"{what} {name!r} has the name of a {other} (line "
             f"{app.source_map.find(first).line}); what streams read needs names of its own",
         )
+
+
+def _store_names(app: LoadedApp) -> Iterator[Finding]:
+    first: dict[str, Path] = {}
+    for name, path in _declared_stores(app.spec):
+        place = app.source_map.find(path)
+        try:
+            refuse_bad_name("store", name)
+        except TopologyError as error:
+            yield Finding(place, "name", str(error))
+        if name in first:
+            yield Finding(
+                place,
+                "duplicate-store",
+                f"store {name!r} is declared twice (line "
+                f"{app.source_map.find(first[name]).line}); each step that keeps something needs "
+                f"one of its own. Give this one another name: store: NAME",
+            )
+        first.setdefault(name, path)
+
+
+def _declared_stores(spec: TopologySpec) -> Iterator[tuple[str, Path]]:
+    """Yield the name of each store and the place of its declaration."""
+    topics: set[str] = set()
+    for name, source in spec.sources.items():
+        if source.is_table and not source.global_ and source.topic not in topics:
+            topics.add(source.topic)
+            yield name, ("sources", name, KEY)
+    for name, stream in spec.streams.items():
+        joins = 0
+        for i, step in enumerate(stream.steps):
+            path = ("streams", name, "steps", i, step.operator)
+            if step.keyed is not None:
+                yield step.keyed.store or f"{name}.{step.operator}", path
+            elif step.join is not None and step.join.is_within:
+                joins += 1
+                number = str(joins) if joins > 1 else ""
+                yield step.join.store or f"{name}.join{number}", path
 
 
 def _parents(app: LoadedApp) -> Iterator[Finding]:
