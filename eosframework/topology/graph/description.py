@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from eosframework.topology.graph.graph import (
@@ -301,14 +302,7 @@ def _describe_join(node: Table | Lookup | TableJoin | StreamJoin) -> dict[str, A
 def _describe_window(window: Window | None) -> dict[str, Any] | None:
     if window is None:
         return None
-    return {
-        "kind": str(window.kind),
-        "size_ms": window.size_ms,
-        "every_ms": window.every_ms,
-        "grace_ms": window.grace_ms,
-        "close_idle_ms": window.close_idle_ms,
-        "late": window.late,
-    }
+    return {**asdict(window), "kind": str(window.kind)}
 
 
 def _window_label(window: Mapping[str, Any] | None) -> str:

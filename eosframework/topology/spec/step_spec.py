@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Annotated, Any, Self
 
@@ -134,33 +135,28 @@ class BatchSpec(Declared):
     batch operators take the columns that the previous one returns."""
 
 
-def _by(group: Any) -> Any:
-    return {"by": group} if isinstance(group, str) else group
+def _short_for(field: str, *kinds: type) -> Callable[[Any], Any]:
+    return lambda given: {field: given} if isinstance(given, kinds) else given
 
 
-def _call(batch: Any) -> Any:
-    return {"call": batch} if isinstance(batch, str) else batch
-
-
-def _of(fold: Any) -> Any:
-    return {"of": fold} if isinstance(fold, str) else fold
-
-
-def _add(fold: Any) -> Any:
-    return {"add": fold} if isinstance(fold, str) else fold
-
-
-def _within(step: Any) -> Any:
-    return {"within": step} if isinstance(step, str | timedelta) else step
-
-
-GroupLike = Annotated[GroupSpec, BeforeValidator(_by, json_schema_input_type=str | GroupSpec)]
-OfLike = Annotated[OfSpec, BeforeValidator(_of, json_schema_input_type=str | OfSpec)]
-ReduceLike = Annotated[ReduceSpec, BeforeValidator(_add, json_schema_input_type=str | ReduceSpec)]
-DeduplicateLike = Annotated[
-    DeduplicateSpec, BeforeValidator(_within, json_schema_input_type=str | DeduplicateSpec)
+GroupLike = Annotated[
+    GroupSpec, BeforeValidator(_short_for("by", str), json_schema_input_type=str | GroupSpec)
 ]
-BatchLike = Annotated[BatchSpec, BeforeValidator(_call, json_schema_input_type=str | BatchSpec)]
+OfLike = Annotated[
+    OfSpec, BeforeValidator(_short_for("of", str), json_schema_input_type=str | OfSpec)
+]
+ReduceLike = Annotated[
+    ReduceSpec, BeforeValidator(_short_for("add", str), json_schema_input_type=str | ReduceSpec)
+]
+DeduplicateLike = Annotated[
+    DeduplicateSpec,
+    BeforeValidator(
+        _short_for("within", str, timedelta), json_schema_input_type=str | DeduplicateSpec
+    ),
+]
+BatchLike = Annotated[
+    BatchSpec, BeforeValidator(_short_for("call", str), json_schema_input_type=str | BatchSpec)
+]
 """The short form of each: one text, if no other option is needed."""
 
 
