@@ -26,12 +26,12 @@ def join_findings(app: LoadedApp) -> Iterator[Finding]:
             if step.join is None:
                 continue
             path: Path = ("streams", name, "steps", i, "join")
-            place = app.source_map.find((*path, "with"))
+            place = (*path, "with")
             other = step.join.with_
             if other in app.unread or name in in_cycle:
                 continue
             if other not in known:
-                yield Finding(
+                yield app.finding(
                     place,
                     "unknown-stream",
                     f"stream {name!r} is joined with {other!r}, which is no source, stream or "
@@ -40,7 +40,7 @@ def join_findings(app: LoadedApp) -> Iterator[Finding]:
                 )
                 continue
             for message in _fit(app.spec, name, i, step.join, is_row=along[i]):
-                yield Finding(app.source_map.find(path), "join", f"stream {name!r} {message}")
+                yield app.finding(path, "join", f"stream {name!r} {message}")
             yield from _serdes(app, step.join, path)
 
 
@@ -48,16 +48,16 @@ def _sources(app: LoadedApp) -> Iterator[Finding]:
     for name, source in app.spec.sources.items():
         if source.global_ and source.is_table:
             setting = "history" if source.history is not None else "table"
-            yield Finding(
-                app.source_map.find(("sources", name, setting)),
+            yield app.finding(
+                ("sources", name, setting),
                 "global-table",
                 f"source {name!r} is a global table, of which each process has the rows as they "
                 f"are now; leave out {setting}:, or leave out global:",
             )
         elif source.global_ and (source.timestamp is not None or source.on_error is not None):
             setting = "on_error" if source.timestamp is None else "timestamp"
-            yield Finding(
-                app.source_map.find(("sources", name, setting)),
+            yield app.finding(
+                ("sources", name, setting),
                 "global-table",
                 f"source {name!r} is a global table; {setting}: has no meaning for it, since its "
                 f"rows have no part in the order of records and are decoded when they are looked "
@@ -69,8 +69,8 @@ def _from_global_tables(app: LoadedApp) -> Iterator[Finding]:
     for name, stream in app.spec.streams.items():
         for i, parent in enumerate(stream.from_):
             if is_global(app.spec, parent):
-                yield Finding(
-                    app.source_map.find(("streams", name, "from", i)),
+                yield app.finding(
+                    ("streams", name, "from", i),
                     "global-table",
                     f"stream {name!r} reads {parent!r}, which is a global table: every process "
                     f"has all of it, so each record would be processed by each of them. Join with "
@@ -181,8 +181,8 @@ def key_findings(app: LoadedApp) -> Iterator[Finding]:
                 continue
             other = facts[step.join.with_].key
             if key != other:
-                yield Finding(
-                    app.source_map.find(("streams", name, "steps", i, "join", "with")),
+                yield app.finding(
+                    ("streams", name, "steps", i, "join", "with"),
                     "join-key",
                     f"stream {name!r} has {key} keys and {step.join.with_!r} has {other} keys; "
                     f"equal keys have to be equal bytes, in the same partition. State the same "
@@ -198,4 +198,4 @@ def _serdes(app: LoadedApp, join: JoinSpec, path: Path) -> Iterator[Finding]:
         try:
             app.serde(serde)
         except TopologyError as error:
-            yield Finding(app.source_map.find((*path, setting)), "serde", str(error))
+            yield app.finding((*path, setting), "serde", str(error))

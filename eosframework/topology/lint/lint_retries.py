@@ -24,8 +24,8 @@ def retry_findings(app: LoadedApp) -> Iterator[Finding]:
             if pieces <= remember:
                 setting = "retry" if policy.retry else "replay"
                 path: Path = (section, name, "on_error", setting)
-                yield Finding(
-                    app.source_map.find(path),
+                yield app.finding(
+                    path,
                     "retry",
                     f"{setting} in {name!r} cannot be used: its task remembers (aggregates, joins, "
                     f"tables, handlers), and what a record meets there depends on the records "

@@ -137,14 +137,14 @@ def _decoding(declared: Any, inherited: OnError) -> Policy:
 def _model_findings(app: LoadedApp, name: str, i: int, table: TableSpec) -> Iterator[Finding]:
     if table.model is None:
         return
-    place = app.source_map.find(("streams", name, "to", i, "model"))
+    place = ("streams", name, "to", i, "model")
     try:
         model = _found(app, table.model)
     except TopologyError as error:
-        yield Finding(place, "import", str(error))
+        yield app.finding(place, "import", str(error))
         return
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
-        yield Finding(
+        yield app.finding(
             place,
             "model",
             f"{table.model!r} is no pydantic model; expected one, whose fields are the columns of "
@@ -170,8 +170,8 @@ def _maps_as_models(app: LoadedApp, name: str, i: int, table: TableSpec) -> Iter
         returned = next(iter(get_args(returned)), None)
     kind = get_origin(returned) or returned
     if isinstance(kind, type) and issubclass(kind, Mapping):
-        yield Finding(
-            app.source_map.find(("streams", name, "to", i, "model")),
+        yield app.finding(
+            ("streams", name, "to", i, "model"),
             "table-serde",
             f"{made[-1].function!r} says that it returns maps, and rows of stream {name!r} travel "
             f"in the form of {table.model!r}, which takes none; state value: json",
@@ -188,15 +188,15 @@ def _different_serdes(app: LoadedApp, name: str, stream: StreamSpec) -> Iterator
     for part, read in reads.items():
         wanted = sorted({serde for _, table in stream.tables if (serde := read(table))})
         if len(wanted) > 1:
-            yield Finding(
-                app.source_map.find(("streams", name, "to", stream.tables[-1][0], part)),
+            yield app.finding(
+                ("streams", name, "to", stream.tables[-1][0], part),
                 "table-serde",
                 f"the tables of stream {name!r} want different {part} serdes "
                 f"({', '.join(wanted)}), and their rows go through one topic; state one",
             )
         elif wanted and reads_source(app.spec, stream):
-            yield Finding(
-                app.source_map.find(("streams", name, "to", stream.tables[0][0], part)),
+            yield app.finding(
+                ("streams", name, "to", stream.tables[0][0], part),
                 "table-serde",
                 f"stream {name!r} goes to a table as it is in its source, so its {part} is what "
                 f"the source says; state {part}: there",
@@ -207,8 +207,8 @@ def _tables_twice(app: LoadedApp, name: str, stream: StreamSpec) -> Iterator[Fin
     seen: set[tuple[str, str | None]] = set()
     for i, table in stream.tables:
         if (table.table, table.row) in seen:
-            yield Finding(
-                app.source_map.find(("streams", name, "to", i)),
+            yield app.finding(
+                ("streams", name, "to", i),
                 "duplicate-sink",
                 f"stream {name!r} goes to table {table.table!r} twice with the same rows; keep one",
             )

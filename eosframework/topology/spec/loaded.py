@@ -99,6 +99,12 @@ class LoadedApp:
     unread: frozenset[str] = frozenset()
     codecs: list[Codec] = field(default_factory=list[Codec])
 
+    def finding(
+        self, path: Path, rule: str, message: str, severity: Severity = Severity.ERROR
+    ) -> Finding:
+        """Return a finding with the place of `path`."""
+        return Finding(self.source_map.find(path), rule, message, severity)
+
     def find(self, reference: str) -> Any:
         """Return the object that a reference names.
 
