@@ -14,7 +14,7 @@ from eosframework.errors import TopologyError
 from eosframework.serialization import references
 from eosframework.serialization.schemas import Registered
 from eosframework.serialization.serdes import SerdeLike, serde_of
-from eosframework.topology.graph.batch_columns import columns_of
+from eosframework.topology.spec.batch_columns import columns_of
 from eosframework.topology.spec.loaded import Place
 from eosframework.topology.spec.topology_spec import (
     DeadLetter,

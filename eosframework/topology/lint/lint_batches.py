@@ -8,8 +8,8 @@ from importlib.util import find_spec
 
 from eosframework.errors import TopologyError
 from eosframework.serialization.serdes import BYTES, FLOAT, INTEGER, JSON, STRING
-from eosframework.topology.graph.batch_columns import Columns, columns_of
 from eosframework.topology.lowering.parts import in_order
+from eosframework.topology.spec.batch_columns import Columns, columns_of
 from eosframework.topology.spec.loaded import Finding, LoadedApp, Path
 from eosframework.topology.spec.step_spec import StepSpec
 from eosframework.topology.spec.topology_spec import StreamSpec, TableSpec

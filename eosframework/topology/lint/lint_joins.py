@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from eosframework.errors import TopologyError
 from eosframework.serialization.references import closest
-from eosframework.topology.lowering.lowering import lower
+from eosframework.topology.lowering.lowering import Lowered
 from eosframework.topology.lowering.parts import branch_parents, in_order
 from eosframework.topology.spec.join_spec import JoinSpec
 from eosframework.topology.spec.loaded import Finding, LoadedApp, Path
@@ -169,9 +169,9 @@ def _origins(
     return found
 
 
-def key_findings(app: LoadedApp) -> Iterator[Finding]:
+def key_findings(app: LoadedApp, lowered: Lowered) -> Iterator[Finding]:
     """Return the joins with keys of different serdes; the topology has no other errors."""
-    facts = lower(app).facts
+    facts = lowered.facts
     for name, stream in app.spec.streams.items():
         key = facts[stream.from_[0]].key
         for i, step in enumerate(stream.steps):

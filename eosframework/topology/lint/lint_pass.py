@@ -13,9 +13,10 @@ from eosframework.topology.lint.lint_changes import change_findings
 from eosframework.topology.lint.lint_joins import join_findings, key_findings
 from eosframework.topology.lint.lint_retries import retry_findings
 from eosframework.topology.lint.lint_schemas import schema_findings, storage_findings
+from eosframework.topology.lint.lint_tables import table_findings
 from eosframework.topology.lint.lint_topics import topic_findings
+from eosframework.topology.lowering.lowering import lower
 from eosframework.topology.lowering.parts import connected_parts, in_order, name_of_part
-from eosframework.topology.lowering.table_sinks import table_findings
 from eosframework.topology.spec.loaded import KEY, Finding, LoadedApp, Path, Severity
 from eosframework.topology.spec.step_spec import SIDE_EFFECTS
 from eosframework.topology.spec.topology_spec import DEFAULT_BRANCH, StreamSpec, TopologySpec
@@ -46,10 +47,11 @@ def lint(app: LoadedApp) -> list[Finding]:
     for rule in rules:
         findings.extend(rule(app))
     if not any(finding.severity is Severity.ERROR for finding in findings):
-        findings.extend(key_findings(app))
-        findings.extend(retry_findings(app))
+        lowered = lower(app)
+        findings.extend(key_findings(app, lowered))
+        findings.extend(retry_findings(app, lowered))
         findings.extend(change_findings(app))
-        findings.extend(storage_findings(app))
+        findings.extend(storage_findings(app, lowered))
     unique = {(f.place, f.message): f for f in findings}
     return sorted(unique.values(), key=lambda finding: finding.place)
 

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 from eosframework.errors import TopologyError
 from eosframework.serialization.schemas import Format, Registered
-from eosframework.topology.lowering.lowering import Lowered, lower
-from eosframework.topology.lowering.table_sinks import rows_topics
+from eosframework.topology.lowering.lowering import Lowered, rows_topics
 from eosframework.topology.spec.loaded import Finding, LoadedApp, Path
 from eosframework.topology.spec.step_spec import StepSpec
 from eosframework.topology.spec.tabular import is_global
@@ -35,9 +34,8 @@ def schema_findings(app: LoadedApp) -> Iterator[Finding]:
             yield from _written(app, name, i, sink)
 
 
-def storage_findings(app: LoadedApp) -> Iterator[Finding]:
+def storage_findings(app: LoadedApp, lowered: Lowered) -> Iterator[Finding]:
     """Return values that cannot be stored in their form; the topology has no other errors."""
-    lowered = lower(app)
     for name, source in app.spec.sources.items():
         yield from _tables(app, name, source)
     for name, stream in app.spec.streams.items():

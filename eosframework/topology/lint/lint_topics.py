@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from eosframework.records import TOPIC_NAME
+from eosframework.topology.lowering.lowering import rows_topics
 from eosframework.topology.lowering.parts import connected_parts, name_of_part, origins
-from eosframework.topology.lowering.table_sinks import rows_topics
 from eosframework.topology.spec.loaded import Finding, LoadedApp, Path, Severity
 from eosframework.topology.spec.topology_spec import DeadLetter, StreamSpec, TopologySpec
 from eosframework.txnid import registry_topic

@@ -29,10 +29,17 @@ from eosframework.topology.graph.graph import (
 from eosframework.topology.graph.retry_topics import retry_topics_of, with_retry_sources
 from eosframework.topology.lint.lint_batches import declared_columns
 from eosframework.topology.lint.lint_pass import lint
-from eosframework.topology.lowering.lowering import Lowered, RecordFacts, aggregate_serde, lower
+from eosframework.topology.lowering.lowering import (
+    Lowered,
+    RecordFacts,
+    aggregate_serde,
+    lower,
+    rows_serdes,
+    rows_topics,
+)
 from eosframework.topology.lowering.parts import Part, connected_parts, in_order, name_of_part
-from eosframework.topology.lowering.table_sinks import rows_serdes, rows_topics, table_sinks
 from eosframework.topology.resolve.resolve_joins import JoinResolver, append
+from eosframework.topology.resolve.resolve_tables import table_sinks
 from eosframework.topology.spec.fields import milliseconds
 from eosframework.topology.spec.keyed_spec import DeduplicateSpec, KeyedSpec, StoredSpec
 from eosframework.topology.spec.loaded import LoadedApp, Severity, refusal

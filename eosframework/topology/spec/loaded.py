@@ -115,6 +115,15 @@ class LoadedApp:
             return self.objects[reference]
         return references.find(reference)
 
+    def find_model(self, reference: str) -> Any:
+        """Return the object that a reference names; of a serde its model.
+
+        Raises:
+            TopologyError: it cannot be imported.
+        """
+        found = self.find(reference)
+        return found.model if isinstance(found, Serde) else found
+
     def serde(self, name: str) -> Serde:
         """Return the serde named `name`.
 
