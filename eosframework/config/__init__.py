@@ -27,9 +27,9 @@ from eosframework.config.settings import (
     StateBackendKind,
     StateSettings,
     TopicSettings,
+    TracingSettings,
     WorkerSettings,
 )
-from eosframework.config.tracing import TracingSettings
 
 __all__ = [
     "FORBIDDEN_PROPERTIES",

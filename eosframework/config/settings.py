@@ -27,7 +27,6 @@ from eosframework.config.environment import PREFIX, kafka_properties
 from eosframework.config.schema_registry import RegistrySettings
 from eosframework.config.secrets import is_secret
 from eosframework.config.section import Section
-from eosframework.config.tracing import TracingSettings
 
 PropertyValue = str | int | float | bool
 
@@ -441,6 +440,18 @@ class TopicSettings(Section):
 
     replication_factor: int | None = Field(default=None, gt=0)
     """Replicas of a topic that `apply` creates. None: the cluster's default."""
+
+
+class TracingSettings(Section):
+    """The tracing of a worker's transactions; the standard OTEL_ variables say where it goes."""
+
+    enabled: bool = False
+    """Make a span of each transaction, and give outputs a trace context. OTEL_TRACES_SAMPLER,
+    OTEL_EXPORTER_OTLP_ENDPOINT and the other standard variables choose the spans and their target.
+    """
+
+    links: int = Field(default=64, ge=0, le=128)
+    """Most records that a transaction's span links to: the first with a sampled trace context."""
 
 
 class LogFormat(StrEnum):

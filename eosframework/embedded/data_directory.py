@@ -7,6 +7,9 @@ import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
+
+from pydantic import TypeAdapter
 
 from eosframework.errors import ConfigurationError
 from eosframework.process.private_files import FILE_MODE, make_directory, opener
@@ -17,19 +20,30 @@ wait ends at once if its process ends."""
 
 _TAIL_LINES = 15
 
+T = TypeVar("T")
+
 
 @contextmanager
-def exclusively(data_dir: Path) -> Generator[None]:
-    """Let one process at a time start a server on this data; the lock ends with its process.
+def exclusively(
+    directory: Path, title: str = "data directory", hint: str = "choose another"
+) -> Generator[None]:
+    """Let one process at a time change a directory; the lock ends with its process.
+
+    Args:
+        directory: is created if it is missing.
+        title: of the directory, for messages.
+        hint: the next step if it cannot be written.
 
     Raises:
         ConfigurationError: the directory cannot be written.
     """
     try:
-        data_dir.mkdir(parents=True, exist_ok=True)
-        handle = opener(str(data_dir / "lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+        directory.mkdir(parents=True, exist_ok=True)
+        handle = opener(str(directory / "lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
-        raise _unwritable(data_dir, error) from error
+        raise ConfigurationError(
+            f"the {title} {directory} cannot be written ({error.strerror}); {hint}"
+        ) from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
@@ -46,13 +60,31 @@ def own_directory(data_dir: Path) -> None:
     try:
         make_directory(data_dir)
     except OSError as error:
-        raise _unwritable(data_dir, error) from error
+        raise ConfigurationError(
+            f"the data directory {data_dir} cannot be written ({error.strerror}); choose another"
+        ) from error
 
 
-def _unwritable(data_dir: Path, error: OSError) -> ConfigurationError:
-    return ConfigurationError(
-        f"the data directory {data_dir} cannot be written ({error.strerror}); choose another"
-    )
+def load_state(file: Path, adapter: TypeAdapter[T], what: str) -> T | None:
+    """Return the state of a server as recorded in its data directory; None if there is none.
+
+    Args:
+        file: of the state, directly in the data directory.
+        adapter: of the state's type.
+        what: kind of server, for messages.
+
+    Raises:
+        ConfigurationError: the state cannot be read.
+    """
+    try:
+        return adapter.validate_json(file.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"{file} does not describe a {what} ({type(error).__name__}); "
+            f"remove the data directory {file.parent}, or choose another with --data-dir"
+        ) from None  # pydantic's error would show passwords
 
 
 def replace_file(file: Path, text: str) -> None:

@@ -7,7 +7,6 @@ of Spark without a lock file is locked to the jars that were fetched first.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -24,6 +23,7 @@ from typing import Any
 
 import platformdirs
 
+from eosframework.embedded.data_directory import exclusively, replace_file
 from eosframework.errors import ComponentFailed, ConfigurationError
 
 LOG_BINDING = "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4"
@@ -132,13 +132,13 @@ def fetched(jar_set: JarSet) -> Path:
     locked = locked_jars(jar_set)
     if locked and _stamp_holds(home, locked):
         return jars
-    with _exclusively(home):
+    with exclusively(home, "jar cache", "set EOS_CACHE_DIR to a directory that can"):
         damaged = damaged_jars(jars, locked_jars(jar_set))
         if damaged or not locked_jars(jar_set):
             _fetch(jar_set, damaged)
         locked = locked_jars(jar_set)
         _remove_unlocked(jars, locked)
-        _write_stamp(home, locked)
+        replace_file(home / _STAMP, json.dumps(_describe(jars, locked)))
     return jars
 
 
@@ -153,22 +153,6 @@ def _sha256(file: Path) -> str | None:
             return hashlib.file_digest(content, "sha256").hexdigest()
     except FileNotFoundError:
         return None
-
-
-@contextmanager
-def _exclusively(home: Path) -> Generator[None]:
-    """Let one process at a time change the cache; the lock ends with its process."""
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-        lock = (home / "lock").open("w")
-    except OSError as error:
-        raise ConfigurationError(
-            f"the jar cache {home} cannot be written ({error.strerror}); "
-            f"set EOS_CACHE_DIR to a directory that can"
-        ) from error
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _fetch(jar_set: JarSet, names: Sequence[str]) -> None:
@@ -276,12 +260,6 @@ def _stamp_holds(home: Path, locked: Mapping[str, str]) -> bool:
         return stamp == _describe(home / "jars", locked)
     except (OSError, ValueError, RecursionError):
         return False
-
-
-def _write_stamp(home: Path, locked: Mapping[str, str]) -> None:
-    unfinished = home / f"{_STAMP}.new"
-    unfinished.write_text(json.dumps(_describe(home / "jars", locked)), encoding="utf-8")
-    unfinished.replace(home / _STAMP)
 
 
 def _describe(jars: Path, locked: Mapping[str, str]) -> dict[str, list[str | int]]:

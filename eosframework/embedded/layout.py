@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from eosframework.embedded.data_directory import replace_file
+from eosframework.embedded.data_directory import load_state, replace_file
 from eosframework.embedded.ports import HOST
 from eosframework.errors import ConfigurationError
 from eosframework.process.private_files import make_directory
@@ -86,16 +86,7 @@ def load_layout(data_dir: Path) -> Layout | None:
     Raises:
         ConfigurationError: the record cannot be read.
     """
-    file = data_dir / _STATE
-    try:
-        return _LAYOUT.validate_json(file.read_bytes())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(
-            f"{file} does not describe a cluster ({type(error).__name__}); "
-            f"remove the data directory {data_dir}, or choose another with --data-dir"
-        ) from error
+    return load_state(data_dir / _STATE, _LAYOUT, "cluster")
 
 
 def save_layout(data_dir: Path, layout: Layout) -> None:

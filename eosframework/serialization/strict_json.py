@@ -73,36 +73,26 @@ def refuse_infinite(value: Any) -> None:
     Raises:
         ValueError: names the member.
     """
-    if is_infinite(value):
-        raise _no_number(*next(infinite(value)))
-
-
-def is_infinite(value: Any) -> bool:
-    """Return True if a value that was written as JSON contains NaN or an infinity."""
-    left: list[Any] = [(value,)]
-    while left:
-        for member in _members(left.pop()):
-            kind = member.__class__
-            if kind is float:
-                if not isfinite(member):
-                    return True
-            elif kind not in _OF_NO_FLOAT:
-                left.append(member)
-    return False
+    if (found := next(infinite(value), None)) is not None:
+        raise _no_number(*found)
 
 
 def infinite(value: Any) -> Iterator[tuple[Any, float]]:
     """Yield each NaN and infinity in a value, with the name or index of its member."""
-    left: list[tuple[Any, Any]] = [(None, value)]
+    left: list[Any] = [{None: value}]
     while left:
-        place, found = left.pop()
-        if found.__class__ is float:
-            if not isfinite(found):
-                yield place, found
-        elif isinstance(found, dict):
-            left.extend(cast("dict[Any, Any]", found).items())
+        found = left.pop()
+        if isinstance(found, dict):
+            members: Iterable[tuple[Any, Any]] = cast("dict[Any, Any]", found).items()
         else:
-            left.extend(enumerate(_members(found)))
+            members = enumerate(_members(found))
+        for place, member in members:
+            kind = member.__class__
+            if kind is float:
+                if not isfinite(member):
+                    yield place, member
+            elif kind not in _OF_NO_FLOAT:
+                left.append(member)
 
 
 def _members(value: Any) -> Iterable[Any]:
@@ -187,7 +177,7 @@ def refuse_unreadable(
     """
     if _REPLACED in data:
         refuse_surrogates(value)
-    wanted = list(infinite(dump(value))) if is_infinite(value) else []
+    wanted = list(infinite(dump(value))) if next(infinite(value), None) else []
     if not wanted and not is_suspicious(data):
         return
     try:

@@ -13,7 +13,7 @@ from eosframework.errors import TopologyError, raised_by_functions
 from eosframework.serialization import references
 from eosframework.serialization.references import closest
 from eosframework.topology.dsl.builder import Topology
-from eosframework.topology.lint.lint import lint
+from eosframework.topology.lint.lint_pass import lint
 from eosframework.topology.spec.loaded import LoadedApp, refusal
 from eosframework.topology.yaml_reader import read_yaml
 

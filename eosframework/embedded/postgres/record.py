@@ -15,8 +15,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from eosframework.embedded.data_directory import replace_file
-from eosframework.errors import ConfigurationError
+from eosframework.embedded.data_directory import load_state, replace_file
 from eosframework.process.private_files import FILE_MODE
 
 _STATE = "postgres.json"
@@ -53,16 +52,7 @@ def load_record(data_dir: Path) -> Record | None:
     Raises:
         ConfigurationError: the record cannot be read.
     """
-    file = data_dir / _STATE
-    try:
-        return _RECORD.validate_json(file.read_bytes())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(
-            f"{file} does not describe a PostgreSQL server ({type(error).__name__}); "
-            f"remove the data directory {data_dir}, or choose another with --data-dir"
-        ) from None  # its text would show the password
+    return load_state(data_dir / _STATE, _RECORD, "PostgreSQL server")
 
 
 def save_record(data_dir: Path, record: Record) -> None:

@@ -11,7 +11,7 @@ import orjson
 from eosframework.errors import RunError
 from eosframework.operators.batch.arrow import RecordBatch, arrow, compute
 from eosframework.serialization.strict_json import write
-from eosframework.topology.graph.batch_columns import KEY_COLUMN, TIME_COLUMN
+from eosframework.topology.spec.batch_columns import KEY_COLUMN, TIME_COLUMN
 
 _types: Any = arrow.types
 

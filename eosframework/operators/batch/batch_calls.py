@@ -7,8 +7,8 @@ from typing import Any
 
 from eosframework.errors import RunError
 from eosframework.operators.batch.arrow import RecordBatch, arrow, compute
-from eosframework.topology.graph.batch_columns import KEY_COLUMN, TIME_COLUMN
 from eosframework.topology.graph.graph import Operator, Step
+from eosframework.topology.spec.batch_columns import KEY_COLUMN, TIME_COLUMN
 
 
 def call_of(step: Step) -> Callable[[RecordBatch], Any]:

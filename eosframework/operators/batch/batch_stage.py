@@ -17,8 +17,8 @@ from eosframework.operators.batch.batch_calls import call_of
 from eosframework.operators.batch.json_to_arrow import Message, Reader
 from eosframework.operators.batch.row_bisect import bisect_rows
 from eosframework.serialization.serdes import Serde
-from eosframework.topology.graph.batch_columns import Columns
 from eosframework.topology.graph.graph import Operator, Step
+from eosframework.topology.spec.batch_columns import Columns
 
 
 @dataclass(frozen=True, slots=True)

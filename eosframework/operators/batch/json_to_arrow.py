@@ -11,7 +11,7 @@ import orjson
 from eosframework.operators.batch.arrow import RecordBatch, arrow
 from eosframework.operators.batch.column_types import JsonColumns
 from eosframework.serialization.serdes import Serde
-from eosframework.topology.graph.batch_columns import KEY_COLUMN, TIME_COLUMN, Columns
+from eosframework.topology.spec.batch_columns import KEY_COLUMN, TIME_COLUMN, Columns
 
 _MARK = secrets.randbits(62)
 _BETWEEN = b",%d," % _MARK

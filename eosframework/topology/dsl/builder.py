@@ -22,7 +22,7 @@ from eosframework.topology.dsl.recorded_calls import (
     plain_name,
 )
 from eosframework.topology.dsl.streams import GlobalTable, Stream
-from eosframework.topology.spec.durations import DurationLike
+from eosframework.topology.spec.fields import DurationLike
 from eosframework.topology.spec.loaded import LoadedApp
 from eosframework.topology.spec.topology_spec import SourceSpec, TopologySpec
 
@@ -75,16 +75,15 @@ class Topology:
         Raises:
             TopologyError: the name is taken, or an argument is of the wrong kind.
         """
-        node = self._source(
-            topic,
-            name,
-            key=self._recording.serde(key),
-            value=self._recording.serde(value),
-            timestamp=self._timestamp(timestamp),
-            on_error=policy_of(on_error),
-            name=sub_topology,
-        )
-        return Stream(self._recording, node)
+        options: SourceOptions = {
+            "key": key,
+            "value": value,
+            "timestamp": timestamp,
+            "name": name,
+            "on_error": on_error,
+            "sub_topology": sub_topology,
+        }
+        return Stream(self._recording, self._source(topic, options))
 
     def table(
         self,
@@ -108,15 +107,7 @@ class Topology:
         Raises:
             TopologyError: the name is taken, or an argument is of the wrong kind.
         """
-        declared: dict[str, Any] = {
-            "key": self._recording.serde(read.get("key", bytes)),
-            "value": self._recording.serde(read.get("value", bytes)),
-            "timestamp": self._timestamp(read.get("timestamp")),
-            "on_error": policy_of(read.get("on_error")),
-            "name": read.get("sub_topology"),
-        }
-        name = read.get("name")
-        node = self._source(topic, name, **declared, table=True, history=history, ttl=ttl)
+        node = self._source(topic, read, table=True, history=history, ttl=ttl)
         return Stream(self._recording, node)
 
     def global_table(
@@ -141,9 +132,8 @@ class Topology:
         Raises:
             TopologyError: the name is taken.
         """
-        keys, values = self._recording.serde(key), self._recording.serde(value)
-        given = {"key": keys, "value": values, "global": True}
-        return GlobalTable(self._recording, self._source(topic, name, **given))
+        options: SourceOptions = {"key": key, "value": value, "name": name}
+        return GlobalTable(self._recording, self._source(topic, options, **{"global": True}))
 
     @property
     def spec(self) -> TopologySpec:
@@ -158,19 +148,26 @@ class Topology:
         """Return the spec with its places and the objects it refers to."""
         return flatten(self._recording)
 
-    def _timestamp(self, function: FunctionLike | None) -> str | None:
-        return None if function is None else self._recording.reference("timestamp", function)
-
-    def _source(self, topic: str, called: str | None, **declared: Any) -> Node:
+    def _source(self, topic: str, options: SourceOptions, **more: Any) -> Node:
         recording = self._recording
-        source = called or plain_name(topic)
+        function = options.get("timestamp")
+        declared = {
+            "topic": topic,
+            "key": recording.serde(options.get("key", bytes)),
+            "value": recording.serde(options.get("value", bytes)),
+            "timestamp": None if function is None else recording.reference("timestamp", function),
+            "on_error": policy_of(options.get("on_error")),
+            "name": options.get("sub_topology"),
+            **more,
+        }
+        source = options.get("name") or plain_name(topic)
         if source in recording.sources:
             raise TopologyError(
                 f"source {source!r} is declared twice; keep the stream of the first declaration "
                 f"and use it again, or give this one another name="
             )
         try:
-            recording.sources[source] = SourceSpec.model_validate({"topic": topic, **declared})
+            recording.sources[source] = SourceSpec.model_validate(declared)
         except ValidationError as error:
             detail = error.errors()[0]
             raise TopologyError(f"{caller()}: {source}: {detail['msg']}") from error

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from eosframework.errors import TopologyError
 from eosframework.serialization.serdes import SerdeLike
 from eosframework.topology.dsl.recorded_calls import FunctionLike, Recording, caller
-from eosframework.topology.spec.durations import DurationLike
+from eosframework.topology.spec.fields import DurationLike
 from eosframework.topology.spec.topology_spec import DeadLetter, check_policy
 from eosframework.topology.spec.window_spec import WindowSpec
 

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from eosframework.errors import TopologyError
-from eosframework.topology.dsl.recorded_calls import Node, Recording, plain_name
+from eosframework.topology.dsl.recorded_calls import Node, Recording, first_problem, plain_name
 from eosframework.topology.lowering.parts import connected_parts
 from eosframework.topology.spec.loaded import LoadedApp, Path, Place, SourceMap
 from eosframework.topology.spec.step_spec import StepSpec
@@ -34,11 +34,7 @@ def flatten(recording: Recording) -> LoadedApp:
     try:
         spec = TopologySpec.model_validate(data)
     except ValidationError as error:
-        detail = error.errors()[0]
-        where = ".".join(str(part) for part in detail["loc"])
-        raise TopologyError(
-            f"{recording.place}: {where}={detail['input']!r}: {detail['msg']}"
-        ) from error
+        raise TopologyError(f"{recording.place}: {first_problem(error)}") from error
     places = _places(recording, chains)
     return LoadedApp(
         name_parts(spec, {chain.name for chain in chains if chain.generated}),

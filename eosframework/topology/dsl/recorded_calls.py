@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from eosframework.errors import TopologyError
 from eosframework.serialization import references
 from eosframework.serialization.schemas import Registered
 from eosframework.serialization.serdes import SerdeLike, serde_of
-from eosframework.topology.graph.batch_columns import columns_of
+from eosframework.topology.spec.batch_columns import columns_of
 from eosframework.topology.spec.loaded import Place
 from eosframework.topology.spec.topology_spec import (
     DeadLetter,
@@ -144,6 +144,13 @@ def caller() -> Place:
     instruction = frame.f_lasti // 2
     column = positions[instruction][2] if instruction < len(positions) else None
     return Place(frame.f_code.co_filename, frame.f_lineno, (column or 0) + 1)
+
+
+def first_problem(error: ValidationError) -> str:
+    """Return the first problem of a declaration: its option, value and message."""
+    detail = error.errors()[0]
+    where = ".".join(str(part) for part in detail["loc"])
+    return f"{where}={detail['input']!r}: {detail['msg']}"
 
 
 def plain_name(text: str) -> str:

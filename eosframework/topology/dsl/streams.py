@@ -27,8 +27,9 @@ from eosframework.topology.dsl.recorded_calls import (
     Recording,
     SchemaLike,
     caller,
+    first_problem,
 )
-from eosframework.topology.spec.durations import DurationLike
+from eosframework.topology.spec.fields import DurationLike
 from eosframework.topology.spec.join_spec import How
 from eosframework.topology.spec.topology_spec import (
     DEFAULT_BRANCH,
@@ -550,11 +551,7 @@ class Stream(Joinable):
         try:
             step = StepSpec.model_validate({operator: declared})
         except ValidationError as error:
-            detail = error.errors()[0]
-            where = ".".join(str(part) for part in detail["loc"])
-            raise TopologyError(
-                f"{caller()}: {where}={detail['input']!r}: {detail['msg']}"
-            ) from error
+            raise TopologyError(f"{caller()}: {first_problem(error)}") from error
         return self._next(Node(caller(), (self.node,), step=step, joined=joined))
 
     def _next(self, node: Node) -> Stream:

@@ -25,7 +25,7 @@ from eosframework.topology.graph.graph import (
     Table,
 )
 from eosframework.topology.graph.walk import AnyNode, nodes_of
-from eosframework.topology.spec.durations import short
+from eosframework.topology.spec.fields import short
 
 VERSION = 2
 """Version of the record's format; a record of another version is ignored."""

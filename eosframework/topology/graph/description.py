@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from eosframework.topology.graph.graph import (
@@ -25,7 +26,7 @@ from eosframework.topology.graph.graph import (
     TableSink,
 )
 from eosframework.topology.graph.walk import AnyNode, followers_of, nodes_of
-from eosframework.topology.spec.durations import short
+from eosframework.topology.spec.fields import short
 from eosframework.topology.spec.window_spec import Window
 from eosframework.txnid import DerivedIds, co_partitioned, registry_topic, tasks
 
@@ -301,14 +302,7 @@ def _describe_join(node: Table | Lookup | TableJoin | StreamJoin) -> dict[str, A
 def _describe_window(window: Window | None) -> dict[str, Any] | None:
     if window is None:
         return None
-    return {
-        "kind": str(window.kind),
-        "size_ms": window.size_ms,
-        "every_ms": window.every_ms,
-        "grace_ms": window.grace_ms,
-        "close_idle_ms": window.close_idle_ms,
-        "late": window.late,
-    }
+    return {**asdict(window), "kind": str(window.kind)}
 
 
 def _window_label(window: Mapping[str, Any] | None) -> str:

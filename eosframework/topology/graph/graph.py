@@ -14,8 +14,8 @@ from pydantic import BaseModel
 
 from eosframework.serialization.schemas import Codec
 from eosframework.serialization.serdes import Serde
-from eosframework.topology.graph.batch_columns import Columns
-from eosframework.topology.spec.emission import Emit as Emit
+from eosframework.topology.spec.batch_columns import Columns
+from eosframework.topology.spec.keyed_spec import Emit as Emit
 from eosframework.topology.spec.window_spec import Window
 from eosframework.txnid import registry_topic
 

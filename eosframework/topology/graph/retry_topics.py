@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from eosframework.topology.graph.graph import Graph, Repartition, RetryOf, Source, SubTopology
 from eosframework.topology.graph.walk import has_state, policies_of
-from eosframework.topology.spec.durations import short
+from eosframework.topology.spec.fields import short
 from eosframework.txnid import replay_topic, retry_topic
 
 

@@ -8,8 +8,8 @@ from importlib.util import find_spec
 
 from eosframework.errors import TopologyError
 from eosframework.serialization.serdes import BYTES, FLOAT, INTEGER, JSON, STRING
-from eosframework.topology.graph.batch_columns import Columns, columns_of
 from eosframework.topology.lowering.parts import in_order
+from eosframework.topology.spec.batch_columns import Columns, columns_of
 from eosframework.topology.spec.loaded import Finding, LoadedApp, Path
 from eosframework.topology.spec.step_spec import StepSpec
 from eosframework.topology.spec.topology_spec import StreamSpec, TableSpec
@@ -70,24 +70,24 @@ def _begin(stream: StreamSpec, ends: Mapping[str, _End]) -> _End | None:
 
 def _of_step(app: LoadedApp, path: Path, step: StepSpec, before: _End | None) -> Iterator[Finding]:
     assert step.batch is not None, "only batch operators come here"
-    place = app.source_map.find((*path, step.operator))
-    schema_place = app.source_map.find((*path, step.operator, "schema"))
+    place = (*path, step.operator)
+    schema_place = (*path, step.operator, "schema")
     what = f"{step.operator}({step.function})"
     if find_spec("pyarrow") is None:
-        yield Finding(
+        yield app.finding(
             place, "batch", f"{what} needs pyarrow; install it: pip install 'eosframework[arrow]'"
         )
     if before is None:
-        yield Finding(place, "batch", f"{what} cannot stand here: {_PLACES}")
+        yield app.finding(place, "batch", f"{what} cannot stand here: {_PLACES}")
     elif before is _End.VALUES and step.batch.schema_ is None:
-        yield Finding(
+        yield app.finding(
             place,
             "batch",
             f"{what} reads JSON values and declares no columns; state its schema, for example "
             f"schema: {{price: float64, origin: string}}",
         )
     elif before is _End.COLUMNS and step.batch.schema_ is not None:
-        yield Finding(
+        yield app.finding(
             schema_place,
             "batch",
             f"{what} takes the columns that the batch operator before it gives; leave out its "
@@ -96,7 +96,7 @@ def _of_step(app: LoadedApp, path: Path, step: StepSpec, before: _End | None) ->
     try:
         declared_columns(app, step)
     except TopologyError as error:
-        yield Finding(schema_place, "batch", f"{what}: {error}")
+        yield app.finding(schema_place, "batch", f"{what}: {error}")
 
 
 def _sinks(app: LoadedApp, name: str, stream: StreamSpec) -> Iterator[Finding]:
@@ -105,8 +105,8 @@ def _sinks(app: LoadedApp, name: str, stream: StreamSpec) -> Iterator[Finding]:
         is_row = isinstance(sink, TableSpec) and sink.row is None
         serde = sink.value or (sink.model if isinstance(sink, TableSpec) and is_row else None)
         if serde is not None and not _takes_maps(app, serde):
-            yield Finding(
-                app.source_map.find(("streams", name, "to", i, "value")),
+            yield app.finding(
+                ("streams", name, "to", i, "value"),
                 "batch",
                 f"stream {name!r} ends with map_batch, which returns JSON objects, and is "
                 f"written with {serde!r}, which takes none; state value: json",

@@ -25,8 +25,8 @@ def change_findings(app: LoadedApp) -> Iterator[Finding]:
         for i, step in enumerate(stream.steps):
             changes = known[name][i]
             if changes is not None and _counts_twice(step, changes):
-                place = app.source_map.find(("streams", name, "steps", i, step.operator))
-                yield Finding(place, "moved-row", _message(name, step, changes))
+                place = ("streams", name, "steps", i, step.operator)
+                yield app.finding(place, "moved-row", _message(name, step, changes))
 
 
 def _counts_twice(step: StepSpec, changes: Changes) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from eosframework.errors import TopologyError
 from eosframework.serialization.references import closest
-from eosframework.topology.lowering.lowering import lower
+from eosframework.topology.lowering.lowering import Lowered
 from eosframework.topology.lowering.parts import branch_parents, in_order
 from eosframework.topology.spec.join_spec import JoinSpec
 from eosframework.topology.spec.loaded import Finding, LoadedApp, Path
@@ -26,12 +26,12 @@ def join_findings(app: LoadedApp) -> Iterator[Finding]:
             if step.join is None:
                 continue
             path: Path = ("streams", name, "steps", i, "join")
-            place = app.source_map.find((*path, "with"))
+            place = (*path, "with")
             other = step.join.with_
             if other in app.unread or name in in_cycle:
                 continue
             if other not in known:
-                yield Finding(
+                yield app.finding(
                     place,
                     "unknown-stream",
                     f"stream {name!r} is joined with {other!r}, which is no source, stream or "
@@ -40,7 +40,7 @@ def join_findings(app: LoadedApp) -> Iterator[Finding]:
                 )
                 continue
             for message in _fit(app.spec, name, i, step.join, is_row=along[i]):
-                yield Finding(app.source_map.find(path), "join", f"stream {name!r} {message}")
+                yield app.finding(path, "join", f"stream {name!r} {message}")
             yield from _serdes(app, step.join, path)
 
 
@@ -48,16 +48,16 @@ def _sources(app: LoadedApp) -> Iterator[Finding]:
     for name, source in app.spec.sources.items():
         if source.global_ and source.is_table:
             setting = "history" if source.history is not None else "table"
-            yield Finding(
-                app.source_map.find(("sources", name, setting)),
+            yield app.finding(
+                ("sources", name, setting),
                 "global-table",
                 f"source {name!r} is a global table, of which each process has the rows as they "
                 f"are now; leave out {setting}:, or leave out global:",
             )
         elif source.global_ and (source.timestamp is not None or source.on_error is not None):
             setting = "on_error" if source.timestamp is None else "timestamp"
-            yield Finding(
-                app.source_map.find(("sources", name, setting)),
+            yield app.finding(
+                ("sources", name, setting),
                 "global-table",
                 f"source {name!r} is a global table; {setting}: has no meaning for it, since its "
                 f"rows have no part in the order of records and are decoded when they are looked "
@@ -69,8 +69,8 @@ def _from_global_tables(app: LoadedApp) -> Iterator[Finding]:
     for name, stream in app.spec.streams.items():
         for i, parent in enumerate(stream.from_):
             if is_global(app.spec, parent):
-                yield Finding(
-                    app.source_map.find(("streams", name, "from", i)),
+                yield app.finding(
+                    ("streams", name, "from", i),
                     "global-table",
                     f"stream {name!r} reads {parent!r}, which is a global table: every process "
                     f"has all of it, so each record would be processed by each of them. Join with "
@@ -169,9 +169,9 @@ def _origins(
     return found
 
 
-def key_findings(app: LoadedApp) -> Iterator[Finding]:
+def key_findings(app: LoadedApp, lowered: Lowered) -> Iterator[Finding]:
     """Return the joins with keys of different serdes; the topology has no other errors."""
-    facts = lower(app).facts
+    facts = lowered.facts
     for name, stream in app.spec.streams.items():
         key = facts[stream.from_[0]].key
         for i, step in enumerate(stream.steps):
@@ -181,8 +181,8 @@ def key_findings(app: LoadedApp) -> Iterator[Finding]:
                 continue
             other = facts[step.join.with_].key
             if key != other:
-                yield Finding(
-                    app.source_map.find(("streams", name, "steps", i, "join", "with")),
+                yield app.finding(
+                    ("streams", name, "steps", i, "join", "with"),
                     "join-key",
                     f"stream {name!r} has {key} keys and {step.join.with_!r} has {other} keys; "
                     f"equal keys have to be equal bytes, in the same partition. State the same "
@@ -198,4 +198,4 @@ def _serdes(app: LoadedApp, join: JoinSpec, path: Path) -> Iterator[Finding]:
         try:
             app.serde(serde)
         except TopologyError as error:
-            yield Finding(app.source_map.find((*path, setting)), "serde", str(error))
+            yield app.finding((*path, setting), "serde", str(error))

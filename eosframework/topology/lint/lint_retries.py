@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eosframework.topology.lowering.lowering import HEAD, lower
+from eosframework.topology.lowering.lowering import HEAD, Lowered
 from eosframework.topology.lowering.parts import Part, connected_parts
 from eosframework.topology.spec.loaded import Finding, LoadedApp, Path
 from eosframework.topology.spec.topology_spec import DeadLetter, TopologySpec
 
 
-def retry_findings(app: LoadedApp) -> Iterator[Finding]:
+def retry_findings(app: LoadedApp, lowered: Lowered) -> Iterator[Finding]:
     """Return the findings about `retry` and `replay`; the topology has no other errors."""
-    lowered = lower(app).app.spec
-    parts = connected_parts(lowered)
-    remember = {name for part in parts if _remembers(lowered, part) for name in _names(part)}
+    parts = connected_parts(lowered.app.spec)
+    stateful = [part for part in parts if _has_state(lowered.app.spec, part)]
+    remember = {name for part in stateful for name in _names(part)}
     for section, declared in (("sources", app.spec.sources), ("streams", app.spec.streams)):
         for name, part in declared.items():
             policy = part.on_error
@@ -24,8 +24,8 @@ def retry_findings(app: LoadedApp) -> Iterator[Finding]:
             if pieces <= remember:
                 setting = "retry" if policy.retry else "replay"
                 path: Path = (section, name, "on_error", setting)
-                yield Finding(
-                    app.source_map.find(path),
+                yield app.finding(
+                    path,
                     "retry",
                     f"{setting} in {name!r} cannot be used: its task remembers (aggregates, joins, "
                     f"tables, handlers), and what a record meets there depends on the records "
@@ -38,7 +38,7 @@ def _names(part: Part) -> tuple[str, ...]:
     return (*part.sources, *part.streams)
 
 
-def _remembers(spec: TopologySpec, part: Part) -> bool:
+def _has_state(spec: TopologySpec, part: Part) -> bool:
     steps = (step for name in part.streams for step in spec.streams[name].steps)
     return any(spec.sources[name].is_table for name in part.sources) or any(
         step.keyed is not None or step.join is not None or step.handler is not None

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 from eosframework.errors import TopologyError
 from eosframework.serialization.schemas import Format, Registered
-from eosframework.topology.lowering.lowering import Lowered, lower
-from eosframework.topology.lowering.table_sinks import rows_topics
+from eosframework.topology.lowering.lowering import Lowered, rows_topics
 from eosframework.topology.spec.loaded import Finding, LoadedApp, Path
 from eosframework.topology.spec.step_spec import StepSpec
 from eosframework.topology.spec.tabular import is_global
@@ -24,8 +23,8 @@ def schema_findings(app: LoadedApp) -> Iterator[Finding]:
         for i, step in enumerate(stream.steps):
             for path, serde in _stated_inside(step):
                 if (declared := _registered(serde)) is not None:
-                    yield Finding(
-                        app.source_map.find(("streams", name, "steps", i, step.operator, *path)),
+                    yield app.finding(
+                        ("streams", name, "steps", i, step.operator, *path),
                         "schema",
                         f"stream {name!r}: {declared} stands where values stay inside the "
                         f"application, which takes no registry; state json or "
@@ -35,9 +34,8 @@ def schema_findings(app: LoadedApp) -> Iterator[Finding]:
             yield from _written(app, name, i, sink)
 
 
-def storage_findings(app: LoadedApp) -> Iterator[Finding]:
+def storage_findings(app: LoadedApp, lowered: Lowered) -> Iterator[Finding]:
     """Return values that cannot be stored in their form; the topology has no other errors."""
-    lowered = lower(app)
     for name, source in app.spec.sources.items():
         yield from _tables(app, name, source)
     for name, stream in app.spec.streams.items():
@@ -80,11 +78,11 @@ def _stated_inside(step: StepSpec) -> Iterator[tuple[Path, str | None]]:
 def _written(app: LoadedApp, stream: str, i: int, sink: SinkSpec) -> Iterator[Finding]:
     for part in ("key", "value"):
         declared = _registered(getattr(sink, part))
-        place = app.source_map.find(("streams", stream, "to", i, part))
+        place = ("streams", stream, "to", i, part)
         if declared is not None and not declared.writes:
-            yield Finding(place, "schema", _no_schema(sink.label, stream, declared))
+            yield app.finding(place, "schema", _no_schema(sink.label, stream, declared))
         elif declared is not None and sink.topic is None and declared.subject is None:
-            yield Finding(
+            yield app.finding(
                 place,
                 "schema",
                 f"sink {sink.label!r} of stream {stream!r} chooses its topic for each record, so "
@@ -101,11 +99,11 @@ def _unwritable_default(
             declared = _registered(getattr(lowered.facts[name], part))
             if getattr(sink, part) is not None or declared is None:
                 continue
-            place = app.source_map.find(("streams", name, "to", i))
+            place = ("streams", name, "to", i)
             if not declared.writes:
-                yield Finding(place, "schema", _no_schema(sink.label, name, declared))
+                yield app.finding(place, "schema", _no_schema(sink.label, name, declared))
             elif sink.topic is None:
-                yield Finding(
+                yield app.finding(
                     place,
                     "schema",
                     f"sink {sink.label!r} of stream {name!r} chooses its topic for each record, "
@@ -131,8 +129,8 @@ def _tables(app: LoadedApp, name: str, source: SourceSpec) -> Iterator[Finding]:
     if source.is_table and not source.global_:
         declared = _registered(source.value)
         if declared is not None and declared.format is Format.AVRO and declared.model is None:
-            place = app.source_map.find(("sources", name, "value"))
-            yield Finding(place, "schema", _no_model(f"rows of source {name!r}", declared))
+            place = ("sources", name, "value")
+            yield app.finding(place, "schema", _no_model(f"rows of source {name!r}", declared))
     if source.is_table or source.global_:
         yield from _keys(app, ("sources", name, "key"), f"table {name!r}", [source.key])
 
@@ -140,8 +138,8 @@ def _tables(app: LoadedApp, name: str, source: SourceSpec) -> Iterator[Finding]:
 def _unkept(app: LoadedApp, name: str, values: list[str]) -> Iterator[Finding]:
     for declared in filter(None, map(_registered, values)):
         if declared.format is Format.AVRO and declared.model is None:
-            place = app.source_map.find(("streams", name))
-            yield Finding(place, "schema", _no_model(f"values of stream {name!r}", declared))
+            place = ("streams", name)
+            yield app.finding(place, "schema", _no_model(f"values of stream {name!r}", declared))
 
 
 def _no_model(what: str, declared: Registered) -> str:
@@ -158,8 +156,8 @@ def _goes_by_key(app: LoadedApp, step: StepSpec) -> bool:
 
 def _keys(app: LoadedApp, path: Path, what: str, keys: list[str]) -> Iterator[Finding]:
     for declared in filter(None, map(_registered, keys)):
-        yield Finding(
-            app.source_map.find(path),
+        yield app.finding(
+            path,
             "schema",
             f"{what} goes by keys that are {declared}: their bytes hold the schema's number, so "
             f"equal keys differ once it has a new version. Give the records another key: "

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from eosframework.records import TOPIC_NAME
+from eosframework.topology.lowering.lowering import rows_topics
 from eosframework.topology.lowering.parts import connected_parts, name_of_part, origins
-from eosframework.topology.lowering.table_sinks import rows_topics
 from eosframework.topology.spec.loaded import Finding, LoadedApp, Path, Severity
 from eosframework.topology.spec.topology_spec import DeadLetter, StreamSpec, TopologySpec
 from eosframework.txnid import registry_topic
@@ -27,23 +27,22 @@ def _topic_names(app: LoadedApp) -> Iterator[Finding]:
     registry = registry_topic(app.spec.application)
     own = set(rows_topics(app.spec).values())
     for path, topic in _topics(app.spec):
-        place = app.source_map.find(path)
         if not TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
-            yield Finding(
-                place,
+            yield app.finding(
+                path,
                 "topic-name",
                 f"{topic!r} cannot be a topic; Kafka allows 1 to 249 of the characters a-z, A-Z, "
                 f"0-9, '.', '_' and '-'",
             )
         elif topic == registry:
-            yield Finding(
-                place,
+            yield app.finding(
+                path,
                 "topic-name",
                 f"topic {topic!r} is the application's control topic; use another topic",
             )
         elif topic in own:
-            yield Finding(
-                place,
+            yield app.finding(
+                path,
                 "topic-name",
                 f"topic {topic!r} holds the rows of a table of this application; use another topic",
             )
@@ -82,8 +81,8 @@ def _late_loops(app: LoadedApp) -> Iterator[Finding]:
     for name, stream in app.spec.streams.items():
         for path, topic in late_topics(name, stream):
             if topic in reads:
-                yield Finding(
-                    app.source_map.find(path),
+                yield app.finding(
+                    path,
                     "late",
                     f"topic {topic!r} of late records is also source {reads[topic]!r}; a late "
                     f"record would be read again and be late forever. Use a topic of its own",
@@ -98,8 +97,8 @@ def _sources_twice(app: LoadedApp) -> Iterator[Finding]:
         for setting in () if source.global_ or other.global_ else settings:
             mine, theirs = getattr(source, setting), getattr(other, setting)
             if mine != theirs:
-                yield Finding(
-                    app.source_map.find(("sources", name, setting)),
+                yield app.finding(
+                    ("sources", name, setting),
                     "source-twice",
                     f"sources {first[source.topic]!r} and {name!r} both read topic "
                     f"{source.topic!r}, but {setting} is {theirs!r} in one and {mine!r} in the "
@@ -111,18 +110,18 @@ def _sinks_twice(app: LoadedApp) -> Iterator[Finding]:
     for name, stream in app.spec.streams.items():
         seen: dict[str, str] = {}
         for i, sink in stream.sinks:
-            place = app.source_map.find(("streams", name, "to", i))
+            place = ("streams", name, "to", i)
             if sink.topic is not None and sink.topic in seen:
                 message = (
                     f"stream {name!r} has two sinks to topic {sink.topic!r}; every record would "
                     f"be written twice. Keep one"
                 )
-                yield Finding(place, "duplicate-sink", message)
+                yield app.finding(place, "duplicate-sink", message)
             elif sink.label in seen.values():
                 message = (
                     f"stream {name!r} has two sinks named {sink.label!r}; give one another name"
                 )
-                yield Finding(place, "duplicate-sink", message)
+                yield app.finding(place, "duplicate-sink", message)
             seen[sink.topic or f"{sink.topic_from}"] = sink.label
 
 
@@ -134,8 +133,8 @@ def _sink_serdes(app: LoadedApp) -> Iterator[Finding]:
             for part in ("key", "value"):
                 serdes = {getattr(spec.sources[source], part) for source in sources}
                 if getattr(sink, part) is None and len(serdes) > 1:
-                    yield Finding(
-                        app.source_map.find(("streams", name, "to", i)),
+                    yield app.finding(
+                        ("streams", name, "to", i),
                         "sink-serde",
                         f"sink {sink.label!r} of stream {name!r} has no {part} serde, and its "
                         f"sources have different ones ({', '.join(sorted(serdes))}); state {part}:",
@@ -148,8 +147,8 @@ def _dead_letters(app: LoadedApp) -> Iterator[Finding]:
         for name, part in declared.items():
             policy = part.on_error
             if isinstance(policy, DeadLetter) and policy.dead_letter in reads:
-                yield Finding(
-                    app.source_map.find((section, name, "on_error", "dead_letter")),
+                yield app.finding(
+                    (section, name, "on_error", "dead_letter"),
                     "dead-letter",
                     f"dead-letter topic {policy.dead_letter!r} is also source "
                     f"{reads[policy.dead_letter]!r}; a record that fails would be read again and "
@@ -165,8 +164,8 @@ def _loops(app: LoadedApp) -> Iterator[Finding]:
             for i, sink in spec.streams[stream].sinks:
                 written = sorted(reads & {sink.topic, *sink.topics})
                 for topic in written:
-                    yield Finding(
-                        app.source_map.find(("streams", stream, "to", i)),
+                    yield app.finding(
+                        ("streams", stream, "to", i),
                         "loop",
                         f"sub-topology {name_of_part(spec, part)!r} writes topic {topic!r}, "
                         f"which it also reads; make sure that records stop going round",

@@ -28,7 +28,7 @@ from eosframework.topology.spec.loaded import LoadedApp
 from eosframework.topology.spec.step_spec import GroupSpec, StepSpec
 from eosframework.topology.spec.tabular import is_global
 from eosframework.topology.spec.topology_spec import SinkSpec, SourceSpec, StreamSpec, TopologySpec
-from eosframework.txnid import repartition_topic
+from eosframework.txnid import repartition_topic, rows_topic
 
 KEEPS_KEY = frozenset(
     {"filter", "map_values", "flat_map_values", "peek", "join", "map_batch", "filter_batch"}
@@ -90,6 +90,41 @@ class Lowered:
     app: LoadedApp
     facts: Mapping[str, RecordFacts]
     repartitions: Mapping[str, tuple[str, int | None]]
+
+
+def reads_source(spec: TopologySpec, stream: StreamSpec) -> bool:
+    """Return True if the records of a stream are those of a source, unchanged."""
+    return stream.is_source and stream.from_[0] in spec.sources
+
+
+def rows_topics(spec: TopologySpec) -> dict[str, str]:
+    """Return the topics of rows for the database, by stream.
+
+    A stream that is an unchanged source needs none: the table writer reads its topic.
+    """
+    return {
+        name: rows_topic(spec.application, name)
+        for name, stream in spec.streams.items()
+        if stream.tables and not reads_source(spec, stream)
+    }
+
+
+def rows_serdes(spec: TopologySpec, name: str, facts: RecordFacts) -> tuple[str, str]:
+    """Return the serdes of key and value in a stream's topic of rows.
+
+    Args:
+        spec: the topology.
+        name: of the stream.
+        facts: of its records.
+    """
+    tables = [table for _, table in spec.streams[name].tables]
+    models = (table.model for table in tables if table.row is None)
+    values = (*(table.value for table in tables), *models)
+    made = "json" if facts.new_value else internal_serde_name(facts.value)
+    return (
+        next((table.key for table in tables if table.key), internal_serde_name(facts.key)),
+        next((value for value in values if value), made),
+    )
 
 
 def lower(app: LoadedApp) -> Lowered:

@@ -27,17 +27,23 @@ from eosframework.topology.graph.graph import (
     SubTopology,
 )
 from eosframework.topology.graph.retry_topics import retry_topics_of, with_retry_sources
-from eosframework.topology.lint.lint import lint
 from eosframework.topology.lint.lint_batches import declared_columns
-from eosframework.topology.lowering.lowering import Lowered, RecordFacts, aggregate_serde, lower
+from eosframework.topology.lint.lint_pass import lint
+from eosframework.topology.lowering.lowering import (
+    Lowered,
+    RecordFacts,
+    aggregate_serde,
+    lower,
+    rows_serdes,
+    rows_topics,
+)
 from eosframework.topology.lowering.parts import Part, connected_parts, in_order, name_of_part
-from eosframework.topology.lowering.table_sinks import rows_serdes, rows_topics, table_sinks
-from eosframework.topology.resolve.resolve_joins import JoinResolver
-from eosframework.topology.spec.durations import milliseconds
+from eosframework.topology.resolve.resolve_joins import JoinResolver, append
+from eosframework.topology.resolve.resolve_tables import table_sinks
+from eosframework.topology.spec.fields import milliseconds
 from eosframework.topology.spec.keyed_spec import DeduplicateSpec, KeyedSpec, StoredSpec
 from eosframework.topology.spec.loaded import LoadedApp, Severity, refusal
-from eosframework.topology.spec.process_spec import ProcessSpec
-from eosframework.topology.spec.step_spec import StepSpec
+from eosframework.topology.spec.step_spec import ProcessSpec, StepSpec
 from eosframework.topology.spec.topology_spec import DeadLetter, SinkSpec, StreamSpec, TopologySpec
 from eosframework.topology.spec.window_spec import Window
 from eosframework.txnid import changelog_topic
@@ -71,8 +77,10 @@ class _Resolver:
         """By source, stream or branch: the lists of children to which its readers are added."""
         self._policies: dict[str, OnError] = {}
         self._stores: dict[str, list[Store]] = {}
-        """By stream: its stores."""
-        self._joins = JoinResolver(app, self._facts, self._ends, self._stores, self._function)
+        """By source or stream: its stores."""
+        self._joins = JoinResolver(
+            app, self._facts, self._ends, self._stores, self._store, self._function
+        )
         self._rows_topics = rows_topics(app.spec)
         self._rows: dict[str, Sink] = {}
         """By stream: the sink of its topic of rows."""
@@ -154,7 +162,7 @@ class _Resolver:
                 )
                 continue
             step = self._step(name, i, declared, facts)
-            _hang(step, ends)
+            append(step, ends)
             view = self._joins.after(view, step, ends)
             ends = [step.children]
         self._ends[name] = ends
@@ -162,14 +170,14 @@ class _Resolver:
             self._joins.views[name] = view
         facts = self._facts.get(name, facts)
         for _, declared in stream.sinks:
-            _hang(self._sink(name, declared, facts), ends)
+            append(self._sink(name, declared, facts), ends)
         if name in self._rows_topics:
             key, value = rows_serdes(self._spec, name, facts)
             through = SinkSpec(topic=self._rows_topics[name], key=key, value=value)
             self._rows[name] = self._sink(name, through, facts)
-            _hang(self._rows[name], ends)
+            append(self._rows[name], ends)
         if stream.branch:
-            _hang(self._branch(name, stream), ends)
+            append(self._branch(name, stream), ends)
 
     def _step(
         self, stream: str, index: int, declared: StepSpec, facts: RecordFacts
@@ -198,15 +206,15 @@ class _Resolver:
                 f"{stream}.{given}",
                 key if kept.key is None else self._app.serde(kept.key),
                 self._app.serde(kept.value),
-                kept.version,
-                kept.upgrade,
-                kept.ttl,
+                version=kept.version,
+                upgrade=kept.upgrade,
+                ttl=kept.ttl,
             )
             for given, kept in declared.declared_stores.items()
         }
         timers = None
         if declared.on_timer is not None:
-            timers = self._store(stream, f"{stream}.timers", key, JSON, 1, None)
+            timers = self._store(stream, f"{stream}.timers", key, JSON)
         return Processor(
             name=name,
             stream=stream,
@@ -220,14 +228,17 @@ class _Resolver:
 
     def _store(
         self,
-        stream: str,
+        owner: str,
         name: str,
         key: Serde,
         value: Serde,
-        version: int,
-        upgrade: str | None,
+        *,
+        version: int = 1,
+        upgrade: str | None = None,
         ttl: timedelta | None = None,
+        window: Window | None = None,
     ) -> Store:
+        """Create a store of a source or stream."""
         store = Store(
             name=name,
             changelog=changelog_topic(self._spec.application, name),
@@ -235,37 +246,32 @@ class _Resolver:
             value=value,
             version=version,
             upgrade=None if upgrade is None else self._function(upgrade),
+            window=window,
             ttl_ms=None if ttl is None else milliseconds(ttl),
         )
-        self._stores.setdefault(stream, []).append(store)
+        self._stores.setdefault(owner, []).append(store)
         return store
 
     def _keyed(
         self, stream: str, name: str, step: StepSpec, declared: StoredSpec, facts: RecordFacts
     ) -> Aggregate:
-        aggregates = step.aggregates
-        store_name = declared.store or f"{stream}.{step.operator}"
-        upgrade = None if aggregates is None else aggregates.upgrade
-        ttl = None if aggregates is None else aggregates.ttl
-        kept = BYTES.name if aggregates is None else aggregate_serde(step, aggregates)
-        store = Store(
-            name=store_name,
-            changelog=changelog_topic(self._spec.application, store_name),
-            key=self._app.serde(facts.key),
-            value=self._app.serde(kept),
-            version=1 if aggregates is None else aggregates.version,
-            upgrade=None if upgrade is None else self._function(upgrade),
-            window=_window(declared),
-            ttl_ms=None if ttl is None else milliseconds(ttl),
-        )
-        self._stores.setdefault(stream, []).append(store)
+        folded = step.aggregates
         return Aggregate(
             name=name,
             stream=stream,
             fold=FoldKind(step.operator),
             functions={name: self._function(f) for name, f in declared.functions.items()},
-            store=store,
-            emit=Emit.EACH if aggregates is None else Emit(aggregates.emit),
+            store=self._store(
+                stream,
+                declared.store or f"{stream}.{step.operator}",
+                self._app.serde(facts.key),
+                self._app.serde(aggregate_serde(step, folded) if folded else BYTES.name),
+                version=folded.version if folded else 1,
+                upgrade=folded.upgrade if folded else None,
+                ttl=folded.ttl if folded else None,
+                window=_window(declared),
+            ),
+            emit=Emit(folded.emit) if folded else Emit.EACH,
             on_error=self._policies[stream],
         )
 
@@ -359,12 +365,6 @@ def _window(declared: StoredSpec) -> Window | None:
             return declared.window.window()
         case _:
             return None
-
-
-def _hang(node: Node, ends: list[Nodes]) -> None:
-    for end in ends:
-        if node not in end:
-            end.append(node)
 
 
 def _on_error(policy: str | DeadLetter | None) -> OnError | None:

@@ -23,12 +23,11 @@ from eosframework.topology.graph.graph import (
     View,
 )
 from eosframework.topology.lowering.lowering import RecordFacts
-from eosframework.topology.spec.durations import milliseconds
+from eosframework.topology.spec.fields import milliseconds
 from eosframework.topology.spec.join_spec import JoinSpec
 from eosframework.topology.spec.loaded import LoadedApp
 from eosframework.topology.spec.tabular import VIEW_STEPS
 from eosframework.topology.spec.topology_spec import SourceSpec
-from eosframework.txnid import changelog_topic
 
 Ends = list[list[Node]]
 """Lists of children to which the next node is added."""
@@ -41,7 +40,8 @@ class JoinResolver:
         app: with the streams cut.
         facts: known facts about the records at the end of each source and stream.
         ends: of each source, stream and branch created so far.
-        stores: collects the created stores, by source or stream.
+        stores: created so far, by source or stream.
+        make_store: creates a store and adds it to `stores`.
         function: finds a function by its reference.
     """
 
@@ -50,7 +50,8 @@ class JoinResolver:
         app: LoadedApp,
         facts: Mapping[str, RecordFacts],
         ends: Mapping[str, Ends],
-        stores: dict[str, list[Store]],
+        stores: Mapping[str, list[Store]],
+        make_store: Callable[..., Store],
         function: Callable[[str], Function],
     ) -> None:
         self.views: dict[str, View] = {}
@@ -59,6 +60,7 @@ class JoinResolver:
         self._facts = facts
         self._ends = ends
         self._stores = stores
+        self._make_store = make_store
         self._function = function
         self._tables: dict[str, Table] = {}
         """By topic."""
@@ -130,20 +132,20 @@ class JoinResolver:
         other = self.views.get(declared.with_)
         if declared.is_within:
             join = self._stream_join(stream, name, declared, facts, function, on_error)
-            _hang(JoinSide(join, is_left=True), ends)
-            _hang(JoinSide(join, is_left=False), self._ends[declared.with_])
+            append(JoinSide(join, is_left=True), ends)
+            append(JoinSide(join, is_left=False), self._ends[declared.with_])
             return [join.children], None
         if view is not None and other is not None:
             table_join = TableJoin(name, stream, view, other, kind, function, on_error)
-            _hang(JoinSide(table_join, is_left=True), _changes(view))
-            _hang(JoinSide(table_join, is_left=False), _changes(other))
+            append(JoinSide(table_join, is_left=True), _changes(view))
+            append(JoinSide(table_join, is_left=False), _changes(other))
             return [table_join.children], View(stream, table_join, (), view.key)
         if other is None:
             rows = self.global_tables[declared.with_]
             other = View(rows.name, rows, (), rows.key)
         of = None if declared.key is None else self._function(declared.key)
         lookup = Lookup(name, stream, other, kind, function, of, on_error)
-        _hang(lookup, ends)
+        append(lookup, ends)
         return [lookup.children], None
 
     def _new_table(self, name: str, declared: SourceSpec, on_error: OnError) -> Table:
@@ -151,8 +153,7 @@ class JoinResolver:
         history_ms = None if declared.history is None else milliseconds(declared.history)
         past = history_ms is not None
         key = BYTES if past else self._app.serde(declared.key)
-        ttl_ms = None if declared.ttl is None else milliseconds(declared.ttl)
-        store = self._store(name, name, key, BYTES if past else row, ttl_ms)
+        store = self._make_store(name, name, key, BYTES if past else row, ttl=declared.ttl)
         return Table(f"{name}: table", name, store, row, history_ms, on_error)
 
     def _stream_join(
@@ -164,7 +165,9 @@ class JoinResolver:
         function: Function,
         on_error: OnError,
     ) -> StreamJoin:
-        others = sum(store.name.startswith(f"{stream}.join") for store in self._made(stream))
+        others = sum(
+            store.name.startswith(f"{stream}.join") for store in self._stores.get(stream, ())
+        )
         store = declared.store or f"{stream}.join{others + 1 if others else ''}"
         before, after = declared.interval
         return StreamJoin(
@@ -172,7 +175,7 @@ class JoinResolver:
             stream=stream,
             kind=JoinKind(declared.kind),
             function=function,
-            store=self._store(stream, store, BYTES, BYTES),
+            store=self._make_store(stream, store, BYTES, BYTES),
             key=self._app.serde(facts.key),
             values=(
                 self._waiting(facts, declared.value),
@@ -192,17 +195,6 @@ class JoinResolver:
         )
         return CHECKED_BYTES if serde is BYTES and facts.new_value else serde
 
-    def _store(
-        self, owner: str, name: str, key: Serde, value: Serde, ttl_ms: int | None = None
-    ) -> Store:
-        changelog = changelog_topic(self._app.spec.application, name)
-        store = Store(name, changelog, key, value, ttl_ms=ttl_ms)
-        self._made(owner).append(store)
-        return store
-
-    def _made(self, owner: str) -> list[Store]:
-        return self._stores.setdefault(owner, [])
-
 
 def _changes(view: View) -> Ends:
     """Return the ends of the changes of a view's table."""
@@ -210,6 +202,8 @@ def _changes(view: View) -> Ends:
     return [view.origin.children]
 
 
-def _hang(node: Node, ends: Ends) -> None:
+def append(node: Node, ends: Ends) -> None:
+    """Make `node` a child of the nodes that end at `ends`, once."""
     for end in ends:
-        end.append(node)
+        if node not in end:
+            end.append(node)

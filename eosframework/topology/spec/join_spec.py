@@ -7,8 +7,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from eosframework.topology.spec.declared import Declared
-from eosframework.topology.spec.durations import Duration
+from eosframework.topology.spec.fields import Declared, Duration
 
 How = Literal["inner", "left", "outer"]
 

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from eosframework.topology.spec.declared import Declared
-from eosframework.topology.spec.durations import Duration, Ttl, milliseconds
+from eosframework.topology.spec.fields import Declared, Duration, Ttl, milliseconds
 from eosframework.topology.spec.window_spec import Window, WindowKind, WindowSpec
+
+
+class Emit(StrEnum):
+    """The time at which an aggregate sends a result to the next step."""
+
+    EACH = "each"
+    """With each record that changes the aggregate."""
+    COMMIT = "commit"
+    """Once for each key and transaction, with the last value."""
+    CLOSE = "close"
+    """Once for each window, after the window has closed."""
 
 
 class StoredSpec(Declared):

@@ -99,6 +99,12 @@ class LoadedApp:
     unread: frozenset[str] = frozenset()
     codecs: list[Codec] = field(default_factory=list[Codec])
 
+    def finding(
+        self, path: Path, rule: str, message: str, severity: Severity = Severity.ERROR
+    ) -> Finding:
+        """Return a finding with the place of `path`."""
+        return Finding(self.source_map.find(path), rule, message, severity)
+
     def find(self, reference: str) -> Any:
         """Return the object that a reference names.
 
@@ -108,6 +114,15 @@ class LoadedApp:
         if reference in self.objects:
             return self.objects[reference]
         return references.find(reference)
+
+    def find_model(self, reference: str) -> Any:
+        """Return the object that a reference names; of a serde its model.
+
+        Raises:
+            TopologyError: it cannot be imported.
+        """
+        found = self.find(reference)
+        return found.model if isinstance(found, Serde) else found
 
     def serde(self, name: str) -> Serde:
         """Return the serde named `name`.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from eosframework.topology.spec.batch_spec import BatchSpec
-from eosframework.topology.spec.declared import Declared
+from eosframework.topology.spec.fields import Declared, Ttl
 from eosframework.topology.spec.join_spec import JoinSpec
 from eosframework.topology.spec.keyed_spec import (
     AggregateSpec,
@@ -19,7 +19,6 @@ from eosframework.topology.spec.keyed_spec import (
     ReduceSpec,
     StoredSpec,
 )
-from eosframework.topology.spec.process_spec import ProcessSpec
 
 OPERATORS = (
     "filter",
@@ -71,33 +70,93 @@ class GroupSpec(Declared):
     """Name that the repartition topic is derived from. Default: the stream's name."""
 
 
-def _by(group: Any) -> Any:
-    return {"by": group} if isinstance(group, str) else group
+class ProcessStoreSpec(Declared):
+    """A store of a `process` step."""
+
+    value: str = "json"
+    """Serde of the values."""
+
+    key: str | None = None
+    """Serde of the keys. Default: the serde of the records' keys."""
+
+    version: int = Field(default=1, ge=1, le=255)
+    """Version of the format of the values, 1 to 255. Raise it with a change that cannot read older
+    values."""
+
+    upgrade: str | None = None
+    """module:function that takes the bytes of an older value and its version, and returns the value
+    of this version."""
+
+    ttl: Ttl = None
+    """Lifetime of a value: it is absent once stream time is more than this past the time of the
+    record that put it. Default: forever."""
 
 
-def _call(batch: Any) -> Any:
-    return {"call": batch} if isinstance(batch, str) else batch
+class ProcessSpec(Declared):
+    """Call a function with each record, with its own stores and event-time timers."""
+
+    call: str
+    """module:function that takes the whole record and a context, and returns records or None."""
+
+    stores: dict[str, ProcessStoreSpec | None] = Field(default_factory=dict)
+    """Stores by the names that the function uses: context.store(NAME)."""
+
+    on_timer: str | None = None
+    """module:function that takes key, time and context when a timer is due that the function set
+    with context.set_timer(…), and returns records or None."""
+
+    @property
+    def declared_stores(self) -> dict[str, ProcessStoreSpec]:
+        """The stores; one that was declared without options has the defaults."""
+        return {name: store or ProcessStoreSpec() for name, store in self.stores.items()}
+
+    @property
+    def functions(self) -> dict[tuple[str, ...], str]:
+        """References to all functions of the step, by their path within it."""
+        found: dict[tuple[str, ...], str] = {("call",): self.call}
+        if self.on_timer is not None:
+            found["on_timer",] = self.on_timer
+        for name, store in self.declared_stores.items():
+            if store.upgrade is not None:
+                found["stores", name, "upgrade"] = store.upgrade
+        return found
 
 
-def _of(fold: Any) -> Any:
-    return {"of": fold} if isinstance(fold, str) else fold
+class BatchSpec(Declared):
+    """Call a function with a batch of records, whose values' fields are columns."""
+
+    call: str
+    """module:function that takes a pyarrow.RecordBatch. Its result must not depend on how records
+    are cut into batches."""
+
+    schema_: str | dict[str, str] | None = Field(default=None, alias="schema")
+    """Columns to read from the JSON values: types by name, or the module:attribute of a
+    pyarrow.Schema or a pydantic model. Only for the first batch operator after a source; later
+    batch operators take the columns that the previous one returns."""
 
 
-def _add(fold: Any) -> Any:
-    return {"add": fold} if isinstance(fold, str) else fold
+def _short_for(field: str, *kinds: type) -> Callable[[Any], Any]:
+    return lambda given: {field: given} if isinstance(given, kinds) else given
 
 
-def _within(step: Any) -> Any:
-    return {"within": step} if isinstance(step, str | timedelta) else step
-
-
-GroupLike = Annotated[GroupSpec, BeforeValidator(_by, json_schema_input_type=str | GroupSpec)]
-OfLike = Annotated[OfSpec, BeforeValidator(_of, json_schema_input_type=str | OfSpec)]
-ReduceLike = Annotated[ReduceSpec, BeforeValidator(_add, json_schema_input_type=str | ReduceSpec)]
-DeduplicateLike = Annotated[
-    DeduplicateSpec, BeforeValidator(_within, json_schema_input_type=str | DeduplicateSpec)
+GroupLike = Annotated[
+    GroupSpec, BeforeValidator(_short_for("by", str), json_schema_input_type=str | GroupSpec)
 ]
-BatchLike = Annotated[BatchSpec, BeforeValidator(_call, json_schema_input_type=str | BatchSpec)]
+OfLike = Annotated[
+    OfSpec, BeforeValidator(_short_for("of", str), json_schema_input_type=str | OfSpec)
+]
+ReduceLike = Annotated[
+    ReduceSpec, BeforeValidator(_short_for("add", str), json_schema_input_type=str | ReduceSpec)
+]
+DeduplicateLike = Annotated[
+    DeduplicateSpec,
+    BeforeValidator(
+        _short_for("within", str, timedelta), json_schema_input_type=str | DeduplicateSpec
+    ),
+]
+BatchLike = Annotated[
+    BatchSpec, BeforeValidator(_short_for("call", str), json_schema_input_type=str | BatchSpec)
+]
 """The short form of each: one text, if no other option is needed."""
 
 

@@ -20,8 +20,7 @@ from pydantic import (
 
 from eosframework.errors import TopologyError
 from eosframework.serialization.schemas import OPTIONS, Registered
-from eosframework.topology.spec.declared import Declared
-from eosframework.topology.spec.durations import Duration, Ttl, duration_of
+from eosframework.topology.spec.fields import Declared, Duration, Ttl, duration_of
 from eosframework.topology.spec.step_spec import StepSpec
 
 DEFAULT_BRANCH = "default"

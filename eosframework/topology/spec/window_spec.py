@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from eosframework.topology.spec.durations import Duration, milliseconds
+from eosframework.topology.spec.fields import Duration, milliseconds
 
 _KINDS = ("tumbling", "hopping", "sliding", "session")
 

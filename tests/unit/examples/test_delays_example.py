@@ -12,7 +12,7 @@ from eosframework.records import Record, WindowResult
 from eosframework.serialization.references import find
 from eosframework.testing import TopologyTestDriver, crash_everywhere
 from eosframework.topology.graph.description import as_mermaid
-from eosframework.topology.lint.lint import lint
+from eosframework.topology.lint.lint_pass import lint
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
 

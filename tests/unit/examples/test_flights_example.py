@@ -7,7 +7,7 @@ import pytest
 
 from eosframework.demo.files import example_file
 from eosframework.topology.graph.graph import Step
-from eosframework.topology.lint.lint import lint
+from eosframework.topology.lint.lint_pass import lint
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
 

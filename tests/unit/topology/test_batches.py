@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from eosframework import Topology
 from eosframework.errors import TopologyError
 from eosframework.topology.graph.description import describe
-from eosframework.topology.lint.lint import lint
+from eosframework.topology.lint.lint_pass import lint
 from eosframework.topology.resolve.resolve import resolve
 from eosframework.topology.yaml_reader import read_yaml
 

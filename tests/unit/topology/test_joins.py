@@ -15,7 +15,7 @@ from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.graph.description import as_mermaid, as_text, describe
 from eosframework.topology.graph.graph import Graph, JoinSide, StreamJoin
 from eosframework.topology.graph.walk import nodes_of
-from eosframework.topology.lint.lint import lint
+from eosframework.topology.lint.lint_pass import lint
 from eosframework.topology.resolve.resolve import resolve
 from eosframework.topology.spec.loaded import Severity
 from eosframework.topology.spec.topology_spec import TopologySpec

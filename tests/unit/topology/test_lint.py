@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eosframework.errors import TopologyError
-from eosframework.topology.lint.lint import lint
+from eosframework.topology.lint.lint_pass import lint
 from eosframework.topology.resolve.resolve import resolve
 from eosframework.topology.spec.loaded import LoadedApp, Severity
 from eosframework.topology.spec.step_spec import OPERATORS

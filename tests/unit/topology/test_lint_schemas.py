@@ -6,7 +6,7 @@ import pytest
 
 from eosframework.serialization.schemas import avro
 from eosframework.topology.dsl.builder import Topology
-from eosframework.topology.lint.lint import lint
+from eosframework.topology.lint.lint_pass import lint
 from eosframework.topology.resolve.resolve import resolve
 from tests.support.schema_functions import Flight, is_late
 from tests.unit.topology.apps import read

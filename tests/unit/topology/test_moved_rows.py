@@ -10,7 +10,7 @@ import pytest
 from eosframework import Topology, tumbling
 from eosframework.errors import TopologyError
 from eosframework.topology.dsl.streams import Stream
-from eosframework.topology.lint.lint import lint
+from eosframework.topology.lint.lint_pass import lint
 from eosframework.topology.resolve.resolve import resolve
 from eosframework.topology.spec.loaded import Severity
 from tests.unit.topology.apps import HERE, by_carrier, is_late, read, shape

@@ -13,7 +13,7 @@ from eosframework.errors import TopologyError
 from eosframework.testing import TopologyTestDriver, crash_everywhere
 from eosframework.topology.graph.graph import Graph, RetryOf
 from eosframework.topology.graph.retry_topics import without_retries
-from eosframework.topology.lint.lint import lint
+from eosframework.topology.lint.lint_pass import lint
 from eosframework.topology.resolve.resolve import resolve
 from tests.unit.topology.apps import read
 
@@ -87,7 +87,7 @@ def test_a_policy_that_cannot_be_used_is_refused(policy: str, message: str) -> N
 
 
 def test_a_delay_that_is_none_is_refused_in_python_where_it_stands() -> None:
-    with pytest.raises(TopologyError, match=r"test_again\.py.*no duration"):
+    with pytest.raises(TopologyError, match=r"test_retry_topics\.py.*no duration"):
         dead_letter("dead", retry="soon")
 
 

@@ -8,7 +8,7 @@ from eosframework import Topology
 from eosframework.errors import TopologyError
 from eosframework.topology.graph.description import as_mermaid, as_text, describe
 from eosframework.topology.graph.graph import Graph, Policy, TableMode
-from eosframework.topology.lint.lint import lint
+from eosframework.topology.lint.lint_pass import lint
 from eosframework.topology.resolve.resolve import resolve
 from tests.unit.topology.apps import HERE, Flight, is_late, read
 

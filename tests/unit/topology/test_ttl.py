@@ -9,7 +9,7 @@ import pytest
 from eosframework import Topology, tumbling
 from eosframework.errors import TopologyError
 from eosframework.topology.graph.description import as_text, describe
-from eosframework.topology.lint.lint import lint
+from eosframework.topology.lint.lint_pass import lint
 from eosframework.topology.resolve.resolve import resolve
 from eosframework.topology.yaml_reader import read_yaml
 

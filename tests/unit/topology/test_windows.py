@@ -16,9 +16,9 @@ from eosframework.errors import TopologyError
 from eosframework.topology.dsl.streams import KeyedStream
 from eosframework.topology.graph.description import as_text
 from eosframework.topology.json_schema import topology_schema
-from eosframework.topology.lint.lint import lint
+from eosframework.topology.lint.lint_pass import lint
 from eosframework.topology.resolve.resolve import resolve
-from eosframework.topology.spec.durations import duration_of, milliseconds, short
+from eosframework.topology.spec.fields import duration_of, milliseconds, short
 from eosframework.topology.spec.window_spec import WindowKind
 from eosframework.topology.yaml_reader import read_yaml
 

@@ -13,35 +13,45 @@ from eosframework.topology.lint.lint_changes import change_findings
 from eosframework.topology.lint.lint_joins import join_findings, key_findings
 from eosframework.topology.lint.lint_retries import retry_findings
 from eosframework.topology.lint.lint_schemas import schema_findings, storage_findings
-from eosframework.topology.lint.lint_stores import store_findings
+from eosframework.topology.lint.lint_tables import table_findings
 from eosframework.topology.lint.lint_topics import topic_findings
+from eosframework.topology.lowering.lowering import lower
 from eosframework.topology.lowering.parts import connected_parts, in_order, name_of_part
-from eosframework.topology.lowering.table_sinks import table_findings
 from eosframework.topology.spec.loaded import KEY, Finding, LoadedApp, Path, Severity
 from eosframework.topology.spec.step_spec import SIDE_EFFECTS
-from eosframework.topology.spec.topology_spec import DEFAULT_BRANCH, StreamSpec
+from eosframework.topology.spec.topology_spec import DEFAULT_BRANCH, StreamSpec, TopologySpec
 from eosframework.txnid import refuse_bad_name, refuse_reserved_name
 
 
 def lint(app: LoadedApp) -> list[Finding]:
     """Return all findings, errors and warnings, in the order of their places."""
-    rules = (_names, _duplicate_names, _parents, _cycles, _functions, _serdes, _ends, _parts)
+    rules = (
+        _names,
+        _duplicate_names,
+        _store_names,
+        _parents,
+        _cycles,
+        _functions,
+        _serdes,
+        _ends,
+        _parts,
+    )
     findings = [
         *app.problems,
         *topic_findings(app),
         *table_findings(app),
         *join_findings(app),
-        *store_findings(app),
         *batch_findings(app),
         *schema_findings(app),
     ]
     for rule in rules:
         findings.extend(rule(app))
     if not any(finding.severity is Severity.ERROR for finding in findings):
-        findings.extend(key_findings(app))
-        findings.extend(retry_findings(app))
+        lowered = lower(app)
+        findings.extend(key_findings(app, lowered))
+        findings.extend(retry_findings(app, lowered))
         findings.extend(change_findings(app))
-        findings.extend(storage_findings(app))
+        findings.extend(storage_findings(app, lowered))
     unique = {(f.place, f.message): f for f in findings}
     return sorted(unique.values(), key=lambda finding: finding.place)
 
@@ -61,7 +71,7 @@ def _names(app: LoadedApp) -> Iterator[Finding]:
         try:
             refuse_bad_name(what, name)
         except TopologyError as error:
-            yield Finding(app.source_map.find(path), "name", str(error))
+            yield app.finding(path, "name", str(error))
 
 
 def _duplicate_names(app: LoadedApp) -> Iterator[Finding]:
@@ -78,12 +88,49 @@ def _duplicate_names(app: LoadedApp) -> Iterator[Finding]:
             seen[name] = (what, path)
             continue
         other, first = seen[name]
-        yield Finding(
-            app.source_map.find(path),
+        yield app.finding(
+            path,
             "duplicate-name",
             f"{what} {name!r} has the name of a {other} (line "
             f"{app.source_map.find(first).line}); what streams read needs names of its own",
         )
+
+
+def _store_names(app: LoadedApp) -> Iterator[Finding]:
+    first: dict[str, Path] = {}
+    for name, path in _declared_stores(app.spec):
+        try:
+            refuse_bad_name("store", name)
+        except TopologyError as error:
+            yield app.finding(path, "name", str(error))
+        if name in first:
+            yield app.finding(
+                path,
+                "duplicate-store",
+                f"store {name!r} is declared twice (line "
+                f"{app.source_map.find(first[name]).line}); each step that keeps something needs "
+                f"one of its own. Give this one another name: store: NAME",
+            )
+        first.setdefault(name, path)
+
+
+def _declared_stores(spec: TopologySpec) -> Iterator[tuple[str, Path]]:
+    """Yield the name of each store and the place of its declaration."""
+    topics: set[str] = set()
+    for name, source in spec.sources.items():
+        if source.is_table and not source.global_ and source.topic not in topics:
+            topics.add(source.topic)
+            yield name, ("sources", name, KEY)
+    for name, stream in spec.streams.items():
+        joins = 0
+        for i, step in enumerate(stream.steps):
+            path = ("streams", name, "steps", i, step.operator)
+            if step.keyed is not None:
+                yield step.keyed.store or f"{name}.{step.operator}", path
+            elif step.join is not None and step.join.is_within:
+                joins += 1
+                number = str(joins) if joins > 1 else ""
+                yield step.join.store or f"{name}.join{number}", path
 
 
 def _parents(app: LoadedApp) -> Iterator[Finding]:
@@ -92,12 +139,12 @@ def _parents(app: LoadedApp) -> Iterator[Finding]:
     known.update(branch for stream in spec.streams.values() for branch in stream.branch_names)
     for name, stream in spec.streams.items():
         for i, parent in enumerate(stream.from_):
-            place = app.source_map.find(("streams", name, "from", i))
+            place = ("streams", name, "from", i)
             if parent in stream.from_[:i]:
                 message = f"stream {name!r} reads {parent!r} twice; every record would count twice"
-                yield Finding(place, "duplicate-from", message)
+                yield app.finding(place, "duplicate-from", message)
             elif parent not in known and parent not in app.unread:
-                yield Finding(
+                yield app.finding(
                     place,
                     "unknown-stream",
                     f"stream {name!r} reads {parent!r}, which is no source, stream or branch; "
@@ -109,8 +156,8 @@ def _cycles(app: LoadedApp) -> Iterator[Finding]:
     cycle = in_order(app.spec)[1]
     for name in cycle:
         others = ", ".join(repr(other) for other in cycle if other != name)
-        yield Finding(
-            app.source_map.find(("streams", name, KEY)),
+        yield app.finding(
+            ("streams", name, KEY),
             "cycle",
             f"stream {name!r} reads its own output"
             f"{f' through {others}' if others else ''}; a record would circulate forever. Break "
@@ -123,17 +170,17 @@ def _functions(app: LoadedApp) -> Iterator[Finding]:
         try:
             found = app.find(reference)
         except TopologyError as error:
-            yield Finding(app.source_map.find(path), "import", str(error))
+            yield app.finding(path, "import", str(error))
             continue
         if not callable(found):
             message = f"{reference!r} is of type {type(found).__name__}; expected a function"
-            yield Finding(app.source_map.find(path), "not-callable", message)
+            yield app.finding(path, "not-callable", message)
         elif _is_asynchronous(found):
             message = (
                 f"{reference!r} is declared with `async def`: a call returns a coroutine, which is "
                 f"not its result and counts as true; expected a function that returns its result"
             )
-            yield Finding(app.source_map.find(path), "asynchronous", message)
+            yield app.finding(path, "asynchronous", message)
 
 
 def _is_asynchronous(function: Any) -> bool:
@@ -177,7 +224,7 @@ def _serdes(app: LoadedApp) -> Iterator[Finding]:
         try:
             app.serde(serde)
         except TopologyError as error:
-            yield Finding(app.source_map.find(path), "serde", str(error))
+            yield app.finding(path, "serde", str(error))
 
 
 def _ends(app: LoadedApp) -> Iterator[Finding]:
@@ -187,8 +234,8 @@ def _ends(app: LoadedApp) -> Iterator[Finding]:
     read |= {other for stream in streams for _, other in stream.joined}
     for name in app.spec.sources:
         if name not in read and not app.problems:
-            yield Finding(
-                app.source_map.find(("sources", name, KEY)),
+            yield app.finding(
+                ("sources", name, KEY),
                 "unread-source",
                 f"source {name!r} is read by no stream; it will not be consumed",
                 Severity.WARNING,
@@ -196,8 +243,8 @@ def _ends(app: LoadedApp) -> Iterator[Finding]:
     for name, stream in app.spec.streams.items():
         acts = any(step.operator in SIDE_EFFECTS for step in stream.steps)
         if name not in read and not (stream.to or stream.branch or acts):
-            yield Finding(
-                app.source_map.find(("streams", name, KEY)),
+            yield app.finding(
+                ("streams", name, KEY),
                 "no-sink",
                 f"stream {name!r} has no topic or table to go to, no peek or process, and no "
                 f"stream reads it; its records are dropped. Give it a `to`",
@@ -205,8 +252,8 @@ def _ends(app: LoadedApp) -> Iterator[Finding]:
             )
         for branch in stream.branch_names:
             if branch not in read and not app.problems:
-                yield Finding(
-                    app.source_map.find(_branch_path(name, stream, branch)),
+                yield app.finding(
+                    _branch_path(name, stream, branch),
                     "no-sink",
                     f"branch {branch!r} of stream {name!r} is read by no stream; its records are "
                     f"dropped",
@@ -219,22 +266,22 @@ def _parts(app: LoadedApp) -> Iterator[Finding]:
     spec = app.spec
     if not spec.streams and not app.problems:
         message = "the topology declares no stream; declare at least one"
-        yield Finding(app.source_map.find(("streams",)), "no-stream", message)
+        yield app.finding(("streams",), "no-stream", message)
     taken: set[str] = set()
     for part in connected_parts(spec):
         name = name_of_part(spec, part)
         given = [source for source in part.sources if spec.sources[source].name]
         first: Path = ("streams", part.streams[0], KEY) if part.streams else ()
-        place = app.source_map.find(("sources", given[0], "name") if given else first)
+        place = ("sources", given[0], "name") if given else first
         if len({spec.sources[source].name for source in given}) > 1:
             names = ", ".join(f"{source}: {spec.sources[source].name!r}" for source in given)
-            yield Finding(
+            yield app.finding(
                 place,
                 "sub-topology",
                 f"the sources of one sub-topology give it different names ({names}); keep one",
             )
         if name in taken and part.streams:
-            yield Finding(
+            yield app.finding(
                 place,
                 "sub-topology",
                 f"there are two sub-topologies named {name!r}, which would share transactional "
@@ -244,7 +291,7 @@ def _parts(app: LoadedApp) -> Iterator[Finding]:
         try:
             refuse_reserved_name(name)
         except TopologyError as error:
-            yield Finding(place, "name", str(error))
+            yield app.finding(place, "name", str(error))
 
 
 def _branch_path(name: str, stream: StreamSpec, branch: str) -> Path:

@@ -1,4 +1,4 @@
-"""Durations as users write them: `500ms`, `30s`, `10m`, `1h`, `7d`."""
+"""The base class of all parts of a spec, and durations: `500ms`, `30s`, `10m`, `1h`, `7d`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,27 @@ import re
 from datetime import timedelta
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, PlainSerializer, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PlainSerializer,
+    WithJsonSchema,
+)
 
 _FORM = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _PATTERN = r"^\d+(\.\d+)?(ms|s|m|h|d)$"
+
+
+class Declared(BaseModel):
+    """A part of a declaration; frozen, and an unknown key is an error."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, populate_by_name=True, use_attribute_docstrings=True
+    )
+
 
 DurationLike = timedelta | str
 """A timedelta, or a number with its unit: `10m`."""
