@@ -13,9 +13,12 @@ from eosframework.operators.joins.stream_joins import Unpaired
 from eosframework.operators.windows.closing import NEVER, Alarms, TimedState, WindowOperator
 from eosframework.processing.codegen.compiler import CompiledPart, Emission
 from eosframework.processing.codegen.generator import Failed, State
-from eosframework.processing.emitted import EmittedResult, unpaired_message
 from eosframework.processing.ports import Message, Output
-from eosframework.processing.transaction.late_results import LateResults
+from eosframework.processing.transaction.late_results import (
+    EmittedResult,
+    LateResults,
+    unpaired_message,
+)
 from eosframework.serialization.serdes import JSON
 from eosframework.topology.graph.graph import Aggregate, Emit, Processor
 from eosframework.topology.graph.join_nodes import StreamJoin, Table

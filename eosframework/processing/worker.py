@@ -22,7 +22,7 @@ import structlog
 from eosframework import failpoints
 from eosframework.errors import EosError, Retriable, TransactionError, TransactionFatal
 from eosframework.processing.catch_up import CatchUp
-from eosframework.processing.failures.late import LateNotice
+from eosframework.processing.failures.failures import LateNotice
 from eosframework.processing.fetch_control import FetchControl
 from eosframework.processing.idle_windows import IdleWindows
 from eosframework.processing.measurements import Measures

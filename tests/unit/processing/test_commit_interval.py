@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eosframework.processing.transaction.commit_interval import RECENT, CommitInterval
-from eosframework.processing.transaction.offset_metadata import Progress, latest
+from eosframework.processing.transaction.offsets import Progress, latest
 from eosframework.records import Position
 
 numbers = st.integers(0, 2**62)
