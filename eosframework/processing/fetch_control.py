@@ -1,4 +1,4 @@
-"""TransactionMeasures control of the consumer: the partitions that are fetched.
+"""Flow control of the consumer: the partitions that are fetched.
 
 Partitions of running tasks are fetched, except:
 

@@ -199,7 +199,7 @@ class TaskWindows:
     ) -> None:
         if node.operator.due() > until or node.emission is None:
             return
-        # TimedState the generator lets the operator record the results before one that failed.
+        # Closing the generator lets the operator record the results before one that failed.
         with closing(self._closed(node, until)) as given:
             messages = self._results.of(node.node, given, out, failed)
             node.emission.run(messages, out, now, failed, state)
