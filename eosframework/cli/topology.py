@@ -26,7 +26,7 @@ def lint(app_name: AppArgument, as_json: JsonOption = False) -> int:
     Each finding is file:line:column: rule: message. Exits with 1 if there is an error; warnings
     alone exit with 0.
     """
-    from eosframework.topology.lint.lint import lint as find
+    from eosframework.topology.lint.lint_pass import lint as find
     from eosframework.topology.loader import read_app
     from eosframework.topology.spec.loaded import Severity
 

@@ -1,14 +1,22 @@
-"""Encoding of an entry in a store and its changelog: version, timestamp, and the value's bytes.
+"""Encodings of entries in a store and its changelog.
+
+An entry has a version, a timestamp, and the bytes of its value:
 
 1 byte    version of the value's format, declared with the store
 8 bytes   timestamp in milliseconds since the epoch, big-endian
 rest      the value, by the store's serde; it may be empty
+
+A value may itself be a sequence of values with their times:
+
+8 bytes   time in milliseconds since the epoch, big-endian, signed
+4 bytes   length of the value, or `DELETED` for a row that was deleted at this time
+rest      the value, by its serde
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +24,7 @@ from eosframework.errors import RunError
 from eosframework.serialization.serdes import Serde
 
 LAYOUT = 1
-"""Number of the layout above; part of a store's identity."""
+"""Number of the layout of entries; part of a store's identity."""
 
 _HEAD = struct.Struct(">BQ")
 _TIMESTAMP = struct.Struct(">xQ")
@@ -99,3 +107,41 @@ class EntryFormat:
                 f"the older one; declare upgrade: module:function, which takes (bytes, version)"
             )
         return self.upgrade(raw, version)
+
+
+DELETED = 0xFFFFFFFF
+
+_TIMED_HEAD = struct.Struct(">qI")
+
+Timed = tuple[int, bytes | None]
+"""A time in milliseconds and a value; None: deleted."""
+
+
+def packed(time: int, value: bytes | None) -> bytes:
+    """Return one value with its time."""
+    if value is None:
+        return _TIMED_HEAD.pack(time, DELETED)
+    return _TIMED_HEAD.pack(time, len(value)) + value
+
+
+def packed_bytes(value: bytes | None) -> int:
+    """Return the length of `packed` for a value."""
+    return _TIMED_HEAD.size + (0 if value is None else len(value))
+
+
+def packed_all(values: Iterable[Timed]) -> bytes:
+    """Return the concatenation of several packed values."""
+    return b"".join([packed(time, value) for time, value in values])
+
+
+def unpacked(data: bytes) -> Iterator[Timed]:
+    """Yield the values in their order."""
+    at, end = 0, len(data)
+    while at < end:
+        time, length = _TIMED_HEAD.unpack_from(data, at)
+        at += _TIMED_HEAD.size
+        if length == DELETED:
+            yield time, None
+        else:
+            yield time, data[at : at + length]
+            at += length

@@ -1,4 +1,4 @@
-"""TransactionMeasures control of the consumer: the partitions that are fetched.
+"""Flow control of the consumer: the partitions that are fetched.
 
 Partitions of running tasks are fetched, except:
 
@@ -65,11 +65,11 @@ class FetchControl:
         Pausing discards prefetched records, so a paused partition stays paused until half of its
         share is processed.
         """
-        much_waits = sum(task.waiting_bytes for task in running) >= self._half_bytes
+        sizes = {p: size for task in running for p, size in task.waiting_sizes.items()}
+        much_waits = sum(sizes.values()) >= self._half_bytes
         if not much_waits and not self._held:
             return
         share_bytes = self._half_bytes / max(partitions, 1)
-        sizes = {p: size for task in running for p, size in task.waiting_sizes.items()}
         held = {p for p in self._held if sizes.get(p, 0) > share_bytes / 2}
         if much_waits:
             held.update(p for p, size in sizes.items() if size >= share_bytes)

@@ -1,4 +1,4 @@
-"""TimedState of windows by the clock for tasks without input, where the topology asks for it.
+"""Closing of windows by the clock for tasks without input, where the topology asks for it.
 
 No record may be late because it waited during an outage, so the clock alone closes nothing. A task
 must have been at the last stable offset of every source partition for the given time, and the input

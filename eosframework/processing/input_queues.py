@@ -71,16 +71,8 @@ class Queue(Protocol):
         """Return the partitions with enough waiting records."""
         ...
 
-    def waiting_bytes(self) -> int:
-        """Return the estimated size of all waiting records."""
-        ...
-
     def sizes(self) -> dict[TopicPartition, int]:
         """Return the estimated bytes of the waiting records, for partitions that have any."""
-        ...
-
-    def is_empty(self) -> bool:
-        """Return whether no record waits, including those that may not be run yet."""
         ...
 
     def clear(self) -> None:
@@ -127,17 +119,9 @@ class ArrivalQueue:
         """Return no partition: every record can be run."""
         return []
 
-    def waiting_bytes(self) -> int:
-        """Return the estimated size of all waiting records."""
-        return self._bytes
-
     def sizes(self) -> dict[TopicPartition, int]:
         """Return the estimated bytes of the waiting records, for partitions that have any."""
         return {self._waiting[0].partition: self._bytes} if self._waiting else {}
-
-    def is_empty(self) -> bool:
-        """Return whether no record waits."""
-        return not self._waiting
 
     def clear(self) -> None:
         """Discard everything."""
@@ -231,17 +215,9 @@ class TimestampQueue:
         """Return the partitions with enough waiting records."""
         return [p for p, lane in self._lanes.items() if lane.records >= BUFFER_RECORDS]
 
-    def waiting_bytes(self) -> int:
-        """Return the estimated size of all waiting records."""
-        return sum(lane.size_bytes for lane in self._lanes.values())
-
     def sizes(self) -> dict[TopicPartition, int]:
         """Return the estimated bytes of the waiting records, for partitions that have any."""
         return {p: lane.size_bytes for p, lane in self._lanes.items() if lane.parts}
-
-    def is_empty(self) -> bool:
-        """Return whether no record waits."""
-        return not any(lane.parts for lane in self._lanes.values())
 
     def clear(self) -> None:
         """Discard everything; the partitions are read again."""

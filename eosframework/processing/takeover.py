@@ -35,8 +35,8 @@ from eosframework.processing.ports import (
     TransactionalOutputs,
 )
 from eosframework.processing.stores.local_state import LocalState
+from eosframework.processing.stores.open_state import SHARE, ChangesBudget
 from eosframework.processing.task import Task
-from eosframework.processing.transaction.memory_budget import SHARE, ChangesBudget
 from eosframework.processing.transaction.overtime import RecordTimer
 from eosframework.processing.transaction.producer_group import ProducerGroup
 from eosframework.processing.transaction.producing import produce_all

@@ -31,13 +31,11 @@ from eosframework.processing.failures.failures import FailureHandler, Site, desc
 from eosframework.processing.input_queues import ArrivalQueue, Pending, Queue
 from eosframework.processing.measurements import TransactionMeasures
 from eosframework.processing.ports import Commit, Message, Output, TransactionalOutput
-from eosframework.processing.stores.open_state import OpenState
+from eosframework.processing.stores.open_state import ChangesBudget, OpenState
 from eosframework.processing.task_states import TRANSITIONS, TaskState
 from eosframework.processing.task_windows import TimedNode
 from eosframework.processing.transaction.late_results import LateResults
-from eosframework.processing.transaction.memory_budget import ChangesBudget
-from eosframework.processing.transaction.offset_metadata import Outcome
-from eosframework.processing.transaction.offsets import TaskOffsets
+from eosframework.processing.transaction.offsets import Outcome, TaskOffsets
 from eosframework.processing.transaction.overtime import (
     Overtime,
     RecordTimer,
@@ -171,17 +169,12 @@ class Task:
     @property
     def has_waiting(self) -> bool:
         """True if fetched messages wait, including those that may not be run yet."""
-        return self._cut is not None or not self._queue.is_empty()
+        return self._cut is not None or bool(self._queue.sizes())
 
     @property
     def full_partitions(self) -> list[TopicPartition]:
         """The source partitions with enough records waiting for other partitions."""
         return self._queue.full()
-
-    @property
-    def waiting_bytes(self) -> int:
-        """The estimated size of the waiting messages."""
-        return self._queue.waiting_bytes()
 
     @property
     def waiting_sizes(self) -> Mapping[TopicPartition, int]:

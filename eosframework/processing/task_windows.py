@@ -13,9 +13,12 @@ from eosframework.operators.joins.stream_joins import Unpaired
 from eosframework.operators.windows.closing import NEVER, Alarms, TimedState, WindowOperator
 from eosframework.processing.codegen.compiler import CompiledPart, Emission
 from eosframework.processing.codegen.generator import Failed, State
-from eosframework.processing.emitted import EmittedResult, unpaired_message
 from eosframework.processing.ports import Message, Output
-from eosframework.processing.transaction.late_results import LateResults
+from eosframework.processing.transaction.late_results import (
+    EmittedResult,
+    LateResults,
+    unpaired_message,
+)
 from eosframework.serialization.serdes import JSON
 from eosframework.topology.graph.graph import Aggregate, Emit, Processor, StreamJoin, Table
 
@@ -195,7 +198,7 @@ class TaskWindows:
     ) -> None:
         if node.operator.due() > until or node.emission is None:
             return
-        # TimedState the generator lets the operator record the results before one that failed.
+        # Closing the generator lets the operator record the results before one that failed.
         with closing(self._closed(node, until)) as given:
             messages = self._results.of(node.node, given, out, failed)
             node.emission.run(messages, out, now, failed, state)

@@ -22,7 +22,7 @@ import structlog
 from eosframework import failpoints
 from eosframework.errors import EosError, Retriable, TransactionError, TransactionFatal
 from eosframework.processing.catch_up import CatchUp
-from eosframework.processing.failures.late import LateNotice
+from eosframework.processing.failures.failures import LateNotice
 from eosframework.processing.fetch_control import FetchControl
 from eosframework.processing.idle_windows import IdleWindows
 from eosframework.processing.measurements import Measures
@@ -122,7 +122,7 @@ class Worker:
         self._up_to_date: set[Task] = set()
         self._next_task = 0
         self._was_assigned = False
-        self._is_behind = False
+        self._has_backlog = False
         self._catch_up: CatchUp | None = None
         self._membership: object = None
         self._idle_windows = IdleWindows(plan, log, state, clock)
@@ -243,7 +243,7 @@ class Worker:
         self._take_in()
         if not self._run_tasks():
             self._rounds.settle(self.tasks.values())
-        self._rounds.turn([*self.tasks.values()], behind=self._is_behind)
+        self._rounds.turn([*self.tasks.values()], backlog=self._has_backlog)
         if not self._stop:
             # One reading of the clock for both: a producer may come due between two readings,
             # and its round would not be settled.
@@ -253,8 +253,8 @@ class Worker:
             self._recovery.turn(producer_groups(self.tasks.values()), now)
         self._resume_assigned()
         if self._state is not None:
-            is_behind = any(task.has_pending for task in self.tasks.values())
-            self._state.follow(self.tasks.keys(), busy=is_behind)
+            has_backlog = any(task.has_pending for task in self.tasks.values())
+            self._state.follow(self.tasks.keys(), busy=has_backlog)
         self._report()
 
     def _take_in(self) -> None:
@@ -263,11 +263,11 @@ class Worker:
         if not any(task.state is TaskState.RUNNING for task in others):
             self._rounds.settle(self.tasks.values())
             others = [*self.tasks.values()]
-        behind = any(task.has_pending for task in others)
+        backlog = any(task.has_pending for task in others)
         self._fetch_control.turn(self.tasks.values())
         busy = any(task.in_transaction for task in self.tasks.values())
         if (
-            behind
+            backlog
             or self._rounds.is_under_way
             or (self._state is not None and self._state.records_left)
         ):
@@ -277,14 +277,14 @@ class Worker:
         else:
             wait_seconds = IDLE_SECONDS
         # Rebalances arrive with a fetch; pausing partitions would discard prefetched records.
-        limit = 1 if behind else self._options.batch_records
-        fetched = self._log.fetch(limit, wait_seconds, self._gather_seconds(behind))
-        self._is_behind = behind or sum(map(len, fetched.messages.values())) >= limit
+        limit = 1 if backlog else self._options.batch_records
+        fetched = self._log.fetch(limit, wait_seconds, self._gather_seconds(backlog))
+        self._has_backlog = backlog or sum(map(len, fetched.messages.values())) >= limit
         self._distribute(fetched)
 
-    def _gather_seconds(self, behind: bool) -> float:
+    def _gather_seconds(self, backlog: bool) -> float:
         """Return the time for which a few records wait for more; turns have a fixed cost."""
-        if behind or self._rounds.is_under_way:
+        if backlog or self._rounds.is_under_way:
             return 0.0
         wanted_seconds = gather_seconds(self._options.commit_interval_seconds)
         return min(wanted_seconds, self._rounds.remaining_seconds())

@@ -325,7 +325,7 @@ class TableWriter:
                     task.in_doubt = (task.batch, task.records) if task.batch else None
                 self._claim_later(open_, error)
             break
-        if stretched := self._pace.round_took(self._clock() - started, behind=self._is_behind):
+        if stretched := self._pace.round_took(self._clock() - started, backlog=self._is_behind):
             self._events.warning("commit_interval_stretched", seconds=round(stretched, 3))
         for task in tasks:
             if task.failure is not None:

@@ -27,13 +27,11 @@ from eosframework.kafka.inspect.formats import decode_offset, decode_state, tran
 from eosframework.monitoring.tracing.trace_context import context_in
 from eosframework.operations.audit.application_audit import _number, _text
 from eosframework.operations.dead_letters.dead_letter import DeadLetter
-from eosframework.operators.entries import EntryFormat
-from eosframework.operators.timed_values import unpacked
+from eosframework.operators.entries import EntryFormat, unpacked
 from eosframework.operators.windows.window_entries import SpansFormat, WindowFormat
 from eosframework.postgres.outbox.pgoutput import PREFIX, events
-from eosframework.processing.failures.failure_headers import OWN_HEADERS
-from eosframework.processing.failures.retried_record import RetriedRecord
-from eosframework.processing.transaction.offset_metadata import Progress
+from eosframework.processing.failures.failure_headers import OWN_HEADERS, RetriedRecord
+from eosframework.processing.transaction.offsets import Progress
 from eosframework.processing.transaction.receipts import Receipt, Series
 from eosframework.serialization.serdes import JSON
 from eosframework.state.labels import StoreLabel, TaskLabel, decoded_time

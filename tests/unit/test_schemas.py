@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import eosframework
 from eosframework.errors import ConfigurationError, SchemasAway, TopologyError
-from eosframework.processing.event_times import event_time
+from eosframework.processing.conversions import event_time
 from eosframework.processing.failures.failures import FailureHandler, Site
 from eosframework.records import TopicPartition
 from eosframework.serialization.schemas import (

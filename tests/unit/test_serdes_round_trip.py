@@ -16,8 +16,7 @@ from pydantic.dataclasses import dataclass
 from eosframework.config import RegistrySettings
 from eosframework.kafka.schema_registry.schema_codecs import SchemaRegistry
 from eosframework.operators.deduplication import _identity
-from eosframework.operators.entries import EntryFormat
-from eosframework.operators.timed_values import packed_all, unpacked
+from eosframework.operators.entries import EntryFormat, packed_all, unpacked
 from eosframework.operators.windows.window_entries import Span, SpansFormat
 from eosframework.processing.failures.failures import is_of_the_framework, summary
 from eosframework.records import WindowResult

@@ -33,7 +33,7 @@ from eosframework.backfill.spark.kafka_rows import kafka_rows
 from eosframework.config import Settings
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-from eosframework.processing.transaction.offset_metadata import Progress
+from eosframework.processing.transaction.offsets import Progress
 from eosframework.topology.renaming import renamed, suffixed, written_topics
 from eosframework.topology.resolve.resolve import resolve
 from eosframework.topology.spec.loaded import LoadedApp

@@ -58,10 +58,10 @@ from eosframework.errors import (
 )
 from eosframework.processing.failures.failures import describe
 from eosframework.processing.ports import Message
+from eosframework.processing.stores.open_state import SHARE, ChangesBudget
 from eosframework.processing.task import Task
 from eosframework.processing.task_states import TaskState
-from eosframework.processing.transaction.memory_budget import SHARE, ChangesBudget
-from eosframework.processing.transaction.offset_metadata import Progress
+from eosframework.processing.transaction.offsets import Progress
 from eosframework.processing.transaction.overtime import RecordTimer
 from eosframework.records import Position, TopicPartition
 

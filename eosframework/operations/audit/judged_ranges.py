@@ -19,7 +19,7 @@ from eosframework.kafka.consumer.range_reader import Ranges
 from eosframework.operations.audit.audit_logs import Logs, Positions
 from eosframework.operations.audit.audit_scope import BEGINNING, END, Bound, Scope
 from eosframework.operations.audit.receipt_books import Span
-from eosframework.processing.transaction.offset_metadata import Progress
+from eosframework.processing.transaction.offsets import Progress
 from eosframework.processing.transaction.receipts import Series
 from eosframework.records import Position, TopicPartition
 

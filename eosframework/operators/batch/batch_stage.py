@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
+from eosframework.errors import EosError, raised_by_functions
 from eosframework.operators.batch.arrow import RecordBatch
 from eosframework.operators.batch.arrow_to_json import json_rows, refuse_unwritable
 from eosframework.operators.batch.batch_calls import call_of
 from eosframework.operators.batch.json_to_arrow import Message, Reader
-from eosframework.operators.batch.row_bisect import bisect_rows
 from eosframework.serialization.serdes import Serde
 from eosframework.topology.graph.graph import Operator, Step
 from eosframework.topology.spec.batch_columns import Columns
@@ -222,3 +222,36 @@ def _written(piece: _Piece, node: int) -> Iterator[tuple[Sequence[int], Refused 
     for first, end, texts in bisect_rows(0, len(piece.places), write):
         places = piece.places[first:end]
         yield places, Refused(texts, node) if isinstance(texts, BaseException) else texts
+
+
+T = TypeVar("T")
+
+Done = tuple[int, int, T | BaseException]
+"""First row, end of the rows (exclusive), and the result; for a single row it may be its error."""
+
+
+def bisect_rows(first: int, end: int, work: Callable[[int, int], T]) -> Iterator[Done[T]]:
+    """Yield the results of `work` over rows, bisected where it fails, down to the failing row.
+
+    An EosError does not depend on single rows and is raised.
+
+    Args:
+        first: the first row.
+        end: the end of the rows, exclusive.
+        work: takes such a pair; fails where a row does not fit.
+    """
+    try:
+        result = work(first, end)
+    except EosError:
+        raise
+    except raised_by_functions() as error:
+        failure = error
+    else:
+        yield first, end, result
+        return
+    if end - first == 1:
+        yield first, end, failure.with_traceback(None)
+        return
+    middle = (first + end) // 2
+    yield from bisect_rows(first, middle, work)
+    yield from bisect_rows(middle, end, work)

@@ -10,9 +10,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
-from eosframework.operators.entries import Entry
+from eosframework.operators.entries import Entry, Timed
 from eosframework.operators.joins.version_chunks import Chunks
-from eosframework.operators.timed_values import Timed
 from eosframework.operators.windows.closing import Alarm, TimedState
 from eosframework.serialization.serdes import Serde
 
@@ -44,7 +43,7 @@ class VersionedRows(TimedState):
         self._due = 0
 
     def change(self, key: bytes, value: Any, timestamp: int, stream_time: int) -> tuple[bool, Any]:
-        """Add a version of a row; see `table_rows.Change`.
+        """Add a version of a row; see `table_joins.Change`.
 
         A version older than the current row is kept for lookups and changes nothing else, as in
         Kafka Streams (KIP-914). Of two versions with the same time the later record wins. A

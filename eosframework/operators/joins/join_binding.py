@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from eosframework.operators.entries import Entry
 from eosframework.operators.joins.history import VersionedRows
 from eosframework.operators.joins.stream_joins import StreamJoinOperator, interval_of
-from eosframework.operators.joins.table_joins import TableJoinOperator
-from eosframework.operators.joins.table_rows import (
+from eosframework.operators.joins.table_joins import (
     Row,
     Show,
+    TableJoinOperator,
     changing,
     filtered,
     joined_rows,
@@ -38,6 +39,7 @@ from eosframework.topology.graph.graph import (
 )
 
 
+@dataclass(eq=False, slots=True)
 class JoinBinding:
     """Binds the tables and joins of one task.
 
@@ -48,18 +50,11 @@ class JoinBinding:
         limits: limits on the matches of a record.
     """
 
-    def __init__(
-        self,
-        stores: Mapping[str, StoreTransaction],
-        topics: Mapping[str, WholeTopic],
-        alarms: Alarms,
-        limits: Limits,
-    ) -> None:
-        self._stores = stores
-        self._topics = topics
-        self._alarms = alarms
-        self._limits = limits
-        self._chunks: dict[str, Chunks] = {}
+    stores: Mapping[str, StoreTransaction]
+    topics: Mapping[str, WholeTopic]
+    alarms: Alarms
+    limits: Limits
+    _chunks: dict[str, Chunks] = field(init=False, default_factory=dict[str, Chunks])
 
     def bind(self, node: Table | Lookup | TableJoin | StreamJoin | View) -> Any:
         """Return the operator or function of a node."""
@@ -78,20 +73,20 @@ class JoinBinding:
                 return self._stream_join(node)
 
     def _table(self, node: Table) -> Any:
-        store = self._stores[node.store.name]
+        store = self.stores[node.store.name]
         if node.history_ms is not None:
-            return self._history(node, self._alarms.ends)
+            return self._history(node, self.alarms.ends)
         return changing(store) if node.children else keeping(store)
 
     def _stream_join(self, node: StreamJoin) -> StreamJoinOperator:
         return StreamJoinOperator(
-            self._stores[node.store.name],
+            self.stores[node.store.name],
             node.function.call,
             interval_of(node),
             node.values,
             node.keeps_unpaired,
-            self._alarms.closes if node.emit is Emit.CLOSE else self._alarms.ends,
-            self._limits,
+            self.alarms.closes if node.emit is Emit.CLOSE else self.alarms.ends,
+            self.limits,
         )
 
     def _looking(self, view: View) -> Callable[..., Entry | None]:
@@ -115,7 +110,7 @@ class JoinBinding:
     def _stored(self, view: View) -> Row:
         match view.origin:
             case Table(history_ms=None) | Aggregate():
-                return self._stores[view.origin.store.name].get
+                return self.stores[view.origin.store.name].get
             case Table():
                 return self._history(view.origin, Alarm()).row
             case TableJoin():
@@ -123,14 +118,14 @@ class JoinBinding:
                 left, right = self._row(join.left), self._row(join.right)
                 return joined_rows(left, right, join.function.call, join.kind.needs)
             case GlobalTable():
-                return _whole(self._topics[view.origin.topic], view.origin)
+                return _whole(self.topics[view.origin.topic], view.origin)
 
     def _history(self, table: Table, alarm: Alarm) -> VersionedRows:
         """Return the versions of a table; a lookup alone gets an alarm that is never read."""
         assert table.history_ms is not None, "only tables with a past have one"
         name = table.store.name
         if name not in self._chunks:
-            self._chunks[name] = Chunks(self._stores[name])
+            self._chunks[name] = Chunks(self.stores[name])
         return VersionedRows(self._chunks[name], table.row, table.history_ms, alarm)
 
 

@@ -19,14 +19,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from eosframework.errors import KeyTooHot, RunError
+from eosframework.operators.entries import packed, packed_bytes, unpacked
 from eosframework.operators.joins.waiting_records import SIDES, LastPiece, WaitingRecords
 from eosframework.operators.limits import Limits
 from eosframework.operators.store_transaction import StoreTransaction
-from eosframework.operators.timed_values import packed, packed_bytes, unpacked
 from eosframework.operators.windows.agenda import Agenda
 from eosframework.operators.windows.closing import Alarm, TimedState
 from eosframework.operators.windows.window_entries import MARK_KEY
-from eosframework.operators.windows.window_starts import WindowStarts
+from eosframework.operators.windows.window_slices import WindowStarts
 from eosframework.serialization.serdes import Serde
 from eosframework.topology.graph.graph import StreamJoin
 

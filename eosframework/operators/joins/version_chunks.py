@@ -15,8 +15,8 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
+from eosframework.operators.entries import Timed, packed, packed_all, unpacked
 from eosframework.operators.store_transaction import RECENT_BYTES, RECENT_ENTRIES, StoreTransaction
-from eosframework.operators.timed_values import Timed, packed, packed_all, unpacked
 
 T = TypeVar("T")
 

@@ -20,9 +20,8 @@ import struct
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from eosframework.operators.entries import Entry
+from eosframework.operators.entries import Entry, packed, unpacked
 from eosframework.operators.store_transaction import StoreTransaction
-from eosframework.operators.timed_values import packed, unpacked
 from eosframework.operators.windows.agenda import DATA
 
 PIECE_BYTES = 16_384

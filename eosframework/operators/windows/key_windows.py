@@ -84,10 +84,10 @@ class SpanOperator(WindowOperator):
 
         A generator that is closed early records which windows were emitted before.
         """
-        first = behind = bisect_right(spans, now, key=self.closes_at)
+        first = stop = bisect_right(spans, now, key=self.closes_at)
         while first > 0 and not spans[first - 1].closed:
             first -= 1
-        ripe = range(first, behind)
+        ripe = range(first, stop)
         if not ripe:
             return spans
         left, is_through = [*spans], False

@@ -27,13 +27,13 @@ class SessionWindows(SpanOperator):
         now = max(now, self._floor)
         spans, noted = self._spans(key)
         # Sessions do not overlap, so their ends are sorted, too; closed ones end before open ones.
-        behind = bisect_right(spans, timestamp + gap, key=_start_of)
-        first = behind
+        stop = bisect_right(spans, timestamp + gap, key=_start_of)
+        first = stop
         while first > 0 and spans[first - 1].end >= timestamp - gap:
             if self.closes_at(spans[first - 1]) <= now:
                 break
             first -= 1
-        near = spans[first:behind]
+        near = spans[first:stop]
         if not near and self._closes_after(timestamp) <= now:
             return None
         start = min(timestamp, *(s.start for s in near)) if near else timestamp
@@ -42,7 +42,7 @@ class SessionWindows(SpanOperator):
         made: tuple[Span, ...] = ()
         if aggregate is not None:
             made = (Span(start, end, end, False, self._form.encode_value(aggregate)),)
-        self._put_spans(key, (*spans[:first], *made, *spans[behind:]), noted)
+        self._put_spans(key, (*spans[:first], *made, *spans[stop:]), noted)
         if not self._shows_updates:
             return ()
         replaced = [s for s in near if (s.start, s.end) != (start, end)]

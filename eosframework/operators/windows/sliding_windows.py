@@ -48,9 +48,9 @@ class SlidingWindows(SpanOperator):
             return None
         spans, noted = self._spans(key)
         first = bisect_left(spans, timestamp - size, key=_start_of)
-        behind = bisect_right(spans, timestamp, key=_start_of)
+        stop = bisect_right(spans, timestamp, key=_start_of)
         kept = spans[:first]
-        around, touched = self._take(spans, first, behind, value, timestamp)
+        around, touched = self._take(spans, first, stop, value, timestamp)
         previous = around.previous
         if previous is not None and previous + 1 + size >= timestamp:
             touched += self._new(around, previous + 1, timestamp, None, value)
@@ -66,7 +66,7 @@ class SlidingWindows(SpanOperator):
             kept = [
                 s for s in kept if self.ends_at(s) > now or not (s.closed or self._shows_updates)
             ]
-        self._put_spans(key, (*kept, *touched, *spans[behind:]), noted)
+        self._put_spans(key, (*kept, *touched, *spans[stop:]), noted)
         if not self._shows_updates:
             return ()
         return [(self._result(s), s.timestamp) for s in touched if not s.closed]
@@ -90,14 +90,14 @@ class SlidingWindows(SpanOperator):
         return end + self.window.grace_ms + 1
 
     def _take(
-        self, spans: Sequence[Span], first: int, behind: int, value: Any, timestamp: int
+        self, spans: Sequence[Span], first: int, stop: int, value: Any, timestamp: int
     ) -> tuple[_Around, list[Span]]:
         """Return the windows around a record, and the windows that now contain it.
 
         Args:
             spans: the windows of the key.
             first: index of the first window that contains the record's time.
-            behind: index after the last one.
+            stop: index after the last one.
             value: the value of the record.
             timestamp: the timestamp of the record.
         """
@@ -106,7 +106,7 @@ class SlidingWindows(SpanOperator):
             around.left = spans[first - 1]
             around.previous = around.left.timestamp
         touched: list[Span] = []
-        for span in spans[first:behind]:
+        for span in spans[first:stop]:
             start, end, latest, _, _ = span
             around.starts.add(start)
             if end > timestamp:
@@ -114,8 +114,8 @@ class SlidingWindows(SpanOperator):
             elif latest < timestamp:
                 around.previous = latest
             touched.append(self._with(span, value, timestamp))
-        if behind < len(spans):
-            around.starts.add(spans[behind].start)
+        if stop < len(spans):
+            around.starts.add(spans[stop].start)
         return around, touched
 
     def _with(self, span: Span, value: Any, timestamp: int) -> Span:

@@ -9,7 +9,7 @@ from types import CodeType
 from eosframework.processing.codegen.batch_code import is_batch
 from eosframework.processing.codegen.compile_context import NO_CONTEXT, CompileContext, Slots
 from eosframework.processing.codegen.generator import Run, generate_emission, generate_source
-from eosframework.processing.event_times import event_time
+from eosframework.processing.conversions import event_time
 from eosframework.processing.ports import Message
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import (

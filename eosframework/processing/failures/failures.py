@@ -1,10 +1,12 @@
-"""Handling of records that fail: fail, skip, retry, or dead letter."""
+"""Handling of records that fail or are late: fail, skip, retry, or dead letter."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+import structlog
 
 from eosframework.errors import (
     DataRejected,
@@ -26,8 +28,8 @@ from eosframework.processing.failures.failure_headers import (
     HEADER_STEP,
     HEADER_TOPIC,
     Headers,
+    RetriedRecord,
 )
-from eosframework.processing.failures.retried_record import RetriedRecord
 from eosframework.processing.ports import Message, Output
 from eosframework.records import EARLIEST_OUTPUT_MS
 from eosframework.topology.graph.graph import OnError, Policy
@@ -188,3 +190,50 @@ def summary(error: BaseException) -> str:
 def writable(text: str) -> str:
     """Return a text with escapes for invalid UTF-8 and for NUL, which PostgreSQL rejects."""
     return text.encode(errors="backslashreplace").decode().replace("\0", "\\x00")
+
+
+NOTICE_SECONDS = 60.0
+"""Minimum interval between two warnings about late records."""
+
+
+class LateRecords:
+    """Counts the late records of a task."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, site: Site, message: Message, stream_time: int, out: list[Output]) -> None:
+        """Count a record, and send it unchanged to the topic of late records, if there is one.
+
+        Args:
+            site: the step for which it is late, with that topic.
+            message: the record.
+            stream_time: stream time of the task, in milliseconds.
+            out: takes the record.
+        """
+        self.count += 1
+        if site.on_error.topic is not None:
+            behind_ms = stream_time - message.timestamp()[1]
+            error = LateRecord(f"stream time is {stream_time}, {behind_ms} ms ahead")
+            out.append(dead_letter(site, message, error))
+
+
+class LateRecord(Exception):
+    """The reason in the headers of a late record."""
+
+
+class LateNotice:
+    """Warns of new late records at a bounded rate."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._warned = 0
+        self._not_before = 0.0
+        self._events = structlog.get_logger("eosframework.worker")
+
+    def turn(self, count: int) -> None:
+        """Warn if the count has grown since the last warning and that is old enough."""
+        if count > self._warned and self._clock() >= self._not_before:
+            self._events.warning("late_records", new=count - self._warned, all=count)
+            self._warned = count
+            self._not_before = self._clock() + NOTICE_SECONDS

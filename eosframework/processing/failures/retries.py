@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from eosframework.processing.codegen.compiler import CompiledPart
+from eosframework.processing.failures.failure_headers import RetriedRecord
 from eosframework.processing.failures.failures import Delays
-from eosframework.processing.failures.retried_record import RetriedRecord
 from eosframework.processing.input_queues import (
     BUFFER_RECORDS,
     ArrivalQueue,
@@ -100,19 +100,10 @@ class RetryQueue:
         own = [p for p, lane in self._lanes.items() if lane.records >= BUFFER_RECORDS]
         return [*own, *self._others.full()]
 
-    def waiting_bytes(self) -> int:
-        """Return the estimated size of all waiting records."""
-        own = sum(lane.size_bytes for lane in self._lanes.values())
-        return own + self._others.waiting_bytes()
-
     def sizes(self) -> dict[TopicPartition, int]:
         """Return the estimated bytes of the waiting records, for partitions that have any."""
         own = {p: lane.size_bytes for p, lane in self._lanes.items() if lane.parts}
         return own | self._others.sizes()
-
-    def is_empty(self) -> bool:
-        """Return whether no record waits, due or not."""
-        return self._others.is_empty() and not any(lane.parts for lane in self._lanes.values())
 
     def clear(self) -> None:
         """Discard everything; the partitions are read again."""

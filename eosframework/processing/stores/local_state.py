@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from eosframework.operators.limits import Limits
 from eosframework.processing.codegen.compiler import CompiledPart
@@ -16,6 +17,7 @@ from eosframework.processing.task import Task
 from eosframework.txnid import TransactionalId
 
 
+@dataclass(eq=False, slots=True)
 class LocalState:
     """Opens the stores of tasks and brings them up to date.
 
@@ -31,33 +33,21 @@ class LocalState:
         limits: limits on the work that one record may cause; None: the defaults.
     """
 
-    def __init__(
-        self,
-        backend: StateBackend,
-        identities: Mapping[str, Sequence[StoreIdentity]],
-        partitions: Mapping[str, int],
-        restoring: Restoration,
-        shared: SharedStores | None = None,
-        global_tables: GlobalTables | None = None,
-        storeless: StateBackend | None = None,
-        standby: Standby | None = None,
-        limits: Limits | None = None,
-    ) -> None:
-        self._backend = backend
-        self._identities = identities
-        self._partitions = partitions
-        self._restoring = restoring
-        self._shared = shared
-        self._global_tables = global_tables
-        self._storeless = storeless
-        self._standby = standby
-        self._limits = limits
+    backend: StateBackend
+    identities: Mapping[str, Sequence[StoreIdentity]]
+    partitions: Mapping[str, int]
+    restoring: Restoration
+    shared: SharedStores | None = None
+    global_tables: GlobalTables | None = None
+    storeless: StateBackend | None = None
+    standby: Standby | None = None
+    limits: Limits | None = None
 
     @property
     def records_left(self) -> int:
         """The number of changelog offsets to read before every task runs."""
-        tables = self._global_tables
-        return self._restoring.records_left + (tables.records_left if tables else 0)
+        tables = self.global_tables
+        return self.restoring.records_left + (tables.records_left if tables else 0)
 
     def open(self, compiled: CompiledPart, partition: int) -> OpenState | None:
         """Return the state of a task; None: its sub-topology has none.
@@ -66,31 +56,31 @@ class LocalState:
             RunError: the directory cannot be used.
         """
         name = compiled.part.name
-        identities = self._identities.get(name)
-        topics = self._global_tables.topics if self._global_tables else None
+        identities = self.identities.get(name)
+        topics = self.global_tables.topics if self.global_tables else None
         if not identities:
-            if self._storeless is None or not compiled.keyed:
+            if self.storeless is None or not compiled.keyed:
                 return None
-            nothing = self._storeless.open(name, 1, ())
-            return OpenState(compiled, partition, nothing, topics, self._limits)
-        stores = None if self._standby is None else self._standby.hand_over((name, partition))
+            nothing = self.storeless.open(name, 1, ())
+            return OpenState(compiled, partition, nothing, topics, self.limits)
+        stores = None if self.standby is None else self.standby.hand_over((name, partition))
         if stores is None:
-            stores = self._backend.open(f"{name}-{partition}", self._partitions[name], identities)
-        if self._shared is not None:
-            stores = self._shared.share(name, partition, stores)
-        return OpenState(compiled, partition, stores, topics, self._limits)
+            stores = self.backend.open(f"{name}-{partition}", self.partitions[name], identities)
+        if self.shared is not None:
+            stores = self.shared.share(name, partition, stores)
+        return OpenState(compiled, partition, stores, topics, self.limits)
 
     def turn(self, assigned: Sequence[Task]) -> list[Task]:
         """Restore assigned tasks for a slice of time, and return those that can run."""
         stored = [task for task in assigned if task.stores and task.stores.changelogs]
-        self._restoring.turn(stored)
-        ready = [t for t in assigned if t not in stored or self._restoring.is_done(t)]
-        if self._global_tables is not None and not self._global_tables.turn():
+        self.restoring.turn(stored)
+        ready = [t for t in assigned if t not in stored or self.restoring.is_done(t)]
+        if self.global_tables is not None and not self.global_tables.turn():
             ready = [task for task in ready if task.stores is None]
-        if self._shared is not None:
+        if self.shared is not None:
             for task in ready:
-                self._shared.is_up_to_date(task.identity.sub_topology, task.identity.partition)
-        self._restoring.let_go(ready)
+                self.shared.is_up_to_date(task.identity.sub_topology, task.identity.partition)
+        self.restoring.let_go(ready)
         return ready
 
     def follow(self, tasks: Collection[TransactionalId], *, busy: bool) -> None:
@@ -100,19 +90,19 @@ class LocalState:
             tasks: the tasks of this worker.
             busy: they have records to run.
         """
-        if self._standby is not None:
+        if self.standby is not None:
             owned = {(task.sub_topology, task.partition) for task in tasks}
-            self._standby.turn(owned, busy=busy or self.records_left > 0)
+            self.standby.turn(owned, busy=busy or self.records_left > 0)
 
     def hold_nothing(self, ranges: Bounds) -> bool:
         """Return whether ranges of partitions contain no record; see `Restoration`."""
-        return self._restoring.hold_nothing(ranges)
+        return self.restoring.hold_nothing(ranges)
 
     def close(self) -> None:
         """Close everything; the tasks have been closed."""
-        self._restoring.close()
-        if self._standby is not None:
-            self._standby.close()
-        if self._global_tables is not None:
-            self._global_tables.close()
-        self._backend.close()
+        self.restoring.close()
+        if self.standby is not None:
+            self.standby.close()
+        if self.global_tables is not None:
+            self.global_tables.close()
+        self.backend.close()

@@ -24,14 +24,62 @@ from eosframework.operators.operator_ports import WholeTopic
 from eosframework.operators.store_transaction import Journal
 from eosframework.operators.windows.closing import Alarms, WindowOperator
 from eosframework.processing.codegen.compiler import CompiledPart, Emission
-from eosframework.processing.emitted import EmittedResult
-from eosframework.processing.failures.late import LateRecords
+from eosframework.processing.failures.failures import LateRecords
 from eosframework.processing.ports import Message, Output
 from eosframework.processing.stores.state_ports import TaskStores
 from eosframework.processing.task_windows import TaskWindows, timed_nodes
-from eosframework.processing.transaction.late_results import LateResults
+from eosframework.processing.transaction.late_results import EmittedResult, LateResults
 from eosframework.records import EARLIEST_OUTPUT_MS, TopicPartition
 from eosframework.topology.graph.graph import Aggregate, Keyed, Processor
+
+BUDGET_BYTES = 32 * 2**20
+"""The default: a quarter of the default of `worker.queue_megabytes`."""
+
+SHARE = 4
+"""The budget is `worker.queue_megabytes` divided by this. At a commit there are up to three
+copies of the changes: in the store transaction, on their way to the changelog, and on their
+way to the store."""
+
+
+class ChangesBudget:
+    """The memory budget for uncommitted changes of all tasks of a worker.
+
+    Changes in stores are kept in memory until their transaction is committed. With long commit
+    intervals, or large values, they could take any amount; so a transaction is committed early once
+    the worker's changes exceed their budget. Their size is estimated after each run of records,
+    from the values that were put; only an estimate above the budget is replaced by an exact
+    measurement.
+
+    Args:
+        limit_bytes: the limit for uncommitted changes.
+    """
+
+    def __init__(self, limit_bytes: int = BUDGET_BYTES) -> None:
+        self._limit_bytes = limit_bytes
+        self._taken: dict[OpenState, int] = {}
+        self._sum = 0
+
+    def is_spent(self, stores: OpenState) -> bool:
+        """Update the size of a task's changes, and return whether it must commit.
+
+        Args:
+            stores: the stores of the task.
+        """
+        self._note(stores, stores.changed_bytes)
+        if self._sum < self._limit_bytes:
+            return False
+        stores.weigh()
+        # At least half of the budget is left before the next exact measurement.
+        self._note(stores, stores.changed_bytes)
+        return self._sum >= self._limit_bytes // 2
+
+    def is_free(self, stores: OpenState) -> None:
+        """Note that a task's changes are committed or dropped."""
+        self._sum -= self._taken.pop(stores, 0)
+
+    def _note(self, stores: OpenState, size_bytes: int) -> None:
+        self._sum += size_bytes - self._taken.get(stores, 0)
+        self._taken[stores] = size_bytes
 
 
 class OpenState:

@@ -60,10 +60,7 @@ class SharedStores:
         Raises:
             StoresGone: this worker does not have the task; later reads may raise it as well.
         """
-        task = self._tasks.get((sub_topology, partition))
-        if task is None or task.is_closed:
-            raise StoresGone
-        return _Content(task, store)
+        return _Content(self._open_task(sub_topology, partition), store)
 
     def position(self, sub_topology: str, partition: int, store: str) -> int | None:
         """Return the changelog position of a store; None: it is empty.
@@ -71,9 +68,7 @@ class SharedStores:
         Raises:
             StoresGone: this worker does not have the task.
         """
-        task = self._tasks.get((sub_topology, partition))
-        if task is None:
-            raise StoresGone
+        task = self._open_task(sub_topology, partition)
         with task.turn:
             return task.require_open().position(store)
 
@@ -91,10 +86,13 @@ class SharedStores:
         Raises:
             StoresGone: this worker does not have the task.
         """
+        return self._open_task(sub_topology, partition).stream_time
+
+    def _open_task(self, sub_topology: str, partition: int) -> _Guarded:
         task = self._tasks.get((sub_topology, partition))
         if task is None or task.is_closed:
             raise StoresGone
-        return task.stream_time
+        return task
 
 
 class _Guarded:

@@ -104,13 +104,13 @@ class _Copy:
     Args:
         parts: by changelog partition, the store.
         whole_at: by store, the time at which it was last complete, or begun.
-        behind: by changelog partition, the high watermark when reading began.
+        ends_at_start: by changelog partition, the high watermark when reading began.
     """
 
     stores: TaskStores
     parts: dict[TopicPartition, str]
     whole_at: dict[str, float] = field(default_factory=dict[str, float])
-    behind: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
+    ends_at_start: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
 
     def apply(self, store: str, messages: Sequence[Message]) -> None:
         """Apply messages; the write time of the copy stays the time at which it was complete."""
@@ -275,11 +275,11 @@ class Standby:
                 self._now(),
             )
             self._note_start(copy, copy.parts[partition])
-            copy.behind[partition] = end
+            copy.ends_at_start[partition] = end
             starts[partition] = start, sys.maxsize
         self._reading = self._changelogs.open(starts)
         for task, copy in self._copies.items():
-            left = {str(p): max(copy.behind[p] - starts[p][0], 0) for p in copy.parts}
+            left = {str(p): max(copy.ends_at_start[p] - starts[p][0], 0) for p in copy.parts}
             _events().info("standby_follows", task=_text(task), records_left=left)
 
     def _note_start(self, copy: _Copy, store: str) -> None:
@@ -322,8 +322,10 @@ class Standby:
 
     def _log_if_complete(self, task: TaskName, copy: _Copy, reading: ChangelogReading) -> None:
         """Log once that a copy has everything that existed when it was begun."""
-        if copy.behind and all(reading.read_to(p) >= end for p, end in copy.behind.items()):
-            copy.behind.clear()
+        if copy.ends_at_start and all(
+            reading.read_to(p) >= end for p, end in copy.ends_at_start.items()
+        ):
+            copy.ends_at_start.clear()
             _events().info("standby_up_to_date", task=_text(task))
 
     def _certify(self) -> None:

@@ -59,19 +59,19 @@ class CommitInterval:
         """Return the time until the next round; 0 when it is due."""
         return max(0.0, self._due - self._clock())
 
-    def round_took(self, seconds: float, *, behind: bool) -> float | None:
+    def round_took(self, seconds: float, *, backlog: bool) -> float | None:
         """Schedule the next round after one that took `seconds`.
 
         Args:
             seconds: from the first request to the last answer.
-            behind: whether records wait.
+            backlog: whether records wait.
 
         Returns:
             The stretched interval if it should be logged: it persists, and is twice the last one
                 logged.
         """
         self._recent_seconds.append(seconds)
-        least_seconds = ROUNDS * min(self._recent_seconds) if behind else 0.0
+        least_seconds = ROUNDS * min(self._recent_seconds) if backlog else 0.0
         interval_seconds = max(self._asked_seconds, min(least_seconds, self._longest_seconds))
         self._due = self._clock() + interval_seconds
         if interval_seconds == self._asked_seconds:

@@ -71,7 +71,7 @@ class CommitRounds:
         self._intervals_in_round: list[CommitInterval] = []
         self._round: CommitRound | None = None
         self._began_at = 0.0
-        self._is_behind = False
+        self._has_backlog = False
         self._in_round: list[ProducerGroup[Task]] = []
         self._events = structlog.get_logger("eosframework.worker")
 
@@ -88,18 +88,18 @@ class CommitRounds:
         """Return the time until the next round; 0 when it is due."""
         return min(interval.remaining_seconds() for interval in self._intervals)
 
-    def turn(self, tasks: Sequence[Task], *, behind: bool) -> None:
+    def turn(self, tasks: Sequence[Task], *, backlog: bool) -> None:
         """Finish the round if its results are there, and begin the due ones, one after the other.
 
         Args:
             tasks: all tasks of the worker.
-            behind: whether the tasks outside of the round have work.
+            backlog: whether the tasks outside of the round have work.
 
         Raises:
             RecordFailed: a task is stopped at a record; the records before it are committed.
             RunError: as `settle`.
         """
-        self._is_behind = behind
+        self._has_backlog = backlog
         groups = producer_groups(tasks)
         turns = [
             (interval, groups[number :: len(self._intervals)])
@@ -112,7 +112,7 @@ class CommitRounds:
             )
             if not wanted or self._round is not None:
                 continue
-            if behind:
+            if backlog:
                 self._begin(own, [interval])
             else:
                 self._begin(groups, self._intervals)
@@ -155,7 +155,7 @@ class CommitRounds:
         # The replacement of a producer is no measure of the next round.
         took_seconds = 0.0 if any(result.recycled for result in results) else round_.took_seconds
         for interval in self._intervals_in_round:
-            if stretched := interval.round_took(took_seconds, behind=self._is_behind):
+            if stretched := interval.round_took(took_seconds, backlog=self._has_backlog):
                 self._events.warning("commit_interval_stretched", seconds=round(stretched, 3))
         outcomes = list(zip(ready, results, strict=True))
         failures: list[Exception] = []
@@ -227,7 +227,7 @@ class CommitRounds:
             self._began_at = self._clock()
         else:
             for interval in intervals:
-                interval.round_took(0.0, behind=self._is_behind)
+                interval.round_took(0.0, backlog=self._has_backlog)
             return
         self._intervals_in_round = [*intervals]
         self._in_round += ready

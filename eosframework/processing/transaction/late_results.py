@@ -1,9 +1,10 @@
 """Results emitted later than the records that caused them, and their rejection by brokers.
 
-Results of closing windows, unmatched join records, due timers and emissions at the commit belong to
-their node: the record after which they are emitted may be valid. A commit that is rejected for its
-data names neither the record nor the result. So a rejected transaction with a single record is
-tried again in parts, each delivered before the next one is sent:
+A late result is a message of its keyed node. Results of closing windows, unmatched join records,
+due timers and emissions at the commit belong to their node: the record after which they are emitted
+may be valid. A commit that is rejected for its data names neither the record nor the result. So a
+rejected transaction with a single record is tried again in parts, each delivered before the next
+one is sent:
 
     part 0         the outputs of the record itself; none, if the clock closes windows
     parts 1 to n   one for each result, in order of emission
@@ -23,13 +24,88 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from eosframework.errors import DataRejected
+from eosframework.operators.joins.stream_joins import Unpaired
 from eosframework.processing.codegen.generator import Failed
 from eosframework.processing.failures.failures import Site
 from eosframework.processing.ports import Message, Output
 from eosframework.records import TopicPartition
+from eosframework.serialization.serdes import Serde
 from eosframework.topology.graph.graph import Aggregate, Processor, StreamJoin, Table
+
+
+@dataclass(frozen=True, slots=True)
+class EmittedResult:
+    """A result that a keyed node emits at a commit, or when a window closes.
+
+    Args:
+        store: changelog topic of the node's store, the origin that a dead letter names.
+        partition_: partition of the task.
+        key_: the encoded key.
+        entry_value: the decoded value.
+        timestamp_: in milliseconds since the epoch.
+        serde: serde of the value.
+    """
+
+    store: str
+    partition_: int
+    key_: bytes
+    entry_value: Any
+    timestamp_: int
+    serde: Serde
+
+    def topic(self) -> str:
+        """The changelog of its store."""
+        return self.store
+
+    def partition(self) -> int:
+        """The task's partition."""
+        return self.partition_
+
+    def offset(self) -> int:
+        """Always 0: it has no offset."""
+        return 0
+
+    def key(self) -> bytes:
+        """The encoded key."""
+        return self.key_
+
+    def value(self) -> bytes | None:
+        """The encoded value."""
+        if self.entry_value is None or self.serde.encode is None:
+            return self.entry_value
+        return self.serde.encode(self.entry_value)
+
+    def timestamp(self) -> tuple[int, int]:
+        """The timestamp's type, and the timestamp in milliseconds."""
+        return 1, self.timestamp_
+
+    def headers(self) -> None:
+        """None: it results from many records."""
+        return
+
+
+@dataclass(frozen=True, slots=True)
+class UnpairedMessage(EmittedResult):
+    """A record of a stream-stream join that can have no match any more."""
+
+    is_left: bool
+
+
+def unpaired_message(join: StreamJoin, partition: int, record: Unpaired) -> UnpairedMessage:
+    """Return a record without a match as a message."""
+    return UnpairedMessage(
+        store=join.store.changelog,
+        partition_=partition,
+        key_=record.key,
+        entry_value=record.value,
+        timestamp_=record.timestamp,
+        serde=join.values[0 if record.is_left else 1],
+        is_left=record.is_left,
+    )
+
 
 STRETCHES = 16
 """The number of stretches into which a rejected stretch of parts is divided."""

@@ -11,14 +11,13 @@ import orjson
 
 from eosframework.errors import ConfigurationError
 from eosframework.operators.binding import format_of
-from eosframework.operators.entries import Entry
+from eosframework.operators.entries import Entry, unpacked
 from eosframework.operators.joins.history import VersionedRows
 from eosframework.operators.joins.stream_joins import interval_of
 from eosframework.operators.joins.version_chunks import Chunks
 from eosframework.operators.joins.waiting_records import pieces
 from eosframework.operators.operator_ports import CommittedStore
 from eosframework.operators.store_transaction import open_transaction
-from eosframework.operators.timed_values import unpacked
 from eosframework.operators.windows.agenda import DATA
 from eosframework.operators.windows.closing import Alarm
 from eosframework.operators.windows.window_entries import MARK_KEY, START, Span, SpansFormat

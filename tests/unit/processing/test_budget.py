@@ -9,7 +9,7 @@ import pytest
 
 from eosframework.processing.codegen.compiler import RUN_BYTES, RUN_RECORDS, compile_part
 from eosframework.processing.failures.failures import FailureHandler
-from eosframework.processing.transaction.memory_budget import ChangesBudget
+from eosframework.processing.stores.open_state import ChangesBudget
 from eosframework.processing.transaction.run_slices import RUN_OUTPUTS, EndableRun
 from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.resolve.resolve import resolve

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eosframework.processing.transaction.commit_interval import RECENT, CommitInterval
-from eosframework.processing.transaction.offset_metadata import Progress, latest
+from eosframework.processing.transaction.offsets import Progress, latest
 from eosframework.records import Position
 
 numbers = st.integers(0, 2**62)
@@ -41,7 +41,7 @@ def test_a_slow_round_stretches_the_interval() -> None:
     assert interval.is_due()
     rounds_took(interval, 0.2)
     assert interval.remaining_seconds() == pytest.approx(0.6)
-    interval.round_took(0.01, behind=True)
+    interval.round_took(0.01, backlog=True)
     assert interval.remaining_seconds() == pytest.approx(0.1)
     rounds_took(interval, 60)
     assert interval.remaining_seconds() == pytest.approx(10)
@@ -50,26 +50,26 @@ def test_a_slow_round_stretches_the_interval() -> None:
 def test_a_slow_round_stretches_nothing_where_no_work_waits() -> None:
     interval = CommitInterval(0.1, 10, lambda: 0.0)
     rounds_took(interval, 0.2)
-    interval.round_took(0.2, behind=False)
+    interval.round_took(0.2, backlog=False)
     assert interval.remaining_seconds() == pytest.approx(0.1)
 
 
 def test_rounds_that_waited_for_a_broker_do_not_put_off_the_next() -> None:
     interval = CommitInterval(0.1, 10, lambda: 0.0)
     for seconds in (0.02, 4.0, 0.02, 4.0, 4.0):
-        interval.round_took(seconds, behind=True)
+        interval.round_took(seconds, backlog=True)
         assert interval.remaining_seconds() == pytest.approx(0.1)
 
 
 def test_only_a_stretch_that_lasts_is_news_and_only_once() -> None:
     interval = CommitInterval(0.1, 10, lambda: 0.0)
-    told = [interval.round_took(0.2, behind=True) for _ in range(20)]
+    told = [interval.round_took(0.2, backlog=True) for _ in range(20)]
     assert [seconds for seconds in told if seconds] == [pytest.approx(0.6)]
     assert told[0] is None
-    interval.round_took(0.01, behind=True)
-    assert interval.round_took(0.5, behind=True) is None
+    interval.round_took(0.01, backlog=True)
+    assert interval.round_took(0.5, backlog=True) is None
 
 
 def rounds_took(interval: CommitInterval, seconds: float) -> None:
     for _ in range(RECENT):
-        interval.round_took(seconds, behind=True)
+        interval.round_took(seconds, backlog=True)

@@ -10,7 +10,7 @@ import pytest
 from eosframework import Topology, dead_letter
 from eosframework.backfill.spark.ordering import SortKeys
 from eosframework.processing.codegen.compiler import compile_part, compile_source
-from eosframework.processing.event_times import event_time
+from eosframework.processing.conversions import event_time
 from eosframework.processing.failures.failures import FailureHandler
 from eosframework.records import Record
 from eosframework.topology.graph.graph import Graph, Operator

@@ -49,10 +49,6 @@ class FakeTask:
         return self.queue.full()
 
     @property
-    def waiting_bytes(self) -> int:
-        return self.queue.waiting_bytes()
-
-    @property
     def waiting_sizes(self) -> dict[TopicPartition, int]:
         return self.queue.sizes()
 
@@ -89,7 +85,7 @@ class Bench:
 
     @property
     def waiting(self) -> int:
-        return sum(task.waiting_bytes for task in self.tasks)
+        return sum(sum(task.waiting_sizes.values()) for task in self.tasks)
 
     def fetch(self, count: int) -> None:
         """Bring at most `count` records of each partition that flows."""

@@ -24,7 +24,7 @@ from eosframework.errors import (
 )
 from eosframework.processing.plan import Plan
 from eosframework.processing.ports import Committed
-from eosframework.processing.transaction.offset_metadata import Progress
+from eosframework.processing.transaction.offsets import Progress
 from eosframework.processing.worker import Worker
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import Operator

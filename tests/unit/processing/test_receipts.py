@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eosframework.processing.failures.failures import FailureHandler
-from eosframework.processing.transaction.offset_metadata import Progress
+from eosframework.processing.transaction.offsets import Progress
 from eosframework.processing.transaction.receipts import (
     HEADER_RECEIPT,
     Receipt,

@@ -11,10 +11,9 @@ from eosframework.errors import IdExpired, InstanceFenced, OutcomeUnknown, TaskF
 from eosframework.processing.plan import WorkerCounts
 from eosframework.processing.task import Task
 from eosframework.processing.task_states import TaskState
-from eosframework.processing.transaction.fences import RIVAL_FENCES
-from eosframework.processing.transaction.offset_metadata import Outcome, Progress, outcome
+from eosframework.processing.transaction.offsets import Outcome, Progress, outcome
 from eosframework.processing.transaction.overtime import RecordTimer
-from eosframework.processing.transaction.recovery import Recovery
+from eosframework.processing.transaction.recovery import RIVAL_FENCES, Recovery
 from eosframework.records import Position
 from eosframework.txnid import TransactionalId
 from tests.unit.processing.memory import P0, Broker, MemoryLog, MemoryOutputs

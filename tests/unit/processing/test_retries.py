@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from eosframework.errors import DataRejected
+from eosframework.processing.failures.failure_headers import RetriedRecord
 from eosframework.processing.failures.failures import FailureHandler, Site
-from eosframework.processing.failures.retried_record import RetriedRecord
 from eosframework.processing.failures.retries import RetryQueue, delays_of
 from eosframework.processing.input_queues import BUFFER_RECORDS, ArrivalQueue, Pending
 from eosframework.processing.ports import Output
@@ -134,7 +134,7 @@ def test_nothing_waits_for_what_is_not_due() -> None:
     queue = RetryQueue(ArrivalQueue(), [RETRY], clock)
     queue.add(Pending(RETRY, [waiting(1010, 0), waiting(1020, 1)], "member"))
     assert not queue.is_ready()
-    assert not queue.is_empty()
+    assert queue.sizes()
     queue.add(Pending(MAIN, [Sent(b"1", 1), Sent(b"2", 2)], "member"))
     assert queue.take(10).partition == MAIN
     assert not queue.is_ready()
@@ -144,7 +144,7 @@ def test_nothing_waits_for_what_is_not_due() -> None:
     assert not queue.is_ready()
     clock.seconds = 1020
     assert [m.offset() for m in queue.take(10).messages] == [1]
-    assert queue.is_empty()
+    assert not queue.sizes()
 
 
 def test_what_is_due_and_what_is_new_take_turns() -> None:
@@ -154,7 +154,7 @@ def test_what_is_due_and_what_is_new_take_turns() -> None:
     queue.add(Pending(MAIN, [Sent(b"1", n) for n in range(4)], None))
     taken = [queue.take(2).partition for _ in range(4)]
     assert taken == [RETRY, MAIN, RETRY, MAIN]
-    assert queue.is_empty()
+    assert not queue.sizes()
 
 
 def test_of_what_waits_only_so_much_is_fetched() -> None:
@@ -163,7 +163,7 @@ def test_of_what_waits_only_so_much_is_fetched() -> None:
     assert queue.full() == [RETRY]
     queue.clear()
     assert queue.full() == []
-    assert queue.is_empty()
+    assert not queue.sizes()
 
 
 def test_delays_are_found_by_the_source_that_failed() -> None:

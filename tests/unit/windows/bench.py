@@ -12,11 +12,10 @@ from eosframework.errors import RecordFailed, TransactionError
 from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import CompiledPart, compile_part
 from eosframework.processing.ports import Output
-from eosframework.processing.stores.open_state import OpenState
+from eosframework.processing.stores.open_state import ChangesBudget, OpenState
 from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.processing.task import Task
 from eosframework.processing.task_states import TaskState
-from eosframework.processing.transaction.memory_budget import ChangesBudget
 from eosframework.processing.transaction.overtime import RecordTimer
 from eosframework.records import Position, TopicPartition
 from eosframework.state import MemoryState
