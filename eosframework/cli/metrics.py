@@ -67,7 +67,7 @@ def _as_data(metric: Metric) -> dict[str, object]:
         "name": metric.full_name,
         "kind": metric.kind.value,
         "labels": ["application", *metric.labels],
-        "told_by": [process.value for process in metric.told_by],
+        "exposed_by": [process.value for process in metric.exposed_by],
         "what": metric.what,
         "normal": metric.normal,
         "otherwise": metric.otherwise,
@@ -85,4 +85,4 @@ def _text(metric: Metric) -> str:
 
 
 def _who(metric: Metric) -> str:
-    return " ".join(_LETTERS[process.value] for process in metric.told_by)
+    return " ".join(_LETTERS[process.value] for process in metric.exposed_by)

@@ -9,7 +9,7 @@ import typer
 from eosframework.cli import app
 from eosframework.cli.options import ConfigOption, JsonOption, PrincipalOption, SetOption
 from eosframework.process.interrupts import leaves
-from eosframework.process.signals import end_when_asked
+from eosframework.process.signals import exit_on_signals
 
 if TYPE_CHECKING:
     from eosframework.outbox.reconciliation import Comparison
@@ -35,7 +35,7 @@ def relay_outbox(
     """
     if context.invoked_subcommand is not None:
         return
-    end_when_asked()
+    exit_on_signals()
     from eosframework.config import load_settings
     from eosframework.process.logs import configure_logs
     from eosframework.runtime.outbox_relay import run_relay

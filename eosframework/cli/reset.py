@@ -49,7 +49,7 @@ def reset(
     what is processed again is written again. Interrupted, it can be done again.
     """
     from eosframework.cli.cluster import open_application
-    from eosframework.runtime.reset_plan import carry_out, plan_reset
+    from eosframework.runtime.reset_plan import execute_reset, plan_reset
 
     opened = open_application(app_name, config, assignments)
     planned = plan_reset(opened.graph, opened.settings, opened.admin, opened.registry, to)
@@ -58,7 +58,7 @@ def reset(
     done = not dry_run and (yes or confirmed())
     if done:
         leaves("the reset may be begun, and then no worker starts; run the same command again")
-        carry_out(planned, opened.graph, opened.settings, opened.admin, opened.registry)
+        execute_reset(planned, opened.graph, opened.settings, opened.admin, opened.registry)
     if as_json:
         _print_json({**planned.as_data(), "done": done})
     elif done:

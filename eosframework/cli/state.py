@@ -140,14 +140,14 @@ def stats(
     from dataclasses import asdict
 
     from eosframework.config import load_settings
-    from eosframework.runtime.stored_state import OnMachine
+    from eosframework.runtime.stored_state import StoreFiles
     from eosframework.runtime.worker import load
     from eosframework.state.query.layouts import queried_store, queried_stores
 
     graph = load(app_name)
     named = None if store_name is None else queried_store(graph, store_name)
     stores = list(queried_stores(graph).values()) if named is None else [named]
-    source = OnMachine(graph.application, load_settings(config, assignments))
+    source = StoreFiles(graph.application, load_settings(config, assignments))
     rows = list(source.stats(stores))
     if stores and not rows:
         # Says where it looked.
@@ -175,14 +175,14 @@ def _opened(
     from_changelog: bool,
 ) -> tuple[QueriedStore, Source]:
     from eosframework.config import load_settings
-    from eosframework.runtime.stored_state import InChangelog, OnMachine
+    from eosframework.runtime.stored_state import ChangelogStores, StoreFiles
     from eosframework.runtime.worker import load
     from eosframework.state.query.layouts import queried_store
 
     settings = load_settings(config, assignments)
     graph = load(app_name)
     store = queried_store(graph, store_name)
-    return store, InChangelog(settings) if from_changelog else OnMachine(
+    return store, ChangelogStores(settings) if from_changelog else StoreFiles(
         graph.application, settings
     )
 

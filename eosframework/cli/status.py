@@ -11,7 +11,7 @@ from eosframework.cli import app
 from eosframework.cli.options import AppArgument, ConfigOption, JsonOption, SetOption
 
 if TYPE_CHECKING:
-    from eosframework.runtime.application_status import Overview, TaskStanding
+    from eosframework.runtime.application_status import ApplicationStatus, TaskStatus
 
 
 @app.command()
@@ -48,7 +48,7 @@ def status(
         typer.echo("\n".join(_lines(found, told)))
 
 
-def _report(found: Overview, told: dict[str, Any]) -> dict[str, Any]:
+def _report(found: ApplicationStatus, told: dict[str, Any]) -> dict[str, Any]:
     return {
         "application": found.application,
         "members": {
@@ -66,7 +66,7 @@ def _report(found: Overview, told: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _lines(found: Overview, told: dict[str, Any]) -> list[str]:
+def _lines(found: ApplicationStatus, told: dict[str, Any]) -> list[str]:
     lag = sum(task.lag for task in found.tasks)
     count = sum(len(members) for members in found.members.values())
     lines = [
@@ -91,7 +91,7 @@ def _lines(found: Overview, told: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _line(task: TaskStanding, width: int, state: str | None) -> str:
+def _line(task: TaskStatus, width: int, state: str | None) -> str:
     owner = "nobody has it" if task.owner is None else f"{task.owner}"
     held = f", {task.held_back:,} held back by an open transaction" if task.held_back else ""
     never = all(partition.committed is None for partition in task.partitions)

@@ -72,7 +72,7 @@ class Refusals:
         self._known: dict[str, Destination] = {}
         self._events = structlog.get_logger("eosframework.relay")
 
-    def sorted_out(self, batch: Batch, source: OutboxSource) -> Batch:
+    def without_refused(self, batch: Batch, source: OutboxSource) -> Batch:
         """Return the batch without refused messages, which are set aside.
 
         With the policy `fail`, return the messages before the first refused one, which `cut_by`
@@ -112,10 +112,10 @@ class Refusals:
         topics = set(map(_TOPIC, outputs))
         fresh = topics - self._known.keys()
         self._look_up(fresh)
-        refused = self._judged(outputs, places, topics, largest_bytes)
+        refused = self._refused(outputs, places, topics, largest_bytes)
         if stale := {one.topic for one in refused} - fresh:
             self._look_up(stale)
-            refused = self._judged(outputs, places, topics, largest_bytes)
+            refused = self._refused(outputs, places, topics, largest_bytes)
         for topic in fresh:
             if self._known[topic].refusal is not None:  # Publishers choose names: keep none.
                 del self._known[topic]
@@ -136,7 +136,7 @@ class Refusals:
         if len(refused) > SHOWN:
             self._events.warning("messages_set_aside", more=len(refused) - SHOWN)
 
-    def refuse_any(self, topics: Collection[str]) -> bool:
+    def any_unwritable(self, topics: Collection[str]) -> bool:
         """Return whether one of these topics accepts no messages, after looking them up."""
         self._look_up(topics)
         return any(self._known[topic].refusal is not None for topic in topics)
@@ -159,14 +159,14 @@ class Refusals:
     def _look_up(self, topics: Iterable[str]) -> None:
         to_ask: list[str] = []
         for topic in topics:
-            if reason := self._unfit(topic):
+            if reason := self._invalid_name(topic):
                 self._known[topic] = Destination(reason)
             else:
                 to_ask.append(topic)
         if to_ask:
             self._known.update(self._destinations.describe(to_ask))
 
-    def _unfit(self, topic: str) -> str | None:
+    def _invalid_name(self, topic: str) -> str | None:
         if not TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
             return (
                 f"topic {topic[:100]!r} is not the name of a Kafka topic, which has 1 to 249 of "
@@ -176,7 +176,7 @@ class Refusals:
             return f"topic {topic!r} is one that the relay or the brokers keep for themselves"
         return None
 
-    def _judged(
+    def _refused(
         self,
         outputs: Sequence[Output],
         places: Sequence[Place],

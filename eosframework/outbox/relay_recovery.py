@@ -118,7 +118,7 @@ class ShardRecovery:
                 self._abort(shard)
             case TaskFenced():
                 self._fenced(shard, error)
-            case TransactionFatal() if shard.is_shut_out():
+            case TransactionFatal() if shard.has_unwritable_topic():
                 self._event("topic_unwritable", shard, error)
                 self._abort(shard, waits=False)
             case TransactionFatal():
@@ -143,7 +143,7 @@ class ShardRecovery:
             self._settle(shards)
         except ClusterUnreachable as error:
             for shard in shards:
-                self._later(shard, error)
+                self._retry_later(shard, error)
 
     def turn(self, shards: Sequence[Shard]) -> None:
         """Recover the shards whose pause is over."""
@@ -151,14 +151,14 @@ class ShardRecovery:
         due = [s for s in shards if self.is_out(s) and now >= self._cases[s.number].not_before]
         if not due:
             return
-        taken = [shard for shard in due if self._taken_again(shard)]
+        taken = [shard for shard in due if self._reinit(shard)]
         if not taken:
             return
         try:
             self._settle(taken)
         except ClusterUnreachable as error:
             for shard in taken:
-                self._later(shard, error)
+                self._retry_later(shard, error)
 
     def _abort(self, shard: Shard, *, waits: bool = True) -> None:
         """Schedule an abort; back off unless the messages are at fault."""
@@ -189,7 +189,7 @@ class ShardRecovery:
                 f"database; another relay has it"
             )
 
-    def _taken_again(self, shard: Shard) -> bool:
+    def _reinit(self, shard: Shard) -> bool:
         """Init the id again (R1); return False and reschedule on a failure."""
         self._require_right(shard)
         end = self._outputs.abort if self._cases[shard.number].abort else self._outputs.recycle
@@ -203,7 +203,7 @@ class ShardRecovery:
             case TransactionFatal():
                 raise RunError(str(error)) from error
             case _:
-                self._later(shard, error)
+                self._retry_later(shard, error)
         return False
 
     def _settle(self, shards: Sequence[Shard]) -> None:
@@ -211,7 +211,7 @@ class ShardRecovery:
         entries = self._positions.read()
         for shard in shards:
             position = entries.get(shard.number)
-            shard.start_at(self._own(shard, position))
+            shard.start_at(self._own_position(shard, position))
             if self._cases.pop(shard.number, None) is not None:
                 self._events.info(
                     "shard_recovered",
@@ -219,7 +219,7 @@ class ShardRecovery:
                     through=shard.position.through,
                 )
 
-    def _own(self, shard: Shard, position: RelayPosition | None) -> RelayPosition:
+    def _own_position(self, shard: Shard, position: RelayPosition | None) -> RelayPosition:
         """Return the committed position, which must be one that this relay wrote."""
         if position is None and not shard.is_new:
             raise RunError(
@@ -238,7 +238,7 @@ class ShardRecovery:
             f"one of them another name"
         )
 
-    def _later(self, shard: Shard, error: EosError) -> None:
+    def _retry_later(self, shard: Shard, error: EosError) -> None:
         case = self._cases.setdefault(shard.number, _Case(abort=False, not_before=0))
         case.abort = False
         case.attempts += 1

@@ -13,7 +13,7 @@ from eosframework.backfill.spark.arrow_batches import BatchFunction, RecordBatch
 from eosframework.backfill.spark.executor_failures import told
 from eosframework.errors import EosError
 from eosframework.process.logs import configure_logs
-from eosframework.process.signals import be_ended_by_signals
+from eosframework.process.signals import restore_default_handlers
 from eosframework.records import TopicPartition
 
 RESULT_SCHEMA = "partition bigint, records bigint"
@@ -61,7 +61,7 @@ def telling(attempt: Callable[[int], int]) -> int:
     context = TaskContext.get()
     if context is not None:
         # A terminal's Ctrl-C does not reach an executor, so that a KeyboardInterrupt is a record's.
-        be_ended_by_signals()
+        restore_default_handlers()
     try:
         return attempt(context.attemptNumber() if context else 0)
     except EosError as error:

@@ -23,7 +23,7 @@ VIEW = WorkerView(
 )
 
 
-class Asked:
+class PageRequest:
     """An observer and how often it looked."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Asked:
 
 
 def test_there_is_an_answer_before_the_first_view() -> None:
-    asked = Asked()
+    asked = PageRequest()
     assert asked.ask("livez")[0] is HTTPStatus.OK
     assert asked.ask("readyz")[0] is HTTPStatus.SERVICE_UNAVAILABLE
     assert asked.ask("status")[1]["ready"] is False
@@ -54,7 +54,7 @@ def test_there_is_an_answer_before_the_first_view() -> None:
 
 
 def test_turns_that_follow_one_another_share_a_view() -> None:
-    asked = Asked()
+    asked = PageRequest()
     for _ in range(100):
         asked.observer.turn(asked.view)
     assert asked.views < 10
