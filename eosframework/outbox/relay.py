@@ -267,7 +267,7 @@ class Relay:
         more = self._round(running)
         self._look_at_backlog()
         troubled = any(self._recovery.is_out(shard) for shard in self._shards.values())
-        self._recovery.turn([*self._shards.values()])
+        self._recovery.recover_due([*self._shards.values()])
         if more and not troubled:
             return False
         cleaned_all = self._clean()
@@ -319,6 +319,7 @@ class Relay:
         if not numbers:
             return
         try:
+            # T1. Compare before T2: initing the ids would fence a relay that is right.
             decided = self._positions.decided()
             for number in numbers:
                 self._refuse_other_history(number, decided.get(number))

@@ -137,28 +137,13 @@ class ShardRecovery:
         Raises:
             InstanceFenced: another relay has sent messages of one of these shards.
         """
-        if not shards:
-            return
-        try:
-            self._settle(shards)
-        except ClusterUnreachable as error:
-            for shard in shards:
-                self._retry_later(shard, error)
+        self._settle(shards)
 
-    def turn(self, shards: Sequence[Shard]) -> None:
+    def recover_due(self, shards: Sequence[Shard]) -> None:
         """Recover the shards whose pause is over."""
         now = self._clock()
         due = [s for s in shards if self.is_out(s) and now >= self._cases[s.number].not_before]
-        if not due:
-            return
-        taken = [shard for shard in due if self._reinit(shard)]
-        if not taken:
-            return
-        try:
-            self._settle(taken)
-        except ClusterUnreachable as error:
-            for shard in taken:
-                self._retry_later(shard, error)
+        self._settle([shard for shard in due if self._reinit(shard)])
 
     def _abort(self, shard: Shard, *, waits: bool = True) -> None:
         """Schedule an abort; back off unless the messages are at fault."""
@@ -207,8 +192,15 @@ class ShardRecovery:
         return False
 
     def _settle(self, shards: Sequence[Shard]) -> None:
-        """Resume at the positions in the control topic (R2, R3)."""
-        entries = self._positions.read()
+        """Resume at the positions in the control topic (R2, R3), or retry later."""
+        if not shards:
+            return
+        try:
+            entries = self._positions.read()
+        except ClusterUnreachable as error:
+            for shard in shards:
+                self._retry_later(shard, error)
+            return
         for shard in shards:
             position = entries.get(shard.number)
             shard.start_at(self._own_position(shard, position))

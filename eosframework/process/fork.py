@@ -88,6 +88,7 @@ def _die_with_parent() -> None:
     if _prctl is None:
         return
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # The signal is not sent for a parent that ended before the call.
     if is_orphaned():
         os._exit(CRASHED)
 

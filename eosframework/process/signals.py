@@ -36,20 +36,20 @@ class StopRequest:
     """
 
     def __init__(self, logger: Any) -> None:
-        self.came = False
+        self.received = False
         self._logger = logger
         self._stop: Callable[[], object] | None = None
 
     def forward_to(self, stop: Callable[[], object]) -> None:
         """Call `stop` at each request, and now if there was one already."""
         self._stop = stop
-        if self.came:
+        if self.received:
             stop()
 
     def take(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal; the same one again ends the process."""
         signal.signal(number, signal.SIG_DFL)
-        is_first, self.came = not self.came, True
+        is_first, self.received = not self.received, True
         if self._stop is not None:
             self._stop()
         if is_first:

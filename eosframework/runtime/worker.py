@@ -145,7 +145,7 @@ def run_kind(graph: Graph, settings: Settings, kind: Kind, *, until_caught_up: b
             _collect_rarely()
             counts = worker.run(until_caught_up=until_caught_up)
         show(counts)
-    return request.came
+    return request.received
 
 
 def _checked_context(graph: Graph, settings: Settings, instance: str, kind: Kind) -> WorkerContext:

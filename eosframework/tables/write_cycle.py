@@ -240,6 +240,9 @@ class TableWriter:
         self._report_available()
         self._log.seek([Position(*p, offset) for p, offset in offsets.items()])
         for task, claim in zip(due, claims, strict=True):
+            # 1. A COMMIT got no answer, so the batch may be written. 2. The claim waited for that
+            # transaction. 3. Its epoch follows the batch's only if no other process claimed in
+            # between, and then its offset shows whether the batch was written.
             if written := task.confirmed_batch(claim):
                 self._count(*written)
             task.begin(claim, offsets[claim.partition])
@@ -395,6 +398,7 @@ class TableWriter:
             pause_seconds = min(
                 BACKOFF_SECONDS * 2 ** min(task.attempts, 16), self._options.longest_pause_seconds
             )
+            # The first retry is immediate: a single lost connection needs no pause.
             task.drop(now + (pause_seconds if task.attempts > 1 else 0))
         self._log.pause([task.partition for task in tasks])
         if self._away_since is None:

@@ -112,7 +112,7 @@ def test_a_request_that_comes_before_there_is_a_worker_is_passed_on_to_it() -> N
             signal.raise_signal(signal.SIGTERM)
             request.forward_to(lambda: stops.append("asked"))
             signal.raise_signal(signal.SIGINT)
-        assert request.came
+        assert request.received
         return 0 if (told.signals, stops) == (["SIGTERM"], ["asked", "asked"]) else 1
 
     assert ChildProcess(work).wait() == 0

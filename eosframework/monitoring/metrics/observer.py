@@ -135,38 +135,26 @@ class Observer(Generic[View]):
         return Answer(HTTPStatus.OK, content)
 
 
-def transforms_observer(
+def worker_observer(
     identity: Identity,
     health: Health,
     statistics: ClientStatistics,
     shared: SharedStores,
     longest_transaction_seconds: float,
 ) -> Observer[WorkerView]:
-    """Return the observer of a worker that runs transforms."""
+    """Return the observer of a worker or a table writer."""
+
+    def values(view: WorkerView, seen: ClientsSeen) -> MetricValues:
+        if identity.process is Process.TABLES:
+            return tables_values(view, seen)
+        return transforms_values(view, seen, shared.stats())
+
     open_ = OpenTransactions(longest_transaction_seconds)
     return Observer(
         identity,
         health,
         statistics,
-        lambda view, seen: transforms_values(view, seen, shared.stats()),
-        lambda view, seen: worker_reasons(view, seen, open_),
-        worker_status,
-    )
-
-
-def tables_observer(
-    identity: Identity,
-    health: Health,
-    statistics: ClientStatistics,
-    longest_transaction_seconds: float,
-) -> Observer[WorkerView]:
-    """Return the observer of a table writer."""
-    open_ = OpenTransactions(longest_transaction_seconds)
-    return Observer(
-        identity,
-        health,
-        statistics,
-        tables_values,
+        values,
         lambda view, seen: worker_reasons(view, seen, open_),
         worker_status,
     )
