@@ -16,7 +16,6 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import compress
 from operator import attrgetter, itemgetter
-from typing import Protocol
 
 import structlog
 
@@ -29,6 +28,7 @@ from eosframework.outbox.outbox_ports import (
     OutboxSource,
     Place,
     Refused,
+    RelayCounts,
 )
 from eosframework.outbox.relay_position import just_before
 from eosframework.processing.ports import Output
@@ -39,13 +39,6 @@ SHOWN = 20
 
 _TOPIC = itemgetter(0)
 _PLACE = attrgetter("place")
-
-
-class Counts(Protocol):
-    """The counters of refused messages."""
-
-    refused: int
-    unreadable: int
 
 
 class Refusals:
@@ -63,7 +56,7 @@ class Refusals:
         policy: OutboxRefusal,
         destinations: Destinations,
         closed: Collection[str],
-        counts: Counts,
+        counts: RelayCounts,
     ) -> None:
         self.policy = policy
         self._destinations = destinations

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import structlog
 
@@ -37,7 +36,7 @@ from eosframework.errors import (
     TransactionError,
     TransactionFatal,
 )
-from eosframework.outbox.outbox_ports import OutboxSource, PositionLog
+from eosframework.outbox.outbox_ports import OutboxSource, PositionLog, RelayCounts
 from eosframework.outbox.relay_position import RelayPosition
 from eosframework.outbox.sharding import Shard
 from eosframework.processing.ports import TransactionalOutputs
@@ -46,15 +45,6 @@ FENCES_IN_A_ROW = 3
 
 BACKOFF_SECONDS = 0.05
 LONGEST_BACKOFF_SECONDS = 5.0
-
-
-class Counts(Protocol):
-    """Counters of recoveries."""
-
-    aborts: int
-    recycles: int
-    fences: int
-    unknown_outcomes: int
 
 
 @dataclass(slots=True)
@@ -80,7 +70,7 @@ class ShardRecovery:
         source: OutboxSource,
         outputs: TransactionalOutputs,
         positions: PositionLog,
-        counts: Counts,
+        counts: RelayCounts,
         clock: Callable[[], float],
     ) -> None:
         self._name = name

@@ -22,8 +22,9 @@ from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.client.statistics import ClientStatistics
 from eosframework.kafka.producer.producer_pool import KafkaOutputs
 from eosframework.kafka.worker_clients import NOTHING_KNOWN, producer_client
+from eosframework.outbox.outbox_ports import RelayCounts
 from eosframework.outbox.reconciliation import Reconciler
-from eosframework.outbox.relay import Relay, RelayCounts, RelayOptions, RelayView, relay_id
+from eosframework.outbox.relay import Relay, RelayOptions, RelayView, relay_id
 from eosframework.postgres import Database, migrate
 from eosframework.postgres.grants import RELAY_GRANTS, require_grants
 from eosframework.postgres.outbox.outbox_slot import SlotSource

@@ -18,8 +18,8 @@ from eosframework.monitoring.metrics.metric_values import (
     tables_values,
     transforms_values,
 )
-from eosframework.outbox.outbox_ports import Backlog
-from eosframework.outbox.relay import RelayCounts, RelayView
+from eosframework.outbox.outbox_ports import Backlog, RelayCounts
+from eosframework.outbox.relay import RelayView
 from eosframework.processing.measurements import Distributed, Measures
 from eosframework.processing.plan import WorkerCounts
 from eosframework.processing.stores.state_ports import StoreStats
