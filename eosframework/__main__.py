@@ -5,7 +5,7 @@ import signal
 import sys
 
 from eosframework.process.interrupts import ended_at_once, lasts
-from eosframework.process.signals import end_at_once, handled, run_to_the_end
+from eosframework.process.signals import exit_at_once, handled, run_and_exit
 
 
 def main() -> None:
@@ -13,14 +13,14 @@ def main() -> None:
     if os.getpid() == 1:  # in a container; the kernel applies no default action to process 1
         signal.signal(signal.SIGTERM, _end)
     if lasts(sys.argv[1:]):
-        with handled(end_at_once):
+        with handled(exit_at_once):
             from eosframework.cli import main as run
-        run_to_the_end(run)
+        run_and_exit(run)
     else:
         with ended_at_once(sys.argv[1:]):
             from eosframework.cli import main as run
 
-            run_to_the_end(run)
+            run_and_exit(run)
 
 
 def _end(*_: object) -> None:

@@ -129,7 +129,7 @@ def metrics_page(chosen: tuple[Metric, ...]) -> str:
     """Return docs/metrics.md."""
     return _METRICS_HEAD + "".join(
         f"| `{metric.full_name}`<br>{metric.kind}, "
-        f"{' '.join(_PROCESSES[process.value] for process in metric.told_by)} "
+        f"{' '.join(_PROCESSES[process.value] for process in metric.exposed_by)} "
         f"| {', '.join(metric.labels)} | {metric.what} | {metric.normal} | {metric.otherwise} |\n"
         for metric in chosen
     )
@@ -140,7 +140,7 @@ def _metric_data(metric: Metric) -> dict[str, object]:
         "name": metric.full_name,
         "kind": metric.kind.value,
         "labels": ["application", *metric.labels],
-        "told_by": [process.value for process in metric.told_by],
+        "exposed_by": [process.value for process in metric.exposed_by],
         "what": metric.what,
         "normal": metric.normal,
         "otherwise": metric.otherwise,

@@ -10,7 +10,7 @@ from eosframework.cli import app
 from eosframework.cli.options import JsonOption, PrincipalOption, SettingsOptions, with_settings
 from eosframework.cli.stdout import print_json
 from eosframework.process.interrupts import leaves
-from eosframework.process.signals import end_when_asked
+from eosframework.process.signals import exit_on_signals
 
 if TYPE_CHECKING:
     from eosframework.outbox.reconciliation import Comparison
@@ -36,7 +36,7 @@ def relay_outbox(
     """
     if context.invoked_subcommand is not None:
         return
-    end_when_asked()
+    exit_on_signals()
     from eosframework.process.logs import configure_logs
     from eosframework.runtime.outbox_relay import run_relay
 

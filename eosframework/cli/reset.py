@@ -51,7 +51,7 @@ def reset(
     transactional ids. Sink topics and tables stay, so records that are processed again are written
     again. A reset that was interrupted can be run again.
     """
-    from eosframework.runtime.reset_plan import carry_out, plan_reset
+    from eosframework.runtime.reset_plan import execute_reset, plan_reset
 
     opened = open_application(app_name, options)
     planned = plan_reset(opened.graph, opened.settings, opened.admin, opened.registry, to)
@@ -60,7 +60,7 @@ def reset(
     done = not dry_run and (yes or confirmed())
     if done:
         leaves("the reset may have begun, then no worker starts; run the same command again")
-        carry_out(planned, opened.graph, opened.settings, opened.admin, opened.registry)
+        execute_reset(planned, opened.graph, opened.settings, opened.admin, opened.registry)
     if as_json:
         print_json({**planned.as_data(), "done": done})
     elif done:

@@ -8,7 +8,7 @@ import typer
 
 from eosframework.cli import app
 from eosframework.cli.options import AppArgument, SettingsOptions, with_settings
-from eosframework.process.signals import end_when_asked
+from eosframework.process.signals import exit_on_signals
 
 if TYPE_CHECKING:
     from eosframework.config import Settings
@@ -37,7 +37,7 @@ def run_worker(
 
     On SIGTERM or Ctrl-C a worker commits what is complete, leaves the group and exits with 0.
     """
-    end_when_asked()
+    exit_on_signals()
     from eosframework.process.logs import configure_logs
 
     settings = options.load()
@@ -48,14 +48,14 @@ def run_worker(
 
 def _ran_here(application: str, settings: Settings, until_caught_up: bool) -> bool:
     """Run a worker in this process; False if two kinds must run at the same time."""
-    from eosframework.runtime.worker import kinds, load, run_in_process
+    from eosframework.runtime.worker import kinds, load, run_kind
 
     graph = load(application)
     wanted = kinds(graph)
     if len(wanted) > 1 and not until_caught_up:
         return False
     for kind in wanted:
-        if run_in_process(graph, settings, kind, until_caught_up=until_caught_up):
+        if run_kind(graph, settings, kind, until_caught_up=until_caught_up):
             break
     return True
 
@@ -67,12 +67,12 @@ def _supervise(application: str, settings: Settings, processes: int, until_caugh
     not survive a fork.
     """
     from eosframework.cli import exit_code_of
-    from eosframework.process.fork import answer_of
+    from eosframework.process.fork import run_in_child
     from eosframework.process.instance import own_instance
     from eosframework.process.supervisor import Supervisor, instances_for
     from eosframework.runtime.worker import Kind
 
-    code, answer = answer_of(lambda: _checked(application, settings))
+    code, answer = run_in_child(lambda: _checked(application, settings))
     if code != 0:
         return code
     name, *wanted = answer.split()
@@ -87,15 +87,13 @@ def _supervise(application: str, settings: Settings, processes: int, until_caugh
         def run_child(instance: str) -> int:
             import structlog
 
-            from eosframework.runtime.worker import load, run_in_process
+            from eosframework.runtime.worker import load, run_kind
 
             # Workers under one supervisor write to one log.
             structlog.contextvars.bind_contextvars(instance=instance)
             own, kind = _settings_of_child(settings, instance, list(children)), children[instance]
             return exit_code_of(
-                lambda: run_in_process(
-                    load(application), own, kind, until_caught_up=until_caught_up
-                )
+                lambda: run_kind(load(application), own, kind, until_caught_up=until_caught_up)
             )
 
         stages = [[i for i, of in children.items() if of == kind] for kind in wanted]
@@ -119,13 +117,13 @@ def _settings_of_child(settings: Settings, instance: str, all_instances: list[st
 def _checked(application: str, settings: Settings) -> tuple[int, str]:
     """Return an exit code, and the application's name followed by the kinds of its workers."""
     from eosframework.cli import exit_code_of
-    from eosframework.runtime.worker import kinds, load, prepare
+    from eosframework.runtime.worker import check_start, kinds, load
 
     answer: list[str] = []
 
     def check() -> None:
         graph = load(application)
-        prepare(graph, settings)
+        check_start(graph, settings)
         answer.extend([graph.application, *kinds(graph)])
 
     return exit_code_of(check), " ".join(answer)

@@ -136,14 +136,14 @@ def stats(
     """Print the size and position of the stores on this machine."""
     from dataclasses import asdict
 
-    from eosframework.runtime.stored_state import OnMachine
+    from eosframework.runtime.stored_state import StoreFiles
     from eosframework.runtime.worker import load
     from eosframework.state.query.layouts import queried_store, queried_stores
 
     graph = load(app_name)
     named = None if store_name is None else queried_store(graph, store_name)
     stores = list(queried_stores(graph).values()) if named is None else [named]
-    source = OnMachine(graph.application, options.load())
+    source = StoreFiles(graph.application, options.load())
     rows = list(source.stats(stores))
     if stores and not rows:
         # Raises, and names the directories that were searched.
@@ -166,14 +166,14 @@ def stats(
 def _opened(
     options: SettingsOptions, app_name: str, store_name: str, from_changelog: bool
 ) -> tuple[QueriedStore, Source]:
-    from eosframework.runtime.stored_state import InChangelog, OnMachine
+    from eosframework.runtime.stored_state import ChangelogStores, StoreFiles
     from eosframework.runtime.worker import load
     from eosframework.state.query.layouts import queried_store
 
     settings = options.load()
     graph = load(app_name)
     store = queried_store(graph, store_name)
-    return store, InChangelog(settings) if from_changelog else OnMachine(
+    return store, ChangelogStores(settings) if from_changelog else StoreFiles(
         graph.application, settings
     )
 

@@ -13,7 +13,7 @@ from eosframework.cli.options import AppArgument, JsonOption, SettingsOptions, w
 from eosframework.cli.stdout import print_json
 
 if TYPE_CHECKING:
-    from eosframework.runtime.application_status import Overview, TaskStanding
+    from eosframework.runtime.application_status import ApplicationStatus, TaskStatus
 
 
 @app.command(epilog="Example: eosframework status topology.yaml --ask 127.0.0.1:9400")
@@ -47,7 +47,7 @@ def status(
         typer.echo("\n".join(_lines(found, answers)))
 
 
-def _report(found: Overview, answers: dict[str, Any]) -> dict[str, Any]:
+def _report(found: ApplicationStatus, answers: dict[str, Any]) -> dict[str, Any]:
     return {
         "application": found.application,
         "members": {
@@ -65,7 +65,7 @@ def _report(found: Overview, answers: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _lines(found: Overview, answers: dict[str, Any]) -> list[str]:
+def _lines(found: ApplicationStatus, answers: dict[str, Any]) -> list[str]:
     lag = sum(task.lag for task in found.tasks)
     count = sum(len(members) for members in found.members.values())
     lines = [
@@ -90,7 +90,7 @@ def _lines(found: Overview, answers: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _line(task: TaskStanding, width: int, state: str | None) -> str:
+def _line(task: TaskStatus, width: int, state: str | None) -> str:
     owner = "no owner" if task.owner is None else f"{task.owner}"
     held = f", {task.held_back:,} held back by an open transaction" if task.held_back else ""
     never = all(partition.committed is None for partition in task.partitions)

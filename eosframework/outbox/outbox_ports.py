@@ -1,4 +1,4 @@
-"""The relay's ports: protocols that `postgres/` and `application/` implement."""
+"""The ports that `postgres/` and `application/` implement for the relay, and their values."""
 
 from __future__ import annotations
 
@@ -101,6 +101,28 @@ class Backlog:
     messages: int | None = None
     oldest_seconds: float | None = None
     log_bytes: int | None = None
+
+
+@dataclass(slots=True)
+class RelayCounts:
+    """A relay's counters since its start.
+
+    Args:
+        unknown_outcomes: commits whose outcome was read from the control topic.
+        database_retries: sessions that were lost or could not begin.
+        refused: messages that were set aside.
+        unreadable: log entries with the outbox's prefix that are not valid messages.
+    """
+
+    messages: int = 0
+    commits: int = 0
+    aborts: int = 0
+    recycles: int = 0
+    fences: int = 0
+    unknown_outcomes: int = 0
+    database_retries: int = 0
+    refused: int = 0
+    unreadable: int = 0
 
 
 class OutboxSource(Protocol):

@@ -27,11 +27,12 @@ from eosframework.outbox.outbox_ports import (
     OutboxSource,
     PositionLog,
     Refused,
+    RelayCounts,
     SentLog,
     SentMessages,
 )
 from eosframework.outbox.refused_messages import Refusals, refusal_of
-from eosframework.outbox.relay import RelayCounts, relay_id
+from eosframework.outbox.relay import relay_id
 from eosframework.outbox.relay_position import Found, RelayPosition, fits
 from eosframework.outbox.sharding import shard_of
 from eosframework.processing.ports import Commit, TransactionalOutput, TransactionalOutputs

@@ -16,7 +16,6 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import compress
 from operator import attrgetter, itemgetter
-from typing import Protocol
 
 import structlog
 
@@ -29,6 +28,7 @@ from eosframework.outbox.outbox_ports import (
     OutboxSource,
     Place,
     Refused,
+    RelayCounts,
 )
 from eosframework.outbox.relay_position import just_before
 from eosframework.processing.ports import Output
@@ -39,13 +39,6 @@ SHOWN = 20
 
 _TOPIC = itemgetter(0)
 _PLACE = attrgetter("place")
-
-
-class Counts(Protocol):
-    """The counters of refused messages."""
-
-    refused: int
-    unreadable: int
 
 
 class Refusals:
@@ -63,7 +56,7 @@ class Refusals:
         policy: OutboxRefusal,
         destinations: Destinations,
         closed: Collection[str],
-        counts: Counts,
+        counts: RelayCounts,
     ) -> None:
         self.policy = policy
         self._destinations = destinations
@@ -72,7 +65,7 @@ class Refusals:
         self._known: dict[str, Destination] = {}
         self._events = structlog.get_logger("eosframework.relay")
 
-    def sorted_out(self, batch: Batch, source: OutboxSource) -> Batch:
+    def without_refused(self, batch: Batch, source: OutboxSource) -> Batch:
         """Return the batch without refused messages, which are set aside.
 
         With the policy `fail`, return the messages before the first refused one, which `cut_by`
@@ -112,10 +105,10 @@ class Refusals:
         topics = set(map(_TOPIC, outputs))
         fresh = topics - self._known.keys()
         self._look_up(fresh)
-        refused = self._judged(outputs, places, topics, largest_bytes)
+        refused = self._refused(outputs, places, topics, largest_bytes)
         if stale := {one.topic for one in refused} - fresh:
             self._look_up(stale)
-            refused = self._judged(outputs, places, topics, largest_bytes)
+            refused = self._refused(outputs, places, topics, largest_bytes)
         for topic in fresh:
             if self._known[topic].refusal is not None:  # Publishers choose names: keep none.
                 del self._known[topic]
@@ -136,7 +129,7 @@ class Refusals:
         if len(refused) > SHOWN:
             self._events.warning("messages_set_aside", more=len(refused) - SHOWN)
 
-    def refuse_any(self, topics: Collection[str]) -> bool:
+    def any_unwritable(self, topics: Collection[str]) -> bool:
         """Return whether one of these topics accepts no messages, after looking them up."""
         self._look_up(topics)
         return any(self._known[topic].refusal is not None for topic in topics)
@@ -159,14 +152,14 @@ class Refusals:
     def _look_up(self, topics: Iterable[str]) -> None:
         to_ask: list[str] = []
         for topic in topics:
-            if reason := self._unfit(topic):
+            if reason := self._invalid_name(topic):
                 self._known[topic] = Destination(reason)
             else:
                 to_ask.append(topic)
         if to_ask:
             self._known.update(self._destinations.describe(to_ask))
 
-    def _unfit(self, topic: str) -> str | None:
+    def _invalid_name(self, topic: str) -> str | None:
         if not TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
             return (
                 f"topic {topic[:100]!r} is not the name of a Kafka topic, which has 1 to 249 of "
@@ -176,7 +169,7 @@ class Refusals:
             return f"topic {topic!r} is one that the relay or the brokers keep for themselves"
         return None
 
-    def _judged(
+    def _refused(
         self,
         outputs: Sequence[Output],
         places: Sequence[Place],

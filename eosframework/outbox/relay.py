@@ -47,7 +47,13 @@ from eosframework.errors import (
     TransactionError,
     TransactionFatal,
 )
-from eosframework.outbox.outbox_ports import Backlog, Destinations, OutboxSource, PositionLog
+from eosframework.outbox.outbox_ports import (
+    Backlog,
+    Destinations,
+    OutboxSource,
+    PositionLog,
+    RelayCounts,
+)
 from eosframework.outbox.refused_messages import Refusals
 from eosframework.outbox.relay_position import Found, RelayPosition, refuse_other_history
 from eosframework.outbox.relay_recovery import ShardRecovery
@@ -87,28 +93,6 @@ class RelayOptions:
     poll_interval_seconds: float
     keep_seconds: float
     on_refused: OutboxRefusal = OutboxRefusal.SET_ASIDE
-
-
-@dataclass(slots=True)
-class RelayCounts:
-    """A relay's counters since its start.
-
-    Args:
-        unknown_outcomes: commits whose outcome was read from the control topic.
-        database_retries: sessions that were lost or could not begin.
-        refused: messages that were set aside.
-        unreadable: log entries with the outbox's prefix that are not valid messages.
-    """
-
-    messages: int = 0
-    commits: int = 0
-    aborts: int = 0
-    recycles: int = 0
-    fences: int = 0
-    unknown_outcomes: int = 0
-    database_retries: int = 0
-    refused: int = 0
-    unreadable: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +251,7 @@ class Relay:
         more = self._round(running)
         self._look_at_backlog()
         troubled = any(self._recovery.is_out(shard) for shard in self._shards.values())
-        self._recovery.turn([*self._shards.values()])
+        self._recovery.recover_due([*self._shards.values()])
         if more and not troubled:
             return False
         cleaned_all = self._clean()
@@ -319,6 +303,7 @@ class Relay:
         if not numbers:
             return
         try:
+            # T1. Compare before T2: initing the ids would fence a relay that is right.
             decided = self._positions.decided()
             for number in numbers:
                 self._refuse_other_history(number, decided.get(number))

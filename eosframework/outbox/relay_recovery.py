@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import structlog
 
@@ -37,7 +36,7 @@ from eosframework.errors import (
     TransactionError,
     TransactionFatal,
 )
-from eosframework.outbox.outbox_ports import OutboxSource, PositionLog
+from eosframework.outbox.outbox_ports import OutboxSource, PositionLog, RelayCounts
 from eosframework.outbox.relay_position import RelayPosition
 from eosframework.outbox.sharding import Shard
 from eosframework.processing.ports import TransactionalOutputs
@@ -46,15 +45,6 @@ FENCES_IN_A_ROW = 3
 
 BACKOFF_SECONDS = 0.05
 LONGEST_BACKOFF_SECONDS = 5.0
-
-
-class Counts(Protocol):
-    """Counters of recoveries."""
-
-    aborts: int
-    recycles: int
-    fences: int
-    unknown_outcomes: int
 
 
 @dataclass(slots=True)
@@ -80,7 +70,7 @@ class ShardRecovery:
         source: OutboxSource,
         outputs: TransactionalOutputs,
         positions: PositionLog,
-        counts: Counts,
+        counts: RelayCounts,
         clock: Callable[[], float],
     ) -> None:
         self._name = name
@@ -118,7 +108,7 @@ class ShardRecovery:
                 self._abort(shard)
             case TaskFenced():
                 self._fenced(shard, error)
-            case TransactionFatal() if shard.is_shut_out():
+            case TransactionFatal() if shard.has_unwritable_topic():
                 self._event("topic_unwritable", shard, error)
                 self._abort(shard, waits=False)
             case TransactionFatal():
@@ -137,28 +127,13 @@ class ShardRecovery:
         Raises:
             InstanceFenced: another relay has sent messages of one of these shards.
         """
-        if not shards:
-            return
-        try:
-            self._settle(shards)
-        except ClusterUnreachable as error:
-            for shard in shards:
-                self._later(shard, error)
+        self._settle(shards)
 
-    def turn(self, shards: Sequence[Shard]) -> None:
+    def recover_due(self, shards: Sequence[Shard]) -> None:
         """Recover the shards whose pause is over."""
         now = self._clock()
         due = [s for s in shards if self.is_out(s) and now >= self._cases[s.number].not_before]
-        if not due:
-            return
-        taken = [shard for shard in due if self._taken_again(shard)]
-        if not taken:
-            return
-        try:
-            self._settle(taken)
-        except ClusterUnreachable as error:
-            for shard in taken:
-                self._later(shard, error)
+        self._settle([shard for shard in due if self._reinit(shard)])
 
     def _abort(self, shard: Shard, *, waits: bool = True) -> None:
         """Schedule an abort; back off unless the messages are at fault."""
@@ -189,7 +164,7 @@ class ShardRecovery:
                 f"database; another relay has it"
             )
 
-    def _taken_again(self, shard: Shard) -> bool:
+    def _reinit(self, shard: Shard) -> bool:
         """Init the id again (R1); return False and reschedule on a failure."""
         self._require_right(shard)
         end = self._outputs.abort if self._cases[shard.number].abort else self._outputs.recycle
@@ -203,15 +178,22 @@ class ShardRecovery:
             case TransactionFatal():
                 raise RunError(str(error)) from error
             case _:
-                self._later(shard, error)
+                self._retry_later(shard, error)
         return False
 
     def _settle(self, shards: Sequence[Shard]) -> None:
-        """Resume at the positions in the control topic (R2, R3)."""
-        entries = self._positions.read()
+        """Resume at the positions in the control topic (R2, R3), or retry later."""
+        if not shards:
+            return
+        try:
+            entries = self._positions.read()
+        except ClusterUnreachable as error:
+            for shard in shards:
+                self._retry_later(shard, error)
+            return
         for shard in shards:
             position = entries.get(shard.number)
-            shard.start_at(self._own(shard, position))
+            shard.start_at(self._own_position(shard, position))
             if self._cases.pop(shard.number, None) is not None:
                 self._events.info(
                     "shard_recovered",
@@ -219,7 +201,7 @@ class ShardRecovery:
                     through=shard.position.through,
                 )
 
-    def _own(self, shard: Shard, position: RelayPosition | None) -> RelayPosition:
+    def _own_position(self, shard: Shard, position: RelayPosition | None) -> RelayPosition:
         """Return the committed position, which must be one that this relay wrote."""
         if position is None and not shard.is_new:
             raise RunError(
@@ -238,7 +220,7 @@ class ShardRecovery:
             f"one of them another name"
         )
 
-    def _later(self, shard: Shard, error: EosError) -> None:
+    def _retry_later(self, shard: Shard, error: EosError) -> None:
         case = self._cases.setdefault(shard.number, _Case(abort=False, not_before=0))
         case.abort = False
         case.attempts += 1

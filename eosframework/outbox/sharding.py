@@ -92,7 +92,7 @@ class Shard:
         self._flow = flow
         self._last: tuple[Output, Place] | None = None
         self._suspect: Refused | None = None
-        self._is_convicted = False
+        self._is_confirmed = False
         self._positions = positions
         self._refusals = refusals
         self._batch_rows = batch_rows
@@ -121,16 +121,16 @@ class Shard:
             TransactionError: a producer call failed; the transaction must be aborted.
             RunError: a message cannot be sent, and the policy is to fail; names it.
         """
-        if self._suspect is not None and not self._is_convicted:
+        if self._suspect is not None and not self._is_confirmed:
             self._begin()
             self._end(source)
             return True
-        self._set_aside_convicted(source)
+        self._set_aside_confirmed(source)
         limit = self._limit or self._batch_rows
         while True:
             batch = source.read(self.number, self._read_to, limit)
             failpoints.hit("relay.after_read")
-            batch = self._refusals.sorted_out(batch, source)
+            batch = self._refusals.without_refused(batch, source)
             failpoints.hit("relay.after_refusals")
             if batch.cut_by and not (batch.outputs or self._is_open):
                 raise RunError(batch.cut_by)
@@ -159,8 +159,8 @@ class Shard:
         """
         assert self.sent is not None, "what was never filled cannot be committed"
         self.position, rows = self.sent, self.rows
-        self._is_convicted = self._suspect is not None
-        if self._limit is not None and not self._is_convicted:
+        self._is_confirmed = self._suspect is not None
+        if self._limit is not None and not self._is_confirmed:
             self._limit = self._limit * 2 if self._limit * 2 < self._batch_rows else None
         self.fences_in_a_row = self.aborts_in_a_row = 0
         if self._flow is not None:
@@ -207,15 +207,15 @@ class Shard:
             self._suspect = Refused(place, id_of(output), output[0], reason, output)
         self._limit = max(1, self.rows // 2)
 
-    def is_shut_out(self) -> bool:
+    def has_unwritable_topic(self) -> bool:
         """Return whether a topic of this transaction has stopped accepting messages."""
         self._refusals.forget()
         try:
-            return self._refusals.refuse_any(self._topics)
+            return self._refusals.any_unwritable(self._topics)
         except EosError:
             return False
 
-    def _set_aside_convicted(self, source: OutboxSource) -> None:
+    def _set_aside_confirmed(self, source: OutboxSource) -> None:
         """Set aside the message that bisecting found, once a transaction without it committed."""
         if self._suspect is None:
             return
@@ -224,7 +224,7 @@ class Shard:
         failpoints.hit("relay.before_set_aside")
         self._refusals.set_aside([self._suspect], source)
         failpoints.hit("relay.after_set_aside")
-        self._suspect, self._is_convicted = None, False
+        self._suspect, self._is_confirmed = None, False
 
     def _begin(self) -> None:
         if not self._is_open:

@@ -2,7 +2,7 @@
 
 A restarted worker would spend most of a second on imports before it could join its group. The
 parent therefore imports the modules that its children need, and creates nothing that a fork cannot
-copy: no thread and no librdkafka client. Work that needs a client runs in a child (`answer_of`).
+copy: no thread and no librdkafka client. Work that needs a client runs in a child (`run_in_child`).
 
 SIGTERM and SIGINT end a child until it handles them itself. On Linux the kernel kills a child when
 its parent ends, because an orphan would keep locks that the next worker needs.
@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
-from eosframework.process.signals import SIGNALS, be_ended_by_signals, handled, held_back
+from eosframework.process.signals import SIGNALS, handled, restore_default_handlers, signals_blocked
 
 _parents: list[int] = []
 """Pids of this process's ancestors that forked it; empty in a process that was not forked."""
@@ -33,7 +33,7 @@ CRASHED = 70
 """Exit code of a child that ended by an unhandled exception (EX_SOFTWARE)."""
 
 
-class Forked:
+class ChildProcess:
     """A child process that runs a function.
 
     Args:
@@ -47,13 +47,13 @@ class Forked:
         parent = os.getpid()
         # PR_SET_PDEATHSIG follows the thread that forked, and other threads end before the process.
         lasts = threading.current_thread() is threading.main_thread()
-        with held_back():
+        with signals_blocked():
             self.pid = os.fork()
             if self.pid == 0:
                 _parents.append(parent)
                 if lasts:
-                    _be_killed_without_a_parent()
-                _be_the_child(work)
+                    _die_with_parent()
+                _run_child(work)
 
     def poll(self) -> int | None:
         """Return the exit code, minus the number of the signal that ended it; None: it runs."""
@@ -83,16 +83,17 @@ def is_orphaned() -> bool:
     return bool(_parents) and os.getppid() != _parents[-1]
 
 
-def _be_killed_without_a_parent() -> None:
+def _die_with_parent() -> None:
     """Have the kernel kill this process when its parent ends; end if the parent has ended."""
     if _prctl is None:
         return
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # The signal is not sent for a parent that ended before the call.
     if is_orphaned():
         os._exit(CRASHED)
 
 
-def answer_of(work: Callable[[], tuple[int, str]]) -> tuple[int, str]:
+def run_in_child(work: Callable[[], tuple[int, str]]) -> tuple[int, str]:
     """Run `work` in a child process and return its exit code and text.
 
     If SIGTERM or SIGINT ends this process in the meantime, the child is killed first.
@@ -110,9 +111,9 @@ def answer_of(work: Callable[[], tuple[int, str]]) -> tuple[int, str]:
         return code
 
     with ExitStack() as until_answered:
-        with held_back():
-            process = Forked(child)
-            until_answered.enter_context(_taken_along(process))
+        with signals_blocked():
+            process = ChildProcess(child)
+            until_answered.enter_context(_killed_on_signal(process))
         os.close(writing)
         with os.fdopen(reading, "rb") as pipe:
             text = pipe.read().decode()
@@ -120,7 +121,7 @@ def answer_of(work: Callable[[], tuple[int, str]]) -> tuple[int, str]:
 
 
 @contextmanager
-def _taken_along(process: Forked) -> Generator[None]:
+def _killed_on_signal(process: ChildProcess) -> Generator[None]:
     """Kill a child before a signal to stop ends this process."""
     former = {number: signal.getsignal(number) for number in SIGNALS}
 
@@ -133,10 +134,10 @@ def _taken_along(process: Forked) -> Generator[None]:
         yield
 
 
-def _be_the_child(work: Callable[[], int]) -> NoReturn:
+def _run_child(work: Callable[[], int]) -> NoReturn:
     code = CRASHED
     try:
-        be_ended_by_signals()
+        restore_default_handlers()
         code = work()
     except BaseException:
         traceback.print_exc()

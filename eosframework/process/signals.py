@@ -28,7 +28,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 Handler = Callable[[int, FrameType | None], object]
 
 
-class Request:
+class StopRequest:
     """The request to stop, which a signal makes and which is passed on to a function.
 
     Args:
@@ -36,43 +36,43 @@ class Request:
     """
 
     def __init__(self, logger: Any) -> None:
-        self.came = False
+        self.received = False
         self._logger = logger
         self._stop: Callable[[], object] | None = None
 
-    def goes_to(self, stop: Callable[[], object]) -> None:
+    def forward_to(self, stop: Callable[[], object]) -> None:
         """Call `stop` at each request, and now if there was one already."""
         self._stop = stop
-        if self.came:
+        if self.received:
             stop()
 
     def take(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal; the same one again ends the process."""
         signal.signal(number, signal.SIG_DFL)
-        is_first, self.came = not self.came, True
+        is_first, self.received = not self.received, True
         if self._stop is not None:
             self._stop()
         if is_first:
             self._logger.info("stop_requested", signal=signal.Signals(number).name)
 
 
-def end_when_asked() -> None:
+def exit_on_signals() -> None:
     """End this process with exit code 0 on SIGTERM and SIGINT, until another handler is set.
 
     For a process that holds nothing yet that outlives it.
     """
     for number in SIGNALS:
-        signal.signal(number, end_at_once)
+        signal.signal(number, exit_at_once)
 
 
 @contextmanager
-def requests(logger: Any) -> Generator[Request]:
+def stop_requests(logger: Any) -> Generator[StopRequest]:
     """Turn SIGTERM and SIGINT into a request to stop during the block.
 
     Args:
         logger: of structlog; logs the first request.
     """
-    request = Request(logger)
+    request = StopRequest(logger)
     with handled(request.take):
         yield request
 
@@ -89,7 +89,7 @@ def handled(handler: Handler) -> Generator[None]:
 
 
 @contextmanager
-def held_back() -> Generator[None]:
+def signals_blocked() -> Generator[None]:
     """Block SIGTERM and SIGINT until the end of the block."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
@@ -119,14 +119,14 @@ def interrupted_later() -> Generator[None]:
             signal.raise_signal(signal.SIGINT)
 
 
-def be_ended_by_signals() -> None:
+def restore_default_handlers() -> None:
     """Restore the default handlers of SIGTERM and SIGINT, and unblock the signals."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
-def run_to_the_end(command: Callable[[], object]) -> NoReturn:
+def run_and_exit(command: Callable[[], object]) -> NoReturn:
     """Run a command and end the process with its exit code, without finalizing the interpreter.
 
     Finalization frees modules while threads of ours and of native libraries may still run. A
@@ -165,6 +165,6 @@ def _flushed(code: int) -> int:
     return code
 
 
-def end_at_once(number: int, frame: FrameType | None) -> NoReturn:
+def exit_at_once(number: int, frame: FrameType | None) -> NoReturn:
     """Signal handler that ends this process with exit code 0, without cleaning up."""
     os._exit(0)

@@ -21,9 +21,9 @@ from typing import IO, cast
 import orjson
 import structlog
 
-from eosframework.process.fork import Forked
+from eosframework.process.fork import ChildProcess
 from eosframework.process.progress import PIPE_VARIABLE, ProgressEvents, ProgressLine, total
-from eosframework.process.signals import handled, held_back
+from eosframework.process.signals import handled, signals_blocked
 from eosframework.processing.plan import WorkerCounts
 
 POLL_SECONDS = 0.05
@@ -38,7 +38,7 @@ class _Child:
     """One supervised worker, across its restarts."""
 
     instance: str
-    process: Forked | None = None
+    process: ChildProcess | None = None
     progress: IO[bytes] | None = None
     output: IO[bytes] | None = None
     """The child's stderr, if the terminal shows a progress line."""
@@ -97,7 +97,7 @@ class Supervisor:
             while any(child.exit_code is None for child in self._children):
                 for child in self._children:
                     # A signal during the start of a child would not be passed on to it.
-                    with held_back():
+                    with signals_blocked():
                         self._look_after(child)
                 self._read()
                 self._kill_late()
@@ -175,7 +175,7 @@ class Supervisor:
                 os.close(output[0])
             return self._run_child(child.instance)
 
-        child.process = Forked(work)
+        child.process = ChildProcess(work)
         os.close(writing)
         child.progress = self._watch(child, reading)
         if output is not None:

@@ -30,7 +30,7 @@ transactions also occupy offsets."""
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionStanding:
+class PartitionStatus:
     """The progress of a partition.
 
     Args:
@@ -47,7 +47,7 @@ class PartitionStanding:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskStanding:
+class TaskStatus:
     """The progress of a task.
 
     Args:
@@ -57,7 +57,7 @@ class TaskStanding:
     task: str
     process: str
     owner: str | None
-    partitions: tuple[PartitionStanding, ...]
+    partitions: tuple[PartitionStatus, ...]
 
     @property
     def lag(self) -> int:
@@ -71,7 +71,7 @@ class TaskStanding:
 
 
 @dataclass(frozen=True, slots=True)
-class Overview:
+class ApplicationStatus:
     """The status of an application, read from Kafka.
 
     Args:
@@ -81,7 +81,7 @@ class Overview:
 
     application: str
     members: Mapping[str, tuple[GroupMember, ...]]
-    tasks: tuple[TaskStanding, ...]
+    tasks: tuple[TaskStatus, ...]
     jobs: tuple[JobStanding, ...] = ()
 
 
@@ -96,7 +96,7 @@ class _Part:
 
 def overview(
     graph: Graph, settings: KafkaSettings, admin: ClusterAdmin, registry: ControlTopic
-) -> Overview:
+) -> ApplicationStatus:
     """Return the status of an application from Kafka.
 
     Args:
@@ -116,7 +116,9 @@ def overview(
         for part in parts
         for standing in _standings(part, members[part.process], settings, admin)
     ]
-    return Overview(graph.application, members, tuple(tasks), _jobs(graph, admin, registry))
+    return ApplicationStatus(
+        graph.application, members, tuple(tasks), _jobs(graph, admin, registry)
+    )
 
 
 def asked(address: str) -> dict[str, Any]:
@@ -183,7 +185,7 @@ def _parts(graph: Graph, admin: ClusterAdmin) -> Iterator[_Part]:
 
 def _standings(
     part: _Part, members: Sequence[GroupMember], settings: KafkaSettings, admin: ClusterAdmin
-) -> Iterator[TaskStanding]:
+) -> Iterator[TaskStatus]:
     partitions = [partition for of_task in part.tasks.values() for partition in of_task]
     owners = {partition: member.name for member in members for partition in member.partitions}
     committed = admin.committed(part.group, partitions, stable=False)
@@ -193,7 +195,7 @@ def _standings(
     few = {p: (start, end) for p, (start, end) in unread.items() if end - start <= MARKERS}
     read = without_records(settings, few)
     for task, of_task in part.tasks.items():
-        yield TaskStanding(
+        yield TaskStatus(
             task,
             part.process,
             owners.get(of_task[0]),
@@ -207,9 +209,9 @@ def _read_to(position: Position, first: int) -> int:
 
 def _standing(
     position: Position, unread: tuple[int, int], end: int, is_read: bool
-) -> PartitionStanding:
+) -> PartitionStatus:
     start, stable = unread
-    return PartitionStanding(
+    return PartitionStatus(
         str(position.topic_partition),
         position.offset,
         0 if is_read else max(0, stable - start),

@@ -16,8 +16,7 @@ from eosframework.monitoring.metrics.catalogue import Process
 from eosframework.monitoring.metrics.observer import (
     Identity,
     relay_observer,
-    tables_observer,
-    transforms_observer,
+    worker_observer,
 )
 from eosframework.outbox.relay import RelayView
 from eosframework.processing.stores.shared_stores import SharedStores
@@ -46,10 +45,7 @@ def observed_worker(
     longest_seconds = settings.transaction_timeout_seconds
     health = Health(longest_seconds, stuck_seconds)
     shared, statistics = SharedStores(), ClientStatistics()
-    if process is Process.TABLES:
-        observer = tables_observer(identity, health, statistics, longest_seconds)
-    else:
-        observer = transforms_observer(identity, health, statistics, shared, longest_seconds)
+    observer = worker_observer(identity, health, statistics, shared, longest_seconds)
     state = StatePages(graph, shared, task_counts(graph, context.facts.partitions), partition_of)
     pages = {**observer.pages, "state": state.page}
     with serving(settings.http_address, pages, hosts=settings.http_hosts):

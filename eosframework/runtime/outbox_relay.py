@@ -21,13 +21,14 @@ from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.client.statistics import ClientStatistics
 from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.kafka.worker_clients import NOTHING_KNOWN, producer_client
+from eosframework.outbox.outbox_ports import RelayCounts
 from eosframework.outbox.reconciliation import Reconciler
-from eosframework.outbox.relay import Relay, RelayCounts, RelayOptions, RelayView, relay_id
+from eosframework.outbox.relay import Relay, RelayOptions, RelayView, relay_id
 from eosframework.postgres import Database, migrate
 from eosframework.postgres.grants import RELAY_GRANTS, require_grants
 from eosframework.postgres.outbox.outbox_slot import SlotSource
 from eosframework.postgres.outbox.outbox_table import TableSource
-from eosframework.process.signals import requests
+from eosframework.process.signals import stop_requests
 from eosframework.process.watchdog import Watchdog
 from eosframework.runtime.context import Observed
 from eosframework.txnid import registry_topic
@@ -62,7 +63,7 @@ def run_relay(settings: Settings, *, until_caught_up: bool) -> RelayCounts:
     )
     events = structlog.get_logger("eosframework.relay")
     with (
-        requests(events) as request,
+        stop_requests(events) as request,
         _watchdog(settings) as watchdog,
         _observed(settings) as observed,
     ):
@@ -81,7 +82,7 @@ def run_relay(settings: Settings, *, until_caught_up: bool) -> RelayCounts:
             on_turn=on_turn,
             measured=observed is not None,
         )
-        request.goes_to(relay.stop)
+        request.forward_to(relay.stop)
         _collect_rarely()
         return relay.run(until_caught_up=until_caught_up)
 

@@ -28,7 +28,12 @@ from eosframework.errors import ConfigurationError, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import TopicFacts
 from eosframework.records import Position, TopicPartition
-from eosframework.state.store_directories import Found, application_directory, found, remove
+from eosframework.state.store_directories import (
+    FoundStores,
+    application_directory,
+    list_stores,
+    remove,
+)
 from eosframework.topology.evolution import RecordedTopology
 from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import changelog_topic, tables_group
@@ -121,7 +126,7 @@ def plan_reset(
     )
 
 
-def carry_out(
+def execute_reset(
     reset: Reset, graph: Graph, settings: Settings, admin: ClusterAdmin, registry: ControlTopic
 ) -> None:
     """Execute a plan; after an interruption the reset may be planned and executed again.
@@ -156,8 +161,8 @@ def _own_topics(
     return admin.describe_topics(names)
 
 
-def _places(graph: Graph, settings: Settings) -> list[Found]:
-    places = found(application_directory(settings.state, graph.application))
+def _places(graph: Graph, settings: Settings) -> list[FoundStores]:
+    places = list_stores(application_directory(settings.state, graph.application))
     for place in places:
         if place.held:
             raise StartRefused(

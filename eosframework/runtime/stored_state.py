@@ -22,8 +22,13 @@ from eosframework.records import TopicPartition
 from eosframework.state.labels import StoreLabel
 from eosframework.state.memory import MemoryStore
 from eosframework.state.query.layouts import QueriedStore, Row
-from eosframework.state.store_directories import Found, application_directory, found, has_data
-from eosframework.state.store_reader import StoredTask, read_only
+from eosframework.state.store_directories import (
+    FoundStores,
+    application_directory,
+    has_database,
+    list_stores,
+)
+from eosframework.state.store_reader import ReadOnlyStores, read_only
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +94,7 @@ class Source(Protocol):
         ...
 
 
-class OnMachine:
+class StoreFiles:
     """The stores of an application on this machine.
 
     Args:
@@ -110,8 +115,8 @@ class OnMachine:
         self._directory = application_directory(settings.state, application)
         # If there are several directories of a task, prefer locked ones that are not copies, then
         # the one written last.
-        self._places: dict[str, Found] = {}
-        places = [place for place in found(self._directory) if has_data(place.path)]
+        self._places: dict[str, FoundStores] = {}
+        places = [place for place in list_stores(self._directory) if has_database(place.path)]
         for place in sorted(places, key=lambda place: place.is_copy or not place.held):
             self._places.setdefault(place.task, place)
 
@@ -178,11 +183,11 @@ class OnMachine:
         names = [task.removeprefix(prefix) for task in self._places if task.startswith(prefix)]
         return sorted(int(name) for name in names if name.isdigit())
 
-    def _place(self, store: QueriedStore, partition: int) -> Found:
+    def _place(self, store: QueriedStore, partition: int) -> FoundStores:
         return self._places[f"{store.sub_topology}-{partition}"]
 
 
-class InChangelog:
+class ChangelogStores:
     """The stores of an application, read from their changelogs one partition at a time.
 
     Args:
@@ -245,5 +250,5 @@ def find(source: Source, store: QueriedStore, key: bytes) -> tuple[Content, list
     return None
 
 
-def _label(task: StoredTask, store: str) -> StoreLabel | None:
-    return task.made_for(store) if store in task.names else None
+def _label(task: ReadOnlyStores, store: str) -> StoreLabel | None:
+    return task.label_of(store) if store in task.names else None

@@ -40,7 +40,7 @@ from eosframework.kafka.worker_clients import consumer_client, group_settings, p
 from eosframework.process.fork import is_orphaned
 from eosframework.process.instance import own_instance
 from eosframework.process.progress import PIPE_VARIABLE, ProgressLine, reporter
-from eosframework.process.signals import requests
+from eosframework.process.signals import stop_requests
 from eosframework.process.watchdog import Watchdog
 from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import compile_part
@@ -90,7 +90,7 @@ def kinds(graph: Graph) -> list[Kind]:
     return [kind for kind, parts in has.items() if parts]
 
 
-def prepare(graph: Graph, settings: Settings) -> None:
+def check_start(graph: Graph, settings: Settings) -> None:
     """Check that workers can start.
 
     Raises:
@@ -105,7 +105,7 @@ def prepare(graph: Graph, settings: Settings) -> None:
     _require_tables(graph, settings)
 
 
-def run_in_process(graph: Graph, settings: Settings, kind: Kind, *, until_caught_up: bool) -> bool:
+def run_kind(graph: Graph, settings: Settings, kind: Kind, *, until_caught_up: bool) -> bool:
     """Run a worker in this process until it is caught up or asked to stop.
 
     Returns:
@@ -119,7 +119,7 @@ def run_in_process(graph: Graph, settings: Settings, kind: Kind, *, until_caught
     with own_instance(graph.application, settings.worker.instance) as instance:
         context = _checked_context(graph, settings, instance, kind)
         with (
-            requests(structlog.get_logger("eosframework.worker")) as request,
+            stop_requests(structlog.get_logger("eosframework.worker")) as request,
             _shown_progress() as show,
             _watchdog(settings) as watchdog,
             _observed(context, kind) as observed,
@@ -142,11 +142,11 @@ def run_in_process(graph: Graph, settings: Settings, kind: Kind, *, until_caught
                 worker = _table_writer(context, on_round)
             else:
                 worker = _worker(context, _plan(context, make_task), growth, on_round)
-            request.goes_to(worker.stop)
+            request.forward_to(worker.stop)
             _collect_rarely()
             counts = worker.run(until_caught_up=until_caught_up)
         show(counts)
-    return request.came
+    return request.received
 
 
 def _checked_context(graph: Graph, settings: Settings, instance: str, kind: Kind) -> WorkerContext:

@@ -23,14 +23,8 @@ STREAM_TIME = b"stream time"
 """Key of the task's stream time in milliseconds, as digits."""
 
 
-@dataclass(frozen=True, slots=True)
-class TaskLabel:
-    """The task that a database belongs to."""
-
-    application: str
-    task: str
-    partitions: int
-    layout: int = LAYOUT
+class _Label:
+    __slots__ = ()
 
     def encode(self) -> bytes:
         """Return the bytes that `decode` reads."""
@@ -38,20 +32,34 @@ class TaskLabel:
 
     @classmethod
     def decode(cls, content: bytes) -> Self:
-        """Return what `content` says.
+        """Return the label in `content`.
 
         Raises:
             ValueError: it is not a label.
         """
-        return _made_of(cls, content)
+        reader = _READERS.get(cls) or _READERS.setdefault(cls, TypeAdapter(cls))
+        try:
+            return reader.validate_json(content, strict=True)
+        except ValidationError as error:
+            raise ValueError(f"{content[:200]!r} is not a label of a store") from error
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLabel(_Label):
+    """The task that a database belongs to."""
+
+    application: str
+    task: str
+    partitions: int
+    layout: int = LAYOUT
 
     def difference(self, wanted: TaskLabel) -> str | None:
-        """Return in what this differs from what is wanted, as a reason for a log."""
+        """Return the differences from the wanted label as text; None: there are none."""
         return _difference(asdict(self), asdict(wanted))
 
 
 @dataclass(frozen=True, slots=True)
-class StoreLabel:
+class StoreLabel(_Label):
     """The changelog that a store belongs to, and its position in it.
 
     Args:
@@ -66,21 +74,8 @@ class StoreLabel:
     position: int
     written_at: float
 
-    def encode(self) -> bytes:
-        """Return the bytes that `decode` reads."""
-        return orjson.dumps(self)
-
-    @classmethod
-    def decode(cls, content: bytes) -> Self:
-        """Return what `content` says.
-
-        Raises:
-            ValueError: it is not a label.
-        """
-        return _made_of(cls, content)
-
     def difference(self, wanted: StoreIdentity) -> str | None:
-        """Return in what this differs from what is wanted, as a reason for a log."""
+        """Return the differences from the wanted label as text; None: there are none."""
         names = ("changelog", "schema_version")
         return _difference(
             {name: getattr(self, name) for name in names},
@@ -113,14 +108,6 @@ def require_positions(changes: Mapping[str, Changes], positions: Mapping[str, in
 
 
 _READERS: dict[Any, TypeAdapter[Any]] = {}
-
-
-def _made_of(cls: Any, content: bytes) -> Any:
-    reader = _READERS.get(cls) or _READERS.setdefault(cls, TypeAdapter(cls))
-    try:
-        return reader.validate_json(content, strict=True)
-    except ValidationError as error:
-        raise ValueError(f"{content[:200]!r} is not a label of a store") from error
 
 
 def _difference(found: dict[str, Any], wanted: dict[str, Any]) -> str | None:

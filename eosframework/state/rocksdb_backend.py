@@ -16,7 +16,7 @@ from eosframework.errors import StateDamaged, StateUnwritable
 from eosframework.processing.stores.state_ports import StoreIdentity, TaskStores
 from eosframework.state import manifest, rocksdb_errors
 from eosframework.state.labels import TASK, StoreLabel, TaskLabel, store_key
-from eosframework.state.rocksdb_options import LABELS, Setup, SharedMemory
+from eosframework.state.rocksdb_options import LABELS, DatabaseOptions, SharedMemory
 from eosframework.state.rocksdb_stores import (
     RocksTaskStores,
     drop_store,
@@ -24,9 +24,9 @@ from eosframework.state.rocksdb_stores import (
     store_names,
 )
 from eosframework.state.store_directories import (
-    Place,
+    StoreDirectory,
     application_directory,
-    has_data,
+    has_database,
     refuse_path,
     take,
     take_own,
@@ -54,7 +54,7 @@ class RocksState:
         self._application = application
         self._slot = slot
         self._memory = SharedMemory(settings.cache_bytes)
-        self._open: dict[RocksTaskStores, Place] = {}
+        self._open: dict[RocksTaskStores, StoreDirectory] = {}
 
     def open(self, task: str, partitions: int, stores: Sequence[StoreIdentity]) -> RocksTaskStores:
         """Open a task's stores on this machine; missing and unusable ones are empty.
@@ -90,7 +90,7 @@ class RocksState:
                 place.unmark_copy()
 
     def _open_in(
-        self, place: Place, label: TaskLabel, stores: Sequence[StoreIdentity]
+        self, place: StoreDirectory, label: TaskLabel, stores: Sequence[StoreIdentity]
     ) -> RocksTaskStores:
         place.unmark_copy()
         try:
@@ -109,7 +109,7 @@ class RocksState:
             stores.close()
 
     def _after_write(self) -> None:
-        self._memory.make_room(self._open)
+        self._memory.flush_largest(self._open)
 
     def _release(self, stores: RocksTaskStores) -> None:
         place = self._open.pop(stores)
@@ -128,7 +128,7 @@ class _Unusable:
 
 
 def open_or_begin(
-    place: Place, setup: Setup, label: TaskLabel, stores: Sequence[StoreIdentity]
+    place: StoreDirectory, setup: DatabaseOptions, label: TaskLabel, stores: Sequence[StoreIdentity]
 ) -> RocksTaskStores:
     """Open the database in a directory, or create a new one there.
 
@@ -143,7 +143,7 @@ def open_or_begin(
     """
     opened = _open(place, setup, label, stores)
     if isinstance(opened, _Unusable):
-        _tell(place, ALL_STORES, opened.reason)
+        _report_discarded(place, ALL_STORES, opened.reason)
         try:
             place.empty()
         except OSError as error:
@@ -161,7 +161,7 @@ def open_or_begin(
 
 
 def _open(
-    place: Place, setup: Setup, label: TaskLabel, stores: Sequence[StoreIdentity]
+    place: StoreDirectory, setup: DatabaseOptions, label: TaskLabel, stores: Sequence[StoreIdentity]
 ) -> RocksTaskStores | _Unusable:
     # An unusable database must not be referenced outside of this function: it would stay open.
     try:
@@ -183,8 +183,8 @@ def _open(
         raise rocksdb_errors.writing(place.path, error) from error
 
 
-def _families(place: Place) -> list[str]:
-    return Rdict.list_cf(str(place.path)) if has_data(place.path) else []
+def _families(place: StoreDirectory) -> list[str]:
+    return Rdict.list_cf(str(place.path)) if has_database(place.path) else []
 
 
 def _difference(database: Rdict, label: TaskLabel) -> str | None:
@@ -200,9 +200,9 @@ def _put_label(database: Rdict, label: TaskLabel) -> None:
 
 
 def _usable(
-    place: Place,
+    place: StoreDirectory,
     database: Rdict,
-    setup: Setup,
+    setup: DatabaseOptions,
     stores: Sequence[StoreIdentity],
     present: Sequence[str],
 ) -> dict[str, StoreLabel]:
@@ -218,10 +218,10 @@ def _usable(
             drop_store(database, store.name)
             database.create_column_family(family_name(store.name), setup.store)
         if reason is not None:
-            _tell(place, store.name, reason)
+            _report_discarded(place, store.name, reason)
     for name in set(present) - {store.name for store in stores}:
         drop_store(database, name)
-        _tell(place, name, "the topology has no such store")
+        _report_discarded(place, name, "the topology has no such store")
     return labels
 
 
@@ -233,5 +233,5 @@ def _store_difference(
     return label.difference(store) if store.name in present else "its content is gone"
 
 
-def _tell(place: Place, store: str, reason: str) -> None:
+def _report_discarded(place: StoreDirectory, store: str, reason: str) -> None:
     log.warning("state_discarded", directory=str(place.path), store=store, reason=reason)

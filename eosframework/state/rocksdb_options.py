@@ -60,7 +60,7 @@ than one shard of the cache: from six million keys on, every read of an absent k
 filter again. Partitions of 4 KiB make such a read 0.9 µs slower."""
 
 
-class Buffering(Protocol):
+class Memtables(Protocol):
     """A database with memtables."""
 
     def buffered_bytes(self) -> int:
@@ -73,7 +73,7 @@ class Buffering(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class DatabaseOptions:
     """Options of one database: of its labels, also used for the database, and of its stores."""
 
     labels: Options
@@ -99,11 +99,11 @@ class SharedMemory:
             self._buffers_bytes, False, self.cache
         )
 
-    def setup(self) -> Setup:
+    def setup(self) -> DatabaseOptions:
         """Return the options of a database."""
-        return Setup(self._labels_options(), self._store_options())
+        return DatabaseOptions(self._labels_options(), self._store_options())
 
-    def make_room(self, databases: Iterable[Buffering]) -> None:
+    def flush_largest(self, databases: Iterable[Memtables]) -> None:
         """Flush the database with the largest memtables if their total is too large.
 
         RocksDB by itself would flush the database that is being written, even an almost empty one.

@@ -20,7 +20,7 @@ from eosframework.state.labels import (
 )
 from eosframework.state.manifest import Manifest
 from eosframework.state.rocksdb_column import Column
-from eosframework.state.rocksdb_options import LABELS, Setup
+from eosframework.state.rocksdb_options import LABELS, DatabaseOptions
 
 _STORE = "store."
 
@@ -69,7 +69,7 @@ class RocksTaskStores:
         self,
         directory: Path,
         database: Rdict,
-        setup: Setup,
+        setup: DatabaseOptions,
         stores: Sequence[StoreIdentity],
         labels: Mapping[str, StoreLabel],
     ) -> None:

@@ -58,7 +58,7 @@ def application_directory(settings: StateSettings, application: str) -> Path:
 
 
 @dataclass(slots=True)
-class Place:
+class StoreDirectory:
     """A directory that this process has locked until `release`."""
 
     path: Path
@@ -126,7 +126,7 @@ class Place:
         _delete(aside)
 
 
-def take(task: Path, slot: str) -> Place:
+def take(task: Path, slot: str) -> StoreDirectory:
     """Lock the unlocked directory of a task that was written last, or create one.
 
     So a task's stores move with the task between the workers of one machine.
@@ -149,7 +149,7 @@ def take(task: Path, slot: str) -> Place:
         raise _no_place(task, error) from error
 
 
-def take_own(task: Path, slot: str) -> Place:
+def take_own(task: Path, slot: str) -> StoreDirectory:
     """Lock a slot's own directory of a task, or create it.
 
     Args:
@@ -176,7 +176,7 @@ def _no_place(task: Path, error: OSError) -> StateUnwritable:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundStores:
     """Stores of a task on this machine.
 
     Args:
@@ -196,7 +196,7 @@ class Found:
     is_copy: bool = False
 
 
-def found(application: Path) -> list[Found]:
+def list_stores(application: Path) -> list[FoundStores]:
     """Return the stores in an application's directory, by task, the newest first."""
     places = [
         _look(path)
@@ -207,27 +207,29 @@ def found(application: Path) -> list[Found]:
     return sorted(places, key=lambda place: (place.task, -place.written_at))
 
 
-def unused(application: Path) -> list[Found]:
+def unused(application: Path) -> list[FoundStores]:
     """Return the unlocked stores of which there are newer ones of the same task."""
     newest: set[str] = set()
-    rest: list[Found] = []
-    for place in found(application):
+    rest: list[FoundStores] = []
+    for place in list_stores(application):
         if place.task in newest and not place.held:
             rest.append(place)
         newest.add(place.task)
     return rest
 
 
-def remove(place: Found) -> bool:
+def remove(place: FoundStores) -> bool:
     """Delete stores unless a process holds them; return whether they are gone."""
-    held = Place.hold(place.path)
+    held = StoreDirectory.hold(place.path)
     if held is not None:
         held.remove()
     return not place.path.exists()
 
 
-def _written_last(task: Path, slot: str) -> Place | None:
-    free = [place for path in _directories(task) if (place := Place.hold(path)) is not None]
+def _written_last(task: Path, slot: str) -> StoreDirectory | None:
+    free = [
+        place for path in _directories(task) if (place := StoreDirectory.hold(path)) is not None
+    ]
     used = [place for place in free if written_at(place.path) > 0]
     best = max(used, key=lambda p: (written_at(p.path), p.path.name == slot), default=None)
     for place in free:
@@ -236,11 +238,11 @@ def _written_last(task: Path, slot: str) -> Place | None:
     return best
 
 
-def _adopt(place: Place, task: Path, slot: str) -> Place:
+def _adopt(place: StoreDirectory, task: Path, slot: str) -> StoreDirectory:
     for target in _names(task, slot):
         if target == place.path:
             return place
-        if (stale := Place.hold(target)) is not None:
+        if (stale := StoreDirectory.hold(target)) is not None:
             stale.remove()
         if not target.exists():
             place.rename(target)
@@ -248,10 +250,10 @@ def _adopt(place: Place, task: Path, slot: str) -> Place:
     raise AssertionError("there is always another name")
 
 
-def _hold_new(task: Path, slot: str) -> Place:
+def _hold_new(task: Path, slot: str) -> StoreDirectory:
     for target in _names(task, slot):
         make_directory(target)
-        if (place := Place.hold(target)) is not None:
+        if (place := StoreDirectory.hold(target)) is not None:
             return place
     raise AssertionError("there is always another name")
 
@@ -285,9 +287,11 @@ def _directories(path: Path) -> list[Path]:
     return []
 
 
-def _look(path: Path) -> Found:
+def _look(path: Path) -> FoundStores:
     is_copy = (path / COPY).exists()
-    return Found(path.parent.name, path, _held(path), written_at(path), size_bytes(path), is_copy)
+    return FoundStores(
+        path.parent.name, path, _held(path), written_at(path), size_bytes(path), is_copy
+    )
 
 
 def _held(path: Path) -> bool:
@@ -310,7 +314,7 @@ def _lock(handle: int, *, attempts: int = LOCK_ATTEMPTS) -> bool:
     return False
 
 
-def has_data(path: Path) -> bool:
+def has_database(path: Path) -> bool:
     """Return whether a directory contains files of a database."""
     with os.scandir(path) as entries:
         return any(entry.name not in (LOCK, COPY) for entry in entries)

@@ -27,7 +27,7 @@ from eosframework.state.labels import (
 from eosframework.state.rocksdb_column import Column
 from eosframework.state.rocksdb_options import LABELS, SharedMemory
 from eosframework.state.rocksdb_stores import family_name, measure, store_names
-from eosframework.state.store_directories import has_data
+from eosframework.state.store_directories import has_database
 
 CACHE_BYTES = 32 * 2**20
 
@@ -40,7 +40,7 @@ FAILURES = 3
 PAUSE_SECONDS = 0.02
 
 
-class StoredTask:
+class ReadOnlyStores:
     """The contents of a task's stores when they were opened.
 
     Args:
@@ -87,7 +87,7 @@ class StoredTask:
             )
         return self._columns[name]
 
-    def made_for(self, name: str) -> StoreLabel | None:
+    def label_of(self, name: str) -> StoreLabel | None:
         """Return a store's label; None: the store was never written."""
         content = self._labels.get(store_key(name))
         return StoreLabel.decode(content) if content else None
@@ -104,18 +104,18 @@ class StoredTask:
 
 
 @contextmanager
-def read_only(directory: Path) -> Generator[StoredTask]:
+def read_only(directory: Path) -> Generator[ReadOnlyStores]:
     """Open the stores in a directory for reading, even if a worker has them open.
 
     Args:
-        directory: of one task and slot, from `places.found`.
+        directory: of one task and slot, from `places.list_stores`.
 
     Raises:
         ConfigurationError: there are no stores in it.
         StateDamaged: its files cannot be read.
         RunError: the files change too fast.
     """
-    if not directory.is_dir() or not has_data(directory):
+    if not directory.is_dir() or not has_database(directory):
         raise ConfigurationError(f"there are no stores in {directory}; name a task's directory")
     with tempfile.TemporaryDirectory(prefix="eosframework-") as own:
         task = _open(directory, own)
@@ -125,7 +125,7 @@ def read_only(directory: Path) -> Generator[StoredTask]:
             task.close()
 
 
-def _open(directory: Path, own: str) -> StoredTask:
+def _open(directory: Path, own: str) -> ReadOnlyStores:
     """Open the stores; try again if their files changed at the same time.
 
     Each change is in the manifest first. If one was made while the stores were opened, RocksDB may
@@ -155,7 +155,7 @@ def _open(directory: Path, own: str) -> StoredTask:
         time.sleep(PAUSE_SECONDS)
 
 
-def _open_once(directory: Path, own: str) -> StoredTask:
+def _open_once(directory: Path, own: str) -> ReadOnlyStores:
     setup = SharedMemory(CACHE_BYTES).setup()
     # Keep all files open: a file that the worker deletes stays readable.
     setup.labels.set_max_open_files(-1)
@@ -166,4 +166,4 @@ def _open_once(directory: Path, own: str) -> StoredTask:
     access = AccessType.read_only(error_if_log_file_exist=False)
     setup.labels.set_db_log_dir(own)
     database = Rdict(str(directory), setup.labels, setup.families(families), access)
-    return StoredTask(directory, database, families)
+    return ReadOnlyStores(directory, database, families)

@@ -65,7 +65,7 @@ class PartitionTask:
         self.state, self.batch, self.failure = TaskState.UNCLAIMED, None, None
         self.records, self.end_reached, self.claim_at = 0, 0, claim_at
 
-    def turned_out_written(self, claim: Claim) -> tuple[Batch, int] | None:
+    def confirmed_batch(self, claim: Claim) -> tuple[Batch, int] | None:
         """Return the batch in doubt if the next claim, `claim`, shows that it was written."""
         doubt, self.in_doubt = self.in_doubt, None
         if doubt is None:

@@ -211,7 +211,7 @@ class TableWriter:
 
     def _turn(self) -> None:
         self._claim_due()
-        self._take_in()
+        self._fetch()
         full = sum(t.batch.size for t in self.tasks.values() if t.batch) >= self._options.batch_rows
         failed = any(task.failure for task in self.tasks.values())
         if full or failed or self._pace.is_due():
@@ -237,10 +237,13 @@ class TableWriter:
         except (DatabaseAway, Overtaken, TransactionError) as error:
             self._claim_later(due, error)
             return
-        self._database_is_back()
+        self._report_available()
         self._log.seek([Position(*p, offset) for p, offset in offsets.items()])
         for task, claim in zip(due, claims, strict=True):
-            if written := task.turned_out_written(claim):
+            # 1. A COMMIT got no answer, so the batch may be written. 2. The claim waited for that
+            # transaction. 3. Its epoch follows the batch's only if no other process claimed in
+            # between, and then its offset shows whether the batch was written.
+            if written := task.confirmed_batch(claim):
                 self._count(*written)
             task.begin(claim, offsets[claim.partition])
             task.state, task.attempts = TaskState.RUNNING, 0
@@ -274,7 +277,7 @@ class TableWriter:
             self._store.write(new)
         return kept
 
-    def _take_in(self) -> None:
+    def _fetch(self) -> None:
         """Fetch records and convert them to rows (P3)."""
         busy = any(task.has_progress for task in self.tasks.values())
         wait_seconds = self._pace.remaining_seconds() if busy else IDLE_SECONDS
@@ -291,7 +294,7 @@ class TableWriter:
             try:
                 task.maker.add(messages, task.batch)
             except SchemasAway as error:
-                self._schemas_away(task, error)
+                self._retry_without_schemas(task, error)
                 continue
             except RecordFailed as error:
                 task.failure, task.batch = error, task.batch.up_to(error.offset)
@@ -315,10 +318,10 @@ class TableWriter:
             try:
                 self._write_once(open_)
             except Overtaken as error:
-                open_ = self._overtaken(open_, error)
+                open_ = self._drop_overtaken(open_, error)
                 continue
             except RowRefused as error:
-                self._cut(open_, error)
+                self._drop_refused(open_, error)
                 continue
             except DatabaseAway as error:
                 for task in open_:
@@ -360,7 +363,9 @@ class TableWriter:
         for rows in batch.tables:
             self._measures.written[rows.table.table] += len(rows.rows)
 
-    def _overtaken(self, tasks: Sequence[PartitionTask], error: Overtaken) -> list[PartitionTask]:
+    def _drop_overtaken(
+        self, tasks: Sequence[PartitionTask], error: Overtaken
+    ) -> list[PartitionTask]:
         """Drop partitions that others have claimed; return the remaining tasks."""
         gone = [task for task in tasks if task.partition in error.partitions]
         for task in gone:
@@ -377,7 +382,7 @@ class TableWriter:
         self._log.pause([task.partition for task in gone])
         return [task for task in tasks if task not in gone]
 
-    def _cut(self, tasks: Sequence[PartitionTask], error: RowRefused) -> None:
+    def _drop_refused(self, tasks: Sequence[PartitionTask], error: RowRefused) -> None:
         """Remove the refused row's record and all later records from its batch."""
         [task] = [task for task in tasks if task.partition == error.partition]
         assert task.batch is not None
@@ -393,13 +398,14 @@ class TableWriter:
             pause_seconds = min(
                 BACKOFF_SECONDS * 2 ** min(task.attempts, 16), self._options.longest_pause_seconds
             )
+            # The first retry is immediate: a single lost connection needs no pause.
             task.drop(now + (pause_seconds if task.attempts > 1 else 0))
         self._log.pause([task.partition for task in tasks])
         if self._away_since is None:
             self._away_since = now
             self._events.warning("database_away", error=str(error))
 
-    def _schemas_away(self, task: PartitionTask, error: SchemasAway) -> None:
+    def _retry_without_schemas(self, task: PartitionTask, error: SchemasAway) -> None:
         """Drop a task's unwritten rows; its records are read again after a pause."""
         task.drop(self._clock() + SCHEMAS_PAUSE_SECONDS)
         self._log.pause([task.partition])
@@ -407,7 +413,7 @@ class TableWriter:
             "schema_registry_unavailable", partition=str(task.partition), error=str(error)
         )
 
-    def _database_is_back(self) -> None:
+    def _report_available(self) -> None:
         if self._away_since is not None:
             seconds = round(self._clock() - self._away_since, 1)
             self._events.info("database_back", after_seconds=seconds)

@@ -22,8 +22,8 @@ from eosframework.processing.failures.failures import summary
 from eosframework.records import TopicPartition
 from eosframework.tables.table_ports import Batch, Claim, Deletion, RefusedRow, RowStore, TableRows
 from eosframework.topology.graph.graph import Policy, TableMode, TableSink
-from tests.unit.persisting.memory import MemoryStore
 from tests.unit.processing.memory import At
+from tests.unit.tables.memory import MemoryStore
 
 P0, P1 = TopicPartition("in", 0), TopicPartition("in", 1)
 

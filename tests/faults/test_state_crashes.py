@@ -13,7 +13,7 @@ import pytest
 
 from eosframework.config import StateSettings
 from eosframework.embedded.suspension import suspend_process
-from eosframework.state.store_directories import application_directory, found
+from eosframework.state.store_directories import application_directory, list_stores
 from tests.support.store_writer import (
     APPLICATION,
     Expected,
@@ -66,7 +66,7 @@ def test_the_stores_of_a_process_that_stands_still_are_left_alone(tmp_path: Path
         stores = open_task(state)
         assert stores.position("counts") is None
         write_step(stores, 0)
-        places = found(application_directory(StateSettings(directory=tmp_path), APPLICATION))
+        places = list_stores(application_directory(StateSettings(directory=tmp_path), APPLICATION))
         assert sorted(place.path.name for place in places if place.held) == ["host.0", "host.1"]
         os.kill(pid, signal.SIGCONT)
         written = host.kill_after(pid, 30)

@@ -13,7 +13,7 @@ from eosframework.backfill.spark.arrow_batches import BatchFunction, RecordBatch
 from eosframework.backfill.spark.executor_failures import encoded
 from eosframework.errors import EosError
 from eosframework.process.logs import configure_logs
-from eosframework.process.signals import be_ended_by_signals
+from eosframework.process.signals import restore_default_handlers
 from eosframework.records import TopicPartition
 
 RESULT_SCHEMA = "partition bigint, records bigint"
@@ -61,7 +61,7 @@ def run_numbered(attempt: Callable[[int], int]) -> int:
     context = TaskContext.get()
     if context is not None:
         # A terminal's Ctrl-C does not reach executors: a user's function raised KeyboardInterrupt.
-        be_ended_by_signals()
+        restore_default_handlers()
     try:
         return attempt(context.attemptNumber() if context else 0)
     except EosError as error:

@@ -4,7 +4,7 @@ Clients can use only a bounded share of the process:
 
 - At most `MOST_CONNECTIONS` are open. A new one replaces the connection whose client has kept the
   server waiting for the longest time, so a probe is answered even if there are many slow clients.
-- A request must arrive within `ASK_SECONDS`, and its response must be received within
+- A request must arrive within `RECEIVE_SECONDS`, and its response must be received within
   `REQUEST_SECONDS`, both in total: single bytes do not extend these times.
 - The I/O thread answers probes, and at most `MOST_ANSWERING` other threads answer pages, so scans
   of large stores do not delay probes.
@@ -27,7 +27,7 @@ from http import HTTPStatus
 
 import structlog
 
-from eosframework.monitoring.http.exchange import Asked, Exchange, Site, answer_of, failed
+from eosframework.monitoring.http.exchange import Exchange, PageRequest, Site, answer_of, failed
 from eosframework.monitoring.http.pages import Answer, NotServed
 
 MOST_CONNECTIONS = 64
@@ -36,7 +36,7 @@ MOST_CONNECTIONS = 64
 MOST_ANSWERING = 8
 """Number of pages, other than probes, that are answered concurrently."""
 
-ASK_SECONDS = 5.0
+RECEIVE_SECONDS = 5.0
 """From the connection to the end of the request."""
 
 REQUEST_SECONDS = 10.0
@@ -74,7 +74,7 @@ class _Connection:
     def ends_at(self) -> float:
         """Clock time at which the connection is overdue."""
         has_asked = self.is_answering or self.out is not None
-        return self.began_at + (REQUEST_SECONDS if has_asked else ASK_SECONDS)
+        return self.began_at + (REQUEST_SECONDS if has_asked else RECEIVE_SECONDS)
 
 
 class Connections:
@@ -133,7 +133,7 @@ class Connections:
         for key, _ in ready:
             connection = self._open.get(key.fd)
             if connection is not None:
-                self._go_on(connection)
+                self._advance(connection)
             elif key.fileobj is self._woken:
                 self._drain()
             else:
@@ -162,9 +162,9 @@ class Connections:
                     continue  # the client has disconnected
                 # Linux allocates a descriptor before it looks for a client. If no client waits,
                 # closing an existing connection would help no other one.
-                if not self._is_awaited():
+                if not self._has_waiting_client():
                     return count
-                if not self._give_a_descriptor_up():
+                if not self._release_descriptor():
                     time.sleep(_PAUSE_SECONDS)
                     return count
                 continue
@@ -175,10 +175,10 @@ class Connections:
             self._open[client.fileno()] = connection
             self._selector.register(client, selectors.EVENT_READ)
             # Most clients have sent their request by now and are done after this call.
-            self._go_on(connection)
+            self._advance(connection)
         return MOST_CONNECTIONS
 
-    def _is_awaited(self) -> bool:
+    def _has_waiting_client(self) -> bool:
         """Return whether a client waits to be accepted."""
         poll = select.poll()
         poll.register(self._listener, select.POLLIN)
@@ -189,7 +189,7 @@ class Connections:
         waited_for = [c for c in self._open.values() if not c.is_answering]
         return min(waited_for or self._open.values(), key=lambda c: c.began_at)
 
-    def _give_a_descriptor_up(self) -> bool:
+    def _release_descriptor(self) -> bool:
         if self._spare is not None:
             os.close(self._spare)
             self._spare = None
@@ -199,7 +199,7 @@ class Connections:
             return True
         return False
 
-    def _go_on(self, connection: _Connection) -> None:
+    def _advance(self, connection: _Connection) -> None:
         """Receive or send without blocking."""
         try:
             if connection.out is not None:
@@ -236,7 +236,7 @@ class Connections:
                 target=self._make, args=(connection, asked), name="eos-http-page", daemon=True
             ).start()
 
-    def _make(self, connection: _Connection, asked: Asked) -> None:
+    def _make(self, connection: _Connection, asked: PageRequest) -> None:
         """Answer a page, on a thread of its own."""
         self._made.append((connection, answer_of(asked)))
         self._wake()

@@ -20,7 +20,7 @@ LARGEST_HEAD = 16_384
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PageRequest:
     """A complete request and the page that answers it.
 
     Args:
@@ -40,7 +40,7 @@ class Site:
 
     Args:
         pages: by the first part of their paths.
-        hosts: accepted host names, in lower case; see `goes_by`.
+        hosts: accepted host names, in lower case; see `accepts_host`.
         hosts_setting: the setting that adds host names, for messages.
     """
 
@@ -48,7 +48,7 @@ class Site:
     hosts: Collection[str]
     hosts_setting: str
 
-    def goes_by(self, host: str) -> bool:
+    def accepts_host(self, host: str) -> bool:
         """Return whether a request's Host header names this server.
 
         This prevents DNS rebinding, where a foreign site's name resolves to this address and its
@@ -83,7 +83,7 @@ class Exchange:
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=LARGEST_HEAD)
         self._is_head = False
 
-    def receive(self, data: bytes) -> Asked | None:
+    def receive(self, data: bytes) -> PageRequest | None:
         """Process received bytes; return the request once it is complete, None before.
 
         Raises:
@@ -117,7 +117,7 @@ class Exchange:
             parts.append(self._http.send(h11.Data(data=text.content)))
         return b"".join(part for part in parts if part)
 
-    def _asked(self, request: h11.Request) -> Asked:
+    def _asked(self, request: h11.Request) -> PageRequest:
         method = request.method.decode()
         self._is_head = method == "HEAD"
         if method not in ("GET", "HEAD"):
@@ -125,7 +125,7 @@ class Exchange:
                 HTTPStatus.NOT_IMPLEMENTED, f"Unsupported method {method!r}; only GET and HEAD"
             )
         host = next((value for name, value in request.headers if name == b"host"), b"")
-        if not self._site.goes_by(host.decode("latin-1")):
+        if not self._site.accepts_host(host.decode("latin-1")):
             raise NotServed(
                 HTTPStatus.MISDIRECTED_REQUEST,
                 f"this process does not go by {host.decode('latin-1')!r}; ask by an IP address, or "
@@ -138,10 +138,10 @@ class Exchange:
             known = ", ".join(f"/{name}" for name in sorted(self._site.pages))
             raise NotServed(HTTPStatus.NOT_FOUND, f"there is no {split.path!r}; there are {known}")
         options = dict(parse_qsl(split.query, keep_blank_values=True, max_num_fields=100))
-        return Asked(page, first, Request(rest, options))
+        return PageRequest(page, first, Request(rest, options))
 
 
-def answer_of(asked: Asked) -> Answer:
+def answer_of(asked: PageRequest) -> Answer:
     """Return a page's answer, or an error's; never raises."""
     try:
         return asked.page(asked.request)

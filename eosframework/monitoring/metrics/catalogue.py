@@ -42,7 +42,7 @@ class Metric:
         normal: the normal values.
         otherwise: the next step if the values differ.
         labels: in addition to `application`, which all metrics have.
-        told_by: the processes that expose the metric.
+        exposed_by: the processes that expose the metric.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Metric:
     normal: str
     otherwise: str
     labels: tuple[str, ...] = ()
-    told_by: tuple[Process, ...] = EVERY
+    exposed_by: tuple[Process, ...] = EVERY
 
     @property
     def full_name(self) -> str:
@@ -61,7 +61,7 @@ class Metric:
 
 Value = float | HistogramSnapshot
 
-Figures = Mapping[str, Sequence[tuple[tuple[str, ...], Value]]]
+MetricValues = Mapping[str, Sequence[tuple[tuple[str, ...], Value]]]
 """Label values and value of each known metric, by the metric's name."""
 
 

@@ -16,7 +16,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
-from eosframework.monitoring.metrics.catalogue import METRICS, Figures, Kind, Metric, Value
+from eosframework.monitoring.metrics.catalogue import METRICS, Kind, Metric, MetricValues, Value
 from eosframework.processing.measurements import HistogramSnapshot
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -32,9 +32,9 @@ class Exposition:
         figures: returns the values; called at each request, on the request's thread.
     """
 
-    def __init__(self, application: str, figures: Callable[[], Figures]) -> None:
+    def __init__(self, application: str, figures: Callable[[], MetricValues]) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(_Figures(application, figures))
+        self._registry.register(_ValueCollector(application, figures))
         ProcessCollector(registry=self._registry)
 
     def text(self) -> bytes:
@@ -42,8 +42,8 @@ class Exposition:
         return generate_latest(self._registry)
 
 
-class _Figures(Collector):
-    def __init__(self, application: str, figures: Callable[[], Figures]) -> None:
+class _ValueCollector(Collector):
+    def __init__(self, application: str, figures: Callable[[], MetricValues]) -> None:
         self._application = application
         self._figures = figures
 

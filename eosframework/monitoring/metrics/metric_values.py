@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from eosframework.kafka.client.statistics import ClientsSeen
-from eosframework.monitoring.metrics.catalogue import Figures, Value
+from eosframework.monitoring.metrics.catalogue import MetricValues, Value
 from eosframework.outbox.relay import RelayView
 from eosframework.processing.measurements import MeasuresSnapshot
 from eosframework.processing.plan import WorkerCounts
@@ -16,13 +16,13 @@ from eosframework.processing.worker_views import TaskView, WorkerView
 Labelled = Sequence[tuple[tuple[str, ...], Value]]
 
 
-def transforms_figures(
+def transforms_values(
     view: WorkerView, seen: ClientsSeen, stores: Iterable[StoreStats]
-) -> Figures:
+) -> MetricValues:
     """Return the values of a worker that runs transforms."""
     counts, measured = view.counts, view.measured
     return {
-        **_reading(view, seen),
+        **_input_values(view, seen),
         **_clients(seen),
         **_transactions(measured, counts.commits, counts.aborts),
         "records_written_total": _by_label(measured.written),
@@ -35,11 +35,11 @@ def transforms_figures(
     }
 
 
-def tables_figures(view: WorkerView, seen: ClientsSeen) -> Figures:
+def tables_values(view: WorkerView, seen: ClientsSeen) -> MetricValues:
     """Return the values of a table writer."""
     counts, measured = view.counts, view.measured
     return {
-        **_reading(view, seen),
+        **_input_values(view, seen),
         **_clients(seen),
         "rows_written_total": _by_label(measured.written),
         "write_seconds": _one(measured.commit_seconds),
@@ -49,7 +49,7 @@ def tables_figures(view: WorkerView, seen: ClientsSeen) -> Figures:
     }
 
 
-def relay_figures(view: RelayView, seen: ClientsSeen) -> Figures:
+def relay_values(view: RelayView, seen: ClientsSeen) -> MetricValues:
     """Return the values of an outbox relay."""
     counts, measured = view.counts, view.measured
     states = Counter("running" if runs else "recovering" for runs in view.shards.values())
@@ -76,7 +76,7 @@ def relay_figures(view: RelayView, seen: ClientsSeen) -> Figures:
     return figures
 
 
-def _reading(view: WorkerView, seen: ClientsSeen) -> Figures:
+def _input_values(view: WorkerView, seen: ClientsSeen) -> MetricValues:
     counts: WorkerCounts = view.counts
     return {
         "records_read_total": _by_label(view.measured.read),
@@ -89,7 +89,7 @@ def _reading(view: WorkerView, seen: ClientsSeen) -> Figures:
     }
 
 
-def _lag(tasks: Iterable[TaskView], seen: ClientsSeen) -> Figures:
+def _lag(tasks: Iterable[TaskView], seen: ClientsSeen) -> MetricValues:
     lag, largest, held_back = Counter[str](), Counter[str](), Counter[str]()
     for task in tasks:
         for partition, read_to in task.read_to.items():
@@ -107,7 +107,7 @@ def _lag(tasks: Iterable[TaskView], seen: ClientsSeen) -> Figures:
     }
 
 
-def _transactions(measured: MeasuresSnapshot, commits: int, aborts: int) -> Figures:
+def _transactions(measured: MeasuresSnapshot, commits: int, aborts: int) -> MetricValues:
     return {
         "transactions_total": [(("committed",), commits), (("aborted",), aborts)],
         "commit_seconds": _one(measured.commit_seconds),
@@ -116,7 +116,7 @@ def _transactions(measured: MeasuresSnapshot, commits: int, aborts: int) -> Figu
     }
 
 
-def _stores(stores: Iterable[StoreStats]) -> Figures:
+def _stores(stores: Iterable[StoreStats]) -> MetricValues:
     size, keys = Counter[str](), Counter[str]()
     for store in stores:
         size[store.store] += store.disk_bytes + store.memory_bytes
@@ -124,7 +124,7 @@ def _stores(stores: Iterable[StoreStats]) -> Figures:
     return {"store_bytes": _by_label(size), "store_keys": _by_label(keys)}
 
 
-def _clients(seen: ClientsSeen) -> Figures:
+def _clients(seen: ClientsSeen) -> MetricValues:
     clients = sorted(seen.clients.items())
     round_trips = [
         (k, c.round_trip_seconds) for k, c in clients if c.round_trip_seconds is not None

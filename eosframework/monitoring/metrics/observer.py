@@ -16,12 +16,12 @@ from typing import Any, Generic, TypeVar
 from eosframework.kafka.client.statistics import ClientsSeen, ClientStatistics
 from eosframework.monitoring.http.health import Health, Reason
 from eosframework.monitoring.http.pages import Answer, Pages, Request, Text
-from eosframework.monitoring.metrics.catalogue import Figures, Process
+from eosframework.monitoring.metrics.catalogue import MetricValues, Process
 from eosframework.monitoring.metrics.exposition import CONTENT_TYPE, Exposition
 from eosframework.monitoring.metrics.metric_values import (
-    relay_figures,
-    tables_figures,
-    transforms_figures,
+    relay_values,
+    tables_values,
+    transforms_values,
 )
 from eosframework.monitoring.metrics.readiness import (
     OpenTransactions,
@@ -72,7 +72,7 @@ class Observer(Generic[View]):
         identity: Identity,
         health: Health,
         statistics: ClientStatistics,
-        figures: Callable[[View, ClientsSeen], Figures],
+        figures: Callable[[View, ClientsSeen], MetricValues],
         reasons: Callable[[View, ClientsSeen], Sequence[Reason]],
         status: Callable[[View, ClientsSeen], Mapping[str, Any]],
         clock: Callable[[], float] = time.monotonic,
@@ -107,10 +107,10 @@ class Observer(Generic[View]):
             self._reasons = self._judge(*made)
         self._health.turn(self._reasons)
 
-    def _values(self) -> Figures:
+    def _values(self) -> MetricValues:
         identity = self._identity
         own = (identity.instance or "", identity.process.value, version("eosframework"))
-        common: Figures = {
+        common: MetricValues = {
             "info": [(own, 1)],
             "ready": [((), 0 if self._health.reasons() else 1)],
             "turn_age_seconds": [((), self._health.turn_age_seconds)],
@@ -135,38 +135,26 @@ class Observer(Generic[View]):
         return Answer(HTTPStatus.OK, content)
 
 
-def transforms_observer(
+def worker_observer(
     identity: Identity,
     health: Health,
     statistics: ClientStatistics,
     shared: SharedStores,
     longest_transaction_seconds: float,
 ) -> Observer[WorkerView]:
-    """Return the observer of a worker that runs transforms."""
+    """Return the observer of a worker or a table writer."""
+
+    def values(view: WorkerView, seen: ClientsSeen) -> MetricValues:
+        if identity.process is Process.TABLES:
+            return tables_values(view, seen)
+        return transforms_values(view, seen, shared.stats())
+
     open_ = OpenTransactions(longest_transaction_seconds)
     return Observer(
         identity,
         health,
         statistics,
-        lambda view, seen: transforms_figures(view, seen, shared.stats()),
-        lambda view, seen: worker_reasons(view, seen, open_),
-        worker_status,
-    )
-
-
-def tables_observer(
-    identity: Identity,
-    health: Health,
-    statistics: ClientStatistics,
-    longest_transaction_seconds: float,
-) -> Observer[WorkerView]:
-    """Return the observer of a table writer."""
-    open_ = OpenTransactions(longest_transaction_seconds)
-    return Observer(
-        identity,
-        health,
-        statistics,
-        tables_figures,
+        values,
         lambda view, seen: worker_reasons(view, seen, open_),
         worker_status,
     )
@@ -178,4 +166,4 @@ def relay_observer(
     statistics: ClientStatistics,
 ) -> Observer[RelayView]:
     """Return the observer of an outbox relay."""
-    return Observer(identity, health, statistics, relay_figures, relay_reasons, relay_status)
+    return Observer(identity, health, statistics, relay_values, relay_reasons, relay_status)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from eosframework.processing.stores.state_ports import CopyBackend, TaskStores
 from eosframework.state.rocksdb_backend import RocksState
-from eosframework.state.store_directories import found
+from eosframework.state.store_directories import list_stores
 from tests.support.stores import COUNTS, TASK, content
 
 MakeRocks = Callable[..., RocksState]
@@ -19,7 +19,7 @@ def write(stores: TaskStores, position: int) -> None:
 
 def places(tmp_path: Path) -> dict[str, tuple[bool, bool]]:
     """By slot, whether its stores are a copy, and whether they are held."""
-    return {p.path.name: (p.is_copy, p.held) for p in found(tmp_path / "flights")}
+    return {p.path.name: (p.is_copy, p.held) for p in list_stores(tmp_path / "flights")}
 
 
 def test_a_copy_becomes_the_stores_of_its_task_as_it_is(backend: CopyBackend) -> None:

@@ -12,7 +12,7 @@ from eosframework.config import StateSettings
 from eosframework.errors import ConfigurationError, StateUnwritable
 from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.state.rocksdb_backend import RocksState
-from eosframework.state.store_directories import Found, found, remove, take, unused
+from eosframework.state.store_directories import FoundStores, list_stores, remove, take, unused
 from tests.support.stores import COUNTS, NAMES, TASK, content
 
 MakeRocks = Callable[..., RocksState]
@@ -120,7 +120,7 @@ def test_a_second_worker_of_the_same_name_begins_empty_beside_the_first(
 
 
 @pytest.mark.parametrize(
-    ("made_for", "application", "partitions", "reason"),
+    ("label_of", "application", "partitions", "reason"),
     [
         ("flights", "flights", 8, "partitions is 4 instead of 8"),
         ("other", "flights", 4, "application is 'other' instead of 'flights'"),
@@ -129,14 +129,14 @@ def test_a_second_worker_of_the_same_name_begins_empty_beside_the_first(
 def test_stores_of_another_application_or_partition_count_are_discarded(
     make_rocks: MakeRocks,
     tmp_path: Path,
-    made_for: str,
+    label_of: str,
     application: str,
     partitions: int,
     reason: str,
 ) -> None:
-    fill(make_rocks("host.0", made_for), 7)
-    if made_for != application:
-        (tmp_path / made_for).rename(tmp_path / application)
+    fill(make_rocks("host.0", label_of), 7)
+    if label_of != application:
+        (tmp_path / label_of).rename(tmp_path / application)
 
     with capture_logs() as events:
         assert position(make_rocks("host.0", application), partitions=partitions) is None
@@ -227,31 +227,31 @@ def test_unused_stores_are_those_that_nobody_holds_and_newer_ones_replaced(
     make_rocks: MakeRocks, tmp_path: Path
 ) -> None:
     application = tmp_path / "flights"
-    assert found(application) == unused(application) == []
+    assert list_stores(application) == unused(application) == []
     first = make_rocks("host.0").open(TASK, 4, [COUNTS])
     make_rocks("host.1").open(TASK, 4, [COUNTS]).close()
     make_rocks("host.0").open("late-1", 4, [COUNTS]).close()
     first.write({"counts": [(b"k", b"1")]}, {"counts": 1})
 
-    held = {(place.task, place.path.name): place.held for place in found(application)}
+    held = {(place.task, place.path.name): place.held for place in list_stores(application)}
     assert held == {
         (TASK, "host.0"): True,
         (TASK, "host.1"): False,
         ("late-1", "host.0"): False,
     }
-    assert all(place.size_bytes > 0 for place in found(application))
+    assert all(place.size_bytes > 0 for place in list_stores(application))
     [old] = unused(application)
     assert (old.task, old.path.name) == (TASK, "host.1")
 
     assert remove(old)
-    assert not remove(next(place for place in found(application) if place.held))
+    assert not remove(next(place for place in list_stores(application) if place.held))
     assert slots(tmp_path) == ["host.0"]
     assert first.store("counts").get(b"k") == b"1"
 
 
 def test_looking_takes_nothing_away_from_a_worker(make_rocks: MakeRocks, tmp_path: Path) -> None:
     fill(make_rocks(), 7)
-    places: list[Found] = found(tmp_path / "flights")
+    places: list[FoundStores] = list_stores(tmp_path / "flights")
 
     assert [place.held for place in places] == [False]
     assert position(make_rocks()) == 7

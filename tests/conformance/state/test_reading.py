@@ -32,10 +32,10 @@ def test_stores_are_read_while_their_worker_holds_them(
         assert task.names == ["counts", "names"]
         assert content(task.store("counts")) == {b"k": b"1"}
         assert task.store("counts").get(b"k") == b"1"
-        made_for = task.made_for("counts")
-        assert made_for is not None
-        assert (made_for.position, made_for.changelog) == (5, "id-of-counts")
-        assert task.made_for("names") is None
+        label_of = task.label_of("counts")
+        assert label_of is not None
+        assert (label_of.position, label_of.changelog) == (5, "id-of-counts")
+        assert task.label_of("names") is None
         assert task.label is not None
         assert (task.label.application, task.label.task) == ("flights", TASK)
         assert {size.store: size.keys for size in task.stats()} == {"counts": 1, "names": 0}
@@ -67,7 +67,7 @@ def test_what_is_read_beside_a_busy_worker_is_whole_at_its_position(
         for _ in range(4):
             written = host.wait_past(expected.steps + 200)
             with read_only(directory) as task:
-                label = task.made_for("counts")
+                label = task.label_of("counts")
                 assert label is not None
                 assert label.position >= written
                 expected.advance(label.position)

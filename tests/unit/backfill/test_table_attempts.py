@@ -19,8 +19,8 @@ from eosframework.serialization.serdes import JSON, STRING
 from eosframework.tables.row_conversion import RowMaker
 from eosframework.tables.table_ports import Claim, Seen
 from eosframework.topology.graph.graph import Persister, Policy, TableMode, TableSink
-from tests.unit.persisting.memory import MemoryStore
 from tests.unit.processing.memory import P0, At
+from tests.unit.tables.memory import MemoryStore
 
 PACE = Pace(
     commit_interval_seconds=100,

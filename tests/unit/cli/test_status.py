@@ -5,9 +5,9 @@ from __future__ import annotations
 from eosframework.cli.status import _lines, _report
 from eosframework.kafka.admin.metadata import GroupMember
 from eosframework.records import TopicPartition
-from eosframework.runtime.application_status import Overview, PartitionStanding, TaskStanding
+from eosframework.runtime.application_status import ApplicationStatus, PartitionStatus, TaskStatus
 
-FOUND = Overview(
+FOUND = ApplicationStatus(
     "shop",
     {
         "transforms": (
@@ -15,9 +15,9 @@ FOUND = Overview(
         )
     },
     (
-        TaskStanding("in[0]", "transforms", "vm.0", (PartitionStanding("in[0]", 1200, 0, 3),)),
-        TaskStanding("in[1]", "transforms", "vm.0", (PartitionStanding("in[1]", 5, 4321, 0),)),
-        TaskStanding("in[10]", "transforms", None, (PartitionStanding("in[10]", None, 7, 0),)),
+        TaskStatus("in[0]", "transforms", "vm.0", (PartitionStatus("in[0]", 1200, 0, 3),)),
+        TaskStatus("in[1]", "transforms", "vm.0", (PartitionStatus("in[1]", 5, 4321, 0),)),
+        TaskStatus("in[10]", "transforms", None, (PartitionStatus("in[10]", None, 7, 0),)),
     ),
 )
 TOLD = {

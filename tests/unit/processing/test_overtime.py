@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from eosframework.errors import RecordTooSlow
-from eosframework.process.fork import Forked
+from eosframework.process.fork import ChildProcess
 from eosframework.processing.plan import Plan
 from eosframework.processing.transaction import overtime
 from eosframework.processing.transaction.overtime import Overtime, RecordTimer, end_idle_watcher
@@ -454,7 +454,7 @@ def test_an_alarm_fires_while_a_record_runs() -> None:
             return 0 if is_ended(SOON, loop) else 2
         return 1
 
-    assert Forked(work).wait() == 0
+    assert ChildProcess(work).wait() == 0
 
 
 def test_an_application_that_handles_sigurg_keeps_it() -> None:
@@ -559,7 +559,7 @@ def test_timers_work_again_after_a_fork(run: Run) -> None:
         return 0 if is_ended(SOON, loop, timer) and is_ended(SOON, sleep) else 2
 
     with overtime._watcher._lock:  # As it is when the watcher looks during the fork.
-        process = run(lambda: Forked(child))
+        process = run(lambda: ChildProcess(child))
     assert process.wait() == 0
     armed.stop()
     assert is_ended(SOON, loop, timer)

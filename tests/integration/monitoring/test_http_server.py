@@ -146,7 +146,7 @@ def drip(address: str, seconds: float) -> float:
 def test_a_request_has_a_deadline_in_total_and_a_byte_now_and_then_wins_no_time(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "ASK_SECONDS", 0.3)
+    monkeypatch.setattr(connections, "RECEIVE_SECONDS", 0.3)
     assert drip(address, seconds=20) < 20
     assert ask(address, "/echo")[0] == 200
 

@@ -1,4 +1,4 @@
-"""Who asks gets the newest view, and the main thread makes one twice a second at most."""
+"""Requests get the newest snapshot, and the main thread makes one twice a second at most."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from eosframework.kafka.client.statistics import ClientStatistics
 from eosframework.monitoring.http.health import Health
 from eosframework.monitoring.http.pages import Request, Text
 from eosframework.monitoring.metrics.catalogue import Process
-from eosframework.monitoring.metrics.observer import Identity, Observer, tables_observer
+from eosframework.monitoring.metrics.observer import Identity, Observer, worker_observer
 from eosframework.processing.measurements import Measures
 from eosframework.processing.plan import WorkerCounts
+from eosframework.processing.stores.shared_stores import SharedStores
 from eosframework.processing.worker_views import TaskView, WorkerView
 from eosframework.records import TopicPartition
 
@@ -23,14 +24,14 @@ VIEW = WorkerView(
 )
 
 
-class Asked:
+class ObservedProcess:
     """An observer and how often it looked."""
 
     def __init__(self) -> None:
         self.views = 0
         identity = Identity("app", Process.TABLES, "one")
-        self.observer: Observer[WorkerView] = tables_observer(
-            identity, Health(30.0, 300.0), ClientStatistics(), 30.0
+        self.observer: Observer[WorkerView] = worker_observer(
+            identity, Health(30.0, 300.0), ClientStatistics(), SharedStores(), 30.0
         )
 
     def view(self) -> WorkerView:
@@ -44,7 +45,7 @@ class Asked:
 
 
 def test_there_is_an_answer_before_the_first_view() -> None:
-    asked = Asked()
+    asked = ObservedProcess()
     assert asked.ask("livez")[0] is HTTPStatus.OK
     assert asked.ask("readyz")[0] is HTTPStatus.SERVICE_UNAVAILABLE
     assert asked.ask("status")[1]["ready"] is False
@@ -54,7 +55,7 @@ def test_there_is_an_answer_before_the_first_view() -> None:
 
 
 def test_turns_that_follow_one_another_share_a_view() -> None:
-    asked = Asked()
+    asked = ObservedProcess()
     for _ in range(100):
         asked.observer.turn(asked.view)
     assert asked.views < 10

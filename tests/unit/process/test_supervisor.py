@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from eosframework.process.fork import CRASHED, Forked, answer_of
+from eosframework.process.fork import CRASHED, ChildProcess, run_in_child
 from eosframework.process.supervisor import Supervisor
 
 
 def test_a_child_gives_its_exit_code_or_its_signal() -> None:
-    assert Forked(lambda: 3).wait() == 3
-    killed = Forked(lambda: os.kill(os.getpid(), signal.SIGKILL) or 0)
+    assert ChildProcess(lambda: 3).wait() == 3
+    killed = ChildProcess(lambda: os.kill(os.getpid(), signal.SIGKILL) or 0)
     assert killed.wait() == -signal.SIGKILL
     assert killed.poll() == -signal.SIGKILL
     killed.send_signal(signal.SIGTERM)
@@ -27,17 +27,17 @@ def test_a_child_that_crashes_says_so(capfd: pytest.CaptureFixture[str]) -> None
     def crash() -> int:
         raise ValueError("unexpected")
 
-    assert Forked(crash).wait() == CRASHED
+    assert ChildProcess(crash).wait() == CRASHED
     assert "ValueError: unexpected" in capfd.readouterr().err
 
 
 def test_a_child_answers() -> None:
-    assert answer_of(lambda: (1, "no")) == (1, "no")
+    assert run_in_child(lambda: (1, "no")) == (1, "no")
 
 
 def run_supervisor(run_child: Callable[[str], int], names: list[str]) -> int:
     """Run a supervisor in a process of its own: it takes the signal handlers."""
-    return Forked(lambda: Supervisor(run_child, names, 60).run()).wait()
+    return ChildProcess(lambda: Supervisor(run_child, names, 60).run()).wait()
 
 
 def test_a_killed_worker_is_started_again_under_its_name(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from eosframework.tables.table_ports import Batch, Written
 from eosframework.tables.write_cycle import TableWriter, TableWriterOptions
 from eosframework.topology.graph.graph import Function, Persister, Policy, TableMode, TableSink
 from tests.support.raising import RAISED, row
-from tests.unit.persisting.memory import MemoryStore
 from tests.unit.processing.memory import P0, At, Broker, MemoryLog
 from tests.unit.processing.test_worker import Clock
+from tests.unit.tables.memory import MemoryStore
 
 P1 = TopicPartition("in", 1)
 

@@ -11,15 +11,15 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from eosframework.kafka.client.statistics import Clients, ClientsSeen, Ends
-from eosframework.monitoring.metrics.catalogue import METRICS, Figures, Kind, Process
+from eosframework.monitoring.metrics.catalogue import METRICS, Kind, MetricValues, Process
 from eosframework.monitoring.metrics.exposition import Exposition
 from eosframework.monitoring.metrics.metric_values import (
-    relay_figures,
-    tables_figures,
-    transforms_figures,
+    relay_values,
+    tables_values,
+    transforms_values,
 )
-from eosframework.outbox.outbox_ports import Backlog
-from eosframework.outbox.relay import RelayCounts, RelayView
+from eosframework.outbox.outbox_ports import Backlog, RelayCounts
+from eosframework.outbox.relay import RelayView
 from eosframework.processing.measurements import HistogramSnapshot, Measures
 from eosframework.processing.plan import WorkerCounts
 from eosframework.processing.stores.state_ports import StoreStats
@@ -60,18 +60,18 @@ def relay_view() -> RelayView:
     )
 
 
-def all_figures() -> dict[Process, Figures]:
+def all_figures() -> dict[Process, MetricValues]:
     stores = [StoreStats("counts", 5, 100, 20), StoreStats("counts", 6, 1, 0)]
     return {
-        Process.TRANSFORMS: transforms_figures(worker_view(), SEEN, stores),
-        Process.TABLES: tables_figures(
+        Process.TRANSFORMS: transforms_values(worker_view(), SEEN, stores),
+        Process.TABLES: tables_values(
             worker_view(), replace(SEEN, clients={"consumer": SEEN.clients["consumer"]})
         ),
-        Process.RELAY: relay_figures(relay_view(), SEEN),
+        Process.RELAY: relay_values(relay_view(), SEEN),
     }
 
 
-def scraped(figures: Figures) -> dict[tuple[str, ...], float]:
+def scraped(figures: MetricValues) -> dict[tuple[str, ...], float]:
     """Read the text as Prometheus would: samples by name and labels but the application's."""
     text = Exposition("app", lambda: figures).text().decode()
     return {
@@ -86,7 +86,7 @@ def scraped(figures: Figures) -> dict[tuple[str, ...], float]:
 
 def test_every_process_tells_the_metrics_that_are_declared_for_it_and_no_others() -> None:
     for process, figures in all_figures().items():
-        declared = {metric.name for metric in METRICS if process in metric.told_by}
+        declared = {metric.name for metric in METRICS if process in metric.exposed_by}
         assert set(figures) == declared - ALWAYS, process
         labels = {metric.name: len(metric.labels) for metric in METRICS}
         for name, values in figures.items():
@@ -149,12 +149,12 @@ def test_lag_ends_at_the_last_stable_offset_and_what_is_behind_it_is_held_back()
 
 def test_what_is_not_known_is_not_told() -> None:
     view = worker_view()
-    found = scraped(transforms_figures(view, ClientsSeen(), []))
+    found = scraped(transforms_values(view, ClientsSeen(), []))
     assert not any("lag" in key[0] or "client" in key[0] for key in found)
     relay = relay_view()
     slot = RelayView(relay.counts, relay.shards, False, None, relay.measured, Backlog(log_bytes=70))
-    assert ("eosframework_outbox_backlog_messages",) not in scraped(relay_figures(slot, SEEN))
-    assert scraped(relay_figures(slot, SEEN))["eosframework_outbox_backlog_bytes",] == 70
+    assert ("eosframework_outbox_backlog_messages",) not in scraped(relay_values(slot, SEEN))
+    assert scraped(relay_values(slot, SEEN))["eosframework_outbox_backlog_bytes",] == 70
 
 
 def test_the_process_itself_is_told_by_the_names_of_all_prometheus_clients() -> None:

@@ -11,13 +11,13 @@ from collections.abc import Callable
 
 import pytest
 
-from eosframework.process.fork import Forked, answer_of, is_orphaned
-from eosframework.process.signals import held_back
+from eosframework.process.fork import ChildProcess, is_orphaned, run_in_child
+from eosframework.process.signals import signals_blocked
 from tests.support.waiting import within
 
 KILLS_ITS_PARENT = """
 import os, signal, time
-from eosframework.process.fork import answer_of
+from eosframework.process.fork import run_in_child
 
 def work():
     parent = os.getppid()
@@ -26,12 +26,12 @@ def work():
         time.sleep(0.001)
     return 0, "nobody hears this"
 
-answer_of(work)
+run_in_child(work)
 """
 
 
 def test_a_child_answers_with_its_exit_code_and_a_text() -> None:
-    assert answer_of(lambda: (3, "what it found")) == (3, "what it found")
+    assert run_in_child(lambda: (3, "what it found")) == (3, "what it found")
 
 
 def test_a_child_whose_parent_was_killed_ends_without_a_traceback() -> None:
@@ -54,13 +54,13 @@ def test_a_child_whose_parent_ended_before_it_could_look_knows_that() -> None:
         return 0
 
     def parent() -> int:
-        thread = threading.Thread(target=lambda: Forked(child))
+        thread = threading.Thread(target=lambda: ChildProcess(child))
         thread.start()
         thread.join()
         return 0
 
     assert not is_orphaned()
-    assert Forked(parent).wait() == 0
+    assert ChildProcess(parent).wait() == 0
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
         assert pipe.read() == b"orphaned"
@@ -75,19 +75,19 @@ def test_the_kernel_kills_a_child_that_does_nothing_when_its_parent_is_killed(
     reading, writing = os.pipe()
 
     def child() -> int:
-        with held_back():
+        with signals_blocked():
             os.write(writing, b"ready")
             waits()
         return 0
 
     def parent() -> int:
-        Forked(child)
+        ChildProcess(child)
         os.close(writing)
         assert os.read(reading, 5) == b"ready"
         os.kill(os.getpid(), signal.SIGKILL)
         return 0
 
-    assert Forked(parent).wait() == -signal.SIGKILL
+    assert ChildProcess(parent).wait() == -signal.SIGKILL
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
         assert within(60, pipe.read) == b""

@@ -11,8 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from eosframework.process.fork import Forked
-from eosframework.process.signals import be_ended_by_signals, held_back, interrupted_later, requests
+from eosframework.process.fork import ChildProcess
+from eosframework.process.signals import (
+    interrupted_later,
+    restore_default_handlers,
+    signals_blocked,
+    stop_requests,
+)
 from eosframework.process.supervisor import Supervisor
 
 LONG_SECONDS = 60.0
@@ -47,16 +52,16 @@ cli.main(["interrupted"])
 
 ASKS_A_CHILD = """
 import time
-from eosframework.process.fork import answer_of
-from eosframework.process.signals import end_when_asked
+from eosframework.process.fork import run_in_child
+from eosframework.process.signals import exit_on_signals
 
 def work():
     print("asked", flush=True)
     time.sleep(60)
     return 0, ""
 
-end_when_asked()
-answer_of(work)
+exit_on_signals()
+run_in_child(work)
 """
 
 
@@ -77,8 +82,8 @@ def test_a_command_that_is_asked_to_stop_while_it_starts_ends_well(
     tmp_path: Path, moment: str, name: str
 ) -> None:
     """Where a KeyboardInterrupt would be lost, or end the interpreter by its signal."""
-    code = "import signal\nfrom eosframework.process.signals import end_when_asked\n"
-    code += "end_when_asked()\n"
+    code = "import signal\nfrom eosframework.process.signals import exit_on_signals\n"
+    code += "exit_on_signals()\n"
     ended = run_module(tmp_path, code + moment.format(name=name) + "\nraise SystemExit(1)\n")
     assert (ended.returncode, ended.stderr) == (0, "")
 
@@ -103,34 +108,34 @@ def test_whoever_is_asked_to_stop_takes_the_child_along_that_it_waits_for(number
 def test_a_request_that_comes_before_there_is_a_worker_is_passed_on_to_it() -> None:
     def work() -> int:
         told, stops = Told(), list[str]()
-        with requests(told) as request:
+        with stop_requests(told) as request:
             signal.raise_signal(signal.SIGTERM)
-            request.goes_to(lambda: stops.append("asked"))
+            request.forward_to(lambda: stops.append("asked"))
             signal.raise_signal(signal.SIGINT)
-        assert request.came
+        assert request.received
         return 0 if (told.signals, stops) == (["SIGTERM"], ["asked", "asked"]) else 1
 
-    assert Forked(work).wait() == 0
+    assert ChildProcess(work).wait() == 0
 
 
 def test_the_same_signal_again_ends_a_process_that_takes_long_to_stop() -> None:
     def work() -> int:
-        with requests(Told()):
+        with stop_requests(Told()):
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGINT)
         return 0
 
-    assert Forked(work).wait() == -signal.SIGINT
+    assert ChildProcess(work).wait() == -signal.SIGINT
 
 
 def test_a_signal_that_was_held_back_ends_a_child_as_soon_as_it_may() -> None:
     def work() -> int:
-        with held_back():
+        with signals_blocked():
             os.kill(os.getpid(), signal.SIGTERM)
-            be_ended_by_signals()
+            restore_default_handlers()
         return 0
 
-    assert Forked(work).wait() == -signal.SIGTERM
+    assert ChildProcess(work).wait() == -signal.SIGTERM
 
 
 class RaisesOnce:
@@ -160,7 +165,7 @@ def test_a_worker_that_is_being_started_hears_that_it_has_to_stop() -> None:
         sys.stderr = RaisesOnce()
         return Supervisor(wait_for_long, ["a", "b"], LONG_SECONDS).run()
 
-    assert Forked(supervise).wait() == 0
+    assert ChildProcess(supervise).wait() == 0
 
 
 def run_module(directory: Path, code: str) -> subprocess.CompletedProcess[str]:

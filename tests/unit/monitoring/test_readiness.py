@@ -10,7 +10,8 @@ from eosframework.monitoring.metrics.readiness import (
     relay_reasons,
     worker_reasons,
 )
-from eosframework.outbox.relay import RelayCounts, RelayView
+from eosframework.outbox.outbox_ports import RelayCounts
+from eosframework.outbox.relay import RelayView
 from eosframework.processing.measurements import Measures
 from eosframework.processing.plan import WorkerCounts
 from eosframework.processing.worker_views import TaskView, WorkerView
