@@ -1,4 +1,4 @@
-"""Who may write: transactional ids, and which partition goes with which id.
+"""Transactional ids: the names of writers, and the partition that each id writes for.
 
 Pure: nothing here talks to a broker. It refuses names that would make ids ambiguous and
 source topics that cannot share a task.

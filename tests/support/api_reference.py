@@ -38,11 +38,11 @@ ARGUMENT_TYPES = (
     "serialization.serdes.SerdeLike",
     "topology.dsl.recorded_calls.FunctionLike",
     "topology.dsl.recorded_calls.SchemaLike",
-    "topology.dsl.streams.OnErrorLike",
-    "topology.spec.durations.DurationLike",
-    "topology.dsl.keyed_streams.Kept",
-    "topology.dsl.builder.Read",
-    "topology.dsl.store_declarations.StoreOptions",
+    "topology.dsl.declarations.OnErrorLike",
+    "topology.spec.fields.DurationLike",
+    "topology.dsl.declarations.AggregateOptions",
+    "topology.dsl.builder.SourceOptions",
+    "topology.dsl.declarations.StoreOptions",
 )
 """Types that signatures name and that a user passes as plain values."""
 
