@@ -45,6 +45,7 @@ OF_SPARK = "artifacts"
 
 _PROC = Path("/proc")
 _KILLED_SECONDS = 10.0
+_EXECVE_SECONDS = 1.0
 
 
 class Kind(Protocol):
@@ -629,10 +630,23 @@ def _of_multiprocessing() -> set[int | None]:
 
 
 def _owner(pid: int) -> bytes:
-    """Return what a process was told of whose it is."""
-    variables = _read(pid, "environ").split(b"\0")
+    """Return the owner that a process has in its environment."""
+    variables = _environment(pid).split(b"\0")
     name = f"{OWNER_VARIABLE}=".encode()
     return next((each for each in variables if each.startswith(name)), b"")
+
+
+def _environment(pid: int) -> bytes:
+    # A process has no environment for a moment while it is in execve(). A kernel thread and a zombie
+    # never have one, and no program either.
+    deadline = time.monotonic() + _EXECVE_SECONDS
+    while not (found := _read(pid, "environ")) and time.monotonic() < deadline:
+        try:
+            os.readlink(f"{_PROC}/{pid}/exe")
+        except OSError:
+            break
+        time.sleep(0.001)
+    return found
 
 
 def _read(pid: int, name: str) -> bytes:
