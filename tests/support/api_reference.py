@@ -37,6 +37,9 @@ GIVEN = {"Context", "GlobalTable", "KeyedStore", "KeyedStream", "Stream"}
 ARGUMENT_TYPES = (
     "serialization.serdes.SerdeLike",
     "topology.dsl.recorded_calls.FunctionLike",
+    "topology.dsl.recorded_calls.ValueFunction",
+    "topology.dsl.recorded_calls.RecordFunction",
+    "topology.dsl.recorded_calls.BinaryFunction",
     "topology.dsl.recorded_calls.SchemaLike",
     "topology.dsl.declarations.OnErrorLike",
     "topology.spec.fields.DurationLike",

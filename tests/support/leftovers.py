@@ -637,8 +637,8 @@ def _owner(pid: int) -> bytes:
 
 
 def _environment(pid: int) -> bytes:
-    # A process has no environment for a moment while it is in execve(). A kernel thread and a zombie
-    # never have one, and no program either.
+    # A process has no environment for a moment while it is in execve(). A kernel thread and a
+    # zombie never have one, and no program either.
     deadline = time.monotonic() + _EXECVE_SECONDS
     while not (found := _read(pid, "environ")) and time.monotonic() < deadline:
         try:

@@ -15,9 +15,9 @@ from eosframework.serialization.serdes import SerdeLike
 from eosframework.topology.dsl.declarations import OnErrorLike, policy_of
 from eosframework.topology.dsl.flatten import flatten
 from eosframework.topology.dsl.recorded_calls import (
-    FunctionLike,
     Node,
     Recording,
+    ValueFunction,
     caller,
     plain_name,
 )
@@ -32,7 +32,7 @@ class SourceOptions(TypedDict, total=False):
 
     key: SerdeLike
     value: SerdeLike
-    timestamp: FunctionLike | None
+    timestamp: ValueFunction | None
     name: str | None
     on_error: OnErrorLike | None
     sub_topology: str | None
@@ -54,7 +54,7 @@ class Topology:
         *,
         key: SerdeLike = bytes,
         value: SerdeLike = bytes,
-        timestamp: FunctionLike | None = None,
+        timestamp: ValueFunction | None = None,
         name: str | None = None,
         on_error: OnErrorLike | None = None,
         sub_topology: str | None = None,

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from eosframework.errors import TopologyError
 from eosframework.serialization.serdes import SerdeLike
-from eosframework.topology.dsl.recorded_calls import FunctionLike, Recording, caller
+from eosframework.topology.dsl.recorded_calls import BinaryFunction, Recording, caller
 from eosframework.topology.spec.fields import DurationLike
 from eosframework.topology.spec.topology_spec import DeadLetter, check_policy
 from eosframework.topology.spec.window_spec import WindowSpec
@@ -34,7 +34,7 @@ class AggregateOptions(TypedDict, total=False):
     version: int
     """Version of the format of the stored values. Raise it with a change that cannot read older
     values."""
-    upgrade: FunctionLike
+    upgrade: BinaryFunction
     """Takes the bytes of an older value and its version; returns the value of this version."""
 
 
@@ -49,7 +49,7 @@ class StoreOptions(TypedDict, total=False):
     """Lifetime of a value, in stream time. Default: forever."""
     version: int
     """Version of the format of the values. Raise it with a change that cannot read older values."""
-    upgrade: FunctionLike
+    upgrade: BinaryFunction
     """Takes the bytes of an older value and its version; returns the value of this version."""
 
 

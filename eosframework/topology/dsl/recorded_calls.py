@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from eosframework.errors import TopologyError
+from eosframework.records import Record
 from eosframework.serialization import references
 from eosframework.serialization.schemas import Registered
 from eosframework.serialization.serdes import SerdeLike, serde_of
@@ -26,6 +27,15 @@ from eosframework.topology.spec.topology_spec import (
 
 FunctionLike = Callable[..., Any] | str
 """A function, or its `module:attribute`."""
+
+ValueFunction = Callable[[Any], Any] | str
+"""A function of the value, or its `module:attribute`."""
+
+RecordFunction = Callable[[Record], Any] | str
+"""A function of the whole record, or its `module:attribute`."""
+
+BinaryFunction = Callable[[Any, Any], Any] | str
+"""A function of two arguments, or its `module:attribute`."""
 
 SchemaLike = Mapping[str, str | type] | type[BaseModel] | str | Any
 """Types of columns by name, a pydantic model, a pyarrow.Schema, or the name of one of these."""

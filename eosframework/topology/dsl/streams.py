@@ -12,6 +12,7 @@ from typing import Any, Literal, Unpack
 from pydantic import BaseModel, ValidationError
 
 from eosframework.errors import TopologyError
+from eosframework.records import Record
 from eosframework.serialization.serdes import SerdeLike
 from eosframework.topology.dsl.declarations import (
     AggregateOptions,
@@ -22,10 +23,13 @@ from eosframework.topology.dsl.declarations import (
     window_of,
 )
 from eosframework.topology.dsl.recorded_calls import (
+    BinaryFunction,
     FunctionLike,
     Node,
+    RecordFunction,
     Recording,
     SchemaLike,
+    ValueFunction,
     caller,
     first_problem,
 )
@@ -62,10 +66,10 @@ class Joinable:
     def join(
         self,
         other: Stream | GlobalTable,
-        by: FunctionLike,
+        by: BinaryFunction,
         *,
         how: How = "inner",
-        key: FunctionLike | None = None,
+        key: RecordFunction | None = None,
     ) -> Stream:
         """Join each record with the row of a table; two tables are joined row by row.
 
@@ -89,7 +93,7 @@ class Joinable:
     def join_within(
         self,
         other: Stream,
-        by: FunctionLike,
+        by: BinaryFunction,
         within: DurationLike | None = None,
         *,
         before: DurationLike | None = None,
@@ -226,28 +230,28 @@ class KeyedStream(Joinable):
         """
         return self._fold("count", {}, options)
 
-    def sum(self, of: FunctionLike, **options: Unpack[AggregateOptions]) -> Stream:
+    def sum(self, of: ValueFunction, **options: Unpack[AggregateOptions]) -> Stream:
         """Add up `of(value)` for each key."""
         return self._fold("sum", {"of": of}, options)
 
-    def min(self, of: FunctionLike, **options: Unpack[AggregateOptions]) -> Stream:
+    def min(self, of: ValueFunction, **options: Unpack[AggregateOptions]) -> Stream:
         """Keep the smallest `of(value)` of each key."""
         return self._fold("min", {"of": of}, options)
 
-    def max(self, of: FunctionLike, **options: Unpack[AggregateOptions]) -> Stream:
+    def max(self, of: ValueFunction, **options: Unpack[AggregateOptions]) -> Stream:
         """Keep the greatest `of(value)` of each key."""
         return self._fold("max", {"of": of}, options)
 
-    def reduce(self, add: FunctionLike, **options: Unpack[AggregateOptions]) -> Stream:
+    def reduce(self, add: BinaryFunction, **options: Unpack[AggregateOptions]) -> Stream:
         """Keep the first value of each key, then `add(aggregate, value)`."""
         return self._fold("reduce", {"add": add}, options)
 
     def aggregate(
         self,
         initial: FunctionLike,
-        add: FunctionLike,
+        add: BinaryFunction,
         *,
-        merge: FunctionLike | None = None,
+        merge: BinaryFunction | None = None,
         **options: Unpack[AggregateOptions],
     ) -> Stream:
         """Keep `add(aggregate, value)` for each key, starting with `initial()`.
@@ -286,26 +290,26 @@ class Stream(Joinable):
         self.recording = recording
         self.node = node
 
-    def filter(self, function: FunctionLike) -> Stream:
+    def filter(self, function: ValueFunction) -> Stream:
         """Keep the records for whose value `function` returns true."""
         return self._step("filter", function)
 
-    def map_values(self, function: FunctionLike) -> Stream:
+    def map_values(self, function: ValueFunction) -> Stream:
         """Replace the value with `function(value)`."""
         return self._step("map_values", function)
 
-    def flat_map_values(self, function: FunctionLike) -> Stream:
+    def flat_map_values(self, function: ValueFunction) -> Stream:
         """Replace the record with one record for each value of `function(value)`."""
         return self._step("flat_map_values", function)
 
-    def peek(self, function: FunctionLike) -> Stream:
+    def peek(self, function: ValueFunction) -> Stream:
         """Call `function(value)` and pass the record on unchanged.
 
         Its effects outside of Kafka are repeated when the transaction is retried.
         """
         return self._step("peek", function)
 
-    def map_batch(self, function: FunctionLike, *, schema: SchemaLike | None = None) -> Stream:
+    def map_batch(self, function: ValueFunction, *, schema: SchemaLike | None = None) -> Stream:
         """Replace the values of a batch of records with the columns of `function(batch)`.
 
         Must directly follow a source of JSON values or another batch operator. The sizes of batches
@@ -319,7 +323,7 @@ class Stream(Joinable):
         """
         return self._batch("map_batch", function, schema)
 
-    def filter_batch(self, function: FunctionLike, *, schema: SchemaLike | None = None) -> Stream:
+    def filter_batch(self, function: ValueFunction, *, schema: SchemaLike | None = None) -> Stream:
         """Keep the records of a batch for which `function(batch)` is true.
 
         Args:
@@ -329,21 +333,21 @@ class Stream(Joinable):
         """
         return self._batch("filter_batch", function, schema)
 
-    def select_key(self, function: FunctionLike) -> Stream:
+    def select_key(self, function: RecordFunction) -> Stream:
         """Replace the key with `function(record)`."""
         return self._step("select_key", function)
 
-    def map(self, function: FunctionLike) -> Stream:
+    def map(self, function: RecordFunction) -> Stream:
         """Replace the record with `function(record)`: a Record or (key, value)."""
         return self._step("map", function)
 
-    def flat_map(self, function: FunctionLike) -> Stream:
+    def flat_map(self, function: RecordFunction) -> Stream:
         """Replace the record with each Record or (key, value) of `function(record)`."""
         return self._step("flat_map", function)
 
     def process(
         self,
-        function: FunctionLike,
+        function: RecordFunction | BinaryFunction,
         *,
         stores: Mapping[str, SerdeLike | StoreOptions] | None = None,
         on_timer: FunctionLike | None = None,
@@ -369,7 +373,7 @@ class Stream(Joinable):
 
     def group_by(
         self,
-        function: FunctionLike,
+        function: RecordFunction,
         *,
         key: SerdeLike | None = None,
         value: SerdeLike | None = None,
@@ -431,10 +435,10 @@ class Stream(Joinable):
 
     def branch(
         self,
-        branches: Mapping[str, FunctionLike] | None = None,
+        branches: Mapping[str, ValueFunction] | None = None,
         *,
         default: str | None = None,
-        **more: FunctionLike,
+        **more: ValueFunction,
     ) -> dict[str, Stream]:
         """Send each record to one named stream: the first whose predicate is true.
 
@@ -453,7 +457,7 @@ class Stream(Joinable):
             streams[default] = self._branch(None, default)
         return streams
 
-    def split(self, *predicates: FunctionLike) -> tuple[Stream, ...]:
+    def split(self, *predicates: ValueFunction) -> tuple[Stream, ...]:
         """Send each record to the first stream whose predicate is true.
 
         Returns:
@@ -464,7 +468,7 @@ class Stream(Joinable):
 
     def to(
         self,
-        *targets: str | Callable[..., str],
+        *targets: str | Callable[[Record], str],
         topics: tuple[str, ...] | list[str] = (),
         key: SerdeLike | None = None,
         value: SerdeLike | None = None,
@@ -500,7 +504,7 @@ class Stream(Joinable):
         *,
         mode: TableMode = "append",
         keys: str | tuple[str, ...] | list[str] = (),
-        row: FunctionLike | None = None,
+        row: RecordFunction | None = None,
         model: type[BaseModel] | str | None = None,
         key: SerdeLike | None = None,
         value: SerdeLike | None = None,

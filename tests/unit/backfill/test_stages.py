@@ -11,6 +11,7 @@ from eosframework.backfill.job.job_entry import OffsetRange
 from eosframework.backfill.job.ranges import Bound, parse_bound, refuse_empty
 from eosframework.backfill.job.stages import stages, writers_of
 from eosframework.errors import ConfigurationError
+from eosframework.records import Record
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.resolve.resolve import resolve
 
@@ -19,8 +20,8 @@ def graph_of(app: Topology) -> Graph:
     return resolve(app.loaded())
 
 
-def by_value(value: int) -> int:
-    return value % 7
+def by_value(record: Record) -> int:
+    return record.value % 7
 
 
 def counted() -> Topology:

@@ -45,7 +45,7 @@ class Order(BaseModel):
 
 @dataclass
 class Total:
-    amount: float
+    amount: float = 0
 
 
 def placed(order: Order) -> datetime:

@@ -73,7 +73,7 @@ def test_the_package_says_that_it_is_typed() -> None:
     assert (REPOSITORY / "eosframework" / "py.typed").is_file()
 
 
-@pytest.mark.parametrize("checker", [["mypy", "--strict"]])
+@pytest.mark.parametrize("checker", [["mypy", "--strict"], ["basedpyright"]])
 def test_a_users_program_passes_strict_type_checks(checker: list[str]) -> None:
     command = [str(Path(sys.executable).with_name(checker[0])), *checker[1:], str(PROGRAM)]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
