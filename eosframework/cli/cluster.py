@@ -42,6 +42,7 @@ def open_application(
     Raises:
         UserError: the topology or a setting cannot be used.
     """
+    from eosframework.application.control_topic import ControlTopic
     from eosframework.kafka.admin.cluster_admin import ClusterAdmin
     from eosframework.topology.loader import load_app
     from eosframework.topology.renaming import renamed

@@ -445,11 +445,11 @@ DAMAGED = {
     "sharing/many": [b"{}"],
     "owner": [b"{}"],
     "ids": [b'{"from": "nowhere"}'],
-    "topology": [b"[]", b'{"version": 1, "parts": 3}'],
+    "topology": [b"[]", b'{"version": 2, "parts": 3}'],
     "application": [b'"x"'],
     "reset": [b"[]"],
     "relay.outbox/0": [b"{}", b'{"version": 1, "origin": []}'],
-    "backfill/job/job_entry": [b"7"],
+    "backfill/job": [b"7"],
 }
 
 
