@@ -79,7 +79,7 @@ def test_rows_that_come_while_a_quiet_worker_is_restarted_are_written(
 def test_a_position_that_cannot_be_set_is_refused(world: TablesWorld) -> None:
     without = world.run("positions set", f"{world.source}=earliest")
     assert without.exit_code == 2
-    assert "to set where these go on, add --tables" in without.error
+    assert "to set their positions, add --tables" in without.error
     assert "committed sets nothing" in set_position(world, f"{world.source}=committed")
     assert "offset 101 of" in set_position(world, f"{world.source}[0]=101")
     assert "'nope' is no source topic" in set_position(world, "nope=earliest")

@@ -94,7 +94,7 @@ def test_transforms_and_tables_run_under_one_command_and_each_row_is_there_once(
     wait_until(lambda: world.removed(f"{world.name}.doubled.rows") >= 1000, "rows that are removed")
     audited = world.run("audit", "--json")
     assert audited.exit_code == 0, audited.err
-    assert any("table doubled is not compared" in note for note in audited.json["notes"])
+    assert any("table doubled are not compared" in note for note in audited.json["notes"])
 
 
 def test_rows_are_replaced_and_deleted_by_their_keys(make_tables: MakeTables) -> None:
