@@ -172,7 +172,7 @@ def test_an_application_that_remembers_is_judged_where_its_receipts_begin_but_fo
     assert verdict.share == pytest.approx(0.5, abs=0.2)  # offsets count, those of markers too
     assert 0 < before < verdict.not_judged == len(pipeline.read(latest))
     notes = "\n".join(verdict.notes)
-    assert f"{pipeline.name}.in[0]@0 to @299: processed without receipts" in notes
+    assert f"{pipeline.name}.in[0]@0 to @299: not judged; processed without receipts" in notes
     assert f"topic {latest}: {verdict.not_judged} outputs without a receipt are not judged" in notes
 
     copied = [one for one in pipeline.read(totals) if HEADER_RECEIPT in headers_of(one)][-1]

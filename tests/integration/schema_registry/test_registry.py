@@ -195,7 +195,7 @@ def test_a_schema_that_does_not_fit_is_refused_before_anything_is_made(world: Wo
     world.write(LATE.replace(f"{HERE}:LATE", f"{HERE}:LATE_BROKEN") + OTHERS)
     refused = world.run("apply", "app.yaml")
     assert refused.exit_code == 2
-    assert f"subject '{world.name}.out-value': the registry does not take" in refused.error
+    assert f"subject '{world.name}.out-value': the schema registry rejects" in refused.error
     assert f"{world.name}.json" not in world.cluster.admin.list_topics(timeout=60).topics
 
 
