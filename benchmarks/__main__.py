@@ -52,7 +52,7 @@ ALWAYS = (
     *("json", "memory", "recovery", "eos-vs-alo", "protection-cpu"),
     *("works", "at-least-once", "ceilings", "latency", "curves", "scale"),
 )
-"""What runs when no name is given; it takes an hour."""
+"""The benchmarks that run if no name is given; they take an hour."""
 
 
 def main(

@@ -32,7 +32,7 @@ LONGEST_SECONDS = 900.0
 LOOK_SECONDS = 0.1
 
 GOALS = {"sink": 0.9, "worker": 2.0}
-"""What the backfill's speed should be, as a multiple of each other one's; twice the worker's where
+"""Goal of the backfill's speed, as a multiple of each contestant's; twice the worker's where
 there are four cores."""
 
 NAMES = {

@@ -28,12 +28,12 @@ KEYS = 1000
 
 GOALS_EACH = {"hand-written loop": 0.75, "Kafka Streams, no cache": 1.8, "Quix Streams": 8.0}
 GOALS_COMMIT = {"hand-written loop": 0.75, "Kafka Streams, cache": 2.5}
-"""What eosframework's speed should be, as a multiple of each other one's."""
+"""Goal of eosframework's speed, as a multiple of each contestant's."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """What goes out of a key: `each` update, or the last one of a `commit`."""
+    """Outputs of a key: `each` update, or the last one of a `commit`."""
 
     emit: str
     title: str

@@ -19,7 +19,7 @@ class FloorMissed(Exception):
 
 @dataclass(frozen=True)
 class Limit:
-    """How many times as much something may cost as what it is compared with.
+    """Limit of a ratio of costs.
 
     Args:
         name: of what is measured.
@@ -34,14 +34,14 @@ class Limit:
 
 @dataclass(frozen=True)
 class Finding:
-    """What was measured for a limit."""
+    """The measurement for a limit."""
 
     limit: Limit
     interval: Interval
 
     @property
     def holds(self) -> bool:
-        """Whether the ratio may be as it should."""
+        """True if the ratio may be within its limit."""
         return self.interval.low <= self.limit.most
 
 

@@ -45,7 +45,7 @@ def run(session: Session, options: Options, report: Report) -> None:
 
 
 def records_for(session: Session, options: Options, seconds: float, fastest: Framework) -> int:
-    """How many records the fastest run will need: tell by a short run, which also warms up."""
+    """Return the number of records for the fastest run, from a short run, which also warms up."""
     if options.records:
         return options.records
     trial = session.input_topic(TRIAL_RECORDS, padding_bytes=PADDING_BYTES)

@@ -1,4 +1,4 @@
-"""What the contestants read: records made from a seed, loaded once per run into a topic."""
+"""The input of the contestants: records made from a seed, loaded once per run into a topic."""
 
 from __future__ import annotations
 

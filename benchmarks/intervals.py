@@ -1,4 +1,4 @@
-"""How sure a median is: a bootstrap interval."""
+"""The uncertainty of a median: a bootstrap interval."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ GOALS = {0.1: "p50 < 80, p99 < 200", 0.01: "p50 < 25"}
 
 @dataclass(frozen=True)
 class Row:
-    """Who is between producer and reader, how often it commits, and what came of it."""
+    """A contestant between producer and reader, its commit interval, and the result."""
 
     contestant: Contestant | None
     commit_seconds: float

@@ -1,4 +1,4 @@
-"""How much of the input is committed, over time, seen from outside and the same for all.
+"""Committed input over time, measured from outside and in the same way for all contestants.
 
 Every contestant commits the positions of its consumer group within its transactions, so the
 group's committed offsets say which input records have taken effect, to the record. A separate
@@ -48,7 +48,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """What a run did between two looks."""
+    """The work of a run between two samples."""
 
     records: int
     seconds: float
@@ -67,7 +67,7 @@ class Progress(Protocol):
     """Something outside a contestant that shows how far it is."""
 
     def total(self) -> int:
-        """How many records."""
+        """Number of records."""
         ...
 
 
@@ -94,7 +94,7 @@ class CommittedOffsets:
         return [max(0, partition.offset) for partition in found]
 
     def total(self) -> int:
-        """How many input records are committed (the input has no gaps)."""
+        """Number of committed input records (the input has no gaps)."""
         return sum(self.by_partition())
 
     def close(self) -> None:
@@ -109,7 +109,7 @@ class WrittenRecords:
         self._partitions = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
 
     def total(self) -> int:
-        """How many records are there."""
+        """Number of records."""
         return sum(self._end(partition) for partition in self._partitions)
 
     def close(self) -> None:

@@ -67,7 +67,7 @@ class Read(tuple[str, bytes, bytes, int, int]):
 
 @dataclass(frozen=True)
 class Delivered:
-    """What a delivery report tells."""
+    """The content of a delivery report."""
 
     offset_: int
 
@@ -187,7 +187,7 @@ OPERATORS: dict[str, Callable[[Stream, Topology], Stream]] = {
         app.stream("others", key="bytes", value="bytes"), both, within="5s"
     ),
 }
-"""What each is called, and the step itself. Joins take a record of the other side for each one."""
+"""Each operator by name. Joins take a record of the other side for each record."""
 
 
 def run(_: Session, options: Options, report: Report) -> None:

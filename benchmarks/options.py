@@ -1,4 +1,4 @@
-"""How large the benchmarks are."""
+"""The size of the benchmarks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line asks for; None: each benchmark's own default.
+    """The values of the command line; None: each benchmark's own default.
 
     Args:
         records: size of inputs.

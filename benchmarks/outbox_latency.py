@@ -1,4 +1,4 @@
-"""How long it takes from a row's commit until a read_committed reader has its message."""
+"""The time from a row's commit until a read_committed reader has its message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was measured, kept for readers: figures as JSON, tables as a page, charts.
+"""Published results: figures as JSON, tables as a page, charts.
 
 A directory keeps the newest result of each benchmark, with the machine and the day that it belongs
 to, so that benchmarks can be run one by one.

@@ -1,4 +1,4 @@
-"""What was measured: progress while it runs, tables at the end, JSON for programs."""
+"""The report: progress during the run, tables at the end, JSON for programs."""
 
 from __future__ import annotations
 

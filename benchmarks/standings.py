@@ -43,7 +43,7 @@ class Standing:
         return statistics.median(self.records_per_second)
 
     def times_slower_than(self, other: Standing) -> float:
-        """How many times faster `other` is: the median over rounds, whose runs are neighbours."""
+        """Return the speed of `other` as a multiple: the median over rounds of adjacent runs."""
         pairs = zip(other.records_per_second, self.records_per_second, strict=True)
         return statistics.median(theirs / own for theirs, own in pairs)
 
@@ -54,7 +54,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Field:
-    """Who takes part; the first one is compared with the others.
+    """The contestants; the first one is compared with the others.
 
     Args:
         goals: for the first one's speed as a multiple of others', by their names.

@@ -1,4 +1,4 @@
-"""How long records take from `produce()`, through a contestant, to a read_committed reader."""
+"""The time of records from `produce()`, through a contestant, to a read_committed reader."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def waits_of(
 
 
 def messages_at_once(reader: Consumer) -> list[Message]:
-    """What has come, as soon as anything has; `consume` alone waits for all that it may give."""
+    """Return the available messages once there is one; `consume` alone waits for its maximum."""
     first = reader.poll(0.1)
     return [] if first is None else [first, *reader.consume(5000, 0)]
 

@@ -1,4 +1,4 @@
-"""What the Kafka client can do at most: one half of the work alone, from Python."""
+"""The ceiling of the Kafka client: one half of the work alone, from Python."""
 
 from __future__ import annotations
 

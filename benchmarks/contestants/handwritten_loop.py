@@ -35,7 +35,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Steps:
-    """What a discipline does with the messages of a task, and around its commits."""
+    """The work of a discipline on the messages of a task, and around its commits."""
 
     convert: Callable[[Task, Iterable[Any]], None]
     before_commit: Callable[[Task], None] | None = None

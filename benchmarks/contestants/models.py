@@ -6,7 +6,7 @@ from pydantic import BaseModel
 
 
 class Order(BaseModel):
-    """What every JSON value of the input has."""
+    """Fields of every JSON value of the input."""
 
     order: int
     customer: str

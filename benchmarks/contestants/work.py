@@ -1,4 +1,4 @@
-"""What a contestant is asked to do, and what makes one."""
+"""The work of a contestant, and the protocol of a contestant."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Work:
     """For files that last as long as the run."""
     discipline: str = "json"
     table_topic: str = ""
-    """What the input is joined with, if the discipline joins."""
+    """The topic with which the input is joined, if the discipline joins."""
     partitions: int = PARTITIONS
     commit_interval_seconds: float = 0.1
 
     @property
     def changelog_topic(self) -> str:
-        """Where eosframework expects the changes of a store named kept."""
+        """The changelog topic of a store named kept, as eosframework names it."""
         return changelog_topic(self.application, "kept")
 
     def environment(self) -> dict[str, str]:
