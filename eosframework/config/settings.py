@@ -324,7 +324,7 @@ class OutboxRefusal(StrEnum):
 class OutboxSettings(Section):
     """How `relay-outbox` carries messages from the database to Kafka."""
 
-    name: str = Field(default="outbox", pattern="^[a-z0-9_.]+$", max_length=200)
+    name: str = Field(default="outbox", pattern="^[a-z0-9][a-z0-9_.]*$", max_length=200)
     """Name of the relay: of its transactional ids and of its registry topic. Relays of the same
     database share it; no two databases may."""
 

@@ -5,11 +5,10 @@ source topics that cannot share a task.
 """
 
 from eosframework.txnid.assignment import co_partitioned, tasks
-from eosframework.txnid.identity import (
-    TransactionalId,
+from eosframework.txnid.identity import TransactionalId, first_of, prefix
+from eosframework.txnid.names import (
     changelog_topic,
-    first_of,
-    prefix,
+    refuse_bad_application,
     refuse_bad_name,
     refuse_reserved_name,
     registry_topic,
@@ -32,6 +31,7 @@ __all__ = [
     "co_partitioned",
     "first_of",
     "prefix",
+    "refuse_bad_application",
     "refuse_bad_name",
     "refuse_reserved_name",
     "registry_topic",

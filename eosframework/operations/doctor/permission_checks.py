@@ -10,7 +10,7 @@ from eosframework.kafka.admin.acls import Access, merged
 from eosframework.operations.doctor.findings import Check, NotSeen, Observation, Severity
 from eosframework.operations.doctor.remedies import grant
 from eosframework.operations.doctor.snapshot import Snapshot
-from eosframework.txnid import tables_group
+from eosframework.txnid import prefix, tables_group
 
 
 def topics_and_group(snapshot: Snapshot) -> Iterator[Observation]:
@@ -62,7 +62,6 @@ def transactional_ids(snapshot: Snapshot) -> Iterator[Observation]:
     """Find transactional ids that this principal may not write under, if any are to be used."""
     if snapshot.settings.worker.guarantee is not Guarantee.EXACTLY_ONCE:
         return
-    prefix = f"{snapshot.graph.application}-"
     unseen: NotSeen | None = None
     for name, seen in snapshot.lacking.items():
         try:
@@ -71,7 +70,10 @@ def transactional_ids(snapshot: Snapshot) -> Iterator[Observation]:
             unseen = error
             continue
         if missing:
-            resource = f"--transactional-id {prefix} --resource-pattern-type prefixed"
+            resource = (
+                f"--transactional-id {prefix(snapshot.graph.application)} "
+                "--resource-pattern-type prefixed"
+            )
             if snapshot.settings.worker.ids is Ids.LEASED:
                 resource = f"--transactional-id '{name}'"
             yield Observation(
@@ -119,7 +121,7 @@ CHECKS = (
         "Write and Describe on the application's transactional ids",
         "No producer can take its id.",
         "kafka-acls.sh --add --operation Write --operation Describe --transactional-id "
-        "APPLICATION- --resource-pattern-type prefixed",
+        "APPLICATION: --resource-pattern-type prefixed",
         transactional_ids,
     ),
     Check(

@@ -42,7 +42,7 @@ class Topology:
     """An application: what it reads, what happens to each record, and what it writes.
 
     Args:
-        application: its name: lower-case letters, digits, `_` and `.`.
+        application: its name: lower-case letters, digits, `_`, `.` and `-`.
     """
 
     def __init__(self, application: str) -> None:

@@ -23,7 +23,7 @@ from eosframework.topology.graph.join_nodes import GlobalTable, JoinSide, Lookup
 from eosframework.topology.graph.walk import AnyNode, followers_of, nodes_of
 from eosframework.topology.spec.durations import short
 from eosframework.topology.spec.window_spec import Window
-from eosframework.txnid import DerivedIds, co_partitioned, registry_topic, tasks
+from eosframework.txnid import DerivedIds, co_partitioned, prefix, registry_topic, tasks
 
 Partitions = Mapping[str, int]
 """Number of partitions by topic."""
@@ -142,7 +142,7 @@ def _describe_part(
     ids = None if found is None else list(dict.fromkeys(map(str, found)))
     return {
         "name": part.name,
-        "transactional_id": f"{graph.application}-{part.name}-{derived.pattern}"
+        "transactional_id": f"{prefix(graph.application)}{part.name}:{derived.pattern}"
         if leases is None
         else None,
         "partitions": co_partitioned(part.name, counts) if complete else None,

@@ -20,7 +20,7 @@ from eosframework.topology.lowering.sink_tables import table_findings
 from eosframework.topology.spec.loaded import KEY, Finding, LoadedApp, Path, Severity
 from eosframework.topology.spec.step_spec import SIDE_EFFECTS
 from eosframework.topology.spec.topology_spec import DEFAULT_BRANCH, StreamSpec
-from eosframework.txnid import refuse_bad_name, refuse_reserved_name
+from eosframework.txnid import refuse_bad_application, refuse_bad_name, refuse_reserved_name
 
 
 def lint(app: LoadedApp) -> list[Finding]:
@@ -48,7 +48,7 @@ def lint(app: LoadedApp) -> list[Finding]:
 
 def _names(app: LoadedApp) -> Iterator[Finding]:
     spec = app.spec
-    named: list[tuple[Path, str, str]] = [(("application",), "application", spec.application)]
+    named: list[tuple[Path, str, str]] = []
     for name, source in spec.sources.items():
         named.append((("sources", name, KEY), "source", name))
         if source.name is not None:
@@ -57,6 +57,10 @@ def _names(app: LoadedApp) -> Iterator[Finding]:
         named.append((("streams", name, KEY), "stream", name))
         for branch in stream.branch_names:
             named.append((_branch_path(name, stream, branch), "branch", branch))
+    try:
+        refuse_bad_application(spec.application)
+    except TopologyError as error:
+        yield Finding(app.source_map.find(("application",)), "name", str(error))
     for path, what, name in named:
         try:
             refuse_bad_name(what, name)

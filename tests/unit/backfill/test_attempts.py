@@ -271,7 +271,7 @@ def test_rows_that_end_before_the_range_are_refused() -> None:
 
 def test_rows_of_another_task_are_refused() -> None:
     world = World()
-    with pytest.raises(RunError, match=r"a row of in\[1\] came to task app-backfill.job.numbers-0"):
+    with pytest.raises(RunError, match=r"a row of in\[1\] came to task app:backfill.job.numbers:0"):
         world.run(rows=[(TopicPartition("in", 1), world.rows()[0][1])])
 
 

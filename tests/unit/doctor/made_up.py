@@ -116,8 +116,8 @@ def snapshot(settings: Settings | None = None, **changes: Any) -> Snapshot:
         clock=Seen(Clock(timedelta(milliseconds=40), timedelta(milliseconds=2))),
         open_transactions=Seen(()),
         open_offsets=Seen(()),
-        ids=Seen((Listed("shop-big-0", State.COMPLETE_COMMIT, 7, 1),)),
-        lacking={"shop-big-0": Seen("")},
+        ids=Seen((Listed("shop:big:0", State.COMPLETE_COMMIT, 7, 1),)),
+        lacking={"shop:big:0": Seen("")},
         event_times={"orders": Seen(EventTimes(ms(hours=1), ms(minutes=1)))},
         leases=Seen(None),
         keys=Seen({}),
@@ -173,7 +173,7 @@ def with_tables(name: str = "shop.kept.rows", **changes: Any) -> Snapshot:
 def open_in(place: str, health: Health, seconds: float = 5) -> OpenTransaction:
     partition = TopicPartition(place, 0)
     told = Described(
-        "other-late-0",
+        "other:late:0",
         State.ONGOING,
         9,
         0,

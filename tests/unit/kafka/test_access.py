@@ -25,10 +25,10 @@ def test_a_resource_that_is_needed_twice_is_listed_once() -> None:
 
 
 def test_commands_are_quoted_for_a_shell() -> None:
-    access = Access("TransactionalId", "shop-", ("Write", "Describe"), is_prefix=True)
+    access = Access("TransactionalId", "shop:", ("Write", "Describe"), is_prefix=True)
     assert access.command("one:9092", "User:CN=my shop") == (
         "kafka-acls.sh --bootstrap-server one:9092 --add --allow-principal 'User:CN=my shop' "
-        "--operation Write --transactional-id shop- --resource-pattern-type prefixed"
+        "--operation Write --transactional-id shop: --resource-pattern-type prefixed"
     )
     cluster = Access("Cluster", None, ("DescribeConfigs",))
     assert cluster.command("one:9092", "User:a").endswith("--operation DescribeConfigs --cluster")
@@ -56,5 +56,5 @@ def test_a_relay_that_takes_verification_for_granted_needs_nothing_of_the_cluste
         "Topic a: Write",
         "Topic b: Write",
         "Topic outbox.registry: Read, Write",
-        "TransactionalId outbox-* (prefixed): Write",
+        "TransactionalId outbox:* (prefixed): Write",
     ]

@@ -99,11 +99,11 @@ def test_members_that_cannot_be_asked_are_asked_again() -> None:
     ("numbers", "now", "former"),
     [
         ([1], 1, []),
-        ([1], 2, ["flights-late-0", "flights-late-1"]),
+        ([1], 2, ["flights:late:0", "flights:late:1"]),
         ([2], 2, []),
-        ([2], 1, ["flights-late-0..1"]),
-        ([1, 2, 4], 1, ["flights-late-0..1", "flights-late-0..3"]),
-        ([4, 2], 2, ["flights-late-0..3"]),
+        ([2], 1, ["flights:late:0..1"]),
+        ([1, 2, 4], 1, ["flights:late:0..1", "flights:late:0..3"]),
+        ([4, 2], 2, ["flights:late:0..3"]),
     ],
 )
 def test_a_takeover_fences_ids_of_every_number_there_was(

@@ -37,7 +37,7 @@ TOGETHER = 3
 EACH = (25,) * PARTITIONS
 FEW = (5,) * PARTITIONS
 LONG_SECONDS = 5000.0
-SHARED = ["app-sub-0..2", "app-sub-3..5"]
+SHARED = ["app:sub:0..2", "app:sub:3..5"]
 
 
 class Clock:

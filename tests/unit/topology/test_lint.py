@@ -29,7 +29,7 @@ def messages(text: str) -> str:
 
 
 EVERYTHING_WRONG = """\
-application: my-flights
+application: My flights
 extra: 3
 sources:
   flights: {topic: flights.raw, key: strin, value: json, timestmp: "m:departure"}
@@ -132,7 +132,6 @@ def test_resolving_refuses_with_all_findings() -> None:
         ("x: {from: s, to: t, on_error: retry}", "'retry' is no policy; expected fail, skip"),
         ("x: {from: s, to: a.registry}", "the application's own registry"),
         ("x: {from: s, to: '..'}", "'..' cannot be a topic"),
-        ("registry: {from: s, to: t}", "reserved for the application's registry"),
         ("X: {from: s, to: t}", "stream name 'X' contains 'X'"),
         ("x: {from: s, to: {topics: [a], topic: b}}", "topics goes with topic_from"),
         ("x: {from: s, to: {topic: t, value: jsn}}", "no serde 'jsn'"),

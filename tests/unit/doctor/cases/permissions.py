@@ -62,9 +62,9 @@ CASES = [
     Case(
         "transactional-id-acls",
         E,
-        lambda: snapshot(lacking={"shop-big-0": Seen("Write")}),
+        lambda: snapshot(lacking={"shop:big:0": Seen("Write")}),
         "Write is not allowed",
-        "--transactional-id shop- --resource-pattern-type prefixed",
+        "--transactional-id shop: --resource-pattern-type prefixed",
     ),
     Case(
         "transactional-id-acls",
