@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from eosframework.config import Guarantee, Settings
 from eosframework.kafka.admin.acls import Access, merged
 from eosframework.topology.graph.graph import Graph
-from eosframework.txnid import TransactionalId, prefix, registry_topic, tables_group
+from eosframework.txnid import TransactionalId, control_topic, prefix, tables_group
 
 
 def worker_access(
@@ -98,7 +98,7 @@ def topic_written(topic: str) -> Access:
 
 def registry_access(application: str) -> Access:
     """Return what it does with its registry, once that is there."""
-    return Access("Topic", registry_topic(application), ("Read", "Write", "Describe"))
+    return Access("Topic", control_topic(application), ("Read", "Write", "Describe"))
 
 
 def _transaction_access(

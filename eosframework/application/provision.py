@@ -44,7 +44,7 @@ class TopicRole(StrEnum):
     RETRY = "retry"
     REPLAY = "replay"
     CHANGELOG = "changelog"
-    REGISTRY = "registry"
+    CONTROL = "control"
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ def apply(
                 config=topic.settings,
             )
             for topic in planned.topics
-            if topic.create and topic.role is not TopicRole.REGISTRY
+            if topic.create and topic.role is not TopicRole.CONTROL
         ]
     )
     admin.grow_topics(planned.growing)
@@ -266,7 +266,7 @@ def _planned_registry(registry: Registry, facts: TopicFacts) -> PlannedTopic:
     wanted = registry.as_topic()
     return PlannedTopic(
         name=wanted.name,
-        role=TopicRole.REGISTRY,
+        role=TopicRole.CONTROL,
         exists=facts.exists,
         partitions=facts.partitions or wanted.partitions,
         replication_factor=facts.replication_factor or wanted.replication_factor,

@@ -56,7 +56,7 @@ from eosframework.outbox.shard import Shard
 from eosframework.outbox.sharding import fair_share
 from eosframework.processing.measurements import Flow, Measures
 from eosframework.processing.ports import TransactionalOutputs
-from eosframework.txnid import TransactionalId, registry_topic
+from eosframework.txnid import TransactionalId, control_topic
 
 SHARING_SECONDS = 1.0
 """How often a relay looks whether shards are free or others want some of its own."""
@@ -114,7 +114,7 @@ class Relay:
         self._outputs = outputs
         self._positions = positions
         self._options = options
-        closed = {registry_topic(options.name)}
+        closed = {control_topic(options.name)}
         self._refusals = Refusals(options.on_refused, destinations, closed, self.counts)
         self._clock = clock
         self._sleep = sleep

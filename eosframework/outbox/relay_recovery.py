@@ -40,6 +40,7 @@ from eosframework.outbox.outbox_ports import OutboxSource, PositionLog
 from eosframework.outbox.relay_position import RelayPosition
 from eosframework.outbox.shard import Shard
 from eosframework.processing.ports import TransactionalOutputs
+from eosframework.txnid import control_topic
 
 FENCES_IN_A_ROW = 3
 
@@ -223,8 +224,8 @@ class ShardRecovery:
         if position is None and not shard.is_new:
             raise RunError(
                 f"the position of shard {shard.number} of relay {self._name!r} is gone from the "
-                f"topic {self._name}.registry: it was deleted, or emptied. Start the relay again: "
-                f"it says what to do"
+                f"topic {control_topic(self._name)}: it was deleted, or emptied. Start the relay "
+                f"again: it says what to do"
             )
         if position is None or position.is_at(shard.position):
             return shard.position

@@ -31,7 +31,7 @@ from eosframework.postgres.outbox.outbox_slot import SlotSource
 from eosframework.postgres.outbox.outbox_table import TableSource
 from eosframework.process.signals import requests
 from eosframework.process.watchdog import Watchdog
-from eosframework.txnid import registry_topic
+from eosframework.txnid import control_topic
 
 if TYPE_CHECKING:
     from eosframework.runtime.http import AskedRelay
@@ -134,7 +134,7 @@ def _ids_of_rival(
 
     A database that was restored from a dump of another one knows that one's relay, which may run.
     """
-    topic = registry_topic(name)
+    topic = control_topic(name)
     if not admin.describe_topics([topic])[topic].exists:
         return []
     renamed = settings.model_copy(

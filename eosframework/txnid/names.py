@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Self
 
 from eosframework.errors import TopologyError
 
 NAME_LENGTH = 200
-"""Longest name, in characters: `{application}.registry` has to fit a topic name (249)."""
+"""Longest name, in characters: `{application}-control` has to fit a topic name (249)."""
 
 NAME_CHARACTERS = "lower-case letters a-z, digits, '_' and '.'"
 
@@ -17,8 +20,6 @@ NAME = r"[a-z0-9_.]+"
 APPLICATION = r"[a-z0-9][a-z0-9._-]*"
 """Form of the name of an application. Only it may have a `-`."""
 
-REGISTRY = "registry"
-
 _RESERVED_PREFIXES = {
     "backfill.": "backfill jobs",
     "relay.": "outbox relays",
@@ -26,39 +27,96 @@ _RESERVED_PREFIXES = {
 }
 
 
-def registry_topic(application: str) -> str:
+class TopicKind(StrEnum):
+    """The last part of an internal topic's name."""
+
+    CONTROL = "control"
+    CHANGELOG = "changelog"
+    REPARTITION = "repartition"
+    ROWS = "rows"
+    RETRY = "retry"
+    REPLAY = "replay"
+
+
+_TOPIC = re.compile(rf"({APPLICATION})-(?:({NAME})-({'|'.join(list(TopicKind)[1:])})|control)")
+_RETRY = re.compile(r"(.+)\.([1-9][0-9]*(?:ms|s|m|h|d))")
+
+
+@dataclass(frozen=True, slots=True)
+class InternalTopic:
+    """The parts of an internal topic's name: `APPLICATION-PART-KIND`, or `APPLICATION-control`.
+
+    Only the name of the application may have a `-`, so a name parses back from its end, in one way.
+
+    Args:
+        application: name of the application that owns the topic.
+        kind: the purpose of the topic.
+        part: name of the store, stream or source; empty for the control topic.
+        delay: for a retry topic, as in `10s`.
+    """
+
+    application: str
+    kind: TopicKind
+    part: str = ""
+    delay: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """Return the parts of a name; None: no internal topic has this name."""
+        if (match := _TOPIC.fullmatch(text)) is None:
+            return None
+        application, part, kind = match.groups()
+        if kind is None:
+            return cls(application, TopicKind.CONTROL)
+        if kind != TopicKind.RETRY:
+            return cls(application, TopicKind(kind), part)
+        if (delayed := _RETRY.fullmatch(part)) is None:
+            return None
+        return cls(application, TopicKind.RETRY, *delayed.groups())
+
+    def __str__(self) -> str:
+        part = f"{self.part}.{self.delay}" if self.kind is TopicKind.RETRY else self.part
+        return "-".join(filter(None, (self.application, part, self.kind)))
+
+
+def control_topic(application: str) -> str:
     """Return the topic in which an application keeps what has to outlast its offsets."""
-    return f"{application}.{REGISTRY}"
+    return str(InternalTopic(application, TopicKind.CONTROL))
 
 
 def rows_topic(application: str, stream: str) -> str:
     """Return the topic through which a stream's rows go to the database."""
-    return f"{application}.{stream}.rows"
+    return str(InternalTopic(application, TopicKind.ROWS, stream))
 
 
 def repartition_topic(application: str, name: str) -> str:
     """Return the topic through which records go to the task of their new key."""
-    return f"{application}.{name}.repartition"
+    return str(InternalTopic(application, TopicKind.REPARTITION, name))
 
 
 def retry_topic(application: str, source: str, delay: str) -> str:
     """Return the topic in which failed records of a source wait for their next attempt."""
-    return f"{application}.{source}.retry.{delay}"
+    return str(InternalTopic(application, TopicKind.RETRY, source, delay))
 
 
 def replay_topic(application: str, source: str) -> str:
     """Return the topic from which dead letters of a source are processed again."""
-    return f"{application}.{source}.replay"
+    return str(InternalTopic(application, TopicKind.REPLAY, source))
 
 
 def changelog_topic(application: str, store: str) -> str:
     """Return the topic that has every change of a store."""
-    return f"{application}.{store}.changelog"
+    return str(InternalTopic(application, TopicKind.CHANGELOG, store))
 
 
 def tables_group(application: str) -> str:
-    """Return the consumer group whose members share out what goes to tables."""
-    return f"{application}.tables"
+    """Return the consumer group of the table writers; no application has a name with a `:`."""
+    return f"{application}:tables"
+
+
+def metric_name(topic: str) -> str:
+    """Return the name of a topic in Kafka's metrics; two topics of one metric name collide."""
+    return topic.replace(".", "_")
 
 
 def refuse_bad_application(name: str) -> None:

@@ -202,7 +202,7 @@ SINGLES = (
     _act("a long topic", b'"topic":"%b"' % (b"x" * 250)),
     _act("two dots", b'"topic":".."'),
     _act("a topic of the brokers", b'"topic":"__consumer_offsets"'),
-    _act("the application's registry", b'"topic":"own:registry"'),
+    _act("the application's control topic", b'"topic":"own-control"'),
     _act("half a character", b'"topic":"own:\\udcff"'),
     _act("a topic that nobody has made", b'"topic":"own:nowhere"'),
     _act("a topic that is there", b'"topic":"own:chosen"', OUTPUT),

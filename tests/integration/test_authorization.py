@@ -240,11 +240,11 @@ def test_a_group_that_may_not_be_used_is_named(
     assert guarded.took_nothing()
 
 
-@pytest.mark.parametrize("topic", ["in", "out", "dead", "registry"])
+@pytest.mark.parametrize("topic", [".in", ".out", ".dead", "-control"])
 def test_a_topic_that_may_not_be_described_is_named_before_anything_starts(
     guarded: Guarded, topic: str
 ) -> None:
-    hidden = f"{guarded.name}.{topic}"
+    hidden = f"{guarded.name}{topic}"
     guarded.deny(ResourceType.TOPIC, hidden, AclOperation.DESCRIBE)
     done = guarded.run()
     assert done.exit_code == 1, done.err
@@ -257,7 +257,7 @@ def test_a_topic_that_may_not_be_described_is_named_before_anything_starts(
 def test_a_registry_that_may_not_be_used_is_named(
     guarded: Guarded, operation: AclOperation
 ) -> None:
-    registry = f"{guarded.name}.registry"
+    registry = f"{guarded.name}-control"
     guarded.deny(ResourceType.TOPIC, registry, operation)
     done = guarded.run()
     assert done.exit_code == 1, done.err

@@ -166,7 +166,7 @@ def test_with_the_planned_acls_a_relay_runs_and_without_any_one_it_names_that(
     plan = planned(guarded, "relay-outbox", "plan", "--topic", topic, own=own)
     to_run = rights(plan["access"])
     assert len(to_run) == 5
-    registry = Right("Topic", f"{name}.registry", False, "Create")
+    registry = Right("Topic", f"{name}-control", False, "Create")
     assert plan["acls_to_start_first"] == [f"Topic {registry.name}: Create"]
     guarded.allow(ALICE, *to_run, registry)
     monkey = Database(load_settings(assignments=[f"database.dsn={database}"]).database)

@@ -35,7 +35,7 @@ from eosframework.operations.doctor.findings import Seen, Unseen, not_asked
 from eosframework.operations.doctor.snapshot import COORDINATION, EventTimes, Snapshot
 from eosframework.runtime.ids import id_source, known_leases
 from eosframework.topology.graph.graph import Graph
-from eosframework.txnid import TransactionalId, registry_topic
+from eosframework.txnid import TransactionalId, control_topic
 from eosframework.txnid import tables_group as tables_group_of
 
 T = TypeVar("T")
@@ -90,7 +90,7 @@ def take_snapshot(graph: Graph, settings: Settings) -> Snapshot:
             settings=settings,
             sources=tuple(source_topics(graph)),
             sinks=tuple(sink_topics(graph)),
-            registry=registry_topic(graph.application),
+            registry=control_topic(graph.application),
             topics=topics,
             brokers=_all(brokers.result()),
             some_brokers=_some(brokers.result()),
@@ -117,7 +117,7 @@ def take_snapshot(graph: Graph, settings: Settings) -> Snapshot:
 def _own_topics(graph: Graph) -> list[str]:
     """Return every topic that the graph names, and the registry, each once."""
     named = [*source_topics(graph), *sink_topics(graph), *persisted_topics(graph)]
-    return list(dict.fromkeys([*named, registry_topic(graph.application)]))
+    return list(dict.fromkeys([*named, control_topic(graph.application)]))
 
 
 def _within(settings: KafkaSettings, share: float) -> KafkaSettings:

@@ -23,7 +23,7 @@ from eosframework.topology.graph.join_nodes import GlobalTable, JoinSide, Lookup
 from eosframework.topology.graph.walk import AnyNode, followers_of, nodes_of
 from eosframework.topology.spec.durations import short
 from eosframework.topology.spec.window_spec import Window
-from eosframework.txnid import DerivedIds, co_partitioned, prefix, registry_topic, tasks
+from eosframework.txnid import DerivedIds, co_partitioned, control_topic, prefix, tasks
 
 Partitions = Mapping[str, int]
 """Number of partitions by topic."""
@@ -55,7 +55,7 @@ def describe(
     ids = DerivedIds(partitions_per_producer)
     return {
         "application": graph.application,
-        "registry_topic": registry_topic(graph.application),
+        "control_topic": control_topic(graph.application),
         "source_topics": sorted({s.topic for part in parts for s in part.sources}),
         "sink_topics": sorted({topic for part in parts for topic in part.sink_topics}),
         "sub_topologies": [

@@ -28,7 +28,7 @@ from eosframework.topology.graph.join_nodes import (
 from eosframework.topology.graph.process_nodes import Processor
 from eosframework.topology.spec.emission import Emit as Emit
 from eosframework.topology.spec.window_spec import Window
-from eosframework.txnid import registry_topic
+from eosframework.txnid import control_topic
 
 
 class Operator(StrEnum):
@@ -358,5 +358,5 @@ class Graph:
         sources = (source for part in self.sub_topologies for source in part.sources)
         again = (source.topic for source in sources if source.again is not None)
         repartitions = (repartition.topic for repartition in self.repartitions)
-        registry = registry_topic(self.application)
+        registry = control_topic(self.application)
         return frozenset((registry, *stores, *again, *repartitions))

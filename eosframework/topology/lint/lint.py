@@ -14,7 +14,7 @@ from eosframework.topology.lint.lint_joins import join_findings, key_findings
 from eosframework.topology.lint.lint_retries import again_findings
 from eosframework.topology.lint.lint_schemas import kept_findings, schema_findings
 from eosframework.topology.lint.lint_stores import store_findings
-from eosframework.topology.lint.lint_topics import topic_findings
+from eosframework.topology.lint.lint_topics import internal_topic_findings, topic_findings
 from eosframework.topology.lowering.parts import connected_parts, in_order, name_of_part
 from eosframework.topology.lowering.sink_tables import table_findings
 from eosframework.topology.spec.loaded import KEY, Finding, LoadedApp, Path, Severity
@@ -42,6 +42,7 @@ def lint(app: LoadedApp) -> list[Finding]:
         findings.extend(again_findings(app))
         findings.extend(change_findings(app))
         findings.extend(kept_findings(app))
+        findings.extend(internal_topic_findings(app))
     unique = {(f.place, f.message): f for f in findings}
     return sorted(unique.values(), key=lambda finding: finding.place)
 
@@ -57,6 +58,11 @@ def _names(app: LoadedApp) -> Iterator[Finding]:
         named.append((("streams", name, KEY), "stream", name))
         for branch in stream.branch_names:
             named.append((_branch_path(name, stream, branch), "branch", branch))
+        for i, step in enumerate(stream.steps):
+            if step.group_by is not None and step.group_by.name is not None:
+                named.append(
+                    (("streams", name, "steps", i, "group_by"), "group_by", step.group_by.name)
+                )
     try:
         refuse_bad_application(spec.application)
     except TopologyError as error:

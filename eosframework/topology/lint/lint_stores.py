@@ -13,7 +13,7 @@ from eosframework.txnid import refuse_bad_name
 def store_findings(app: LoadedApp) -> Iterator[Finding]:
     """Return the findings about stores."""
     first: dict[str, Path] = {}
-    for name, path in _stores(app.spec):
+    for name, path in declared_stores(app.spec):
         place = app.source_map.find(path)
         try:
             refuse_bad_name("store", name)
@@ -30,7 +30,7 @@ def store_findings(app: LoadedApp) -> Iterator[Finding]:
         first.setdefault(name, path)
 
 
-def _stores(spec: TopologySpec) -> Iterator[tuple[str, Path]]:
+def declared_stores(spec: TopologySpec) -> Iterator[tuple[str, Path]]:
     """Yield the name of each store, and where it is declared."""
     topics: set[str] = set()
     for name, source in spec.sources.items():

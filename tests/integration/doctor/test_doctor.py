@@ -197,12 +197,12 @@ def test_a_processed_application_has_no_error_and_is_not_touched(well: Patient) 
     producer.produce(well.topic("out"), b"open")
     assert producer.flush(60) == 0
     settings = KafkaSettings(bootstrap_servers=well.cluster.bootstrap_servers)
-    topics, ends = well.topics(), well.cluster.end(well.topic("registry"))
+    topics, ends = well.topics(), well.cluster.end(f"{well.name}-control")
     with Wire(settings) as wire:
         before = describe_transaction(wire, transactional_id)
         found = well.findings()
         assert describe_transaction(wire, transactional_id) == before
-    assert (well.topics(), well.cluster.end(well.topic("registry"))) == (topics, ends)
+    assert (well.topics(), well.cluster.end(f"{well.name}-control")) == (topics, ends)
     producer.commit_transaction(60)
 
     assert transactional_id in found["held-back"][0]["found"]

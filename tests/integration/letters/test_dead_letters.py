@@ -81,7 +81,7 @@ def test_the_last_attempt_makes_a_dead_letter_that_tells_of_all_of_them(
     assert len(letters) == len(app.refused)
 
     done = app.run("dead-letters", "replay", "--all", "--yes", "--json").json
-    assert done["into"] == {f"{app.pipeline.name}.numbers.replay": len(app.refused)}
+    assert done["into"] == {f"{app.pipeline.name}-numbers-replay": len(app.refused)}
     app.mend()
     app.catch_up()
     assert app.written == Counter(app.numbers)
@@ -107,7 +107,7 @@ def test_what_failed_behind_a_group_by_is_replayed_into_the_topic_that_its_task_
     done = app.run("dead-letters", "replay", "--all", "--yes", "--json").json
     assert "into" in done, done
     [into] = done["into"].items()
-    assert into == (f"{app.pipeline.name}.doubled.repartition", len(app.refused))
+    assert into == (f"{app.pipeline.name}-doubled-repartition", len(app.refused))
     app.mend()
     app.catch_up()
     found = Counter(

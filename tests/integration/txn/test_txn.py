@@ -325,7 +325,7 @@ def test_a_worker_refuses_to_run_while_a_transaction_hangs_in_a_changelog(
     """What was committed behind it cannot be read, by whoever has a store of it or none."""
     servers = unprotected.bootstrap_servers
     totals = Totals(servers, application, tmp_path / "totals", partitions=1)
-    changelog = Partition(f"{application}.totals.aggregate.changelog", 0)
+    changelog = Partition(f"{application}-totals.aggregate-changelog", 0)
 
     def work(directory: str, **options: Any) -> WorkerProcess:
         settings = [

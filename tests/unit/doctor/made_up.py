@@ -75,7 +75,7 @@ def topic(partitions: int = 2, **values: str) -> TopicFacts:
 TOPICS = {
     "orders": topic(),
     "large": topic(),
-    "shop.registry": topic(1, cleanup_policy="compact"),
+    "shop-control": topic(1, cleanup_policy="compact"),
     "__transaction_state": topic(50, cleanup_policy="compact"),
     "__consumer_offsets": topic(50, cleanup_policy="compact"),
 }
@@ -101,7 +101,7 @@ def snapshot(settings: Settings | None = None, **changes: Any) -> Snapshot:
         settings=settings,
         sources=("orders",),
         sinks=("large",),
-        registry="shop.registry",
+        registry="shop-control",
         topics={name: Seen(found) for name, found in TOPICS.items()},
         brokers=Seen(dict.fromkeys((1, 2, 3), BROKER_VALUES)),
         producer=effective_producer(
@@ -152,20 +152,20 @@ def with_topic(name: str, found: TopicFacts | Unseen) -> Snapshot:
     return snapshot(topics={**topics, name: Seen(found)})
 
 
-def with_tables(name: str = "shop.kept.rows", **changes: Any) -> Snapshot:
+def with_tables(name: str = "shop-kept-rows", **changes: Any) -> Snapshot:
     """A healthy cluster in which an input and a topic of rows go to tables, but for one topic."""
     persisters = (
         Persister("paid", "payments", JSON, JSON, (), Policy.FAIL),
-        Persister("kept", "shop.kept.rows", JSON, JSON, (), Policy.FAIL, "big"),
+        Persister("kept", "shop-kept-rows", JSON, JSON, (), Policy.FAIL, "big"),
     )
     rows = topic(retention_ms="-1", retention_bytes="-1")
-    kept = {"payments": topic(), "shop.kept.rows": rows}
+    kept = {"payments": topic(), "shop-kept-rows": rows}
     kept[name] = replace(kept[name], **changes)
     return snapshot(
         graph=replace(GRAPH, persisters=persisters),
         topics={topic: Seen(known) for topic, known in {**TOPICS, **kept}.items()},
-        sinks=("large", "shop.kept.rows"),
-        persisted=("payments", "shop.kept.rows"),
+        sinks=("large", "shop-kept-rows"),
+        persisted=("payments", "shop-kept-rows"),
         tables_group=Seen(GroupFacts(("eosframework-consumer",), EVERYTHING)),
     )
 

@@ -154,7 +154,7 @@ def test_an_hour_goes_out_when_it_is_over_by_six() -> None:
         "AA": WindowResult(at(10), at(11), american),
     }
     assert [b'"flight":7' in r.value for r in driver.read("flights.too_late")] == [True]
-    assert len(driver.read("delays.hourly.rows")) == 2
+    assert len(driver.read("delays-hourly-rows")) == 2
 
 
 def test_a_flight_without_a_known_delay_is_broken_and_not_described() -> None:

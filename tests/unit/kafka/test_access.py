@@ -55,6 +55,6 @@ def test_a_relay_that_takes_verification_for_granted_needs_nothing_of_the_cluste
     assert [str(one) for one in relay_access(assumed, ["b", "a", "b"])] == [
         "Topic a: Write",
         "Topic b: Write",
-        "Topic outbox.registry: Read, Write",
+        "Topic outbox-control: Read, Write",
         "TransactionalId outbox:* (prefixed): Write",
     ]

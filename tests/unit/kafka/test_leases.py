@@ -46,7 +46,7 @@ class Pages:
     """A registry that shows one state after the other."""
 
     pages: list[dict[str, Any]]
-    topic: str = "flights.registry"
+    topic: str = "flights-control"
     state: Registered = field(default_factory=Registered)
 
     def refresh(self) -> Registered:

@@ -214,6 +214,6 @@ def test_a_table_keeps_its_rows_without_a_registry(
     run.send("orders", {"n": 1}, key="k", timestamp=1)
     run.run()
     assert [record.value for record in run.read("joined")] == [{"n": 1, "to": "UA"}]
-    changelog = run.kafka.partitions_of("air.flights.changelog")
+    changelog = run.kafka.partitions_of("air-flights-changelog")
     values = [m.value() for p in changelog for m in run.kafka.logs[p].read(0, 9)]
     assert any(b'"carrier":"UA"' in (value or b"") for value in values)

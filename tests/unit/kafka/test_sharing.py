@@ -35,7 +35,7 @@ STARTED = {"application": {"cluster_id": "c", "version": 1}, "owner/raw/late": {
 class Page:
     """A registry whose entries were read to their end."""
 
-    topic = "flights.registry"
+    topic = "flights-control"
 
     def __init__(self, entries: dict[str, Any]) -> None:
         self.state = interpret(entries)

@@ -15,7 +15,7 @@ from eosframework.outbox.relay_position import Found, Origin, RelayPosition, pos
 from eosframework.processing.ports import Output
 from tests.unit.processing.memory import Broker, MemoryOutputs
 
-REGISTRY = "relay.registry"
+REGISTRY = "relay-control"
 ORIGIN = Origin("7", 1, "shop")
 
 

@@ -16,8 +16,8 @@ from eosframework.serialization.serdes import serde_of
 from eosframework.topology.graph.graph import Again, OnError, Policy, Source, SubTopology
 from tests.unit.processing.messages import Sent
 
-MAIN, RETRY = TopicPartition("in", 3), TopicPartition("app.in.retry.10s", 3)
-DELAYS = {"in": {10_000: "app.in.retry.10s", 60_000: "app.in.retry.1m"}}
+MAIN, RETRY = TopicPartition("in", 3), TopicPartition("app-in.10s-retry", 3)
+DELAYS = {"in": {10_000: "app-in.10s-retry", 60_000: "app-in.1m-retry"}}
 SITE = Site("work", OnError(Policy.DEAD_LETTER, "dead", (10_000, 60_000), replay=True))
 
 
@@ -84,11 +84,11 @@ def said(output: Output) -> dict[str, bytes]:
 def test_a_record_waits_each_delay_in_turn_and_is_a_dead_letter_then() -> None:
     failing = Failing()
     first = failing.fail(RECORD)
-    assert first[:4] == ("app.in.retry.10s", b"42", b"key", 3)
+    assert first[:4] == ("app-in.10s-retry", b"42", b"key", 3)
     assert said(first)["eos.due"] == b"1010000"
     failing.clock.seconds = 1011
     second = failing.fail(Repeated(Written(first)))
-    assert second[0] == "app.in.retry.1m"
+    assert second[0] == "app-in.1m-retry"
     assert said(second)["eos.due"] == b"1071000"
     failing.clock.seconds = 1072
     third = failing.fail(Repeated(Written(second)))
@@ -111,7 +111,7 @@ def test_steps_see_the_record_as_it_came() -> None:
     again = Repeated(Written(Failing().fail(RECORD), 5))
     assert (again.key(), again.value(), again.timestamp()) == (b"key", b"42", (1, 1234))
     assert again.headers() == [("trace", b"1")]
-    assert (again.topic(), again.partition(), again.offset()) == ("app.in.retry.10s", 3, 5)
+    assert (again.topic(), again.partition(), again.offset()) == ("app-in.10s-retry", 3, 5)
     assert again.origin == ("in", 3, 11)
 
 
@@ -127,7 +127,7 @@ def test_without_topics_to_wait_in_a_record_is_a_dead_letter_at_once() -> None:
 
 def waiting(due_seconds: float, offset: int) -> Written:
     headers = [("eos.due", str(round(due_seconds * 1000)).encode())]
-    return Written(("app.in.retry.10s", b"again", b"k", 3, None, None, 1, headers), offset)
+    return Written(("app-in.10s-retry", b"again", b"k", 3, None, None, 1, headers), offset)
 
 
 def test_nothing_waits_for_what_is_not_due() -> None:
@@ -180,7 +180,7 @@ def test_delays_are_found_by_the_source_that_failed() -> None:
                 OnError(),
                 again=Again("in", delay),
             )
-            for delay, topic in [*DELAYS["in"].items(), (None, "app.in.replay")]
+            for delay, topic in [*DELAYS["in"].items(), (None, "app-in-replay")]
         ),
     ]
     assert delays_of(SubTopology("x", tuple(sources), ())) == DELAYS

@@ -124,8 +124,8 @@ def test_select_key_encodes_the_new_key() -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("app.registry", "keep for themselves"),
-        ("app.x.count.changelog", "keep for themselves"),
+        ("app-control", "keep for themselves"),
+        ("app-x.count-changelog", "keep for themselves"),
         ("__consumer_offsets", "keep for themselves"),
         ("no such topic!", "cannot be a topic"),
         ("a\0b", "cannot be a topic"),
@@ -136,7 +136,7 @@ def test_select_key_encodes_the_new_key() -> None:
     ],
 )
 def test_a_topic_that_nobody_may_choose_is_an_error_of_the_record(name: Any, why: str) -> None:
-    choose = TopicChoice(frozenset({"app.registry", "app.x.count.changelog"}))
+    choose = TopicChoice(frozenset({"app-control", "app-x.count-changelog"}))
     for _ in range(2):
         with pytest.raises((TypeError, ValueError), match=why):
             choose(name)
@@ -158,7 +158,7 @@ def test_topics_of_the_application_s_own_are_closed_to_functions() -> None:
     counted = app.stream("in", key=str, value="json").group_by(lambda r: r.key, key=str)
     counted.count(store="kept").to("out")
     closed = resolve(app.loaded()).internal_topics
-    assert {"app.registry"} < closed
+    assert {"app-control"} < closed
     assert any("changelog" in topic for topic in closed)
     assert any("repartition" in topic for topic in closed)
     assert not closed & {"in", "out"}

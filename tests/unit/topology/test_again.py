@@ -38,18 +38,18 @@ def test_each_source_has_a_topic_for_each_delay_and_one_for_replays() -> None:
     graph = resolve(read(RETRIED))
     assert again(graph) == {
         "raw": None,
-        "a.s.retry.10s": Again("raw", 10_000),
-        "a.s.retry.1m": Again("raw", 60_000),
-        "a.s.replay": Again("raw"),
+        "a-s.10s-retry": Again("raw", 10_000),
+        "a-s.1m-retry": Again("raw", 60_000),
+        "a-s-replay": Again("raw"),
     }
     [part] = graph.sub_topologies
     assert len({id(source.children) for source in part.sources}) == 1
-    assert part.sink_topics == ("a.s.retry.10s", "a.s.retry.1m", "dead", "out")
+    assert part.sink_topics == ("a-s.10s-retry", "a-s.1m-retry", "dead", "out")
     own = own_topics(graph, {"raw": 4})
     assert {topic.name: (topic.role, topic.partitions) for topic in own.values()} == {
-        "a.s.retry.10s": (OwnRole.RETRY, 4),
-        "a.s.retry.1m": (OwnRole.RETRY, 4),
-        "a.s.replay": (OwnRole.REPLAY, 4),
+        "a-s.10s-retry": (OwnRole.RETRY, 4),
+        "a-s.1m-retry": (OwnRole.RETRY, 4),
+        "a-s-replay": (OwnRole.REPLAY, 4),
     }
 
 
@@ -69,7 +69,7 @@ def test_a_backfill_has_none_of_them() -> None:
 
 def test_replay_alone_makes_one_topic() -> None:
     graph = resolve(read(RETRIED.replace("retry: [10s, 1m]", "replay: true")))
-    assert list(again(graph)) == ["raw", "a.s.replay"]
+    assert list(again(graph)) == ["raw", "a-s-replay"]
 
 
 @pytest.mark.parametrize(

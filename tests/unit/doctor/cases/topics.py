@@ -108,7 +108,7 @@ CASES = [
     Case(
         "missing-topics",
         N,
-        lambda: with_topic("shop.registry", TopicFacts(exists=False)),
+        lambda: with_topic("shop-control", TopicFacts(exists=False)),
         "does not exist yet",
         "eosframework apply APP",
     ),
@@ -129,9 +129,9 @@ CASES = [
     Case(
         "registry-compaction",
         E,
-        lambda: with_topic("shop.registry", topic(1, cleanup_policy="delete")),
+        lambda: with_topic("shop-control", topic(1, cleanup_policy="delete")),
         "cleanup.policy=delete",
-        "--entity-name shop.registry --add-config cleanup.policy=compact",
+        "--entity-name shop-control --add-config cleanup.policy=compact",
     ),
     Case(
         "compacted-topics",
