@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from eosframework.application.needed_access import relay_access
+from eosframework.application.needed_access import relay_access, worker_access
 from eosframework.config import Settings
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.acls import Access, merged, naming_what_is_needed, refuse_denied
 from eosframework.kafka.admin.requests import AccessDenied
+from eosframework.topology.resolve.resolve import resolve
+from eosframework.topology.yaml_reader import read_yaml
 
 TOPIC = Access("Topic", "orders", ("Read", "Write", "Describe"))
 
@@ -58,3 +60,32 @@ def test_a_relay_that_takes_verification_for_granted_needs_nothing_of_the_cluste
         "Topic outbox-control: Read, Write",
         "TransactionalId outbox:* (prefixed): Write",
     ]
+
+
+def test_topics_and_groups_are_granted_by_their_names_and_only_ids_by_a_prefix() -> None:
+    text = """
+application: shop-eu
+sources: {orders: {topic: orders, key: string, value: json}}
+streams:
+  totals:
+    from: orders
+    steps: [{group_by: {by: "builtins:str", key: string}}, count: {}]
+    on_error: {dead_letter: dead, retry: 10s}
+    to: [totals, {table: totals}]
+"""
+    graph = resolve(read_yaml(text, "app.yaml"))
+    needed = worker_access(graph, Settings(), ["orders"], ["dead", "totals"])
+    assert {(one.kind, one.name) for one in needed if one.is_prefix} == {
+        ("TransactionalId", "shop-eu:")
+    }
+    names = {one.name for one in needed if not one.is_prefix and one.kind != "Cluster"}
+    assert names >= {
+        "orders",
+        "totals",
+        "shop-eu",
+        "shop-eu:tables",
+        "shop-eu-control",
+        "shop-eu-totals-repartition",
+        "shop-eu-totals.count-changelog",
+        "shop-eu-totals-rows",
+    }
