@@ -186,7 +186,7 @@ class WorkerSettings(Section):
     workers of an application need the same; it is changed while none runs."""
 
     receipts: bool = False
-    """Give every output and dead letter a header, eos.receipt, that tells which input record it
+    """Give every output and dead letter a header, __eos.receipt, that tells which input record it
     comes from, so that `eosframework audit` needs no functions. Downstream keeps the header."""
 
     batch_records: int = Field(default=2000, gt=0)

@@ -62,7 +62,7 @@ def test_a_replay_killed_at_any_step_or_overtaken_loses_and_doubles_nothing(
     app.catch_up()
     assert app.written == Counter(app.numbers)
     replayed = [
-        dict(m.headers() or ())["eos.replayed"]
+        dict(m.headers() or ())["__eos.errors.replayed"]
         for m in app.read(f"{app.pipeline.name}-numbers-replay")
     ]
     assert len(replayed) == len(set(replayed)) == len(app.refused)

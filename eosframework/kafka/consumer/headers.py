@@ -13,7 +13,7 @@ from operator import length_hint
 
 from confluent_kafka import Message
 
-HEADER_UNREADABLE = "eos.unreadable-headers"
+HEADER_UNREADABLE = "__eos.unreadable_headers"
 """The only header of a record whose own could not be read."""
 
 

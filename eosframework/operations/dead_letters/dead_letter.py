@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from eosframework.processing.failures.failure_headers import (
     HEADER_ATTEMPTS,
-    HEADER_ERROR,
+    HEADER_EXCEPTION,
     HEADER_FAILED,
     HEADER_OFFSET,
     HEADER_PARTITION,
@@ -86,7 +86,7 @@ class Letter:
             origin=origin,
             origin_offset=offset,
             step=said.get(HEADER_STEP, ""),
-            error=said.get(HEADER_ERROR, ""),
+            error=said.get(HEADER_EXCEPTION, ""),
             failed_at=failed_at,
             attempts=attempts,
             replayed_from=said.get(HEADER_REPLAYED),

@@ -47,7 +47,7 @@ class Survey:
         if shared:
             raise StartRefused(
                 f"replayed records would go to {', '.join(shared)}, which whoever else reads it "
-                f"would see as well (with the header eos.replayed). To accept that, give "
+                f"would see as well (with the header __eos.errors.replayed). To accept that, give "
                 f"--into-source; to have a topic for it that only this application reads, declare "
                 f"`replay: true` beside dead_letter and run `eosframework apply`"
             )

@@ -380,7 +380,7 @@ def test_plan_changes_nothing_and_apply_creates_what_is_missing_once(
         assert planned.transactional_ids == tuple(f"{name}:part:{number}" for number in range(3))
         assert planned.refused is None
     _, created = apply(graph, settings, admin, registry)
-    assert sorted(created) == [f"{name}.dead", f"{name}.out", f"{name}-control"]
+    assert sorted(created) == [f"{name}-control", f"{name}.dead", f"{name}.out"]
     found = admin.describe_topics([f"{name}.out"])[f"{name}.out"]
     assert found.partitions == settings.topics.partitions
     assert apply(graph, settings, admin, registry)[1] == []

@@ -385,8 +385,8 @@ def test_headers_of_every_kind_arrive_as_they_were_written(make_outbox: MakeOutb
         ("text", "ü".encode()),
         ("none", None),
     ]
-    assert dict(second.headers() or []) | {"eos-outbox-id": b""} == {
+    assert dict(second.headers() or []) | {"__eos.outbox.id": b""} == {
         "list": b'[1,"a"]',
         "number": str(number).encode(),
-        "eos-outbox-id": b"",
+        "__eos.outbox.id": b"",
     }

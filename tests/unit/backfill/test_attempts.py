@@ -285,4 +285,4 @@ def test_records_to_own_topics_tell_which_task_wrote_them() -> None:
     world = World()
     world.run(own_topics=frozenset({"out"}))
     headers = [output[7] for output in world.broker.visible if output[0] == "out"]
-    assert headers == [[("eosframework-backfill", b"numbers/0")]] * 100
+    assert headers == [[("__eos.backfill.writer", b"numbers/0")]] * 100

@@ -161,7 +161,9 @@ def test_a_flight_without_a_known_delay_is_broken_and_not_described() -> None:
     driver = TopologyTestDriver(DELAYS)
     land(driver, flight(10, 15, 1, arr_delay=None))
     (dead,) = driver.read("flights.dead")
-    assert b"arrived, but not known when" in (dict(dead.headers)["eos.error"] or b"")
+    assert b"arrived, but not known when" in (
+        dict(dead.headers)["__streams.errors.exception"] or b""
+    )
     assert driver.read("flights.described") == []
 
 

@@ -298,4 +298,13 @@ class World:
 
 
 def output_of(value: str) -> Output:
-    return ("orders", value.encode(), b"k", -1, None, None, 1, [("eos-outbox-id", value.encode())])
+    return (
+        "orders",
+        value.encode(),
+        b"k",
+        -1,
+        None,
+        None,
+        1,
+        [("__eos.outbox.id", value.encode())],
+    )

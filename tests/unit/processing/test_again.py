@@ -85,25 +85,28 @@ def test_a_record_waits_each_delay_in_turn_and_is_a_dead_letter_then() -> None:
     failing = Failing()
     first = failing.fail(RECORD)
     assert first[:4] == ("app-in.10s-retry", b"42", b"key", 3)
-    assert said(first)["eos.due"] == b"1010000"
+    assert said(first)["__eos.errors.due"] == b"1010000"
     failing.clock.seconds = 1011
     second = failing.fail(Repeated(Written(first)))
     assert second[0] == "app-in.1m-retry"
-    assert said(second)["eos.due"] == b"1071000"
+    assert said(second)["__eos.errors.due"] == b"1071000"
     failing.clock.seconds = 1072
     third = failing.fail(Repeated(Written(second)))
     assert third[0] == "dead"
     assert (failing.handler.retries, failing.handler.dead_letters) == (2, 1)
-    assert said(third) == {
+    headers = said(third)
+    assert headers.pop("__streams.errors.stacktrace").endswith(b"ValueError: not yet\n")
+    assert headers == {
         "trace": b"1",
-        "eos.topic": b"in",
-        "eos.partition": b"3",
-        "eos.offset": b"11",
-        "eos.error": b"ValueError: not yet",
-        "eos.step": b"work",
-        "eos.failed": b"1072000",
-        "eos.attempts": b"3",
-        "eos.first_failed": b"1000000",
+        "__streams.errors.message": b"not yet",
+        "__streams.errors.topic": b"in",
+        "__streams.errors.partition": b"3",
+        "__streams.errors.offset": b"11",
+        "__streams.errors.exception": b"ValueError: not yet",
+        "__eos.errors.step": b"work",
+        "__eos.errors.failed": b"1072000",
+        "__eos.errors.attempts": b"3",
+        "__eos.errors.first_failed": b"1000000",
     }
 
 
@@ -126,7 +129,7 @@ def test_without_topics_to_wait_in_a_record_is_a_dead_letter_at_once() -> None:
 
 
 def waiting(due_seconds: float, offset: int) -> Written:
-    headers = [("eos.due", str(round(due_seconds * 1000)).encode())]
+    headers = [("__eos.errors.due", str(round(due_seconds * 1000)).encode())]
     return Written(("app-in.10s-retry", b"again", b"k", 3, None, None, 1, headers), offset)
 
 

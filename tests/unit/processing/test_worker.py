@@ -251,7 +251,7 @@ def test_a_refused_record_is_found_and_the_rest_goes_through() -> None:
     source = compiled(sink(on_error=DEAD), on_error=DEAD)
     assert sorted(Run(broker, source=source).to_the_end().values) == list(range(25))
     [letter] = [output for output in broker.visible if output[0] == "dead"]
-    assert dict(letter[7])["eos.offset"] == b"17"
+    assert dict(letter[7])["__streams.errors.offset"] == b"17"
 
 
 def test_a_record_that_fails_stops_the_worker_after_what_came_before_it() -> None:

@@ -157,5 +157,5 @@ def test_a_crash_at_any_step_changes_nothing_for_records_that_wait(partitions: i
     scenario(driver)
     assert sorted(r.value["n"] for r in driver.read("out")) == [n for n in range(10) if n != 7]
     [letter] = driver.read("dead")
-    assert dict(letter.headers)["eos.attempts"] == b"3"
+    assert dict(letter.headers)["__eos.errors.attempts"] == b"3"
     assert crash_everywhere(flaky_app(flaky), scenario, partitions=partitions) > 10
