@@ -48,7 +48,7 @@ def apply(
     if schemas:
         from eosframework.application.subjects import apply_subjects
 
-        created += apply_subjects(opened.graph.codecs, opened.settings.registry, schemas)
+        created += apply_subjects(opened.graph.codecs, opened.settings.schema_registry, schemas)
     grown = [
         f"{t.name} has {t.partitions} partitions, had {t.grows_from} and was empty"
         for t in planned.topics

@@ -465,7 +465,7 @@ class Settings(BaseSettings):
     backfill: BackfillSettings = Field(default_factory=BackfillSettings)
     state: StateSettings = Field(default_factory=StateSettings)
     topics: TopicSettings = Field(default_factory=TopicSettings)
-    registry: RegistrySettings = Field(default_factory=RegistrySettings)
+    schema_registry: RegistrySettings = Field(default_factory=RegistrySettings)
     tracing: TracingSettings = Field(default_factory=TracingSettings)
     log: LogSettings = Field(default_factory=LogSettings)
 

@@ -100,7 +100,7 @@ def prepare(graph: Graph, settings: Settings) -> None:
         graph, settings, admin, _registry(graph, settings, admin), id_source(settings)
     )
     require_fitting_partitioners(graph, settings, admin, facts.partitions)
-    open_schemas(graph.codecs, settings.registry)
+    open_schemas(graph.codecs, settings.schema_registry)
     _require_tables(graph, settings)
 
 
@@ -123,7 +123,7 @@ def run_in_process(graph: Graph, settings: Settings, kind: Kind, *, until_caught
         is_child = PIPE_VARIABLE in os.environ
         if kind is Kind.TRANSFORMS and not is_child:
             require_fitting_partitioners(graph, settings, admin, facts.partitions)
-        open_schemas(graph.codecs, settings.registry, checked=not is_child)
+        open_schemas(graph.codecs, settings.schema_registry, checked=not is_child)
         if kind is Kind.TABLES and not is_child:
             _require_tables(graph, settings)
         with (

@@ -50,7 +50,7 @@ class Registered:
             with which each value was written, so nothing can be written.
         model: module:Model that values become; None: maps.
         message: module:Class that protoc made.
-        subject: under which the schema is registered; None: as registry.subject_names says.
+        subject: under which the schema is registered; None: as schema_registry.subject_names says.
     """
 
     format: Format
@@ -128,7 +128,7 @@ def avro(
         schema: an .avsc file beside the topology, or module:NAME of its text or map; None: each
             value is read with the schema it was written with, and nothing can be written.
         model: pydantic model that values become, by its aliases; None: dicts.
-        subject: of the registry; None: as registry.subject_names says.
+        subject: of the registry; None: as schema_registry.subject_names says.
 
     Raises:
         TopologyError: an option cannot be used.
@@ -148,7 +148,7 @@ def json_schema(
         schema: a .json file beside the topology, or module:NAME of its text or map; None: that of
             the model.
         model: pydantic model that values become; None: dicts.
-        subject: of the registry; None: as registry.subject_names says.
+        subject: of the registry; None: as schema_registry.subject_names says.
 
     Raises:
         TopologyError: an option cannot be used.
@@ -161,7 +161,7 @@ def protobuf(message: type | str, *, subject: str | None = None) -> Registered:
 
     Args:
         message: a class that protoc made, or its module:Class.
-        subject: of the registry; None: as registry.subject_names says.
+        subject: of the registry; None: as schema_registry.subject_names says.
 
     Raises:
         TopologyError: an option cannot be used.
@@ -287,7 +287,7 @@ def _remade(
 
 
 def _unbound(_: Any) -> Any:
-    raise ConfigurationError("no schema registry is open here; set registry.url")
+    raise ConfigurationError("no schema registry is open here; set schema_registry.url")
 
 
 def codec_of(declared: Registered) -> Codec:

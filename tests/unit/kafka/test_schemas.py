@@ -172,7 +172,7 @@ def test_a_schema_without_a_name_has_no_subject_by_records() -> None:
 
 
 def test_a_topology_with_schemas_needs_a_registry() -> None:
-    with pytest.raises(ConfigurationError, match=r"set registry\.url"):
+    with pytest.raises(ConfigurationError, match=r"set schema_registry\.url"):
         open_schemas([codec(MODELS)], RegistrySettings())
     open_schemas([], RegistrySettings())
 
