@@ -122,7 +122,7 @@ def application_on(bootstrap_servers: str, name: str) -> Application:
 
 @pytest.fixture
 def application(kafka: Any, unique_name: Callable[[str], str]) -> Application:
-    return application_on(kafka.bootstrap_servers, unique_name("app"))
+    return application_on(kafka.bootstrap_servers, unique_name("my-app"))
 
 
 @pytest.fixture(scope="module")
@@ -364,7 +364,7 @@ def test_a_timeout_above_the_brokers_is_refused(application: Application):
 def test_plan_changes_nothing_and_apply_creates_what_is_missing_once(
     kafka: Any, unique_name: Callable[[str], str]
 ):
-    name = unique_name("app")
+    name = unique_name("my-app")
     settings = Settings(kafka=KafkaSettings(bootstrap_servers=kafka.bootstrap_servers))
     admin = ClusterAdmin(settings.kafka)
     admin.create_topics([TopicToCreate(f"{name}.in", 3)])
