@@ -78,7 +78,7 @@ class Delivered:
 class Nowhere:
     """An output that counts, and reports everything as delivered."""
 
-    transactional_id = "operators-part-0"
+    transactional_id = "operators:part:0"
 
     def __init__(self) -> None:
         self.count = 0

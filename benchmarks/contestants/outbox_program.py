@@ -59,7 +59,7 @@ def _send_with_id(producer: Producer, batch: list[Any]) -> int:
     for number, topic, key, value, id_ in batch:
         while True:
             try:
-                producer.produce(topic, value, key, headers=[("eos-outbox-id", id_)])
+                producer.produce(topic, value, key, headers=[("__eos.outbox.id", id_)])
                 break
             except BufferError:
                 producer.poll(0.05)

@@ -23,7 +23,7 @@ from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.kafka.consumer.settled import decided_ends, settled_ends
 from eosframework.processing.ports import Output
 from eosframework.records import TopicPartition
-from eosframework.txnid import registry_topic
+from eosframework.txnid import control_topic
 
 FIRST_TAIL_RECORDS = 2000
 
@@ -46,7 +46,7 @@ class ControlLog:
         *,
         settle_seconds: float,
     ) -> None:
-        self.topic = registry_topic(application)
+        self.topic = control_topic(application)
         self._partition = TopicPartition(self.topic, 0)
         self._application = application
         self._settings = settings

@@ -39,7 +39,7 @@ from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.kafka.consumer.settled import settled_ends
 from eosframework.processing.ports import Output
 from eosframework.records import TopicPartition
-from eosframework.txnid import TransactionalId, registry_topic
+from eosframework.txnid import TransactionalId, control_topic
 
 VERSION = 1
 APPLICATION = "application"
@@ -142,7 +142,7 @@ class ControlTopic:
         *,
         replication_factor: int | None = None,
     ) -> None:
-        self.topic = registry_topic(application)
+        self.topic = control_topic(application)
         self._partition = TopicPartition(self.topic, 0)
         self._application = application
         self._settings = settings

@@ -12,7 +12,7 @@ from eosframework.config import Guarantee, Settings
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.requests import AccessDenied
 from eosframework.topology.graph.graph import Graph
-from eosframework.txnid import TransactionalId, prefix, registry_topic, tables_group
+from eosframework.txnid import TransactionalId, control_topic, prefix, tables_group
 
 _INCLUDE_DESCRIBE = frozenset({"Read", "Write", "Delete", "Alter"})
 """Operations that imply Describe (StandardAuthorizerData, and Kafka's documentation)."""
@@ -172,7 +172,7 @@ def write_access(topic: str) -> Access:
 
 def control_topic_access(application: str) -> Access:
     """Return the access to the control topic, once it exists."""
-    return Access("Topic", registry_topic(application), ("Read", "Write", "Describe"))
+    return Access("Topic", control_topic(application), ("Read", "Write", "Describe"))
 
 
 def _transaction_access(

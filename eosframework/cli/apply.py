@@ -49,7 +49,7 @@ def apply(
     if schemas:
         from eosframework.application.subjects import apply_subjects
 
-        created += apply_subjects(opened.graph.codecs, opened.settings.registry, schemas)
+        created += apply_subjects(opened.graph.codecs, opened.settings.schema_registry, schemas)
     grown = [
         f"{t.name} was empty and now has {t.partitions} partitions instead of {t.grows_from}"
         for t in planned.topics

@@ -83,7 +83,7 @@ def audit(
     if graph.codecs:
         from eosframework.kafka.schema_registry.schema_codecs import open_schemas
 
-        open_schemas(graph.codecs, settings.registry)
+        open_schemas(graph.codecs, settings.schema_registry)
     progress = _Progress()
     try:
         verdict = audit_application(

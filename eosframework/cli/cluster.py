@@ -84,7 +84,7 @@ def plan_schemas_of(opened: OpenedApplication) -> list[PlannedSubject]:
         return []
     from eosframework.application.subjects import plan_subjects
 
-    return plan_subjects(opened.graph.codecs, opened.settings.registry)
+    return plan_subjects(opened.graph.codecs, opened.settings.schema_registry)
 
 
 def print_access(needed: Sequence[Access], settings: Settings, principal: str | None) -> None:

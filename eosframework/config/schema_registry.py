@@ -62,12 +62,16 @@ class RegistrySettings(Section):
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
         if (self.user is None) != (self.password is None):
-            raise ValueError("registry.user and registry.password go together; set both or none")
+            raise ValueError(
+                "schema_registry.user and schema_registry.password go together; set both or none"
+            )
         if self.certificate_file is None and (self.key_file or self.key_password):
-            raise ValueError("registry.key_file and key_password need registry.certificate_file")
+            raise ValueError(
+                "schema_registry.key_file and key_password need schema_registry.certificate_file"
+            )
         if self.auto_register and self.use_latest_version:
             raise ValueError(
-                "registry.auto_register registers the topology's schemas, and "
-                "registry.use_latest_version writes with others; set one of them"
+                "schema_registry.auto_register registers the topology's schemas, and "
+                "schema_registry.use_latest_version writes with others; set one of them"
             )
         return self

@@ -197,7 +197,7 @@ class WorkerSettings(Section):
     """
 
     receipts: bool = False
-    """Add a header, eos.receipt, to every output and dead letter that identifies its input record,
+    """Add a header, __eos.receipt, to every output and dead letter. It identifies the input record,
     so that `eosframework audit` needs no functions. Consumers see the header."""
 
     batch_records: int = Field(default=2000, gt=0)
@@ -336,7 +336,7 @@ class OutboxRefusal(StrEnum):
 class OutboxSettings(Section):
     """The outbox relay, `relay-outbox`, which sends messages from the database to Kafka."""
 
-    name: str = Field(default="outbox", pattern="^[a-z0-9_.]+$", max_length=200)
+    name: str = Field(default="outbox", pattern="^[a-z0-9][a-z0-9_.]*$", max_length=200)
     """Name of the relay: of its transactional ids and of its registry topic. Relays of the same
     database share it; no two databases may."""
 
@@ -490,7 +490,7 @@ class Settings(BaseSettings):
     backfill: BackfillSettings = Field(default_factory=BackfillSettings)
     state: StateSettings = Field(default_factory=StateSettings)
     topics: TopicSettings = Field(default_factory=TopicSettings)
-    registry: RegistrySettings = Field(default_factory=RegistrySettings)
+    schema_registry: RegistrySettings = Field(default_factory=RegistrySettings)
     tracing: TracingSettings = Field(default_factory=TracingSettings)
     log: LogSettings = Field(default_factory=LogSettings)
 

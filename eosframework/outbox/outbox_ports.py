@@ -9,7 +9,7 @@ from typing import Protocol
 from eosframework.outbox.relay_position import Found, RelayPosition
 from eosframework.processing.ports import Output
 
-ID_HEADER = "eos-outbox-id"
+ID_HEADER = "__eos.outbox.id"
 """Header that identifies a message in Kafka: a UUID made when the message was published."""
 
 Place = tuple[int, int]

@@ -37,7 +37,7 @@ from eosframework.outbox.relay_position import Found, RelayPosition, fits
 from eosframework.outbox.sharding import shard_of
 from eosframework.processing.ports import Commit, TransactionalOutput, TransactionalOutputs
 from eosframework.processing.transaction.producing import produce_all
-from eosframework.txnid import registry_topic
+from eosframework.txnid import control_topic
 
 SHOWN = 20
 CHUNK = 2000
@@ -112,7 +112,7 @@ class Reconciler:
         self._positions = positions
         self._sent_log = sent_log
         self._counts = RelayCounts()
-        closed = {registry_topic(name)}
+        closed = {control_topic(name)}
         self._refusals = Refusals(on_refused, destinations, closed, self._counts)
         self._wait = wait
         self._ids_of_rival = ids_of_rival

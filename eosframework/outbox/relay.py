@@ -60,7 +60,7 @@ from eosframework.outbox.relay_recovery import ShardRecovery
 from eosframework.outbox.sharding import Shard, fair_share
 from eosframework.processing.measurements import Measures, MeasuresSnapshot, TransactionMeasures
 from eosframework.processing.ports import TransactionalOutputs
-from eosframework.txnid import TransactionalId, registry_topic
+from eosframework.txnid import TransactionalId, control_topic
 
 SHARING_SECONDS = 1.0
 """Interval at which a relay checks for free shards and for relays that need some of its own."""
@@ -152,7 +152,7 @@ class Relay:
         self._outputs = outputs
         self._positions = positions
         self._options = options
-        closed = {registry_topic(options.name)}
+        closed = {control_topic(options.name)}
         self._refusals = Refusals(options.on_refused, destinations, closed, self.counts)
         self._clock = clock
         self._sleep = sleep

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from eosframework.errors import StartRefused
+from eosframework.txnid import control_topic
 
 VERSION = 1
 SUB_TOPOLOGY = "relay.outbox"
@@ -179,8 +180,8 @@ def _position_gone(name: str, found: Found) -> str | None:
         return None
     return (
         f"the database says that messages up to {found.cleaned} were sent, and Kafka has no "
-        f"position of it: the topic {name}.registry was deleted, or this is another Kafka cluster. "
-        f"Without it messages would be sent again"
+        f"position of it: the topic {control_topic(name)} was deleted, or this is another Kafka "
+        f"cluster. Without it messages would be sent again"
     )
 
 

@@ -40,6 +40,7 @@ from eosframework.outbox.outbox_ports import OutboxSource, PositionLog, RelayCou
 from eosframework.outbox.relay_position import RelayPosition
 from eosframework.outbox.sharding import Shard
 from eosframework.processing.ports import TransactionalOutputs
+from eosframework.txnid import control_topic
 
 FENCES_IN_A_ROW = 3
 
@@ -206,8 +207,8 @@ class ShardRecovery:
         if position is None and not shard.is_new:
             raise RunError(
                 f"the position of shard {shard.number} of relay {self._name!r} is missing in the "
-                f"topic {self._name}.registry: the topic was deleted, or emptied. Start the relay "
-                f"again: it names the next step"
+                f"topic {control_topic(self._name)}: the topic was deleted, or emptied. Start the "
+                f"relay again: it names the next step"
             )
         if position is None or position.is_at(shard.position):
             return shard.position

@@ -31,7 +31,7 @@ from eosframework.postgres.outbox.outbox_table import TableSource
 from eosframework.process.signals import stop_requests
 from eosframework.process.watchdog import Watchdog
 from eosframework.runtime.context import Observed
-from eosframework.txnid import registry_topic
+from eosframework.txnid import control_topic
 
 QUEUE_KILOBYTES = 32_768
 """Size of a producer's queue, which limits the memory that a backlog uses."""
@@ -136,7 +136,7 @@ def _ids_of_rival(
     A database that was restored from a dump contains the name of the dumped database's relay,
     which may be running and must not be fenced.
     """
-    topic = registry_topic(name)
+    topic = control_topic(name)
     if not admin.describe_topics([topic])[topic].exists:
         return []
     renamed = settings.model_copy(

@@ -101,7 +101,7 @@ def check_start(graph: Graph, settings: Settings) -> None:
         graph, settings, admin, _control_topic(graph, settings, admin), id_source(settings)
     )
     require_fitting_partitioners(graph, settings, admin, facts.partitions)
-    open_schemas(graph.codecs, settings.registry)
+    open_schemas(graph.codecs, settings.schema_registry)
     _require_tables(graph, settings)
 
 
@@ -158,7 +158,7 @@ def _checked_context(graph: Graph, settings: Settings, instance: str, kind: Kind
     is_child = PIPE_VARIABLE in os.environ
     if kind is Kind.TRANSFORMS and not is_child:
         require_fitting_partitioners(graph, settings, admin, facts.partitions)
-    open_schemas(graph.codecs, settings.registry, checked=not is_child)
+    open_schemas(graph.codecs, settings.schema_registry, checked=not is_child)
     if kind is Kind.TABLES and not is_child:
         _require_tables(graph, settings)
     return WorkerContext(graph, settings, instance, admin, control_topic, facts)

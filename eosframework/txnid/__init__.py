@@ -5,14 +5,16 @@ source topics that cannot share a task.
 """
 
 from eosframework.txnid.assignment import co_partitioned, tasks
-from eosframework.txnid.identity import (
-    TransactionalId,
+from eosframework.txnid.identity import TransactionalId, first_of, prefix
+from eosframework.txnid.names import (
+    InternalTopic,
+    TopicKind,
     changelog_topic,
-    first_of,
-    prefix,
+    control_topic,
+    metric_name,
+    refuse_bad_application,
     refuse_bad_name,
     refuse_reserved_name,
-    registry_topic,
     repartition_topic,
     replay_topic,
     retry_topic,
@@ -25,16 +27,20 @@ __all__ = [
     "Allotted",
     "DerivedIds",
     "IdSource",
+    "InternalTopic",
     "PooledId",
+    "TopicKind",
     "TransactionalId",
     "allot",
     "changelog_topic",
     "co_partitioned",
+    "control_topic",
     "first_of",
+    "metric_name",
     "prefix",
+    "refuse_bad_application",
     "refuse_bad_name",
     "refuse_reserved_name",
-    "registry_topic",
     "repartition_topic",
     "replay_topic",
     "retry_topic",

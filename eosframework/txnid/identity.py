@@ -1,10 +1,10 @@
-"""The identity under which one task writes: `{application}-{sub-topology}-{partition}`.
+"""The identity under which one task writes: `{application}:{sub-topology}:{partition}`.
 
 Where ids are leased, a task keeps its name and writes under the id that it was given. Where tasks
 share a producer, they write under one id that has the first and the last partition, such as `0..7`,
 whether the topic has all of these or not.
 
-A name has no `-`, so an id parses back into its three parts in one way only, and the ids of
+A name has no `:`, so an id parses back into its three parts in one way only, and the ids of
 an application are exactly those that start with its `prefix`: no second application's ids do.
 """
 
@@ -15,23 +15,15 @@ from dataclasses import dataclass
 from typing import Self
 
 from eosframework.errors import ConfigurationError, TopologyError
+from eosframework.txnid.names import (
+    APPLICATION,
+    NAME,
+    NAME_CHARACTERS,
+    refuse_bad_application,
+    refuse_bad_name,
+)
 
-NAME_LENGTH = 200
-"""Longest name, in characters: `{application}.registry` has to fit a topic name (249)."""
-
-NAME_CHARACTERS = "lower-case letters a-z, digits, '_' and '.'"
-
-_NAME = re.compile(r"[a-z0-9_.]+")
-_ID = re.compile(r"([a-z0-9_.]+)-([a-z0-9_.]+)-(0|[1-9][0-9]{0,9})(?:\.\.([1-9][0-9]{0,9}))?")
-
-REGISTRY = "registry"
-"""Sub-topology under which an application writes its registry topic."""
-
-_RESERVED_PREFIXES = {
-    "backfill.": "backfill jobs",
-    "relay.": "outbox relays",
-    "replay.": "replays of dead letters",
-}
+_ID = re.compile(rf"({APPLICATION}):({NAME}):(0|[1-9][0-9]{{0,9}})(?:\.\.([1-9][0-9]{{0,9}}))?")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -57,7 +49,7 @@ class TransactionalId:
     partitions_per_producer: int = 1
 
     def __post_init__(self) -> None:
-        refuse_bad_name("application", self.application)
+        refuse_bad_application(self.application)
         refuse_bad_name("sub-topology", self.sub_topology)
         if self.partition < 0:
             raise TopologyError(
@@ -83,7 +75,7 @@ class TransactionalId:
     @classmethod
     def replay(cls, application: str) -> Self:
         """Return the id of replays of dead letters, of which there is one at a time."""
-        return cls(application, "replay.letters", 0)
+        return cls(application, "replay.dead_letters", 0)
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -97,8 +89,9 @@ class TransactionalId:
         match = _ID.fullmatch(text)
         if match is None:
             raise ConfigurationError(
-                f"transactional id {text!r} is not APPLICATION-SUBTOPOLOGY-PARTITION, for "
-                f"example 'flights-late-0': each name of {NAME_CHARACTERS}, then the number of a "
+                f"transactional id {text!r} is not APPLICATION:SUBTOPOLOGY:PARTITION, for "
+                f"example 'flights:late:0': each name of {NAME_CHARACTERS} ('-' "
+                f"in the application's only), then the number of a "
                 f"partition, or the first and the last of those that share a producer: '0..7'"
             )
         application, sub_topology, first, last = match.groups()
@@ -119,7 +112,7 @@ class TransactionalId:
     def __str__(self) -> str:
         if self.leased is not None:
             return self.leased
-        return f"{self.application}-{self.sub_topology}-{self.numbers}"
+        return f"{self.application}:{self.sub_topology}:{self.numbers}"
 
     @property
     def numbers(self) -> str:
@@ -141,83 +134,5 @@ def prefix(application: str) -> str:
     Raises:
         TopologyError: the name does not match the grammar.
     """
-    refuse_bad_name("application", application)
-    return f"{application}-"
-
-
-def registry_topic(application: str) -> str:
-    """Return the topic in which an application keeps what has to outlast its offsets."""
-    return f"{application}.{REGISTRY}"
-
-
-def rows_topic(application: str, stream: str) -> str:
-    """Return the topic through which a stream's rows go to the database."""
-    return f"{application}.{stream}.rows"
-
-
-def repartition_topic(application: str, name: str) -> str:
-    """Return the topic through which records go to the task of their new key."""
-    return f"{application}.{name}.repartition"
-
-
-def retry_topic(application: str, source: str, delay: str) -> str:
-    """Return the topic in which failed records of a source wait for their next attempt."""
-    return f"{application}.{source}.retry.{delay}"
-
-
-def replay_topic(application: str, source: str) -> str:
-    """Return the topic from which dead letters of a source are processed again."""
-    return f"{application}.{source}.replay"
-
-
-def changelog_topic(application: str, store: str) -> str:
-    """Return the topic that has every change of a store."""
-    return f"{application}.{store}.changelog"
-
-
-def tables_group(application: str) -> str:
-    """Return the consumer group whose members share out what goes to tables."""
-    return f"{application}.tables"
-
-
-def refuse_bad_name(what: str, name: str) -> None:
-    """Raise unless `name` can be part of a transactional id.
-
-    Args:
-        what: the kind of thing named, for the message.
-        name: the name.
-
-    Raises:
-        TopologyError: names the characters that do not fit and those that do.
-    """
-    if not name:
-        raise TopologyError(f"{what} name is empty; use {NAME_CHARACTERS}")
-    if len(name) > NAME_LENGTH:
-        raise TopologyError(
-            f"{what} name {name!r} has {len(name)} characters; use at most {NAME_LENGTH}"
-        )
-    if not _NAME.fullmatch(name):
-        wrong = ", ".join(repr(c) for c in dict.fromkeys(name) if not _NAME.fullmatch(c))
-        raise TopologyError(
-            f"{what} name {name!r} contains {wrong}; it becomes part of transactional ids, "
-            f"so use only {NAME_CHARACTERS}"
-        )
-
-
-def refuse_reserved_name(sub_topology: str) -> None:
-    """Raise if the ids of a user's sub-topology of this name would be the framework's own.
-
-    Raises:
-        TopologyError: the name is `registry` or starts with `backfill.`, `relay.` or `replay.`.
-    """
-    if sub_topology == REGISTRY:
-        raise TopologyError(
-            f"sub-topology name {sub_topology!r} is reserved for the application's registry; "
-            f"choose another name"
-        )
-    for reserved, owner in _RESERVED_PREFIXES.items():
-        if sub_topology.startswith(reserved):
-            raise TopologyError(
-                f"sub-topology name {sub_topology!r} starts with {reserved!r}, which is reserved "
-                f"for {owner}; choose another name"
-            )
+    refuse_bad_application(application)
+    return f"{application}:"

@@ -164,7 +164,7 @@ def test_everything_of_a_message_comes_back(world: World) -> None:
     full, bare, empty = source.read(0, at, 10).outputs
     assert full[:4] == ("orders", bytes(range(256)), b"\0k", -1)
     assert full[7][:-1] == [("h", b"\0\xff"), ("t", "ü".encode()), ("t", None)]
-    assert full[7][-1][0] == "eos-outbox-id"
+    assert full[7][-1][0] == "__eos.outbox.id"
     assert abs(before - full[6]) < 60_000
     assert (bare[1], bare[2]) == (None, None)
     assert (empty[1], empty[2]) == (b"", b"")

@@ -146,7 +146,7 @@ def fetch(world: World, wanted: Callable[[Fetched], bool]) -> Fetched:
 
 
 def open_one(world: World) -> TransactionalOutput:
-    [output] = world.outputs.open([f"{world.name}-sub-0"])
+    [output] = world.outputs.open([f"{world.name}:sub:0"])
     return output
 
 

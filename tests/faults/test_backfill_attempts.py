@@ -137,7 +137,7 @@ def test_what_a_killed_attempt_left_open_is_ended_and_not_waited_for(
     killed.signal(signal.SIGKILL)
     killed.ends_with(-signal.SIGKILL)
     [ended] = end_leftovers(backfill.log, pipeline.name, backfill.settings, decided_seconds=0)
-    assert ended == f"{pipeline.name}-backfill.history.doubled-0"
+    assert ended == f"{pipeline.name}:backfill.history.doubled:0"
     assert backfill.log.is_decided(PATIENCE_SECONDS)
     assert end_leftovers(backfill.log, pipeline.name, backfill.settings) == []
     assert backfill.run("doubled", 0, of_log=True).records == 3000

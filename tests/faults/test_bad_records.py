@@ -70,11 +70,11 @@ def test_a_dead_letter_tells_where_the_record_came_from(
     [letter] = pipeline.read(f"{pipeline.name}.dead")
     headers = headers_of(letter)
     assert json.loads(letter.value() or b"") == {"n": 13}
-    assert headers["eos.topic"] == pipeline.source.encode()
-    assert headers["eos.partition"] == b"1"
-    assert headers["eos.offset"] == b"3"
-    assert headers["eos.error"]
-    assert headers["eos.step"]
+    assert headers["__streams.errors.topic"] == pipeline.source.encode()
+    assert headers["__streams.errors.partition"] == b"1"
+    assert headers["__streams.errors.offset"] == b"3"
+    assert headers["__streams.errors.exception"]
+    assert headers["__eos.errors.step"]
 
 
 def test_a_refused_record_is_found_among_those_of_partitions_that_share_a_producer(
@@ -140,7 +140,10 @@ def test_what_is_no_exception_fails_its_record_and_ends_no_worker(
     refused = {*RAISED, 11, 13, 17}
     assert numbers(pipeline) == [n for n in range(30) if n not in refused]
     letters = pipeline.read(f"{pipeline.name}.dead")
-    kinds = {number_in(m): headers_of(m)["eos.error"].split(b":")[0].decode() for m in letters}
+    kinds = {
+        number_in(m): headers_of(m)["__streams.errors.exception"].split(b":")[0].decode()
+        for m in letters
+    }
     expected = {n: kind.__name__ for n, kind in RAISED.items()}
     assert kinds == expected | {11: "KeyboardInterrupt", 13: "SystemExit", 17: "KeyboardInterrupt"}
 

@@ -50,7 +50,7 @@ def ids_known_to_the_broker(pipeline: Pipeline) -> set[str]:
 
 
 def ids_of(pipeline: Pipeline) -> set[str]:
-    return {f"{pipeline.name}-doubled-{number}" for number in range(pipeline.partitions)}
+    return {f"{pipeline.name}:doubled:{number}" for number in range(pipeline.partitions)}
 
 
 def test_a_worker_idle_past_the_expiry_of_its_ids_goes_on_and_names_them(

@@ -57,7 +57,7 @@ def test_a_commit_in_flight_while_its_partition_moves_counts_once_or_not_at_all(
     first = pipeline.start_worker(instance="one", settings=settings)
     wait_until(lambda: pipeline.committed() == RECORDS, "a first batch")
     commits = [
-        cluster.hold(END_TXN, f"{pipeline.name}-doubled-{task}".encode(), repeated=True)
+        cluster.hold(END_TXN, f"{pipeline.name}:doubled:{task}".encode(), repeated=True)
         for task in range(2)
     ]
     pipeline.feed(RECORDS)
@@ -97,7 +97,7 @@ def test_a_commit_in_flight_when_a_second_worker_joins_is_decided_before_the_par
     behind = f"kafka.bootstrap_servers={cluster.bootstrap_servers}"
     first = pipeline.start_worker(instance="one", settings=[behind, *settings])
     wait_until(lambda: pipeline.committed() == RECORDS, "a first batch")
-    commit = cluster.hold(END_TXN, f"{pipeline.name}-doubled-1".encode(), repeated=True)
+    commit = cluster.hold(END_TXN, f"{pipeline.name}:doubled:1".encode(), repeated=True)
     pipeline.feed(RECORDS)
     commit.wait()
     second = pipeline.start_worker(instance="two", settings=settings)
@@ -158,7 +158,7 @@ def test_two_workers_with_the_same_ids_do_not_fence_each_other_for_ever(
 def epoch(pipeline: Pipeline) -> int:
     """The producer epoch of the id of task 0: each init raises it."""
     with Wire(KafkaSettings(bootstrap_servers=pipeline.bootstrap_servers)) as wire:
-        return describe_transaction(wire, f"{pipeline.name}-doubled-0").producer_epoch
+        return describe_transaction(wire, f"{pipeline.name}:doubled:0").producer_epoch
 
 
 def commit_as(group: str, pipeline: Pipeline, offset: int) -> None:

@@ -104,7 +104,9 @@ def test_a_refused_window_is_set_aside_and_no_record_is(
     assert went_out(pipeline) == taken, log[-3000:]
     letters = pipeline.read(f"{pipeline.name}.dead")
     assert len(letters) == (0 if on_error == "skip" else sum(refused.values()))
-    assert {headers_of(letter)["eos.topic"] for letter in letters} <= changelogs(pipeline)
+    assert {headers_of(letter)["__streams.errors.topic"] for letter in letters} <= changelogs(
+        pipeline
+    )
     assert pipeline.committed() == pipeline.fed
 
 
@@ -145,5 +147,7 @@ def test_a_refused_result_at_the_commit_is_set_aside(make_refused: MakeRefused) 
     assert 50 not in counts
     assert counts.count(60) == 10
     letters = pipeline.read(f"{pipeline.name}.dead")
-    assert {headers_of(letter)["eos.topic"] for letter in letters} <= changelogs(pipeline)
+    assert {headers_of(letter)["__streams.errors.topic"] for letter in letters} <= changelogs(
+        pipeline
+    )
     assert pipeline.committed() == pipeline.fed

@@ -145,8 +145,8 @@ def test_a_reset_fences_who_sleeps_in_a_transaction_and_refuses_while_anybody_is
     elsewhere = ("--set", f"state.directory={totals.directory / 'elsewhere'}")
     planned = run(totals, "reset", "--dry-run", "--json", *elsewhere)
     assert planned.json["done"] is False
-    assert f"{totals.name}.totals.aggregate.changelog" in planned.json["topics"]
-    assert f"{totals.name}.totals.repartition" in planned.json["topics"]
+    assert f"{totals.name}-totals.aggregate-changelog" in planned.json["topics"]
+    assert f"{totals.name}-totals-repartition" in planned.json["topics"]
     assert totals.source not in planned.json["topics"]
     assert f"{totals.name}.totals" not in planned.json["topics"]
     before = counts(totals)
@@ -195,8 +195,8 @@ def test_rows_on_their_way_to_a_table_are_made_again_and_written_again(
     world.finish()
     done = here("reset", file, "--to", "beginning", "--yes", "--json")
     assert done.exit_code == 0, done.err
-    assert f"{world.name}.doubled.rows" in done.json["topics"]
-    assert done.json["table_positions"] == [f"{world.name}.doubled.rows"]
+    assert f"{world.name}-doubled-rows" in done.json["topics"]
+    assert done.json["table_positions"] == [f"{world.name}-doubled-rows"]
     assert here("apply", file).exit_code == 0
     world.finish()
     rows = [n for (n,) in world.see("SELECT n FROM doubled ORDER BY n")]

@@ -62,8 +62,8 @@ def test_a_replay_killed_at_any_step_or_overtaken_loses_and_doubles_nothing(
     app.catch_up()
     assert app.written == Counter(app.numbers)
     replayed = [
-        dict(m.headers() or ())["eos.replayed"]
-        for m in app.read(f"{app.pipeline.name}.numbers.replay")
+        dict(m.headers() or ())["__eos.errors.replayed"]
+        for m in app.read(f"{app.pipeline.name}-numbers-replay")
     ]
     assert len(replayed) == len(set(replayed)) == len(app.refused)
     audit = app.run("audit", "--by", "functions")
@@ -75,7 +75,7 @@ def test_workers_killed_while_records_wait_for_their_next_attempt_lose_and_doubl
     forgiving: Callable[[str, int], Forgiving], sharing: int
 ) -> None:
     app = forgiving(f"retry: [{', '.join(['1s'] * 1000)}]", sharing)
-    waiting = f"{app.pipeline.name}.numbers.retry.1s"
+    waiting = f"{app.pipeline.name}-numbers.1s-retry"
     for point in ("transaction.after_send_offsets", "transaction.after_commit"):
         killed = app.worker(faults=[f"{point}=kill@2"])
         assert killed.wait() == -signal.SIGKILL, killed.log

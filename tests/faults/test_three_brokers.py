@@ -114,7 +114,7 @@ def open_transactions(brokers: ThreeBrokers, worker: WorkerProcess) -> list[set[
 
 
 def has_three_replicas(brokers: ThreeBrokers, pipeline: Pipeline) -> None:
-    own = [pipeline.source, *pipeline.outputs, f"{pipeline.name}.registry"]
+    own = [pipeline.source, *pipeline.outputs, f"{pipeline.name}-control"]
     for topic in [*own, CONSUMER_OFFSETS, TRANSACTION_STATE]:
         assert brokers.replicas(topic) == {REPLICAS}, topic
         assert brokers.setting(topic, "min.insync.replicas") == str(IN_SYNC_AT_LEAST), topic

@@ -76,7 +76,7 @@ class Scene:
     def transactional_id(self, producer: int) -> str:
         first = producer * self.sharing
         numbers = f"{first}" if self.sharing == 1 else f"{first}..{first + self.sharing - 1}"
-        return f"{self.pipeline.name}-doubled-{numbers}"
+        return f"{self.pipeline.name}:doubled:{numbers}"
 
     def hold(self, api_key: int, producer: int, *, repeated: bool = True) -> HeldRequest:
         name = self.transactional_id(producer).encode()
@@ -209,7 +209,7 @@ def test_an_abort_without_an_answer_leaves_nothing_visible(
         partitions=1,
         small_outputs=True,
     )
-    abort = cluster.hold(END_TXN, f"{name}-doubled-0".encode(), repeated=True)
+    abort = cluster.hold(END_TXN, f"{name}:doubled:0".encode(), repeated=True)
     pipeline.feed(100)
     try:
         behind = f"kafka.bootstrap_servers={cluster.bootstrap_servers}"

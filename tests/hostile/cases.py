@@ -75,11 +75,17 @@ UNREADABLE = (
     ("a header without a value", ((b"h", None),)),
     ("many headers", tuple((b"h%d" % n, b"") for n in range(500))),
     ("a large header", ((b"h", b"x" * 300_000),)),
-    ("forged coordinates", ((b"eos.topic", b"\xff"), (b"eos.offset", b"9" * 5000))),
-    ("forged attempts", ((b"eos.attempts", b"9" * 5000), (b"eos.due", b"9" * 30))),
-    ("a forged receipt", ((b"eos.receipt", b"1/a/0/b/0/" + b"9" * 5000 + b"/0/1/0/0/1"),)),
+    (
+        "forged coordinates",
+        ((b"__streams.errors.topic", b"\xff"), (b"__streams.errors.offset", b"9" * 5000)),
+    ),
+    (
+        "forged attempts",
+        ((b"__eos.errors.attempts", b"9" * 5000), (b"__eos.errors.due", b"9" * 30)),
+    ),
+    ("a forged receipt", ((b"__eos.receipt", b"1/a/0/b/0/" + b"9" * 5000 + b"/0/1/0/0/1"),)),
     ("a forged trace", ((b"traceparent", b"00-" + b"f" * 32 + b"-\xff"),)),
-    ("a forged replay", ((b"eos.replayed", b"\xff\0"), (b"eos.step", b"\xff"))),
+    ("a forged replay", ((b"__eos.errors.replayed", b"\xff\0"), (b"__eos.errors.step", b"\xff"))),
 )
 """Headers that every lane takes, by what is hostile in them."""
 
@@ -202,7 +208,7 @@ SINGLES = (
     _act("a long topic", b'"topic":"%b"' % (b"x" * 250)),
     _act("two dots", b'"topic":".."'),
     _act("a topic of the brokers", b'"topic":"__consumer_offsets"'),
-    _act("the application's registry", b'"topic":"own:registry"'),
+    _act("the application's control topic", b'"topic":"own-control"'),
     _act("half a character", b'"topic":"own:\\udcff"'),
     _act("a topic that nobody has made", b'"topic":"own:nowhere"'),
     _act("a topic that is there", b'"topic":"own:chosen"', OUTPUT),

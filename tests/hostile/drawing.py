@@ -22,8 +22,22 @@ SAFE_DEPTH = 200
 SPAN_MS = 300_000
 """Event times of a round lie within this."""
 
-NAMES = (b"h", b"", b"eos.receipt", b"eos.topic", b"eos.offset", b"eos.attempts", b"eos.due")
-NAMES += (b"eos.replayed", b"eos.step", b"traceparent", b"\xff", b"a\0", "\u00e9\u4e2d".encode())
+NAMES = (
+    b"h",
+    b"",
+    b"__eos.receipt",
+    b"__streams.errors.topic",
+    b"__streams.errors.offset",
+    b"__streams.errors.stacktrace",
+    b"__eos.errors.attempts",
+    b"__eos.errors.due",
+    b"__eos.errors.replayed",
+    b"__eos.errors.step",
+    b"traceparent",
+    b"\xff",
+    b"a\0",
+    "\u00e9\u4e2d".encode(),
+)
 
 WORDS = ("", "a", "\0", "\u00e9\u4e2d\U0001f600", "NaN", "-", "1e400", "true", "\ufeff", "\u2028")
 

@@ -116,8 +116,10 @@ def is_sent(value: Any) -> bool:
 def chosen(record: Record) -> Any:
     """Return the topic that a value asks for; `own:` stands for the application's prefix."""
     name = record.value["topic"]
-    own = record.topic.removesuffix("act")
-    return name.replace("own:", own) if isinstance(name, str) else name
+    own = record.topic.removesuffix(".act")
+    if not isinstance(name, str):
+        return name
+    return name.replace("own:", f"{own}.").replace("own-", f"{own}-")
 
 
 def fail_again(value: Any) -> Any:

@@ -246,8 +246,8 @@ class HostileWorld:
     def _letter(self, message: Message, outcome: Outcome) -> None:
         # The framework's headers are the last of their name.
         headers: dict[str, Any] = dict(message.headers() or ())
-        topic = (headers["eos.topic"] or b"").decode().removeprefix(self._prefix)
-        place = topic, int(headers["eos.offset"] or b"")
+        topic = (headers["__streams.errors.topic"] or b"").decode().removeprefix(self._prefix)
+        place = topic, int(headers["__streams.errors.offset"] or b"")
         if place in self.fed:
             each = self.fed[place]
             if (message.key(), message.value()) != (each.key, each.value):

@@ -161,7 +161,7 @@ def test_a_topic_hidden_from_a_producer_is_not_the_records_fault(guarded: Guarde
     guarded.deny(ResourceType.TOPIC, topic, AclOperation.WRITE)
     settings = KafkaSettings(bootstrap_servers=guarded.cluster.bootstrap_servers)
     outputs = ProducerPool(client_properties(settings, Role.PRODUCER), topics=[topic])
-    [output] = outputs.open([f"{guarded.name}-copied-0"])
+    [output] = outputs.open([f"{guarded.name}:copied:0"])
     group = {"bootstrap.servers": settings.bootstrap_servers, "group.id": guarded.name}
     consumer = Consumer(group)
     progress = Position(f"{guarded.name}.in", 0, 1)
@@ -179,7 +179,7 @@ def test_a_topic_hidden_from_a_producer_is_not_the_records_fault(guarded: Guarde
 def test_a_transactional_id_that_may_not_be_used_is_named(
     guarded: Guarded, operation: AclOperation
 ) -> None:
-    id_ = f"{guarded.name}-copied-0"
+    id_ = f"{guarded.name}:copied:0"
     guarded.deny(ResourceType.TRANSACTIONAL_ID, id_, operation)
     done = guarded.run()
     assert done.exit_code == 1, done.err
@@ -195,7 +195,7 @@ def test_a_leased_id_needs_its_own_permission_and_none_on_the_prefix(
     leased, everybody = f"{guarded.name.upper()}/TX 1", "User:ANONYMOUS"
     kind, denied = ResourceType.TRANSACTIONAL_ID, AclPermissionType.DENY
     prefixed, literal = ResourcePatternType.PREFIXED, ResourcePatternType.LITERAL
-    prefix = (f"{guarded.name}-", prefixed, everybody, "*", AclOperation.ALL, denied)
+    prefix = (f"{guarded.name}:", prefixed, everybody, "*", AclOperation.ALL, denied)
     guarded.create(AclBinding(kind, *prefix))
     environment = {"EOS_DATABASE__DSN": database, "EOS_WORKER__IDS": "leased"}
     added = guarded.folder.run("ids", "add", "app.yaml", leased, environment=environment)
@@ -240,11 +240,11 @@ def test_a_group_that_may_not_be_used_is_named(
     assert guarded.took_nothing()
 
 
-@pytest.mark.parametrize("topic", ["in", "out", "dead", "registry"])
+@pytest.mark.parametrize("topic", [".in", ".out", ".dead", "-control"])
 def test_a_topic_that_may_not_be_described_is_named_before_anything_starts(
     guarded: Guarded, topic: str
 ) -> None:
-    hidden = f"{guarded.name}.{topic}"
+    hidden = f"{guarded.name}{topic}"
     guarded.deny(ResourceType.TOPIC, hidden, AclOperation.DESCRIBE)
     done = guarded.run()
     assert done.exit_code == 2, done.err
@@ -257,7 +257,7 @@ def test_a_topic_that_may_not_be_described_is_named_before_anything_starts(
 def test_a_registry_that_may_not_be_used_is_named(
     guarded: Guarded, operation: AclOperation
 ) -> None:
-    registry = f"{guarded.name}.registry"
+    registry = f"{guarded.name}-control"
     guarded.deny(ResourceType.TOPIC, registry, operation)
     done = guarded.run()
     assert done.exit_code == 2, done.err

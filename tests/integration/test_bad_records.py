@@ -140,7 +140,9 @@ def test_one_event_time_of_a_far_future_makes_no_later_record_late(
     assert starts == [at // 1000 * 1000 for at in times if at != far_ms]
     [letter] = read_committed(kafka.bootstrap_servers, f"{name}.dead")
     assert letter.value() == values[1]
-    assert b"worker.max_event_time_ahead" in (headers_of(letter)["eos.error"] or b"")
+    assert b"worker.max_event_time_ahead" in (
+        headers_of(letter)["__streams.errors.exception"] or b""
+    )
 
 
 GAUGES = """\
@@ -203,7 +205,10 @@ def test_what_a_store_cannot_keep_is_a_dead_letter_and_spoils_no_key(
         done = folder.run(*command)
         assert done.exit_code == 0, done.err
     letters = read_committed(kafka.bootstrap_servers, f"{name}.dead")
-    errors = {letter.value(): headers_of(letter)["eos.error"] or b"" for letter in letters}
+    errors = {
+        letter.value(): headers_of(letter)["__streams.errors.exception"] or b""
+        for letter in letters
+    }
     assert b"member 'level' is nan" in errors.pop(values[1])
     assert b"NaN and Infinity are no JSON" in errors.pop(values[6])
     assert {value: b"does not fit the 8 bytes" in text for value, text in errors.items()} == {
@@ -284,8 +289,8 @@ def test_a_hundred_outputs_that_are_known_to_be_refused_abort_no_transaction(
     assert sorted(errors) == list(range(1, 200, 2))
     for n, headers in errors.items():
         told = b"refuses the timestamp" if n % 4 == 1 else b"refuses a value of 20"
-        assert told in (headers["eos.error"] or b"")
-        assert headers["eos.step"] == b"output"
+        assert told in (headers["__streams.errors.exception"] or b"")
+        assert headers["__eos.errors.step"] == b"output"
 
     producer, taken = feeder(kafka.bootstrap_servers), LIMIT_BYTES - OVERHEAD_BYTES
     out = f"{name}.out"

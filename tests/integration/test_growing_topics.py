@@ -151,7 +151,7 @@ def test_what_takes_its_partitions_from_a_missing_source_is_not_created(
     first = applied(pipeline)
     assert first.exit_code == 2
     assert f"source topic {pipeline.name}.orders does not exist" in first.error
-    assert f"{pipeline.name}.totals.repartition" in first.error
+    assert f"{pipeline.name}-totals-repartition" in first.error
     assert "nothing was missing" not in first.out
     assert internal(pipeline) == []
 
@@ -174,7 +174,7 @@ def test_internal_topics_that_were_made_too_small_grow_while_nothing_was_process
 ) -> None:
     pipeline = make_pipeline(topology=COUNTED)
     name = pipeline.name
-    small = [f"{name}.totals.repartition", f"{name}.totals.count.changelog"]
+    small = [f"{name}-totals-repartition", f"{name}-totals.count-changelog"]
     create(pipeline, {f"{name}.orders": 3, **dict.fromkeys(small, 1)})
     if not is_empty:
         producer = Producer({"bootstrap.servers": pipeline.bootstrap_servers})

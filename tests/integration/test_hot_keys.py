@@ -128,7 +128,7 @@ def test_records_that_would_meet_too_many_are_dead_letters_and_the_others_meet(
     assert given - Counter({(0, 0): 1}) == pairs + alone
     dead = pipeline.read(f"{pipeline.name}.dead")
     assert [m.key() for m in dead] == [b"hot"] * right
-    errors = [str(dict(m.headers() or [])["eos.error"]) for m in dead]
+    errors = [str(dict(m.headers() or [])["__streams.errors.exception"]) for m in dead]
     assert all("KeyTooHot" in error for error in errors)
     assert pipeline.nothing_is_open()
 

@@ -82,7 +82,7 @@ def applied(guarded: Guarded, name: str, dsn: str) -> list[Right]:
     servers = guarded.cluster.bootstrap_servers
     assert (
         f"kafka-acls.sh --bootstrap-server {servers} --add --allow-principal 'User:my shop' "
-        f"--operation Write --transactional-id {name}- --resource-pattern-type prefixed"
+        f"--operation Write --transactional-id {name}: --resource-pattern-type prefixed"
     ) in plan["acl_commands"]
     assert len(plan["acl_commands"]) == len(plan["acls"])
     to_run, to_apply = rights(plan["access"]), rights(plan["access_to_apply"])
@@ -134,13 +134,13 @@ def test_with_the_planned_acls_an_application_runs_and_without_any_one_it_names_
     for right in to_run:
         guarded.take_away(ALICE, right)
         if right.kind == "TransactionalId":
-            id_ = f"{name}-kept-0"
+            id_ = f"{name}:kept:0"
             with Wire(settings.kafka) as wire:
                 wait_until(lambda: missing_operation(wire, id_) != "", "the ACL is gone")  # noqa: B023
             done = guarded.run("run-worker", "app.yaml", "--until-caught-up", own=own)
             assert done.exit_code == 1, done.err
             assert f"allow it {right.operation}" in done.error
-            assert f"TransactionalId resource {name}-" in done.error
+            assert f"TransactionalId resource {name}:" in done.error
         else:
             where = "the cluster" if right.name is None else f"{right.kind} {right.name}"
             named = f"rant {right.operation} on {where}"
@@ -166,7 +166,7 @@ def test_with_the_planned_acls_a_relay_runs_and_without_any_one_it_names_that(
     plan = planned(guarded, "relay-outbox", "plan", "--topic", topic, own=own)
     to_run = rights(plan["access"])
     assert len(to_run) == 5
-    registry = Right("Topic", f"{name}.registry", False, "Create")
+    registry = Right("Topic", f"{name}-control", False, "Create")
     assert plan["acls_to_start_first"] == [f"Topic {registry.name}: Create"]
     guarded.allow(ALICE, *to_run, registry)
     monkey = Database(load_settings(assignments=[f"database.dsn={database}"]).database)

@@ -47,7 +47,7 @@ Offsets = Mapping[int, int]
 
 def copy(record: Any) -> Any:
     """Give the record on, unless it comes for the first time and is one of the refused."""
-    if is_refused(record.value["n"]) and not record.topic.endswith(".replay"):
+    if is_refused(record.value["n"]) and not record.topic.endswith("-replay"):
         raise ValueError("this number is served when it is replayed")
     return record
 

@@ -235,7 +235,7 @@ def open_transactional_ids(bootstrap_servers: str, application: str) -> list[str
     return sorted(
         one.transactional_id
         for one in listed
-        if one.transactional_id.startswith(f"{application}-") and one.state in OPEN_STATES
+        if one.transactional_id.startswith(f"{application}:") and one.state in OPEN_STATES
     )
 
 

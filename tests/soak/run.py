@@ -209,7 +209,7 @@ class _Soak:
             f"late.s{settings.seed}",
             directory / "late",
         )
-        changelog = f"{self._pipeline.name}.{STORE}.changelog"
+        changelog = f"{self._pipeline.name}-{STORE}-changelog"
         self._breaker = Breaker(
             faults,
             cluster,

@@ -91,7 +91,7 @@ class Application:
     def receipted(self, numbers: Iterable[int], *, transaction: int) -> list[Written]:
         """The outputs of numbers, each with its receipt."""
         return [
-            (*written[:5], [("eos.receipt", self.receipt(n, index, transaction).encode())])
+            (*written[:5], [("__eos.receipt", self.receipt(n, index, transaction).encode())])
             for n in numbers
             for index, written in enumerate(self.outputs_of([n]))
         ]

@@ -187,7 +187,7 @@ class OutboxWorld:
     def positions(self) -> dict[str, Any]:
         """The positions that Kafka holds, by key of the registry."""
         found: dict[str, Any] = {}
-        for message in read_committed(self.bootstrap_servers, f"{self.name}.registry"):
+        for message in read_committed(self.bootstrap_servers, f"{self.name}-control"):
             value = message.value()
             found[(message.key() or b"").decode()] = json.loads(value) if value else None
         return found

@@ -166,7 +166,7 @@ PARSERS = (
         "brokers",
         "transactional id",
         lambda d: TransactionalId.parse(text(d)),
-        (b"app-sub-0", b"app-sub-0..7"),
+        (b"app:sub:0", b"app:sub:0..7"),
         (ConfigurationError,),
     ),
     Parser("brokers", "client id", lambda d: shared_by(text(d)), (b"x.8-partitions-per-producer",)),

@@ -116,7 +116,7 @@ def test_a_codec_without_a_registry_says_so_and_travels() -> None:
     codec = codec_of(avro(f"{AIR}:FLIGHT")).at("flights", is_key=False, written=True)
     copied = pickle.loads(pickle.dumps(codec))
     assert (copied.topic, copied.written, copied.schema) == ("flights", True, codec.schema)
-    with pytest.raises(ConfigurationError, match=r"set registry\.url"):
+    with pytest.raises(ConfigurationError, match=r"set schema_registry\.url"):
         copied.encode({})
 
 

@@ -103,7 +103,7 @@ def start(
     refuse_receipts(settings)
     facts = check_start(graph, settings, admin, registry, id_source(settings))
     require_fitting_partitioners(graph, settings, admin, facts.partitions)
-    open_schemas(graph.codecs, settings.registry, patience_seconds=SCHEMAS_PATIENCE_SECONDS)
+    open_schemas(graph.codecs, settings.schema_registry, patience_seconds=SCHEMAS_PATIENCE_SECONDS)
     _require_tables(graph, settings)
     tasks = task_counts(graph, facts.partitions)
     state = log.watch() or log.read()  # a visible job needs no wait for open transactions

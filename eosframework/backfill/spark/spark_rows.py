@@ -24,7 +24,7 @@ ROW_SCHEMA = (
 """Of a stage's rows: `partition` is the task's number, `timestamp` is in milliseconds since the
 epoch, a null `offset` is counted."""
 
-WRITER_HEADER = "eosframework-backfill"
+WRITER_HEADER = "__eos.backfill.writer"
 """Header of a backfill's records to internal topics: the task that wrote them. Records of one
 writer are in its order; those of several are merged by time."""
 

@@ -415,7 +415,7 @@ def _committed(consumer: Consumer, wanted: list[KafkaTopicPartition]) -> list[Ka
 
 
 def _not_created(name: str, error: KafkaError) -> str:
-    return (
-        f"topic {name!r} was not created: {error.str()}; "
-        f"set topics.partitions and topics.replication_factor to what the cluster takes"
-    )
+    advice = "set topics.partitions and topics.replication_factor to what the cluster takes"
+    if error.code() == KafkaError.TOPIC_EXCEPTION:
+        advice = "give the topic, or the part of the topology it is named after, another name"
+    return f"topic {name!r} was not created: {error.str()}; {advice}"

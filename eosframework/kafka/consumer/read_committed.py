@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Message
 
 from eosframework.kafka.client.defaults import consumer_properties
 
-HEADER_UNREADABLE = "eos.unreadable-headers"
+HEADER_UNREADABLE = "__eos.unreadable_headers"
 """The only header of a record whose own headers could not be read."""
 
 

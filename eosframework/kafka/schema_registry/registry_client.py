@@ -33,7 +33,7 @@ def open_client(settings: RegistrySettings) -> SchemaRegistryClient:
     if settings.url is None:
         raise ConfigurationError(
             "the topology has serdes with schemas in a registry, and none is configured; set "
-            "registry.url, for example http://127.0.0.1:8081"
+            "schema_registry.url, for example http://127.0.0.1:8081"
         )
     conf: dict[str, Any] = {
         "url": settings.url,
@@ -56,7 +56,7 @@ def open_client(settings: RegistrySettings) -> SchemaRegistryClient:
         return _library().SchemaRegistryClient(conf)
     except OSError as error:
         raise ConfigurationError(
-            f"the files of registry.ca_file, certificate_file and key_file cannot be used: "
+            f"the files of schema_registry.ca_file, certificate_file and key_file cannot be used: "
             f"{error}; expected PEM files that this process can read"
         ) from error
 

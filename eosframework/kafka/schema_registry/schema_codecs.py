@@ -135,8 +135,8 @@ class SchemaRegistry:
             return f"{codec.topic}-{'key' if codec.is_key else 'value'}"
         if record is None:
             raise ConfigurationError(
-                f"registry.subject_names={names} goes by names of records, and the schema of "
-                f"{codec.declared} has none; name the record, or give the serde a subject"
+                f"schema_registry.subject_names={names} goes by names of records, and the schema "
+                f"of {codec.declared} has none; name the record, or give the serde a subject"
             )
         return record if names is SubjectNames.RECORD else f"{codec.topic}-{record}"
 
@@ -158,7 +158,7 @@ class SchemaRegistry:
             if not known:
                 raise SchemasUnusable(
                     f"the registry at {self.place} has no {subject.label}; run `eosframework "
-                    f"apply`, or set registry.auto_register=true"
+                    f"apply`, or set schema_registry.auto_register=true"
                 )
 
     def is_registered(self, subject: Subject) -> bool:
@@ -241,7 +241,7 @@ class SchemaRegistry:
         except registry_errors() as error:
             raise SchemasUnusable(
                 f"the schema registry at {self.place} was asked {what} and gave "
-                f"{reason(error)}; check registry.url and what the registry says"
+                f"{reason(error)}; check schema_registry.url and what the registry says"
             ) from error
 
     # --- records ------------------------------------------------------------------------

@@ -7,13 +7,24 @@ from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Any, cast
 
-from eosframework.processing.failures.failure_headers import HEADER_ERROR, HEADER_FAILED
+from eosframework.processing.failures.failure_headers import (
+    HEADER_EXCEPTION,
+    HEADER_FAILED,
+    HEADER_MESSAGE,
+    HEADER_STACKTRACE,
+)
 from eosframework.processing.transaction.receipts import HEADER_RECEIPT
 
 DIGEST_BYTES = 16
 
 _ABSENT = -1
-_NOT_COUNTED = (HEADER_ERROR, HEADER_FAILED, HEADER_RECEIPT)
+_NOT_COUNTED = (
+    HEADER_EXCEPTION,
+    HEADER_MESSAGE,
+    HEADER_STACKTRACE,
+    HEADER_FAILED,
+    HEADER_RECEIPT,
+)
 _LENGTHS = struct.Struct("<iiiq")
 _HEADER_LENGTHS = struct.Struct("<ii")
 

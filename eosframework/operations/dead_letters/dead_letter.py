@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from eosframework.errors import raised_by_functions
 from eosframework.processing.failures.failure_headers import (
     HEADER_ATTEMPTS,
-    HEADER_ERROR,
+    HEADER_EXCEPTION,
     HEADER_FAILED,
     HEADER_OFFSET,
     HEADER_PARTITION,
@@ -95,7 +95,7 @@ class DeadLetter:
             origin=origin,
             origin_offset=offset,
             step=said.get(HEADER_STEP, ""),
-            error=said.get(HEADER_ERROR, ""),
+            error=said.get(HEADER_EXCEPTION, ""),
             failed_at=failed_at,
             attempts=attempts,
             replayed_from=said.get(HEADER_REPLAYED),

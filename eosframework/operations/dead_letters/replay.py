@@ -42,7 +42,7 @@ from eosframework.operations.dead_letters.selection import Choice
 from eosframework.processing.ports import Commit, TransactionalOutput
 from eosframework.processing.transaction.producing import produce_all
 from eosframework.records import TopicPartition
-from eosframework.txnid import TransactionalId, registry_topic
+from eosframework.txnid import TransactionalId, control_topic
 
 DEAD_LETTERS_IN_TRANSACTION = 500
 
@@ -104,7 +104,7 @@ def replay(
     """
     topics = sorted({target.topic for target in targets.values()})
     facts = admin.describe_topics(topics)
-    written = [*topics, registry_topic(application)]
+    written = [*topics, control_topic(application)]
     outputs = producers(settings, size_limits(facts.values()), written)
     opened: list[TransactionalOutput] = []
     try:

@@ -79,8 +79,8 @@ class ReplayPlan:
         shared = sorted(target.topic for target in self.counts if not target.is_own)
         if shared:
             raise StartRefused(
-                f"replayed records would go to {', '.join(shared)}, where all "
-                f"consumers would see them (with the header eos.replayed). To accept that, give "
+                f"replayed records would go to {', '.join(shared)}, where all consumers would see "
+                f"them (with the header __eos.errors.replayed). To accept that, give "
                 f"--into-source; for a replay topic that only this application reads, declare "
                 f"`replay: true` next to dead_letter and run `eosframework apply`"
             )

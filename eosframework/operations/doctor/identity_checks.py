@@ -210,7 +210,7 @@ CHECKS = (
     Check(
         "foreign-ids",
         Severity.WARNING,
-        "no transactional ids that begin with `APPLICATION-` but those of its tasks",
+        "no transactional ids that begin with `APPLICATION:` but those of its tasks",
         "Another program uses them, or an earlier topology whose workers may still run, and "
         "permissions by prefix cover it too.",
         "eosframework txn describe ID; then give one of the two programs another name",

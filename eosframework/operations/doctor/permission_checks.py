@@ -15,7 +15,7 @@ from eosframework.config import Guarantee, Ids
 from eosframework.operations.doctor.findings import Check, NotSeen, Observation, Severity
 from eosframework.operations.doctor.remedies import grant
 from eosframework.operations.doctor.snapshot import Snapshot
-from eosframework.txnid import tables_group
+from eosframework.txnid import prefix, tables_group
 
 
 def topics_and_group(snapshot: Snapshot) -> Iterator[Observation]:
@@ -67,7 +67,6 @@ def transactional_ids(snapshot: Snapshot) -> Iterator[Observation]:
     """Find transactional ids without Write permission, for a worker that uses transactions."""
     if snapshot.settings.worker.guarantee is not Guarantee.EXACTLY_ONCE:
         return
-    prefix = f"{snapshot.graph.application}-"
     unseen: NotSeen | None = None
     for name, seen in snapshot.lacking.items():
         try:
@@ -76,7 +75,10 @@ def transactional_ids(snapshot: Snapshot) -> Iterator[Observation]:
             unseen = error
             continue
         if missing:
-            resource = f"--transactional-id {prefix} --resource-pattern-type prefixed"
+            resource = (
+                f"--transactional-id {prefix(snapshot.graph.application)} "
+                "--resource-pattern-type prefixed"
+            )
             if snapshot.settings.worker.ids is Ids.LEASED:
                 resource = f"--transactional-id '{name}'"
             yield Observation(
@@ -124,7 +126,7 @@ CHECKS = (
         "Write and Describe on the application's transactional ids",
         "No producer can take its id.",
         "kafka-acls.sh --add --operation Write --operation Describe --transactional-id "
-        "APPLICATION- --resource-pattern-type prefixed",
+        "APPLICATION: --resource-pattern-type prefixed",
         transactional_ids,
     ),
     Check(

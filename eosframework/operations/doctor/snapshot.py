@@ -22,7 +22,7 @@ from eosframework.kafka.inspect.hanging import OpenTransaction
 from eosframework.kafka.inspect.probes import Clock
 from eosframework.operations.doctor.findings import Seen
 from eosframework.topology.graph.graph import Graph
-from eosframework.txnid import TransactionalId, registry_topic
+from eosframework.txnid import TransactionalId, control_topic
 
 COORDINATION = (TRANSACTION_STATE, CONSUMER_OFFSETS)
 """The brokers' topics for transactions and offsets."""
@@ -110,7 +110,7 @@ class Snapshot(CoordinatorAnswers):
     @property
     def registry(self) -> str:
         """The application's control topic."""
-        return registry_topic(self.graph.application)
+        return control_topic(self.graph.application)
 
     @property
     def servers(self) -> str:

@@ -40,7 +40,7 @@ from eosframework.processing.conversions import as_milliseconds
 from eosframework.records import TopicPartition
 from eosframework.runtime.ids import id_source, known_leases
 from eosframework.topology.graph.graph import Graph, Source
-from eosframework.txnid import TransactionalId, registry_topic
+from eosframework.txnid import TransactionalId, control_topic
 from eosframework.txnid import tables_group as tables_group_of
 
 T = TypeVar("T")
@@ -101,7 +101,7 @@ class _Collection:
         self._kafka = _within(settings.kafka, SHARE)
         self._admins = _Admins(self._kafka)
         named = [*source_topics(graph), *sink_topics(graph), *table_sink_topics(graph)]
-        self._own = list(dict.fromkeys([*named, registry_topic(graph.application)]))
+        self._own = list(dict.fromkeys([*named, control_topic(graph.application)]))
         self._topics = dict(pool.map(self._topic, [*self._own, *COORDINATION]))
 
     def snapshot(self) -> Snapshot:

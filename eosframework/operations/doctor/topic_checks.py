@@ -14,7 +14,7 @@ from eosframework.operations.doctor.snapshot import EventTimes, Snapshot, number
 from eosframework.topology.graph.graph import SubTopology
 from eosframework.topology.graph.walk import policies_of
 
-DEAD_LETTER_HEADERS_BYTES = 4096
+DEAD_LETTER_HEADERS_BYTES = 8192
 """Upper bound of a dead letter's headers, including the error and the names in them."""
 
 

@@ -8,28 +8,33 @@ from eosframework.processing.ports import Message
 
 Headers = list[tuple[str, bytes | None]]
 
-HEADER_TOPIC = "eos.topic"
-HEADER_PARTITION = "eos.partition"
-HEADER_OFFSET = "eos.offset"
-HEADER_ERROR = "eos.error"
-HEADER_STEP = "eos.step"
-HEADER_FAILED = "eos.failed"
+HEADER_EXCEPTION = "__streams.errors.exception"
+"""The type and the text of the error. This and the next five headers are those of KIP-1034."""
+HEADER_MESSAGE = "__streams.errors.message"
+HEADER_STACKTRACE = "__streams.errors.stacktrace"
+HEADER_TOPIC = "__streams.errors.topic"
+HEADER_PARTITION = "__streams.errors.partition"
+HEADER_OFFSET = "__streams.errors.offset"
+HEADER_STEP = "__eos.errors.step"
+HEADER_FAILED = "__eos.errors.failed"
 """Time of the failure, in milliseconds since the epoch."""
-HEADER_FIRST_FAILED = "eos.first_failed"
+HEADER_FIRST_FAILED = "__eos.errors.first_failed"
 """Time of the first failure, likewise."""
-HEADER_ATTEMPTS = "eos.attempts"
+HEADER_ATTEMPTS = "__eos.errors.attempts"
 """Number of failed attempts so far."""
-HEADER_DUE = "eos.due"
+HEADER_DUE = "__eos.errors.due"
 """Time of the next attempt, in milliseconds since the epoch."""
-HEADER_REPLAYED = "eos.replayed"
+HEADER_REPLAYED = "__eos.errors.replayed"
 """Place of the dead letter from which a record was replayed."""
 
 OWN_HEADERS = frozenset(
     {
+        HEADER_EXCEPTION,
+        HEADER_MESSAGE,
+        HEADER_STACKTRACE,
         HEADER_TOPIC,
         HEADER_PARTITION,
         HEADER_OFFSET,
-        HEADER_ERROR,
         HEADER_STEP,
         HEADER_FAILED,
         HEADER_FIRST_FAILED,

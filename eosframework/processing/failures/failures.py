@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -19,12 +20,14 @@ from eosframework.errors import (
 from eosframework.processing.failures.failure_headers import (
     HEADER_ATTEMPTS,
     HEADER_DUE,
-    HEADER_ERROR,
+    HEADER_EXCEPTION,
     HEADER_FAILED,
     HEADER_FIRST_FAILED,
+    HEADER_MESSAGE,
     HEADER_OFFSET,
     HEADER_PARTITION,
     HEADER_REPLAYED,
+    HEADER_STACKTRACE,
     HEADER_STEP,
     HEADER_TOPIC,
     Headers,
@@ -44,6 +47,13 @@ class Site:
 
     name: str
     on_error: OnError
+
+
+STACK_TRACE_BYTES = 4000
+"""The longest stack trace of a dead letter; its end says what failed, so its beginning is cut."""
+
+STACK_TRACE_CALLS = 20
+"""So many calls of an error, and of each error that it came from, are in a stack trace."""
 
 
 class FailureHandler:
@@ -151,10 +161,12 @@ def _said_of(site: Site, message: Message, error: BaseException, now_ms: int) ->
     topic, partition, offset = _origin(message)
     headers: Headers = [
         *(message.headers() or ()),
+        (HEADER_EXCEPTION, summary(error).encode()),
+        (HEADER_MESSAGE, _text_of(error).encode()),
+        (HEADER_STACKTRACE, stack_trace(error)),
         (HEADER_TOPIC, topic.encode()),
         (HEADER_PARTITION, str(partition).encode()),
         (HEADER_OFFSET, str(offset).encode()),
-        (HEADER_ERROR, summary(error).encode()),
         (HEADER_STEP, site.name.encode()),
         (HEADER_FAILED, str(now_ms).encode()),
     ]
@@ -179,12 +191,29 @@ def describe(message: Message) -> str:
 
 def summary(error: BaseException) -> str:
     """Return an error as one line of bounded length that every encoding and database accepts."""
+    text = _text_of(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _text_of(error: BaseException) -> str:
     try:
         text = " ".join(writable(str(error)).split())
     except raised_by_functions():  # Of a user's own class.
         text = "it has no text"
-    text = text if len(text) <= 300 else text[:297] + "..."
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return text if len(text) <= 300 else text[:297] + "..."
+
+
+def stack_trace(error: BaseException) -> bytes:
+    """Return the innermost calls in which an error was raised, up to `STACK_TRACE_BYTES`."""
+    try:
+        lines = traceback.format_exception(error, limit=-STACK_TRACE_CALLS)
+    except raised_by_functions():  # Of a user's own class.
+        lines = [summary(error)]
+    text = writable("".join(lines)).encode()
+    if len(text) <= STACK_TRACE_BYTES:
+        return text
+    cut = text[3 - STACK_TRACE_BYTES :].decode(errors="ignore")
+    return f"...{cut}".encode()
 
 
 def writable(text: str) -> str:

@@ -9,7 +9,7 @@ With them an audit needs no functions. Three facts make that sound:
 3. the next number is stored in the metadata of the committed offset, in the same transaction, so
    that losses at the end show, too
 
-The header's value, `eos.receipt`, in ASCII:
+The header's value, `__eos.receipt`, in ASCII:
 
     1/APPLICATION/SINCE/TOPIC/PARTITION/OFFSET/INDEX/COUNT/NUMBER/GAP/TRANSACTION
     1/flights/0/flights.raw/3/1234/0/2/1876/1/18
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from eosframework.processing.ports import Message, Output
 from eosframework.records import Position, TopicPartition
 
-HEADER_RECEIPT = "eos.receipt"
+HEADER_RECEIPT = "__eos.receipt"
 
 _VERSION = "1"
 _SERIES = "r1"

@@ -42,7 +42,7 @@ class Topology:
     """An application: the topics it reads, the processing of their records, and its outputs.
 
     Args:
-        application: its name: lower-case letters, digits, `_` and `.`.
+        application: its name: lower-case letters, digits, `_`, `.` and `-`.
     """
 
     def __init__(self, application: str) -> None:

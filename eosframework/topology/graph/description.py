@@ -28,7 +28,7 @@ from eosframework.topology.graph.graph import (
 from eosframework.topology.graph.walk import AnyNode, followers_of, nodes_of
 from eosframework.topology.spec.fields import short
 from eosframework.topology.spec.window_spec import Window
-from eosframework.txnid import DerivedIds, co_partitioned, registry_topic, tasks
+from eosframework.txnid import DerivedIds, co_partitioned, control_topic, prefix, tasks
 
 Partitions = Mapping[str, int]
 """Number of partitions by topic."""
@@ -60,7 +60,7 @@ def describe(
     ids = DerivedIds(partitions_per_producer)
     return {
         "application": graph.application,
-        "registry_topic": registry_topic(graph.application),
+        "control_topic": control_topic(graph.application),
         "source_topics": sorted({s.topic for part in parts for s in part.sources}),
         "sink_topics": sorted({topic for part in parts for topic in part.sink_topics}),
         "sub_topologies": [
@@ -147,7 +147,7 @@ def _describe_part(
     ids = None if found is None else list(dict.fromkeys(map(str, found)))
     return {
         "name": part.name,
-        "transactional_id": f"{graph.application}-{part.name}-{derived.pattern}"
+        "transactional_id": f"{prefix(graph.application)}{part.name}:{derived.pattern}"
         if leases is None
         else None,
         "partitions": co_partitioned(part.name, counts) if complete else None,

@@ -17,7 +17,7 @@ from eosframework.serialization.serdes import Serde
 from eosframework.topology.spec.batch_columns import Columns
 from eosframework.topology.spec.keyed_spec import Emit as Emit
 from eosframework.topology.spec.window_spec import Window
-from eosframework.txnid import registry_topic
+from eosframework.txnid import control_topic
 
 
 class Operator(StrEnum):
@@ -552,5 +552,5 @@ class Graph:
         sources = (source for part in self.sub_topologies for source in part.sources)
         retries = (source.topic for source in sources if source.retry_of is not None)
         repartitions = (repartition.topic for repartition in self.repartitions)
-        registry = registry_topic(self.application)
+        registry = control_topic(self.application)
         return frozenset((registry, *stores, *retries, *repartitions))

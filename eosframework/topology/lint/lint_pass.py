@@ -14,13 +14,17 @@ from eosframework.topology.lint.lint_joins import join_findings, key_findings
 from eosframework.topology.lint.lint_retries import retry_findings
 from eosframework.topology.lint.lint_schemas import schema_findings, storage_findings
 from eosframework.topology.lint.lint_tables import table_findings
-from eosframework.topology.lint.lint_topics import topic_findings
+from eosframework.topology.lint.lint_topics import (
+    declared_stores,
+    internal_topic_findings,
+    topic_findings,
+)
 from eosframework.topology.lowering.lowering import lower
 from eosframework.topology.lowering.parts import connected_parts, in_order, name_of_part
 from eosframework.topology.spec.loaded import KEY, Finding, LoadedApp, Path, Severity
 from eosframework.topology.spec.step_spec import SIDE_EFFECTS
-from eosframework.topology.spec.topology_spec import DEFAULT_BRANCH, StreamSpec, TopologySpec
-from eosframework.txnid import refuse_bad_name, refuse_reserved_name
+from eosframework.topology.spec.topology_spec import DEFAULT_BRANCH, StreamSpec
+from eosframework.txnid import refuse_bad_application, refuse_bad_name, refuse_reserved_name
 
 
 def lint(app: LoadedApp) -> list[Finding]:
@@ -52,13 +56,14 @@ def lint(app: LoadedApp) -> list[Finding]:
         findings.extend(retry_findings(app, lowered))
         findings.extend(change_findings(app))
         findings.extend(storage_findings(app, lowered))
+        findings.extend(internal_topic_findings(app, lowered))
     unique = {(f.place, f.message): f for f in findings}
     return sorted(unique.values(), key=lambda finding: finding.place)
 
 
 def _names(app: LoadedApp) -> Iterator[Finding]:
     spec = app.spec
-    named: list[tuple[Path, str, str]] = [(("application",), "application", spec.application)]
+    named: list[tuple[Path, str, str]] = []
     for name, source in spec.sources.items():
         named.append((("sources", name, KEY), "source", name))
         if source.name is not None:
@@ -67,6 +72,15 @@ def _names(app: LoadedApp) -> Iterator[Finding]:
         named.append((("streams", name, KEY), "stream", name))
         for branch in stream.branch_names:
             named.append((_branch_path(name, stream, branch), "branch", branch))
+        for i, step in enumerate(stream.steps):
+            if step.group_by is not None and step.group_by.name is not None:
+                named.append(
+                    (("streams", name, "steps", i, "group_by"), "group_by", step.group_by.name)
+                )
+    try:
+        refuse_bad_application(spec.application)
+    except TopologyError as error:
+        yield Finding(app.source_map.find(("application",)), "name", str(error))
     for path, what, name in named:
         try:
             refuse_bad_name(what, name)
@@ -98,7 +112,7 @@ def _duplicate_names(app: LoadedApp) -> Iterator[Finding]:
 
 def _store_names(app: LoadedApp) -> Iterator[Finding]:
     first: dict[str, Path] = {}
-    for name, path in _declared_stores(app.spec):
+    for name, path in declared_stores(app.spec):
         try:
             refuse_bad_name("store", name)
         except TopologyError as error:
@@ -112,25 +126,6 @@ def _store_names(app: LoadedApp) -> Iterator[Finding]:
                 f"one of its own. Give this one another name: store: NAME",
             )
         first.setdefault(name, path)
-
-
-def _declared_stores(spec: TopologySpec) -> Iterator[tuple[str, Path]]:
-    """Yield the name of each store and the place of its declaration."""
-    topics: set[str] = set()
-    for name, source in spec.sources.items():
-        if source.is_table and not source.global_ and source.topic not in topics:
-            topics.add(source.topic)
-            yield name, ("sources", name, KEY)
-    for name, stream in spec.streams.items():
-        joins = 0
-        for i, step in enumerate(stream.steps):
-            path = ("streams", name, "steps", i, step.operator)
-            if step.keyed is not None:
-                yield step.keyed.store or f"{name}.{step.operator}", path
-            elif step.join is not None and step.join.is_within:
-                joins += 1
-                number = str(joins) if joins > 1 else ""
-                yield step.join.store or f"{name}.join{number}", path
 
 
 def _parents(app: LoadedApp) -> Iterator[Finding]:

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from eosframework.records import TOPIC_NAME
-from eosframework.topology.lowering.lowering import rows_topics
+from eosframework.topology.lowering.lowering import HEAD, TAIL, Lowered, rows_topics
 from eosframework.topology.lowering.parts import connected_parts, name_of_part, origins
-from eosframework.topology.spec.loaded import Finding, LoadedApp, Path, Severity
+from eosframework.topology.spec.loaded import KEY, Finding, LoadedApp, Path, Severity
 from eosframework.topology.spec.topology_spec import DeadLetter, StreamSpec, TopologySpec
-from eosframework.txnid import registry_topic
+from eosframework.txnid import (
+    InternalTopic,
+    changelog_topic,
+    control_topic,
+    metric_name,
+    replay_topic,
+)
+
+LONGEST_TOPIC = 249
 
 
 def topic_findings(app: LoadedApp) -> Iterator[Finding]:
@@ -24,8 +32,7 @@ def topic_findings(app: LoadedApp) -> Iterator[Finding]:
 
 
 def _topic_names(app: LoadedApp) -> Iterator[Finding]:
-    registry = registry_topic(app.spec.application)
-    own = set(rows_topics(app.spec).values())
+    own = metric_name(app.spec.application)
     for path, topic in _topics(app.spec):
         if not TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
             yield app.finding(
@@ -34,18 +41,76 @@ def _topic_names(app: LoadedApp) -> Iterator[Finding]:
                 f"{topic!r} cannot be a topic; Kafka allows 1 to 249 of the characters a-z, A-Z, "
                 f"0-9, '.', '_' and '-'",
             )
-        elif topic == registry:
+        elif (named := InternalTopic.parse(topic)) and metric_name(named.application) == own:
             yield app.finding(
                 path,
                 "topic-name",
-                f"topic {topic!r} is the application's control topic; use another topic",
+                f"topic {topic!r} has the name of an internal topic of this application "
+                f"({named.kind}); use another topic",
             )
-        elif topic in own:
-            yield app.finding(
-                path,
-                "topic-name",
-                f"topic {topic!r} holds the rows of a table of this application; use another topic",
+
+
+def internal_topic_findings(app: LoadedApp, lowered: Lowered) -> Iterator[Finding]:
+    """Return the findings about internal topics, of a topology without other errors."""
+    seen: dict[str, tuple[str, Path]] = {}
+    for path, topic in (*_topics(app.spec), *_internal_topics(app, lowered)):
+        other, first = seen.setdefault(metric_name(topic), (topic, path))
+        is_declared = InternalTopic.parse(topic) is None
+        if len(topic) > LONGEST_TOPIC:
+            message = (
+                f"internal topic {topic!r} has a name of {len(topic)} characters; Kafka allows "
+                f"{LONGEST_TOPIC}. Give the application or this part a shorter name"
             )
+        elif other != topic:
+            message = (
+                f"topics {other!r} and {topic!r} differ in '.' and '_' only, which are the same "
+                f"in the names of Kafka's metrics, so brokers refuse the second topic. Give one of "
+                f"them another name"
+            )
+        elif first != path and not is_declared:
+            message = (
+                f"internal topic {topic!r} is made for two parts of the topology; give this one "
+                f"another name, for a group_by with name:"
+            )
+        else:
+            continue
+        yield app.finding(path, "topic-name", message)
+
+
+def _internal_topics(app: LoadedApp, lowered: Lowered) -> Iterator[tuple[Path, str]]:
+    """Yield the names of internal topics, those of retries by the replay topic of each source."""
+    spec, pieces = app.spec, lowered.app.spec
+    yield ("application",), control_topic(spec.application)
+    for name, path in declared_stores(spec):
+        yield path, changelog_topic(spec.application, name)
+    for name, topic in rows_topics(spec).items():
+        yield ("streams", name, KEY), topic
+    for name in pieces.sources:
+        place = ("sources", name) if name in spec.sources else ("streams", name.split(TAIL)[0])
+        yield (*place, KEY), replay_topic(spec.application, name)
+    for name, stream in pieces.streams.items():
+        if name not in spec.streams:
+            for _, sink in stream.sinks:
+                yield ("streams", name.split(HEAD)[0], HEAD, name), f"{sink.topic}"
+
+
+def declared_stores(spec: TopologySpec) -> Iterator[tuple[str, Path]]:
+    """Yield the name of each store and the place of its declaration."""
+    topics: set[str] = set()
+    for name, source in spec.sources.items():
+        if source.is_table and not source.global_ and source.topic not in topics:
+            topics.add(source.topic)
+            yield name, ("sources", name, KEY)
+    for name, stream in spec.streams.items():
+        joins = 0
+        for i, step in enumerate(stream.steps):
+            path = ("streams", name, "steps", i, step.operator)
+            if step.keyed is not None:
+                yield step.keyed.store or f"{name}.{step.operator}", path
+            elif step.join is not None and step.join.is_within:
+                joins += 1
+                number = str(joins) if joins > 1 else ""
+                yield step.join.store or f"{name}.join{number}", path
 
 
 def _topics(spec: TopologySpec) -> Iterator[tuple[Path, str]]:

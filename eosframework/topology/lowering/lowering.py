@@ -6,7 +6,7 @@ by the new key, and the tail reads it. Both are ordinary streams of an ordinary 
 do not see that there was a cut.
 
     per_carrier: [filter, group_by, count, map_values]
-    per_carrier.by_key: [filter, select_key]  →  APP.per_carrier.repartition
+    per_carrier.by_key: [filter, select_key]  →  APP-per_carrier-repartition
     per_carrier: from per_carrier.keyed, which reads that topic: [count, map_values]
 """
 

@@ -365,7 +365,7 @@ class TopologySpec(Declared):
 
     application: str
     """Name of the application: its consumer group and the start of its transactional ids.
-    Lower-case letters, digits, '_' and '.'."""
+    The characters a-z, 0-9, '_', '.' and '-'; the first is one of a-z and 0-9."""
 
     sources: dict[str, SourceSpec]
     """Topics to read, by the name that streams use for them."""

@@ -188,10 +188,10 @@ def test_a_dead_letter_for_an_output_that_the_broker_refused_is_what_must_be_the
     refused = 6
     outputs = application.outputs_of(n for n in range(10) if n != refused)
     headers = [
-        ("eos.topic", f"{application.name}.in".encode()),
-        ("eos.partition", b"0"),
-        ("eos.offset", b"3"),
-        ("eos.error", b"DataRejected: too large"),
+        ("__streams.errors.topic", f"{application.name}.in".encode()),
+        ("__streams.errors.partition", b"0"),
+        ("__streams.errors.offset", b"3"),
+        ("__streams.errors.exception", b"DataRejected: too large"),
         (HEADER_STEP, b"output"),
     ]
     letter = (

@@ -107,7 +107,7 @@ def test_a_record_without_a_receipt_or_with_a_forged_one_is_unexpected(
     application.write(application.receipted(range(10), transaction=1), commit=10, transaction=1)
     stray = application.outputs_of([3])[:1]
     receipt = application.receipt(99, 0, 1).encode()
-    forged = [(*stray[0][:5], [("eos.receipt", receipt)])]
+    forged = [(*stray[0][:5], [("__eos.receipt", receipt)])]
     application.write([*stray, *forged])
     verdict = application.audit()
     assert (faults(verdict), verdict.unexpected) == ({"duplicated": 1, "torn": 1}, 1)

@@ -114,11 +114,11 @@ def test_keyed_tasks_keep_their_state_in_changelogs_and_own_records_tell_their_w
         for partition in range(2):
             assert backfill.run(sub_topology, partition).complete
     assert totals.findings() == []
-    sent = totals.read(f"{totals.name}.totals.repartition")
+    sent = totals.read(f"{totals.name}-totals-repartition")
     writers = {header for message in sent for header in message.headers() or ()}
-    assert writers == {("eosframework-backfill", b"totals/%d" % n) for n in range(2)}
+    assert writers == {("__eos.backfill.writer", b"totals/%d" % n) for n in range(2)}
     assert all(message.headers() is None for message in totals.read(f"{totals.name}.totals"))
-    changelogs = totals.read(f"{totals.name}.totals.aggregate.changelog")
+    changelogs = totals.read(f"{totals.name}-totals.aggregate-changelog")
     assert len({message.key() for message in changelogs}) == 10
 
 

@@ -124,7 +124,7 @@ def test_a_worker_that_sleeps_in_its_commit_is_fenced_before_a_job_fills_its_sta
         if orders.source in {source.topic for source in part.sources}
     ]
     sleeper = Sleeper(
-        orders.bootstrap_servers, f"{orders.name}-{part.name}-1", f"{orders.name}.totals"
+        orders.bootstrap_servers, f"{orders.name}:{part.name}:1", f"{orders.name}.totals"
     )
     started(orders)
     assert sleeper.is_fenced()

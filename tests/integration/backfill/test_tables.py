@@ -76,7 +76,7 @@ def feed(world: TablesWorld, count: int) -> None:
     producer = feeder(world.bootstrap_servers)
     for n in range(first, first + count):
         row = json.dumps({"n": 2 * n}).encode()
-        producer.produce(f"{world.name}.doubled.rows", row, str(n).encode(), n % 4)
+        producer.produce(f"{world.name}-doubled-rows", row, str(n).encode(), n % 4)
     assert producer.flush(60) == 0
 
 
@@ -94,7 +94,7 @@ def test_history_is_in_the_tables_once_and_persisters_go_on_behind_it(
     carry(world, spark)
     assert world.kept("numbers").clean
     assert world.kept("doubled", 2).clean
-    assert positions(world) == {world.source: 3000, f"{world.name}.doubled.rows": 3000}
+    assert positions(world) == {world.source: 3000, f"{world.name}-doubled-rows": 3000}
 
     carry(world, spark)  # the stage is complete
     carry(world, spark, "another")  # everything is there

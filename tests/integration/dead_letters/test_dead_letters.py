@@ -75,19 +75,21 @@ def test_the_last_attempt_makes_a_dead_letter_that_tells_of_all_of_them(
     app.catch_up()
     letters = app.read(app.letters)
     said = [headers_of(letter) for letter in letters]
-    assert {headers["eos.attempts"] for headers in said} == {b"3"}
-    assert {headers["eos.topic"] for headers in said} == {app.pipeline.source.encode()}
-    assert all(int(h["eos.first_failed"]) + 500 <= int(h["eos.failed"]) for h in said)
+    assert {headers["__eos.errors.attempts"] for headers in said} == {b"3"}
+    assert {headers["__streams.errors.topic"] for headers in said} == {app.pipeline.source.encode()}
+    assert all(
+        int(h["__eos.errors.first_failed"]) + 500 <= int(h["__eos.errors.failed"]) for h in said
+    )
     assert len(letters) == len(app.refused)
 
     done = app.run("dead-letters", "replay", "--all", "--yes", "--json").json
-    assert done["into"] == {f"{app.pipeline.name}.numbers.replay": len(app.refused)}
+    assert done["into"] == {f"{app.pipeline.name}-numbers-replay": len(app.refused)}
     app.mend()
     app.catch_up()
     assert app.written == Counter(app.numbers)
     doubled = app.read(f"{app.pipeline.name}.doubled")
     names = {name for message in doubled for name, _ in message.headers() or ()}
-    assert names == {"eos.receipt"}
+    assert names == {"__eos.receipt"}
     audit = app.run("audit", "--by", "receipts")
     assert audit.exit_code == 0, audit.out
 
@@ -107,7 +109,7 @@ def test_what_failed_behind_a_group_by_is_replayed_into_the_topic_that_its_task_
     done = app.run("dead-letters", "replay", "--all", "--yes", "--json").json
     assert "into" in done, done
     [into] = done["into"].items()
-    assert into == (f"{app.pipeline.name}.doubled.repartition", len(app.refused))
+    assert into == (f"{app.pipeline.name}-doubled-repartition", len(app.refused))
     app.mend()
     app.catch_up()
     found = Counter(

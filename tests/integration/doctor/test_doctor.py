@@ -191,18 +191,18 @@ def test_a_processed_application_has_no_error_and_is_not_touched(well: Patient) 
     well.create_topics()
     well.cluster.feed(well.topic("in"), b'{"n": 1}')
     assert well.folder.run("run-worker", "app.yaml", "--until-caught-up").exit_code == 0
-    transactional_id = f"{well.name}-copied-0"
+    transactional_id = f"{well.name}:copied:0"
     producer = well.producer(transactional_id, timeout_ms=600_000)
     producer.begin_transaction()
     producer.produce(well.topic("out"), b"open")
     assert producer.flush(60) == 0
     settings = KafkaSettings(bootstrap_servers=well.cluster.bootstrap_servers)
-    topics, ends = well.topics(), well.cluster.end(well.topic("registry"))
+    topics, ends = well.topics(), well.cluster.end(f"{well.name}-control")
     with Wire(settings) as wire:
         before = describe_transaction(wire, transactional_id)
         found = well.findings()
         assert describe_transaction(wire, transactional_id) == before
-    assert (well.topics(), well.cluster.end(well.topic("registry"))) == (topics, ends)
+    assert (well.topics(), well.cluster.end(f"{well.name}-control")) == (topics, ends)
     producer.commit_transaction(60)
 
     assert transactional_id in found["held-back"][0]["found"]
@@ -235,7 +235,7 @@ def test_missing_permissions_are_found_by_name_without_writing_anything(unwell: 
         (ResourceType.TOPIC, unwell.topic("out"), AclOperation.WRITE),
         (ResourceType.TOPIC, unwell.topic("out"), AclOperation.DESCRIBE_CONFIGS),
         (ResourceType.GROUP, unwell.name, AclOperation.READ),
-        (ResourceType.TRANSACTIONAL_ID, f"{unwell.name}-copied-0", AclOperation.WRITE),
+        (ResourceType.TRANSACTIONAL_ID, f"{unwell.name}:copied:0", AclOperation.WRITE),
     ):
         deny(unwell.cluster, kind, name, operation)
     found = unwell.findings()

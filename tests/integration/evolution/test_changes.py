@@ -76,7 +76,7 @@ def test_a_topic_on_the_way_is_left_only_when_nothing_is_unread_in_it(
     other = written(
         application, "other.yaml", 'tens", key: string}', 'tens", key: string, value: bytes}'
     )
-    way = f"{application.name}.counted.repartition"
+    way = f"{application.name}-counted-repartition"
     hidden = ForeignTransaction(application.bootstrap_servers, way, 1)
     application.sent_aside(way)
     wait = ("--set", "kafka.request_timeout_seconds=5")

@@ -71,7 +71,7 @@ class Application:
         producer = Producer(
             {
                 **client_properties(self.settings.kafka, "producer"),
-                "transactional.id": f"{self.name}-part-{partition}",
+                "transactional.id": f"{self.name}:part:{partition}",
             }
         )
         producer.init_transactions(60)
@@ -122,7 +122,7 @@ def application_on(bootstrap_servers: str, name: str) -> Application:
 
 @pytest.fixture
 def application(kafka: Any, unique_name: Callable[[str], str]) -> Application:
-    return application_on(kafka.bootstrap_servers, unique_name("app"))
+    return application_on(kafka.bootstrap_servers, unique_name("my-app"))
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +168,7 @@ def test_a_marker_of_an_aborted_transaction_marks_nothing(application: Applicati
     producer = Producer(
         {
             **client_properties(application.settings.kafka, "producer"),
-            "transactional.id": f"{application.name}-part-0",
+            "transactional.id": f"{application.name}:part:0",
         }
     )
     producer.init_transactions(60)
@@ -230,7 +230,7 @@ def test_a_renamed_sub_topology_takes_over_the_former_ids(application: Applicati
     ledger = StartPositions(application.name, registry, Start.EARLIEST)
     task = TransactionalId.make(application.name, "new", 1)
     assert ledger.former_ids({task: [TopicPartition(application.source, 1)]}) == [
-        f"{application.name}-part-1"
+        f"{application.name}:part:1"
     ]
 
 
@@ -309,9 +309,9 @@ def test_ids_that_an_open_transaction_hides_are_fenced_before_positions_are_set(
     server, name = application.settings.kafka.bootstrap_servers, application.name
     marker = ledger.marker("part", TopicPartition(application.source, 0))
     assert marker is not None
-    first = Sleeper(server, f"{name}-part-0", marker[0], marker[1] or b"", marker[2] or b"")
+    first = Sleeper(server, f"{name}:part:0", marker[0], marker[1] or b"", marker[2] or b"")
     application.registry().write({owner_key(application.source, "former"): {}})
-    hidden = Sleeper(server, f"{name}-former-1", f"{name}.out")
+    hidden = Sleeper(server, f"{name}:former:1", f"{name}.out")
     set_to(application, f"{application.source}=earliest")
     assert "former" in application.registry().refresh().owners[application.source]
     assert hidden.is_fenced()
@@ -321,7 +321,7 @@ def test_ids_that_an_open_transaction_hides_are_fenced_before_positions_are_set(
 def test_a_start_that_needs_a_stop_fences_who_sleeps_in_a_commit(application: Application):
     application.start()
     server = application.settings.kafka.bootstrap_servers
-    sleeper = Sleeper(server, f"{application.name}-part-0", f"{application.name}.out")
+    sleeper = Sleeper(server, f"{application.name}:part:0", f"{application.name}.out")
     moved = graph_of(application.name, {"other": ([application.source], [])})
     check_start(moved, application.settings, application.admin, application.registry())
     assert sleeper.is_fenced()
@@ -364,7 +364,7 @@ def test_a_timeout_above_the_brokers_is_refused(application: Application):
 def test_plan_changes_nothing_and_apply_creates_what_is_missing_once(
     kafka: Any, unique_name: Callable[[str], str]
 ):
-    name = unique_name("app")
+    name = unique_name("my-app")
     settings = Settings(kafka=KafkaSettings(bootstrap_servers=kafka.bootstrap_servers))
     admin = ClusterAdmin(settings.kafka)
     admin.create_topics([TopicToCreate(f"{name}.in", 3)])
@@ -375,12 +375,12 @@ def test_plan_changes_nothing_and_apply_creates_what_is_missing_once(
         assert [topic.name for topic in planned.topics if topic.create] == [
             f"{name}.dead",
             f"{name}.out",
-            f"{name}.registry",
+            f"{name}-control",
         ]
-        assert planned.transactional_ids == tuple(f"{name}-part-{number}" for number in range(3))
+        assert planned.transactional_ids == tuple(f"{name}:part:{number}" for number in range(3))
         assert planned.refused is None
     _, created = apply(graph, settings, admin, registry)
-    assert sorted(created) == [f"{name}.dead", f"{name}.out", f"{name}.registry"]
+    assert sorted(created) == [f"{name}-control", f"{name}.dead", f"{name}.out"]
     found = admin.describe_topics([f"{name}.out"])[f"{name}.out"]
     assert found.partitions == settings.topics.partitions
     assert apply(graph, settings, admin, registry)[1] == []

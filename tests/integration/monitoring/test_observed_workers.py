@@ -41,7 +41,7 @@ def fence(pipeline: Pipeline, partition: int) -> None:
     producer = Producer(
         {
             "bootstrap.servers": pipeline.bootstrap_servers,
-            "transactional.id": f"{pipeline.name}-copied-{partition}",
+            "transactional.id": f"{pipeline.name}:copied:{partition}",
         }
     )
     producer.init_transactions(60)

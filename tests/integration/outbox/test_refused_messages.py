@@ -122,7 +122,7 @@ class Hostile:
         return [
             ("no such topic!", b"k", b"v", None, "not the name of a Kafka topic"),
             ("__consumer_offsets", b"k", b"v", None, "keep for themselves"),
-            (f"{self.name}.registry", b"relay.outbox/0", b"{}", None, "keep for themselves"),
+            (f"{self.name}-control", b"relay.outbox/0", b"{}", None, "keep for themselves"),
             (self.missing, b"k", b"v", None, "does not exist"),
             (self.missing, b"k", b"v2", {"a": "b"}, "does not exist"),
             (self.small, b"k", b"x" * 5000, None, "takes 1000"),
@@ -385,8 +385,8 @@ def test_headers_of_every_kind_arrive_as_they_were_written(make_outbox: MakeOutb
         ("text", "ü".encode()),
         ("none", None),
     ]
-    assert dict(second.headers() or []) | {"eos-outbox-id": b""} == {
+    assert dict(second.headers() or []) | {"__eos.outbox.id": b""} == {
         "list": b'[1,"a"]',
         "number": str(number).encode(),
-        "eos-outbox-id": b"",
+        "__eos.outbox.id": b"",
     }

@@ -98,7 +98,7 @@ def test_a_relay_under_a_second_name_is_refused_until_it_takes_the_first_ones_pl
     assert f"was relayed under the name '{outbox.name}'" in told
     assert f"outbox.name='{outbox.name}.again'" in told
     assert f"EOS_OUTBOX__NAME={outbox.name}" in told
-    assert f"{outbox.name}.again.registry" not in topics_of(outbox), "it left a topic"
+    assert f"{outbox.name}.again-control" not in topics_of(outbox), "it left a topic"
     if kind == "slot":
         assert "keeps its name" in told
         assert "keeps its name" in outbox.reconcile("--yes", settings=renamed).error

@@ -69,8 +69,8 @@ class World:
         self.folder, self.cluster, self.name = folder, cluster, name
         self.client = SchemaRegistryClient({"url": registry.url})
         self.environment = {
-            "EOS_REGISTRY__URL": registry.url,
-            "EOS_REGISTRY__REQUEST_TIMEOUT_SECONDS": "10",
+            "EOS_SCHEMA_REGISTRY__URL": registry.url,
+            "EOS_SCHEMA_REGISTRY__REQUEST_TIMEOUT_SECONDS": "10",
             "EOS_TOPICS__PARTITIONS": "1",
         }
         cluster.create(f"{name}.in", f"{name}.out", f"{name}.dead")
@@ -84,7 +84,7 @@ class World:
 
     def start(self, log: Path) -> subprocess.Popen[bytes]:
         """Start a worker, which registers what it writes with."""
-        environment = {**self.environment, "EOS_REGISTRY__AUTO_REGISTER": "true"}
+        environment = {**self.environment, "EOS_SCHEMA_REGISTRY__AUTO_REGISTER": "true"}
         with log.open("wb") as stderr:
             return subprocess.Popen(
                 self.folder.command("run-worker", "app.yaml"),
@@ -152,7 +152,7 @@ def test_what_names_no_schema_is_a_dead_letter_with_its_bytes(world: World) -> N
     good = world.written(air.FLIGHT, carrier="UA", minutes=20)
     bad = (b'{"carrier":"UA"}', b"\0\x7f\xff\xff\xff\4UA\x28", good[:6])
     world.feed(good, *bad, good)
-    world.environment["EOS_REGISTRY__AUTO_REGISTER"] = "true"
+    world.environment["EOS_SCHEMA_REGISTRY__AUTO_REGISTER"] = "true"
     done = world.run("run-worker", "app.yaml", "--until-caught-up")
     assert done.exit_code == 0, done.err
     assert [flight["carrier"] for flight in world.late()] == ["UA", "UA"]
@@ -219,7 +219,7 @@ def test_an_answer_about_a_record_is_the_records_the_registrys_or_the_frameworks
     log = world.folder.path / "worker.log"
     world.write(LATE, "{dead_letter: NAME.dead}")
     with registry_proxy(registry.url) as proxy:
-        world.environment["EOS_REGISTRY__URL"] = proxy.url
+        world.environment["EOS_SCHEMA_REGISTRY__URL"] = proxy.url
         for name, status in (("Refused", 422), ("Failing", 500), ("Forbidden", 403)):
             proxy.statuses[number_of(values[name])] = status
         world.feed(values["Good"], values["Refused"], values["Failing"], values["Good"])
@@ -240,4 +240,4 @@ def test_an_answer_about_a_record_is_the_records_the_registrys_or_the_frameworks
     told = log.read_text()
     assert "Traceback" not in told
     assert f"error: the schema registry at {proxy.url} is needed to read {world.name}.in" in told
-    assert "correct registry.user and registry.password" in told
+    assert "correct schema_registry.user and schema_registry.password" in told

@@ -91,7 +91,7 @@ def test_transforms_and_tables_run_under_one_command_and_each_row_is_there_once(
     twice = Counter(n for (n,) in world.see("SELECT n FROM twice"))
     assert twice == Counter({n: 2 for n in range(1500) if n != 13})
     assert len({number_in(m) for m in world.read(f"{world.name}.dead")}) == 1500
-    wait_until(lambda: world.removed(f"{world.name}.doubled.rows") >= 1000, "rows that are removed")
+    wait_until(lambda: world.removed(f"{world.name}-doubled-rows") >= 1000, "rows that are removed")
     audited = world.run("audit", "--json")
     assert audited.exit_code == 0, audited.err
     assert any("table doubled are not compared" in note for note in audited.json["notes"])
@@ -171,10 +171,10 @@ def test_what_is_missing_is_planned_refused_and_made(make_tables: MakeTables) ->
         "numbers": True,
         "twice": False,
     }
-    rows = f"{world.name}.doubled.rows"
+    rows = f"{world.name}-doubled-rows"
     [own] = [t for t in planned["topics"] if t["name"] == rows]
     assert (own["create"], own["partitions"]) == (True, world.partitions)
-    assert f"Group {world.name}.tables: Read" in planned["acls"]
+    assert f"Group {world.name}:tables: Read" in planned["acls"]
     assert f"Topic {rows}: Read, Write, Delete" in planned["acls"]
     assert (f"topic {rows}", "does not exist") in complaints(world)
     world.apply()

@@ -145,7 +145,7 @@ def test_an_open_transaction_is_listed_with_its_owner_and_described_with_its_lag
     kafka: KafkaService, topic_name: str, application: str, run: Run
 ) -> None:
     create(kafka, topic_name)
-    ours, foreign = f"{application}-late-3", f"{application}/foreign"
+    ours, foreign = f"{application}:late:3", f"{application}/foreign"
     made, other = producer(kafka, ours), producer(kafka, foreign)
     open_transaction(made, topic_name)
     open_transaction(other, topic_name)
@@ -193,7 +193,7 @@ def test_the_trace_tells_states_markers_and_offsets_of_a_commit_and_of_an_abort(
     kafka: KafkaService, topic_name: str, application: str, run: Run
 ) -> None:
     create(kafka, topic_name, partitions=2)
-    transactional_id, group = f"{application}-sums-0", f"{application}.group"
+    transactional_id, group = f"{application}:sums:0", f"{application}.group"
     source = f"{application}.input"
     create(kafka, source)
     made = producer(kafka, transactional_id)
@@ -246,7 +246,7 @@ def test_a_healthy_transaction_is_neither_hanging_nor_aborted_unless_forced(
     kafka: KafkaService, topic_name: str, application: str, run: Run
 ) -> None:
     create(kafka, topic_name)
-    transactional_id = f"{application}-late-0"
+    transactional_id = f"{application}:late:0"
     made = producer(kafka, transactional_id)
     open_transaction(made, topic_name)
     found = data(run(kafka, "hanging", "--topic", topic_name, "--json"))
@@ -325,7 +325,7 @@ def test_a_worker_refuses_to_run_while_a_transaction_hangs_in_a_changelog(
     """What was committed behind it cannot be read, by whoever has a store of it or none."""
     servers = unprotected.bootstrap_servers
     totals = Totals(servers, application, tmp_path / "totals", partitions=1)
-    changelog = Partition(f"{application}.totals.aggregate.changelog", 0)
+    changelog = Partition(f"{application}-totals.aggregate-changelog", 0)
 
     def work(directory: str, **options: Any) -> WorkerProcess:
         settings = [
@@ -374,9 +374,9 @@ def test_a_partition_its_coordinator_has_forgotten_hangs_although_the_id_is_know
     unprotected: KafkaService, topic_name: str, application: str
 ) -> None:
     create(unprotected, topic_name, partitions=2)
-    made = producer(unprotected, f"{application}-late-0")
+    made = producer(unprotected, f"{application}:late:0")
     with Wire(KafkaSettings(bootstrap_servers=unprotected.bootstrap_servers)) as wire:
-        known = describe_transaction(wire, f"{application}-late-0")
+        known = describe_transaction(wire, f"{application}:late:0")
         write_unannounced(
             wire,
             Partition(topic_name, 1),
@@ -397,7 +397,7 @@ def test_a_transaction_past_its_timeout_is_overdue_and_aborted_unforced(
     kafka: KafkaService, topic_name: str, application: str
 ) -> None:
     create(kafka, topic_name)
-    transactional_id = f"{application}-late-0"
+    transactional_id = f"{application}:late:0"
     made = producer(kafka, transactional_id)
     open_transaction(made, topic_name)
     settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
@@ -424,7 +424,7 @@ def test_an_expired_transaction_is_not_called_hanging_while_its_coordinator_work
     kafka: KafkaService, topic_name: str, application: str
 ) -> None:
     create(kafka, topic_name)
-    made = producer(kafka, f"{application}-late-0", timeout_ms=6_000)
+    made = producer(kafka, f"{application}:late:0", timeout_ms=6_000)
     open_transaction(made, topic_name)
     with Wire(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)) as wire:
         assert find_open(wire, [topic_name]).hanging == ()
@@ -442,7 +442,7 @@ def test_an_expired_transaction_is_not_called_hanging_while_its_coordinator_work
 def test_an_unknown_id_is_said_to_be_unknown(
     kafka: KafkaService, application: str, run: Run, arguments: tuple[str, ...]
 ) -> None:
-    producer(kafka, f"{application}-late-0")
+    producer(kafka, f"{application}:late:0")
     code, out, error = run(kafka, *arguments)
     assert (code, out) == (2, "")
     assert "'nobody'" in error

@@ -30,14 +30,14 @@ def test_every_id_under_which_it_ever_wrote_is_fenced() -> None:
     )
     live = (
         "TX 7",
-        "flights-backfill.history-0",
-        "flights-early-0",
-        "flights-early-1",
-        "flights-late-0",
-        "flights-late-1",
+        "flights:backfill.history:0",
+        "flights:early:0",
+        "flights:early:1",
+        "flights:late:0",
+        "flights:late:1",
     )
     assert live_ids(GRAPH, registered, {"raw": 2}) == live
-    others = ("flights-backfill.history.late-3", "flights-replay.letters-0")
+    others = ("flights:backfill.history.late:3", "flights:replay.dead_letters:0")
     assert all_ids(GRAPH, registered, {"raw": 2}) == tuple(sorted([*live, *others]))
 
 

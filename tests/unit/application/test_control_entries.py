@@ -45,7 +45,7 @@ class Raw:
         return self.raw_value
 
     def topic(self) -> str:
-        return "app.registry"
+        return "app-control"
 
     def partition(self) -> int:
         return 0
@@ -63,7 +63,7 @@ def test_an_entry_is_read_passed_over_or_named(key: bytes | None, value: bytes |
     except StartRefused as error:
         refusal = str(error)
     if refusal:
-        assert "app.registry[0]@41" in refusal
+        assert "app-control[0]@41" in refusal
     elif entry is not None:
         assert entry[0] == key_of(message)
         if entry[1] is not None:

@@ -46,7 +46,7 @@ class Pages:
     """A registry that shows one state after the other."""
 
     pages: list[dict[str, Any]]
-    topic: str = "flights.registry"
+    topic: str = "flights-control"
     state: ControlState = field(default_factory=ControlState)
 
     def refresh(self) -> ControlState:

@@ -10,10 +10,13 @@ from eosframework.application.needed_access import (
     naming_needed_access,
     refuse_denied,
     relay_access,
+    worker_access,
 )
 from eosframework.config import Settings
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.requests import AccessDenied
+from eosframework.topology.resolve.resolve import resolve
+from eosframework.topology.yaml_reader import read_yaml
 
 TOPIC = Access("Topic", "orders", ("Read", "Write", "Describe"))
 
@@ -30,10 +33,10 @@ def test_a_resource_that_is_needed_twice_is_listed_once() -> None:
 
 
 def test_commands_are_quoted_for_a_shell() -> None:
-    access = Access("TransactionalId", "shop-", ("Write", "Describe"), is_prefix=True)
+    access = Access("TransactionalId", "shop:", ("Write", "Describe"), is_prefix=True)
     assert access.command("one:9092", "User:CN=my shop") == (
         "kafka-acls.sh --bootstrap-server one:9092 --add --allow-principal 'User:CN=my shop' "
-        "--operation Write --transactional-id shop- --resource-pattern-type prefixed"
+        "--operation Write --transactional-id shop: --resource-pattern-type prefixed"
     )
     cluster = Access("Cluster", None, ("DescribeConfigs",))
     assert cluster.command("one:9092", "User:a").endswith("--operation DescribeConfigs --cluster")
@@ -60,6 +63,35 @@ def test_a_relay_that_takes_verification_for_granted_needs_nothing_of_the_cluste
     assert [str(one) for one in relay_access(assumed, ["b", "a", "b"])] == [
         "Topic a: Write",
         "Topic b: Write",
-        "Topic outbox.registry: Read, Write",
-        "TransactionalId outbox-* (prefixed): Write",
+        "Topic outbox-control: Read, Write",
+        "TransactionalId outbox:* (prefixed): Write",
     ]
+
+
+def test_topics_and_groups_are_granted_by_their_names_and_only_ids_by_a_prefix() -> None:
+    text = """
+application: shop-eu
+sources: {orders: {topic: orders, key: string, value: json}}
+streams:
+  totals:
+    from: orders
+    steps: [{group_by: {by: "builtins:str", key: string}}, count: {}]
+    on_error: {dead_letter: dead, retry: 10s}
+    to: [totals, {table: totals}]
+"""
+    graph = resolve(read_yaml(text, "app.yaml"))
+    needed = worker_access(graph, Settings(), ["orders"], ["dead", "totals"])
+    assert {(one.kind, one.name) for one in needed if one.is_prefix} == {
+        ("TransactionalId", "shop-eu:")
+    }
+    names = {one.name for one in needed if not one.is_prefix and one.kind != "Cluster"}
+    assert names >= {
+        "orders",
+        "totals",
+        "shop-eu",
+        "shop-eu:tables",
+        "shop-eu-control",
+        "shop-eu-totals-repartition",
+        "shop-eu-totals.count-changelog",
+        "shop-eu-totals-rows",
+    }

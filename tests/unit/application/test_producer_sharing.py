@@ -35,7 +35,7 @@ STARTED = {"application": {"cluster_id": "c", "version": 1}, "owner/raw/late": {
 class Page:
     """A registry whose entries were read to their end."""
 
-    topic = "flights.registry"
+    topic = "flights-control"
 
     def __init__(self, entries: dict[str, Any]) -> None:
         self.state = interpret(entries)
@@ -99,11 +99,11 @@ def test_members_that_cannot_be_asked_are_asked_again() -> None:
     ("numbers", "now", "former"),
     [
         ([1], 1, []),
-        ([1], 2, ["flights-late-0", "flights-late-1"]),
+        ([1], 2, ["flights:late:0", "flights:late:1"]),
         ([2], 2, []),
-        ([2], 1, ["flights-late-0..1"]),
-        ([1, 2, 4], 1, ["flights-late-0..1", "flights-late-0..3"]),
-        ([4, 2], 2, ["flights-late-0..3"]),
+        ([2], 1, ["flights:late:0..1"]),
+        ([1, 2, 4], 1, ["flights:late:0..1", "flights:late:0..3"]),
+        ([4, 2], 2, ["flights:late:0..3"]),
     ],
 )
 def test_a_takeover_fences_ids_of_every_number_there_was(

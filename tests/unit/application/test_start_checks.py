@@ -140,7 +140,7 @@ def test_a_registry_copied_from_another_cluster_is_refused():
 def test_former_ids_are_those_of_other_sub_topologies_that_read_the_topic():
     registered = interpret({"owner/raw/late": {}, "owner/raw/early": {}, "owner/other/x": {}})
     task = TransactionalId.make("flights", "late", 3)
-    assert former_ids(registered, {task: [TopicPartition("raw", 3)]}) == ["flights-early-3"]
+    assert former_ids(registered, {task: [TopicPartition("raw", 3)]}) == ["flights:early:3"]
     assert former_ids(registered, {task: [TopicPartition("new", 3)]}) == []
 
 
@@ -157,7 +157,7 @@ def test_former_ids_are_leased_ones_and_those_derived_before_ids_were_leased():
     partitions = [TopicPartition("raw", 3)]
     derived, now = (TransactionalId("flights", "late", 3, id_) for id_ in (None, "TX 8"))
     assert former_ids(registered, {derived: partitions}) == ["TX 8", "TX/7"]
-    assert former_ids(registered, {now: partitions}) == ["TX/7", "flights-late-3"]
+    assert former_ids(registered, {now: partitions}) == ["TX/7", "flights:late:3"]
 
 
 def test_entries_of_others_are_kept_and_not_understood():

@@ -12,7 +12,7 @@ def test_tables_need_to_read_their_topics_in_a_group_of_their_own() -> None:
     persister = Persister("s", "orders", STRING, JSON, (), Policy.FAIL)
     assert [str(access) for access in tables_access(Graph("shop", (), (persister,)))] == [
         "Topic orders: Read",
-        "Group shop.tables: Read",
+        "Group shop:tables: Read",
     ]
     assert tables_access(Graph("shop", ())) == []
 

@@ -165,8 +165,20 @@ def test_digests_tell_every_part_of_a_record_apart() -> None:
 
 
 def test_the_text_of_a_dead_letters_error_does_not_count() -> None:
-    one = digest_of("t", None, b"v", 1, [("eos.error", b"at 0x7f01"), ("eos.offset", b"1")])
-    other = digest_of("t", None, b"v", 1, [("eos.error", b"at 0x7f02"), ("eos.offset", b"1")])
+    one = digest_of(
+        "t",
+        None,
+        b"v",
+        1,
+        [("__streams.errors.exception", b"at 0x7f01"), ("__streams.errors.offset", b"1")],
+    )
+    other = digest_of(
+        "t",
+        None,
+        b"v",
+        1,
+        [("__streams.errors.exception", b"at 0x7f02"), ("__streams.errors.offset", b"1")],
+    )
     assert one == other
 
 

@@ -63,7 +63,7 @@ def test_only_receipts_judge_tasks_that_remember_or_write_a_repartition_topic() 
     to: counts
   y: {{from: others, to: copied}}
 """
-    assert receipted_topics(graph_of(streams)) == {"events", "a.x.repartition"}
+    assert receipted_topics(graph_of(streams)) == {"events", "a-x-repartition"}
 
 
 def portions(*bounds: tuple[int, int, int, int | None], start: str = "beginning") -> Portions:

@@ -22,7 +22,7 @@ from eosframework.txnid import TransactionalId
 from tests.unit.processing.memory import At, Broker, MemoryOutputs
 
 P0 = TopicPartition("in", 0)
-REGISTRY = "app.registry"
+REGISTRY = "app-control"
 PART = "numbers"
 KEY = task_key("job", PART, 0)
 

@@ -271,7 +271,7 @@ def test_rows_that_end_before_the_range_are_refused() -> None:
 
 def test_rows_of_another_task_are_refused() -> None:
     world = World()
-    with pytest.raises(RunError, match=r"a row of in\[1\] came to task app-backfill.job.numbers-0"):
+    with pytest.raises(RunError, match=r"a row of in\[1\] came to task app:backfill.job.numbers:0"):
         world.run(rows=[(TopicPartition("in", 1), world.rows()[0][1])])
 
 
@@ -285,4 +285,4 @@ def test_records_to_own_topics_tell_which_task_wrote_them() -> None:
     world = World()
     world.run(own_topics=frozenset({"out"}))
     headers = [output[7] for output in world.broker.visible if output[0] == "out"]
-    assert headers == [[("eosframework-backfill", b"numbers/0")]] * 100
+    assert headers == [[("__eos.backfill.writer", b"numbers/0")]] * 100

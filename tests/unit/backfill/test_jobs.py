@@ -56,7 +56,7 @@ def through_json(entries: dict[str, object]) -> dict[str, object]:
 
 @given(st.sampled_from([0, 1, FILES_PER_ENTRY, FILES_PER_ENTRY + 1, 3 * FILES_PER_ENTRY]))
 def test_a_job_is_read_as_it_was_written(count: int) -> None:
-    written = job(files={"history": files(count)}, own_starts={"orders.x.repartition": (3, 4)})
+    written = job(files={"history": files(count)}, own_starts={"orders-x-repartition": (3, 4)})
     state = from_entries("all", through_json(to_entries(written)))
     assert state is not None
     assert state.job == written
@@ -79,13 +79,13 @@ def test_what_a_job_has_done_is_found_among_the_entries_of_others() -> None:
         "topic/orders.raw": {"topic_id": "x", "partitions": 2},
         task_key("all", "part", 1): progress.to_entry(),
         task_key("all_2", "part", 0): progress.to_entry(),
-        ends_key("all", "orders.x.repartition"): [4, 5],
+        ends_key("all", "orders-x-repartition"): [4, 5],
         cutover_key("all"): {"at": 12},
     }
     state = from_entries("all", through_json(entries))
     assert state is not None
     assert dict(state.tasks) == {("part", 1): progress}
-    assert state.ends == {"orders.x.repartition": (4, 5)}
+    assert state.ends == {"orders-x-repartition": (4, 5)}
     assert state.cut_over_at == 12
     assert progress.by_partition() == {TopicPartition("orders.raw", 1): 7}
     assert not state.is_complete("part", 2)

@@ -114,10 +114,10 @@ def test_a_record_that_fails_goes_its_way_and_no_other_does(rows: int | None) ->
     found = run(app, sent, rows)
     assert [o[0] for o in found] == ["out", "dead", "dead", "out", "dead", "dead", "out"]
     assert [o[1] for o in found if o[0] == "dead"] == bad
-    steps = [dict(o[4])["eos.step"].decode() for o in found if o[0] == "dead"]
+    steps = [dict(o[4])["__eos.errors.step"].decode() for o in found if o[0] == "dead"]
     assert ["read columns" in steps[0], "strict" in steps[1]] == [True, True]
     assert ["<lambda>" in steps[2], "read columns" in steps[3]] == [True, True]
-    errors = [dict(o[4])["eos.error"].decode() for o in found if o[0] == "dead"]
+    errors = [dict(o[4])["__streams.errors.exception"].decode() for o in found if o[0] == "dead"]
     assert errors[1] == "ValueError: thirteen is not served"
 
 
@@ -216,4 +216,4 @@ def test_receipts_number_what_each_record_gave(counts: list[int], rows: int | No
     sent = [Sent(b'{"count":%d}' % n, i) for i, n in enumerate(counts)]
     source.run(sent, out, 0, FailureHandler())
     assert len(out) == sum(count != 13 for count in counts)
-    assert all(o[7][-1][0] == "eos.receipt" for o in out)
+    assert all(o[7][-1][0] == "__eos.receipt" for o in out)

@@ -175,7 +175,7 @@ def test_settings_are_shown_without_secret_properties(name: str) -> None:
 
 def test_a_url_that_is_refused_is_shown_without_who_asks() -> None:
     with pytest.raises(ConfigurationError, match=r"//…@host") as raised:
-        load_settings(assignments=["registry.url=https://user:p4ss@host:8081"])
+        load_settings(assignments=["schema_registry.url=https://user:p4ss@host:8081"])
     assert "p4ss" not in str(raised.value)
 
 

@@ -65,7 +65,7 @@ def test_a_replayed_record_is_what_it_was_and_says_which_letter_it_was() -> None
     output = letter_of(RECORD).again("app", "in", partitions=4)
     topic, value, key, partition, _, _, timestamp, headers = output
     assert (topic, value, key, partition, timestamp) == ("in", b"42", b"key", 3, 1234)
-    assert headers == [("trace", b"1"), ("trace", None), ("eos.replayed", b"dead[1]@7")]
+    assert headers == [("trace", b"1"), ("trace", None), ("__eos.errors.replayed", b"dead[1]@7")]
 
 
 def test_where_there_are_fewer_partitions_the_key_decides() -> None:
@@ -73,7 +73,10 @@ def test_where_there_are_fewer_partitions_the_key_decides() -> None:
 
 
 def test_what_failed_elsewhere_before_keeps_those_headers() -> None:
-    upstream = [("eos.topic", b"theirs"), ("eos.error", b"their error")]
+    upstream = [
+        ("__streams.errors.topic", b"theirs"),
+        ("__streams.errors.exception", b"their error"),
+    ]
     letter = letter_of(Sent(b"1", headers_=upstream))
     assert letter.headers == upstream
     assert letter.origin == TopicPartition("in", 3)
@@ -81,7 +84,7 @@ def test_what_failed_elsewhere_before_keeps_those_headers() -> None:
 
 def test_the_receipt_of_the_application_does_not_come_back() -> None:
     ours, theirs = (
-        ("eos.receipt", f"1/{name}/0/in/3/11/0/1/0/0/1".encode()) for name in ("app", "other")
+        ("__eos.receipt", f"1/{name}/0/in/3/11/0/1/0/0/1".encode()) for name in ("app", "other")
     )
     for receipt, stays in ((ours, False), (theirs, True)):
         headers = letter_of(Sent(b"1", headers_=[receipt])).again("app", "in", 4)[7]

@@ -79,7 +79,7 @@ def topic(partitions: int = 2, **values: str) -> TopicFacts:
 TOPICS = {
     "orders": topic(),
     "large": topic(),
-    "shop.registry": topic(1, cleanup_policy="compact"),
+    "shop-control": topic(1, cleanup_policy="compact"),
     "__transaction_state": topic(50, cleanup_policy="compact"),
     "__consumer_offsets": topic(50, cleanup_policy="compact"),
 }
@@ -117,8 +117,8 @@ def snapshot(settings: Settings | None = None, **changes: Any) -> Snapshot:
         clock=Seen(Clock(timedelta(milliseconds=40), timedelta(milliseconds=2))),
         open_transactions=Seen(()),
         open_offsets=Seen(()),
-        ids=Seen((TransactionListing("shop-big-0", State.COMPLETE_COMMIT, 7, 1),)),
-        lacking={"shop-big-0": Seen("")},
+        ids=Seen((TransactionListing("shop:big:0", State.COMPLETE_COMMIT, 7, 1),)),
+        lacking={"shop:big:0": Seen("")},
         event_times={"orders": Seen(EventTimes(ms(hours=1), ms(minutes=1)))},
         leases=Seen(None),
         keys=Seen({}),
@@ -153,15 +153,15 @@ def with_topic(name: str, found: TopicFacts | Unseen) -> Snapshot:
     return snapshot(topics={**topics, name: Seen(found)})
 
 
-def with_tables(name: str = "shop.kept.rows", **changes: Any) -> Snapshot:
+def with_tables(name: str = "shop-kept-rows", **changes: Any) -> Snapshot:
     """A healthy cluster in which an input and a topic of rows go to tables, but for one topic."""
     persisters = (
         Persister("paid", "payments", JSON, JSON, (), Policy.FAIL),
-        Persister("kept", "shop.kept.rows", JSON, JSON, (), Policy.FAIL, "big"),
+        Persister("kept", "shop-kept-rows", JSON, JSON, (), Policy.FAIL, "big"),
     )
     with_rows = graph_of("shop", {"big": (["orders"], ["large", "shop.kept.rows"])})
     rows = topic(retention_ms="-1", retention_bytes="-1")
-    kept = {"payments": topic(), "shop.kept.rows": rows}
+    kept = {"payments": topic(), "shop-kept-rows": rows}
     kept[name] = replace(kept[name], **changes)
     return snapshot(
         graph=replace(with_rows, persisters=persisters),
@@ -173,7 +173,7 @@ def with_tables(name: str = "shop.kept.rows", **changes: Any) -> Snapshot:
 def open_in(place: str, health: Health, seconds: float = 5) -> OpenTransaction:
     partition = TopicPartition(place, 0)
     answers = TransactionDescription(
-        "other-late-0",
+        "other:late:0",
         State.ONGOING,
         9,
         0,

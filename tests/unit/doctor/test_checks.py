@@ -52,8 +52,8 @@ def test_every_check_is_shown_to_find_something() -> None:
 
 
 def test_a_leased_id_is_the_applications_own_whatever_its_form() -> None:
-    lease = TransactionalId("shop", "big", 0, "shop-Other")
-    own = TransactionListing("shop-Other", State.EMPTY, 7, 1, lease)
+    lease = TransactionalId("shop", "big", 0, "shop:Other")
+    own = TransactionListing("shop:Other", State.EMPTY, 7, 1, lease)
     assert not findings_of(snapshot(ids=Seen((own,))), "foreign-ids")
 
 
@@ -100,7 +100,7 @@ def test_at_least_once_needs_neither_verification_nor_transactional_ids() -> Non
     found = replace(
         with_worker(guarantee="at_least_once"),
         brokers=with_brokers(**{VERIFY: "false"}).brokers,
-        lacking={"shop-big-0": Seen("Write")},
+        lacking={"shop:big:0": Seen("Write")},
     )
     assert examine(found).healthy
 
@@ -114,8 +114,8 @@ def test_a_topic_that_may_not_be_described_is_a_finding() -> None:
 def test_what_was_found_before_a_part_that_was_not_seen_is_kept() -> None:
     found = snapshot(
         lacking={
-            "shop-a-0": Seen("Write"),
-            "shop-b-0": Seen(Unseen("permissions on shop-b-0", "no answer")),
+            "shop:a:0": Seen("Write"),
+            "shop:b:0": Seen(Unseen("permissions on shop:b:0", "no answer")),
         }
     )
     assert len(findings_of(found, "transactional-id-acls")) == 1

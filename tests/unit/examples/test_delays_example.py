@@ -154,14 +154,16 @@ def test_an_hour_goes_out_when_it_is_over_by_six() -> None:
         "AA": WindowResult(at(10), at(11), american),
     }
     assert [b'"flight":7' in r.value for r in driver.read("flights.too_late")] == [True]
-    assert len(driver.read("delays.hourly.rows")) == 2
+    assert len(driver.read("delays-hourly-rows")) == 2
 
 
 def test_a_flight_without_a_known_delay_is_broken_and_not_described() -> None:
     driver = TopologyTestDriver(DELAYS)
     land(driver, flight(10, 15, 1, arr_delay=None))
     (dead,) = driver.read("flights.dead")
-    assert b"arrived, but not known when" in (dict(dead.headers)["eos.error"] or b"")
+    assert b"arrived, but not known when" in (
+        dict(dead.headers)["__streams.errors.exception"] or b""
+    )
     assert driver.read("flights.described") == []
 
 

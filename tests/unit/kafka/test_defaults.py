@@ -11,7 +11,7 @@ from eosframework.kafka.client.defaults import consumer_properties, producer_pro
 from eosframework.kafka.consumer.read_committed import ReadCommittedConsumer
 from eosframework.kafka.producer.transactional import TransactionalProducer
 
-MINE = {"bootstrap.servers": "127.0.0.1:1", "transactional.id": "app-part-0"}
+MINE = {"bootstrap.servers": "127.0.0.1:1", "transactional.id": "app:part:0"}
 
 
 def test_the_users_properties_win_over_the_defaults() -> None:

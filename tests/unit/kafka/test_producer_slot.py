@@ -18,7 +18,7 @@ class Producer(SimpleNamespace):
     """Stands for a producer, and notes when it is closed."""
 
     closed = False
-    transactional_id = "app-sub-0"
+    transactional_id = "app:sub:0"
 
     def close(self, timeout: float) -> None:
         self.closed = True

@@ -24,14 +24,14 @@ def test_every_state_says_what_each_event_leads_to_or_refuses_it() -> None:
 
 @given(st.lists(st.sampled_from(Event)))
 def test_a_refused_event_changes_nothing_and_names_the_producer(events: list[Event]) -> None:
-    table = StateTable("app-part-0")
+    table = StateTable("app:part:0")
     for event in events:
         before = table.state
         if event in MOVES[before]:
             table.move(event)
             assert table.state is MOVES[before][event]
             continue
-        with pytest.raises(BadTransition, match="app-part-0") as raised:
+        with pytest.raises(BadTransition, match="app:part:0") as raised:
             table.move(event)
         assert raised.value.args[0].code() == KafkaError._STATE
         assert table.state is before

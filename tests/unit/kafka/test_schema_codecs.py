@@ -172,7 +172,7 @@ def test_a_schema_without_a_name_has_no_subject_by_records() -> None:
 
 
 def test_a_topology_with_schemas_needs_a_registry() -> None:
-    with pytest.raises(ConfigurationError, match=r"set registry\.url"):
+    with pytest.raises(ConfigurationError, match=r"set schema_registry\.url"):
         open_schemas([codec(MODELS)], RegistrySettings())
     open_schemas([], RegistrySettings())
 
@@ -214,6 +214,6 @@ def test_a_table_keeps_its_rows_without_a_registry(
     run.send("orders", {"n": 1}, key="k", timestamp=1)
     run.run()
     assert [record.value for record in run.read("joined")] == [{"n": 1, "to": "UA"}]
-    changelog = run.kafka.partitions_of("air.flights.changelog")
+    changelog = run.kafka.partitions_of("air-flights-changelog")
     values = [m.value() for p in changelog for m in run.kafka.logs[p].read(0, 9)]
     assert any(b'"carrier":"UA"' in (value or b"") for value in values)

@@ -41,7 +41,7 @@ MSG_SIZE_TOO_LARGE RECORD_LIST_TOO_LARGE INVALID_RECORD INVALID_TIMESTAMP _INCON
 UNKNOWN_TOPIC_OR_PART _UNKNOWN_TOPIC _UNKNOWN_PARTITION TOPIC_EXCEPTION
 """
 
-ID = "flights-late-0"
+ID = "flights:late:0"
 ALL_PAIRS = [(code, call) for code in table().failures for call in Call]
 FATAL, RETRIABLE, REQUIRES_ABORT = (True, False, False), (False, True, False), (False, False, True)
 

@@ -156,7 +156,7 @@ def play_backfill(faults: Faults, size: int) -> list[str]:
     Raises:
         Wrong: says what is wrong with what is committed, or that it does not end.
     """
-    log = Log({"in": 1, "out": 1, "dead": 1, REGISTRY: 1, "counts.counts.changelog": 1})
+    log = Log({"in": 1, "out": 1, "dead": 1, REGISTRY: 1, "counts-counts-changelog": 1})
     log.has_one_fence = True
     for number, key in enumerate([*KEYS, *KEYS[3:9]]):
         log.append(("in", str(number).encode(), key.encode(), 0, None, None, number, None))
@@ -204,7 +204,7 @@ def _judge(job: Job) -> None:
         found: list[tuple[str, str, Any]] = [seen(message)[:3] for message in messages]
         if found != (expected := [sent for sent in wanted.sent if sent[0] == topic]):
             raise Wrong(f"{topic} at {until}: {found}, expected {expected}")
-    entries = compacted(log, "counts.counts.changelog", 0)
+    entries = compacted(log, "counts-counts-changelog", 0)
     state = dict(number_by_text(key, entry) for key, entry in entries.items())
     if state != wanted.states["counts"]:
         raise Wrong(f"changelog at {until}: {state}, expected {wanted.states['counts']}")

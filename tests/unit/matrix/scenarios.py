@@ -314,7 +314,7 @@ def judge_receipts(world: World) -> None:
     found: list[tuple[int, ...]] = []
     for topic in ("out", "late", "parts", "dead"):
         for message in log.logs[log.partitions_of(topic)[0]].messages:
-            [receipt] = [v for k, v in message.headers() or () if k == "eos.receipt"]
+            [receipt] = [v for k, v in message.headers() or () if k == "__eos.receipt"]
             _, app, since, origin, partition, *numbers, _ = (receipt or b"").decode().split("/")
             if (app, since, origin, partition) != ("receipts", "0", "in", "0"):
                 raise Wrong(f"receipt {receipt!r}")

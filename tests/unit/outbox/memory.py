@@ -15,7 +15,7 @@ from eosframework.outbox.relay_position import Found, Origin, RelayPosition, pos
 from eosframework.processing.ports import Output
 from tests.unit.processing.memory import Broker, MemoryOutputs
 
-REGISTRY = "relay.registry"
+REGISTRY = "relay-control"
 ORIGIN = Origin("7", 1, "shop")
 
 
@@ -298,4 +298,13 @@ class World:
 
 
 def output_of(value: str) -> Output:
-    return ("orders", value.encode(), b"k", -1, None, None, 1, [("eos-outbox-id", value.encode())])
+    return (
+        "orders",
+        value.encode(),
+        b"k",
+        -1,
+        None,
+        None,
+        1,
+        [("__eos.outbox.id", value.encode())],
+    )

@@ -48,7 +48,7 @@ def test_a_message_is_read_as_it_was_emitted(key: bytes | None, value: bytes | N
     read = found[1]
     assert isinstance(read, Emitted)
     assert read.output[:4] == ("orders", value, key, -1)
-    assert read.output[6:] == (17, [("a", b"b"), ("eos-outbox-id", ID)])
+    assert read.output[6:] == (17, [("a", b"b"), ("__eos.outbox.id", ID)])
     assert (read.within, read.lane) == (1, lane_of(key, 1))
 
 

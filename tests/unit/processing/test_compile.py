@@ -18,7 +18,12 @@ from eosframework.errors import RecordFailed
 from eosframework.process.signals import handled
 from eosframework.processing.codegen.compiler import RUN_RECORDS
 from eosframework.processing.conversions import TopicChoice
-from eosframework.processing.failures.failures import FailureHandler, summary
+from eosframework.processing.failures.failures import (
+    STACK_TRACE_BYTES,
+    FailureHandler,
+    stack_trace,
+    summary,
+)
 from eosframework.records import Record, as_milliseconds
 from eosframework.topology.graph.graph import Function, Operator, Step
 from eosframework.topology.resolve.resolve import resolve
@@ -124,8 +129,8 @@ def test_select_key_encodes_the_new_key() -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("app.registry", "keep for themselves"),
-        ("app.x.count.changelog", "keep for themselves"),
+        ("app-control", "keep for themselves"),
+        ("app-x.count-changelog", "keep for themselves"),
         ("__consumer_offsets", "keep for themselves"),
         ("no such topic!", "cannot be a topic"),
         ("a\0b", "cannot be a topic"),
@@ -136,7 +141,7 @@ def test_select_key_encodes_the_new_key() -> None:
     ],
 )
 def test_a_topic_that_nobody_may_choose_is_an_error_of_the_record(name: Any, why: str) -> None:
-    choose = TopicChoice(frozenset({"app.registry", "app.x.count.changelog"}))
+    choose = TopicChoice(frozenset({"app-control", "app-x.count-changelog"}))
     for _ in range(2):
         with pytest.raises((TypeError, ValueError), match=why):
             choose(name)
@@ -158,7 +163,7 @@ def test_topics_of_the_application_s_own_are_closed_to_functions() -> None:
     counted = app.stream("in", key=str, value="json").group_by(lambda r: r.key, key=str)
     counted.count(store="kept").to("out")
     closed = resolve(app.loaded()).internal_topics
-    assert {"app.registry"} < closed
+    assert {"app-control"} < closed
     assert any("changelog" in topic for topic in closed)
     assert any("repartition" in topic for topic in closed)
     assert not closed & {"in", "out"}
@@ -209,13 +214,17 @@ def test_a_failed_record_leaves_nothing_but_its_dead_letter() -> None:
     ]
     assert failures.dead_letters == 1
     headers = dict(out[2][7])
-    assert int(headers.pop("eos.failed")) > 0
+    assert int(headers.pop("__eos.errors.failed")) > 0
+    trace = headers.pop("__streams.errors.stacktrace").decode()
+    assert "in positive\n" in trace, "of the function that failed"
+    assert trace.endswith("ValueError: -1 is negative\n")
     assert headers == {
-        "eos.topic": b"in",
-        "eos.partition": b"3",
-        "eos.offset": b"1",
-        "eos.error": b"ValueError: -1 is negative",
-        "eos.step": b"map_values(positive)",
+        "__streams.errors.message": b"-1 is negative",
+        "__streams.errors.topic": b"in",
+        "__streams.errors.partition": b"3",
+        "__streams.errors.offset": b"1",
+        "__streams.errors.exception": b"ValueError: -1 is negative",
+        "__eos.errors.step": b"map_values(positive)",
     }
 
 
@@ -331,6 +340,25 @@ def test_an_error_is_one_line_that_every_encoding_takes(error: Exception, expect
     summary(error).encode()
 
 
+def test_a_stack_trace_has_a_bounded_length_and_ends_with_the_error() -> None:
+    def deeper(depth: int) -> None:
+        try:
+            deeper(depth - 1) if depth else [][0]
+        except LookupError as error:
+            raise LookupError(f"\u4e2d{depth}" * 100) from error
+
+    for error in (Mute(), ValueError("half \ud800 and NUL \0"), ValueError("\u4e2d" * 5000)):
+        assert len(stack_trace(error)) <= STACK_TRACE_BYTES
+        assert "\0" not in stack_trace(error).decode()
+    with pytest.raises(LookupError) as raised:
+        deeper(30)
+    found = stack_trace(raised.value).decode()
+    assert len(found.encode()) <= STACK_TRACE_BYTES
+    assert found.startswith("...")
+    assert found.endswith("30\n")
+    assert "Mute" in stack_trace(Mute()).decode()
+
+
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, CancelledError, GeneratorExit])
 def test_a_function_that_raises_no_exception_fails_its_record_and_ends_nobody(
     kind: type[BaseException],
@@ -344,7 +372,7 @@ def test_a_function_that_raises_no_exception_fails_its_record_and_ends_nobody(
     with handled(lambda *_: None):
         out = run(target, json_messages(1, 2, 3), FailureHandler())
     assert [o[0] for o in out] == ["out", "dead", "out"]
-    assert dict(out[1][7])["eos.error"] == f"{kind.__name__}: 2 is enough".encode()
+    assert dict(out[1][7])["__streams.errors.exception"] == f"{kind.__name__}: 2 is enough".encode()
 
 
 def test_a_ctrl_c_passes_where_python_handles_it() -> None:

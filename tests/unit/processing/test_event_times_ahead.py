@@ -53,8 +53,8 @@ def test_a_time_beyond_the_limit_fails_before_it_moves_stream_time(at: int, fail
     assert stream_time == (2000 if fails else max(at, 2000))
     if fails:
         errors = dict(out[0][7])
-        assert b"worker.max_event_time_ahead allows 86400 s" in errors["eos.error"]
-        assert str(at).encode() in errors["eos.error"]
+        assert b"worker.max_event_time_ahead allows 86400 s" in errors["__streams.errors.exception"]
+        assert str(at).encode() in errors["__streams.errors.exception"]
 
 
 def test_who_orders_records_by_time_judges_alike() -> None:

@@ -43,7 +43,7 @@ TOGETHER = 3
 EACH = (25,) * PARTITIONS
 FEW = (5,) * PARTITIONS
 LONG_SECONDS = 5000.0
-SHARED = ["app-sub-0..2", "app-sub-3..5"]
+SHARED = ["app:sub:0..2", "app:sub:3..5"]
 
 
 class Clock:
@@ -252,7 +252,7 @@ def test_refused_records_are_found_among_those_of_all_partitions(bad: set[int]) 
     run.worker.run(until_caught_up=True)
     dead = [output for output in broker.visible if output[0] == "dead"]
     places = {
-        100 * int(headers["eos.partition"]) + int(headers["eos.offset"])
+        100 * int(headers["__streams.errors.partition"]) + int(headers["__streams.errors.offset"])
         for headers in (dict(output[7]) for output in dead)
     }
     assert places == bad

@@ -40,7 +40,7 @@ class Bench:
         self.task = self.new_task()
 
     def new_task(self) -> Task:
-        [output] = self.outputs.open(["app-sub-0"])
+        [output] = self.outputs.open(["app:sub:0"])
         task = Task(
             TransactionalId.make("app", "sub", 0),
             {},
@@ -146,7 +146,7 @@ def test_an_owner_goes_on_after_two_heartbeats_and_says_why_it_was_fenced(
     bench.recovery.failed(bench.task.group, error)
     assert bench.recover(1.9 * HEARTBEAT_SECONDS) == []
     assert bench.recover(0.1 * HEARTBEAT_SECONDS) == [event, "task_recovered"]
-    assert bench.events[event]["transactional_id"] == "app-sub-0"
+    assert bench.events[event]["transactional_id"] == "app:sub:0"
 
 
 def test_a_successor_is_told_from_expiry_by_the_rebalance(bench: Bench) -> None:
@@ -155,7 +155,7 @@ def test_a_successor_is_told_from_expiry_by_the_rebalance(bench: Bench) -> None:
     with capture_logs() as logs:
         bench.recovery.turn([], bench.now)
     assert [entry["event"] for entry in logs] == ["successor_took_over"]
-    assert bench.broker.calls.count("init app-sub-0") == 1, "a successor must not be fenced"
+    assert bench.broker.calls.count("init app:sub:0") == 1, "a successor must not be fenced"
 
 
 def test_a_partition_that_left_and_came_back_at_once_is_a_new_task(bench: Bench) -> None:
@@ -178,7 +178,7 @@ def test_rivals_do_not_fence_each_other_for_ever_though_both_commit(bench: Bench
 
     for _ in range(RIVAL_FENCES - 1):
         be_fenced_and_commit()
-    with pytest.raises(InstanceFenced, match="app-sub-0 was taken over 3 times"):
+    with pytest.raises(InstanceFenced, match="app:sub:0 was taken over 3 times"):
         be_fenced_and_commit()
 
 

@@ -47,8 +47,11 @@ def test_a_value_above_the_limit_of_its_topic_is_the_records_error(
     assert output[0] == ("dead" if refused else "out")
     if refused:
         headers = dict(output[7])
-        assert headers["eos.step"] == b"output", "as where brokers refuse: audits go by it"
-        assert b"DataRejected: topic out refuses a value of 11 bytes" in headers["eos.error"]
+        assert headers["__eos.errors.step"] == b"output", "as where brokers refuse: audits go by it"
+        assert (
+            b"DataRejected: topic out refuses a value of 11 bytes"
+            in headers["__streams.errors.exception"]
+        )
 
 
 @pytest.mark.parametrize(
@@ -72,4 +75,4 @@ def test_a_timestamp_outside_the_limits_of_its_topic_is_the_records_error(
 def test_what_is_refused_is_no_failure_of_the_framework_and_is_not_tried_again() -> None:
     assert issubclass(DataRejected, Exception)
     [output] = ran(Sent(b"xx"), OutputLimits(value_bytes=1))
-    assert "eos.attempts" not in dict(output[7])
+    assert "__eos.errors.attempts" not in dict(output[7])

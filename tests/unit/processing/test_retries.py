@@ -15,8 +15,8 @@ from eosframework.serialization.serdes import serde_of
 from eosframework.topology.graph.graph import OnError, Policy, RetryOf, Source, SubTopology
 from tests.unit.processing.messages import Sent
 
-MAIN, RETRY = TopicPartition("in", 3), TopicPartition("app.in.retry.10s", 3)
-DELAYS = {"in": {10_000: "app.in.retry.10s", 60_000: "app.in.retry.1m"}}
+MAIN, RETRY = TopicPartition("in", 3), TopicPartition("app-in.10s-retry", 3)
+DELAYS = {"in": {10_000: "app-in.10s-retry", 60_000: "app-in.1m-retry"}}
 SITE = Site("work", OnError(Policy.DEAD_LETTER, "dead", (10_000, 60_000), replay=True))
 
 
@@ -83,26 +83,29 @@ def said(output: Output) -> dict[str, bytes]:
 def test_a_record_waits_each_delay_in_turn_and_is_a_dead_letter_then() -> None:
     failing = Failing()
     first = failing.fail(RECORD)
-    assert first[:4] == ("app.in.retry.10s", b"42", b"key", 3)
-    assert said(first)["eos.due"] == b"1010000"
+    assert first[:4] == ("app-in.10s-retry", b"42", b"key", 3)
+    assert said(first)["__eos.errors.due"] == b"1010000"
     failing.clock.seconds = 1011
     second = failing.fail(RetriedRecord(Written(first)))
-    assert second[0] == "app.in.retry.1m"
-    assert said(second)["eos.due"] == b"1071000"
+    assert second[0] == "app-in.1m-retry"
+    assert said(second)["__eos.errors.due"] == b"1071000"
     failing.clock.seconds = 1072
     third = failing.fail(RetriedRecord(Written(second)))
     assert third[0] == "dead"
     assert (failing.handler.retries, failing.handler.dead_letters) == (2, 1)
-    assert said(third) == {
+    headers = said(third)
+    assert headers.pop("__streams.errors.stacktrace").endswith(b"ValueError: not yet\n")
+    assert headers == {
         "trace": b"1",
-        "eos.topic": b"in",
-        "eos.partition": b"3",
-        "eos.offset": b"11",
-        "eos.error": b"ValueError: not yet",
-        "eos.step": b"work",
-        "eos.failed": b"1072000",
-        "eos.attempts": b"3",
-        "eos.first_failed": b"1000000",
+        "__streams.errors.message": b"not yet",
+        "__streams.errors.topic": b"in",
+        "__streams.errors.partition": b"3",
+        "__streams.errors.offset": b"11",
+        "__streams.errors.exception": b"ValueError: not yet",
+        "__eos.errors.step": b"work",
+        "__eos.errors.failed": b"1072000",
+        "__eos.errors.attempts": b"3",
+        "__eos.errors.first_failed": b"1000000",
     }
 
 
@@ -110,7 +113,7 @@ def test_steps_see_the_record_as_it_came() -> None:
     again = RetriedRecord(Written(Failing().fail(RECORD), 5))
     assert (again.key(), again.value(), again.timestamp()) == (b"key", b"42", (1, 1234))
     assert again.headers() == [("trace", b"1")]
-    assert (again.topic(), again.partition(), again.offset()) == ("app.in.retry.10s", 3, 5)
+    assert (again.topic(), again.partition(), again.offset()) == ("app-in.10s-retry", 3, 5)
     assert again.origin == ("in", 3, 11)
 
 
@@ -125,8 +128,8 @@ def test_without_topics_to_wait_in_a_record_is_a_dead_letter_at_once() -> None:
 
 
 def waiting(due_seconds: float, offset: int) -> Written:
-    headers = [("eos.due", str(round(due_seconds * 1000)).encode())]
-    return Written(("app.in.retry.10s", b"again", b"k", 3, None, None, 1, headers), offset)
+    headers = [("__eos.errors.due", str(round(due_seconds * 1000)).encode())]
+    return Written(("app-in.10s-retry", b"again", b"k", 3, None, None, 1, headers), offset)
 
 
 def test_nothing_waits_for_what_is_not_due() -> None:
@@ -179,7 +182,7 @@ def test_delays_are_found_by_the_source_that_failed() -> None:
                 OnError(),
                 retry_of=RetryOf("in", delay),
             )
-            for delay, topic in [*DELAYS["in"].items(), (None, "app.in.replay")]
+            for delay, topic in [*DELAYS["in"].items(), (None, "app-in-replay")]
         ),
     ]
     assert delays_of(SubTopology("x", tuple(sources), ())) == DELAYS

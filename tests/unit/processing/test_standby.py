@@ -156,7 +156,7 @@ class Bench:
             1,
             {"counted": TASKS},
             {"counted": [StoreIdentity("count", "id", 1)]},
-            {"count": "app.count.changelog"},
+            {"count": "app-count-changelog"},
             KEPT_SECONDS,
         )
         self.standby = Standby(

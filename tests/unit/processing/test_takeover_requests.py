@@ -47,7 +47,7 @@ class PipelinedQuery(MemoryLog):
 class Page:
     """A registry that counts how often it is read."""
 
-    topic = "app.registry"
+    topic = "app-control"
 
     def __init__(self, entries: Mapping[str, Any], asked: Counter[str]) -> None:
         self.state = interpret(entries)

@@ -102,8 +102,8 @@ def test_takeover_fences_before_it_reads_offsets_and_assigns_last() -> None:
     broker.fill(1, 2)
     Run(broker).to_the_end()
     assert broker.calls[:4] == [
-        "init app-sub-0",
-        "init app-sub-1",
+        "init app:sub:0",
+        "init app:sub:1",
         "committed",
         "assign",
     ]
@@ -111,10 +111,10 @@ def test_takeover_fences_before_it_reads_offsets_and_assigns_last() -> None:
 
 def test_takeover_also_fences_ids_the_partition_had_before() -> None:
     broker = broker_with(1)
-    run = Run(broker, former={P0: ["app-old-0"]})
+    run = Run(broker, former={P0: ["app:old:0"]})
     run.to_the_end()
-    assert broker.calls[:2] == ["init app-old-0", "init app-sub-0"]
-    assert run.outputs.closed[0] == "app-old-0"
+    assert broker.calls[:2] == ["init app:old:0", "init app:sub:0"]
+    assert run.outputs.closed[0] == "app:old:0"
 
 
 def test_outputs_and_offsets_are_committed_together() -> None:
@@ -128,7 +128,7 @@ def test_an_aborted_transaction_is_replayed_from_the_committed_offset() -> None:
     broker = broker_with(*range(25))
     broker.commit_faults = [(TransactionAborted("no"), False)] * 2
     assert Run(broker).to_the_end().values == list(range(25))
-    assert broker.calls.count("abort app-sub-0") == 2
+    assert broker.calls.count("abort app:sub:0") == 2
 
 
 @pytest.mark.parametrize("done", [True, False])
@@ -137,7 +137,7 @@ def test_an_unknown_outcome_is_read_not_guessed(error: type[TransactionError], d
     broker = broker_with(*range(25))
     broker.commit_faults = [(error("?"), done)]
     assert Run(broker).to_the_end().values == list(range(25))
-    assert "abort app-sub-0" not in broker.calls
+    assert "abort app:sub:0" not in broker.calls
 
 
 @pytest.mark.parametrize(
@@ -185,14 +185,14 @@ def test_a_fenced_task_whose_partition_went_to_another_is_dropped_without_a_rein
 
     run.log.fetch = fetch  # pyright: ignore[reportAttributeAccessIssue]
     run.worker.run()
-    assert broker.calls.count("init app-sub-0") == 1
+    assert broker.calls.count("init app:sub:0") == 1
     assert broker.values == []
 
 
 def test_two_rivals_do_not_fence_each_other_for_ever() -> None:
     broker = broker_with(*range(25))
     broker.commit_faults = [(TaskFenced("rival"), False)] * 10
-    with pytest.raises(InstanceFenced, match="app-sub-0"):
+    with pytest.raises(InstanceFenced, match="app:sub:0"):
         Run(broker).to_the_end()
     assert len(broker.commit_faults) == 7
 
@@ -233,7 +233,7 @@ def test_tasks_that_failed_together_are_taken_again_together() -> None:
     broker.commit_faults = [(OutcomeUnknown("broker is away"), False)] * 2
     assert sorted(Run(broker).to_the_end().values) == sorted([*range(5)] * 2)
     first = broker.calls.index("assign") + 1
-    assert broker.calls[first : first + 3] == ["init app-sub-0", "init app-sub-1", "committed"]
+    assert broker.calls[first : first + 3] == ["init app:sub:0", "init app:sub:1", "committed"]
 
 
 def test_recovery_is_tried_until_it_succeeds() -> None:
@@ -258,7 +258,7 @@ def test_a_refused_record_is_found_and_the_rest_goes_through() -> None:
     source = compiled(sink(on_error=DEAD), on_error=DEAD)
     assert sorted(Run(broker, source=source).to_the_end().values) == list(range(25))
     [letter] = [output for output in broker.visible if output[0] == "dead"]
-    assert dict(letter[7])["eos.offset"] == b"17"
+    assert dict(letter[7])["__streams.errors.offset"] == b"17"
 
 
 def test_a_record_that_fails_stops_the_worker_after_what_came_before_it() -> None:
@@ -298,7 +298,7 @@ def test_revoked_partitions_are_committed_and_lost_ones_are_not() -> None:
         run.log.fetch = fetch  # pyright: ignore[reportAttributeAccessIssue]
         run.worker.run()
         assert len(broker.values) == expected
-        assert run.outputs.closed == ["app-sub-0"]
+        assert run.outputs.closed == ["app:sub:0"]
 
 
 @pytest.mark.parametrize(
@@ -417,7 +417,7 @@ def test_where_a_partition_starts_at_its_end_is_committed_before_a_record_is_run
     run.worker._ledger = run.worker._takeover._ledger = AtEnds()
     run.worker.start()
     run.log.fetch(1, 0)
-    assert broker.calls.count("init app-sub-0") == inits
+    assert broker.calls.count("init app:sub:0") == inits
     is_known = not isinstance(error, TaskFenced)
     assert broker.positions == ({P0: Position(*P0, 5)} if is_known else {})
     assert broker.values == []

@@ -239,7 +239,7 @@ def test_a_transaction_without_a_marker_hangs() -> None:
 
 
 def test_a_transaction_that_its_coordinator_says_is_open_hangs() -> None:
-    assert found(replace(recorded(), open_transactional_ids=["app-a-0"])) == {Kind.HANGING}
+    assert found(replace(recorded(), open_transactional_ids=["app:a:0"])) == {Kind.HANGING}
 
 
 def test_an_offset_without_a_marker_hangs() -> None:

@@ -30,7 +30,7 @@ class Route(BaseModel):
 
 
 def store(key: Serde) -> Store:
-    return Store("totals", "a.totals.changelog", key, JSON)
+    return Store("totals", "a-totals-changelog", key, JSON)
 
 
 def again(serde: Serde, key: Any) -> bytes:

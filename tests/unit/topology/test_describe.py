@@ -29,7 +29,7 @@ def graph() -> Graph:
 
 def test_a_description_names_ids_and_topics(graph: Graph) -> None:
     (part,) = describe(graph)["sub_topologies"]
-    assert (part["name"], part["transactional_id"]) == ("both", "a-both-{partition}")
+    assert (part["name"], part["transactional_id"]) == ("both", "a:both:{partition}")
     assert part["transactional_ids"] is None
     assert part["sink_topics"] == ["dead", "out"]
     assert len(part["dynamic_sinks"]) == 1
@@ -37,8 +37,8 @@ def test_a_description_names_ids_and_topics(graph: Graph) -> None:
 
 def test_known_partitions_give_the_tasks(graph: Graph) -> None:
     (part,) = describe(graph, {"s": 2, "t": 2})["sub_topologies"]
-    assert (part["partitions"], part["transactional_ids"]) == (2, ["a-both-0", "a-both-1"])
-    assert "2 tasks, writing as a-both-0 … a-both-1" in as_text(graph, {"s": 2, "t": 2})
+    assert (part["partitions"], part["transactional_ids"]) == (2, ["a:both:0", "a:both:1"])
+    assert "2 tasks, writing as a:both:0 … a:both:1" in as_text(graph, {"s": 2, "t": 2})
     with pytest.raises(TopologyError, match="not co-partitioned"):
         describe(graph, {"s": 2, "t": 3})
 
@@ -46,10 +46,10 @@ def test_known_partitions_give_the_tasks(graph: Graph) -> None:
 def test_tasks_that_share_a_producer_are_shown_with_its_id(graph: Graph) -> None:
     counts = {"s": 5, "t": 5}
     (part,) = describe(graph, counts, partitions_per_producer=4)["sub_topologies"]
-    assert part["transactional_id"] == "a-both-{first}..{last}"
-    assert part["transactional_ids"] == ["a-both-0..3", "a-both-4..7"]
+    assert part["transactional_id"] == "a:both:{first}..{last}"
+    assert part["transactional_ids"] == ["a:both:0..3", "a:both:4..7"]
     text = as_text(graph, counts, partitions_per_producer=4)
-    assert "5 tasks, writing as a-both-0..3 … a-both-4..7" in text
+    assert "5 tasks, writing as a:both:0..3 … a:both:4..7" in text
 
 
 def test_leased_ids_are_shown_in_place_of_derived_ones(graph: Graph) -> None:

@@ -29,7 +29,7 @@ def messages(text: str) -> str:
 
 
 EVERYTHING_WRONG = """\
-application: my-flights
+application: My flights
 extra: 3
 sources:
   flights: {topic: flights.raw, key: strin, value: json, timestmp: "m:departure"}
@@ -130,9 +130,8 @@ def test_resolving_refuses_with_all_findings() -> None:
         ("x: {from: s, to: t, on_error: {dead_letter: s}}", "is also source 's'"),
         ("x: {from: s, to: t, on_error: {dead_letter: }}", "dead_letter has no topic"),
         ("x: {from: s, to: t, on_error: retry}", "'retry' is no policy; expected fail, skip"),
-        ("x: {from: s, to: a.registry}", "the application's control topic"),
+        ("x: {from: s, to: a-control}", "an internal topic of this application .control."),
         ("x: {from: s, to: '..'}", "'..' cannot be a topic"),
-        ("registry: {from: s, to: t}", "reserved for the application's registry"),
         ("X: {from: s, to: t}", "stream name 'X' contains 'X'"),
         ("x: {from: s, to: {topics: [a], topic: b}}", "topics goes with topic_from"),
         ("x: {from: s, to: {topic: t, value: jsn}}", "no serde 'jsn'"),
@@ -144,6 +143,52 @@ def test_a_mistake_is_named_with_what_was_expected(streams: str, message: str) -
     found = lint(read(text))
     assert any(f.severity is Severity.ERROR for f in found)
     assert re.search(message, "\n".join(str(finding) for finding in found))
+
+
+def grouped(stream: str, group: str, store: str) -> str:
+    group_by = f"group_by: {{by: 'builtins:str', key: string, name: {group}}}"
+    return (
+        f"{stream}: {{from: s, steps: [{{{group_by}}}, count: {{store: {store}}}], to: {stream}}}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("streams", "message"),
+    [
+        (
+            ["x: {from: s, to: [a.b, a_b]}"],
+            "topics 'a.b' and 'a_b' differ in '.' and '_' only, .* Kafka's metrics",
+        ),
+        (["x: {from: s, to: a-x-changelog}"], "internal topic of this application .changelog."),
+        (["x: {from: s, to: a-x.10s-retry}"], "internal topic of this application .retry."),
+        (
+            [grouped("x", "g", "c.d"), grouped("y", "h", "c_d")],
+            "topics 'a-c.d-changelog' and 'a-c_d-changelog' differ",
+        ),
+        (
+            [grouped("x", "g", "c"), grouped("y", "g", "d")],
+            "internal topic 'a-g-repartition' is made for two parts.* with name:",
+        ),
+        ([grouped("x", "g-h", "c")], "group_by name 'g-h' contains '-'"),
+    ],
+)
+def test_names_of_topics_that_collide_are_refused(streams: list[str], message: str) -> None:
+    assert re.search(message, messages(f"{SOURCES}streams:\n  " + "\n  ".join(streams)))
+
+
+def test_names_of_topics_that_only_look_alike_are_free() -> None:
+    streams = [
+        "x: {from: s, to: [a-b-changelogs, a-retry, b-x-changelog, a-b-x-changelog, a-x-retry]}",
+        grouped("y", "x", "x"),
+        grouped("z", "z", "z"),
+    ]
+    assert "topic-name" not in messages(f"{SOURCES}streams:\n  " + "\n  ".join(streams))
+
+
+def test_an_internal_topic_with_a_name_that_is_too_long_is_refused() -> None:
+    text = SOURCES.replace("application: a", f"application: {60 * 'a'}")
+    found = messages(f"{text}streams:\n  {grouped('x', 'g', 200 * 'c')}")
+    assert "has a name of 271 characters; Kafka allows 249" in found
 
 
 @pytest.mark.parametrize(

@@ -38,18 +38,18 @@ def test_each_source_has_a_topic_for_each_delay_and_one_for_replays() -> None:
     graph = resolve(read(RETRIED))
     assert retries_of(graph) == {
         "raw": None,
-        "a.s.retry.10s": RetryOf("raw", 10_000),
-        "a.s.retry.1m": RetryOf("raw", 60_000),
-        "a.s.replay": RetryOf("raw"),
+        "a-s.10s-retry": RetryOf("raw", 10_000),
+        "a-s.1m-retry": RetryOf("raw", 60_000),
+        "a-s-replay": RetryOf("raw"),
     }
     [part] = graph.sub_topologies
     assert len({id(source.children) for source in part.sources}) == 1
-    assert part.sink_topics == ("a.s.retry.10s", "a.s.retry.1m", "dead", "out")
+    assert part.sink_topics == ("a-s.10s-retry", "a-s.1m-retry", "dead", "out")
     own = own_topics(graph, {"raw": 4})
     assert {topic.name: (topic.role, topic.partitions) for topic in own.values()} == {
-        "a.s.retry.10s": (InternalRole.RETRY, 4),
-        "a.s.retry.1m": (InternalRole.RETRY, 4),
-        "a.s.replay": (InternalRole.REPLAY, 4),
+        "a-s.10s-retry": (InternalRole.RETRY, 4),
+        "a-s.1m-retry": (InternalRole.RETRY, 4),
+        "a-s-replay": (InternalRole.REPLAY, 4),
     }
 
 
@@ -69,7 +69,7 @@ def test_a_backfill_has_none_of_them() -> None:
 
 def test_replay_alone_makes_one_topic() -> None:
     graph = resolve(read(RETRIED.replace("retry: [10s, 1m]", "replay: true")))
-    assert list(retries_of(graph)) == ["raw", "a.s.replay"]
+    assert list(retries_of(graph)) == ["raw", "a-s-replay"]
 
 
 @pytest.mark.parametrize(
@@ -157,5 +157,5 @@ def test_a_crash_at_any_step_changes_nothing_for_records_that_wait(partitions: i
     scenario(driver)
     assert sorted(r.value["n"] for r in driver.read("out")) == [n for n in range(10) if n != 7]
     [letter] = driver.read("dead")
-    assert dict(letter.headers)["eos.attempts"] == b"3"
+    assert dict(letter.headers)["__eos.errors.attempts"] == b"3"
     assert crash_everywhere(flaky_app(flaky), scenario, partitions=partitions) > 10

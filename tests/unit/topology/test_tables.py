@@ -49,8 +49,8 @@ def test_a_topic_that_goes_to_a_table_as_it_is_is_read_directly() -> None:
 def test_rows_that_a_step_made_go_through_a_topic_in_the_transaction() -> None:
     graph = graph_of(THROUGH)
     [part], [persister] = graph.sub_topologies, graph.persisters
-    assert part.sink_topics == ("a.late.rows", "dead", "late")
-    assert (persister.topic, persister.sub_topology) == ("a.late.rows", "late")
+    assert part.sink_topics == ("a-late-rows", "dead", "late")
+    assert (persister.topic, persister.sub_topology) == ("a-late-rows", "late")
     assert (persister.key.name, persister.value.name) == ("string", "json")
     assert [table.on_error for table in persister.tables] == [Policy.DEAD_LETTER, Policy.FAIL]
     assert persister.on_error is Policy.FAIL
@@ -93,7 +93,7 @@ def test_a_model_is_the_serde_of_the_rows_it_describes() -> None:
         ('{table: t, row: "m:NOT_CALLABLE"}', "expected a function"),
         ("[{table: t}, {table: t}]", "goes to table 't' twice"),
         ("{table: t, value: json}", "its value is what the source says"),
-        ("[a.f.rows, {table: t}]", None),
+        ("[a-f-rows, {table: t}]", "internal topic of this application (rows)"),
     ],
 )
 def test_what_is_wrong_with_a_table_is_named(sink: str, message: str | None) -> None:
@@ -106,8 +106,8 @@ def test_what_is_wrong_with_a_table_is_named(sink: str, message: str | None) -> 
 
 
 def test_the_topic_of_rows_cannot_be_written_by_others() -> None:
-    text = THROUGH.replace("to: [late,", "to: [a.late.rows,")
-    with pytest.raises(TopologyError, match="holds the rows of a table"):
+    text = THROUGH.replace("to: [late,", "to: [a-late-rows,")
+    with pytest.raises(TopologyError, match=r"internal topic of this application \(rows\)"):
         graph_of(text)
 
 

@@ -23,9 +23,9 @@ def test_sources_share_a_task_only_with_equal_counts(partitions: dict[str, int])
 def test_every_partition_has_one_task() -> None:
     found = tasks("flights", "late", {"flights.raw": 3, "weather": 3})
     assert [str(identity) for identity in found] == [
-        "flights-late-0",
-        "flights-late-1",
-        "flights-late-2",
+        "flights:late:0",
+        "flights:late:1",
+        "flights:late:2",
     ]
 
 

@@ -7,13 +7,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eosframework.errors import ConfigurationError, TopologyError
-from eosframework.txnid import TransactionalId, prefix, refuse_bad_name, refuse_reserved_name
+from eosframework.txnid import (
+    TransactionalId,
+    prefix,
+    refuse_bad_application,
+    refuse_bad_name,
+    refuse_reserved_name,
+)
+from eosframework.txnid.names import APPLICATION
 
 names = st.text(alphabet="abcdefghijklmnopqrstuvwxyz0123456789_.", min_size=1, max_size=40)
+applications = st.one_of(
+    st.from_regex(rf"\A{APPLICATION}\Z").filter(lambda name: len(name) <= 200),
+    st.text(alphabet="ab-", min_size=1, max_size=4).map(lambda name: f"a{name}"),
+)
 partitions = st.integers(min_value=0, max_value=2**31 - 1)
-ids = st.builds(TransactionalId.make, names, names, partitions)
+ids = st.builds(TransactionalId.make, applications, names, partitions)
 shared = st.builds(
-    TransactionalId, names, names, st.integers(0, 300), st.none(), st.integers(1, 20)
+    TransactionalId, applications, names, st.integers(0, 300), st.none(), st.integers(1, 20)
 )
 
 
@@ -45,7 +56,31 @@ def test_ids_for_another_number_of_partitions_are_other_ids(
     assert (str(task) == str(other)) == same
 
 
-@given(st.one_of(ids, shared), names)
+@given(applications, names, st.data())
+def test_every_kind_of_id_parses_back_into_its_parts(
+    application: str, name: str, data: st.DataObject
+) -> None:
+    number = data.draw(partitions)
+    for made in (
+        TransactionalId.make(application, name, number),
+        TransactionalId.backfill(application, name, number),
+        TransactionalId.relay(application, name, number),
+        TransactionalId.replay(application),
+    ):
+        parsed = TransactionalId.parse(str(made))
+        assert (parsed.application, parsed.sub_topology, parsed.partition) == (
+            application,
+            made.sub_topology,
+            made.partition,
+        )
+
+
+@given(applications, applications)
+def test_no_applications_prefix_starts_anothers(one: str, other: str) -> None:
+    assert prefix(one).startswith(prefix(other)) == (one == other)
+
+
+@given(st.one_of(ids, shared), applications)
 def test_a_prefix_selects_the_ids_of_its_own_application_only(
     identity: TransactionalId, application: str
 ) -> None:
@@ -63,25 +98,48 @@ def test_whatever_parses_is_written_the_same_way(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a", "a-b", "a-b-", "a-b-01", "a-b--1", "a-b-c-1", "A-b-1", "a-b-1\n", "a-b-١"]
+    "text",
+    [
+        *("", "a", "a:b", "a:b:", "a:b:01", "a:b:-1", "a:b:c:1", "A:b:1", "-a:b:1", "a:b-c:1"),
+        *("a:b:1\n", "a:b:١", "a-b-1"),
+    ],
 )
 def test_a_text_that_is_no_id_is_refused_with_the_form_of_one(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="APPLICATION-SUBTOPOLOGY-PARTITION"):
+    with pytest.raises(ConfigurationError, match="APPLICATION:SUBTOPOLOGY:PARTITION"):
         TransactionalId.parse(text)
 
 
-@pytest.mark.parametrize("text", ["a-b-0..0", "a-b-1..2", "a-b-4..3", "a-b-0..1..2", "a-b-0..01"])
+@pytest.mark.parametrize("text", ["a:b:0..0", "a:b:1..2", "a:b:4..3", "a:b:0..1..2", "a:b:0..01"])
 def test_a_range_that_never_shares_a_producer_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="transactional id"):
         TransactionalId.parse(text)
 
 
-@pytest.mark.parametrize(("name", "wrong"), [("my-app", "'-'"), ("Äpp l", "'Ä', ' '")])
+@pytest.mark.parametrize(("name", "wrong"), [("my-part", "'-'"), ("Äpp l", "'Ä', ' '")])
 def test_a_bad_name_is_refused_with_its_characters(name: str, wrong: str) -> None:
-    with pytest.raises(TopologyError, match=f"contains {wrong}; .*a-z, digits, '_' and '.'"):
-        TransactionalId.make(name, "late", 0)
-    with pytest.raises(TopologyError, match=f"sub-topology name '{name}'"):
+    with pytest.raises(TopologyError, match=f"sub-topology name '{name}' contains {wrong}; .*a-z"):
         TransactionalId.make("flights", name, 0)
+
+
+@pytest.mark.parametrize("name", ["my-app", "a", "0", "a--", "a._-", "a-b-changelog"])
+def test_an_application_may_have_a_hyphen(name: str) -> None:
+    refuse_bad_application(name)
+    assert TransactionalId.parse(f"{name}:late:0").application == name
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("Äpp l", "contains 'Ä', ' '"),
+        ("a:b", "contains ':'"),
+        ("-a", "begins with '-'"),
+        (".", "begins with '.'"),
+        ("_a", "begins with '_'"),
+    ],
+)
+def test_a_bad_application_is_refused_with_its_characters(name: str, wrong: str) -> None:
+    with pytest.raises(TopologyError, match=f"application name '{name}' {wrong}; .*a-z, digits"):
+        TransactionalId.make(name, "late", 0)
 
 
 def test_an_empty_or_overlong_name_is_refused() -> None:
@@ -96,17 +154,17 @@ def test_a_negative_partition_is_refused() -> None:
         TransactionalId.make("flights", "late", -1)
 
 
-@pytest.mark.parametrize("name", ["registry", "backfill.june", "relay.orders"])
+@pytest.mark.parametrize("name", ["backfill.june", "relay.orders", "replay.x"])
 def test_the_frameworks_own_names_are_refused_to_users(name: str) -> None:
     with pytest.raises(TopologyError, match="reserved"):
         refuse_reserved_name(name)
 
 
-@pytest.mark.parametrize("name", ["registry2", "backfill", "relayed", "late"])
+@pytest.mark.parametrize("name", ["registry", "backfill", "relayed", "late"])
 def test_names_that_only_look_alike_are_free(name: str) -> None:
     refuse_reserved_name(name)
 
 
 def test_backfills_and_relays_have_ids_of_their_own() -> None:
-    assert str(TransactionalId.backfill("flights", "june", 3)) == "flights-backfill.june-3"
-    assert str(TransactionalId.relay("flights", "orders")) == "flights-relay.orders-0"
+    assert str(TransactionalId.backfill("flights", "june", 3)) == "flights:backfill.june:3"
+    assert str(TransactionalId.relay("flights", "orders")) == "flights:relay.orders:0"

@@ -151,7 +151,7 @@ CASES = {
     ),
     "another number of partitions on the way": (
         ("partitions: 2", "partitions: 4"),
-        {"topic a.totals.repartition": "repartition_partitions"},
+        {"topic a-totals-repartition": "repartition_partitions"},
     ),
     "the rows of another topic": (
         ("topic: factors", "topic: other"),
@@ -159,13 +159,13 @@ CASES = {
     ),
     "keys of another format": (
         (f'{{by: "{F}:tens", key: string', f'{{by: "{F}:tens", key: json'),
-        {"store sums": "store_key", "topic a.totals.repartition": "repartition_format"},
+        {"store sums": "store_key", "topic a-totals-repartition": "repartition_format"},
     ),
     "another topic on the way": (
         ("partitions: 2}", "partitions: 2, name: other}"),
         {
             "store sums": "store_moved",
-            "topic a.totals.repartition": "repartition_removed",
+            "topic a-totals-repartition": "repartition_removed",
         },
     ),
 }
@@ -210,7 +210,7 @@ def test_a_model_in_place_of_json_is_read_from_the_same_bytes() -> None:
     new = changed(
         ("value: json, partitions", 'value: "tests.unit.upgrading.models:Number", partitions')
     )
-    assert "topic a.totals.repartition" not in kinds(changes(new))
+    assert "topic a-totals-repartition" not in kinds(changes(new))
 
 
 def test_a_store_that_was_left_out_does_not_come_back_under_its_name() -> None:
@@ -222,7 +222,7 @@ def test_a_store_that_was_left_out_does_not_come_back_under_its_name() -> None:
 
 def test_a_store_whose_changelog_is_gone_begins_empty_whatever_it_was_made_for() -> None:
     graph = graph_of(changed(("tumbling: 1h", "tumbling: 2h")))
-    topics = topics_of(graph, **{"a.hours.changelog": ""})
+    topics = topics_of(graph, **{"a-hours-changelog": ""})
     assert kinds(topology_changes(graph, after(RUNNING), topics))["store hours"] == "store_emptied"
 
 
@@ -251,17 +251,17 @@ def test_a_way_with_unread_records_is_not_left() -> None:
             )
         )
     )
-    assert kinds(found)["topic a.totals.repartition"] == "repartition_format"
+    assert kinds(found)["topic a-totals-repartition"] == "repartition_format"
     refuse_changes("a", found, (), ())
     with pytest.raises(StartRefused, match="until-caught-up"):
-        refuse_changes("a", found, {"a.totals.repartition"}, ())
+        refuse_changes("a", found, {"a-totals-repartition"}, ())
 
 
 def test_records_that_wait_for_another_attempt_are_not_left_behind() -> None:
     retry = "on_error: {dead_letter: dead, retry: [10s]}"
     retrying = changed(("from: plain\n", f"from: plain\n    {retry}\n"))
     assert "sources_changed" in {change.change for change in changes(retrying)}
-    assert kinds(changes(RUNNING, retrying))["topic a.plain.retry.10s"] == "repartition_removed"
+    assert kinds(changes(RUNNING, retrying))["topic a-plain.10s-retry"] == "repartition_removed"
 
 
 def test_every_rule_that_is_compared_is_raised_here_and_no_other_is_known() -> None:

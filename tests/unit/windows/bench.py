@@ -71,7 +71,7 @@ class Delivered:
 class Transaction:
     """An output that keeps what was produced until its transaction ends."""
 
-    transactional_id = "w-part-0"
+    transactional_id = "w:part:0"
 
     def __init__(self) -> None:
         self.open: list[Output] = []

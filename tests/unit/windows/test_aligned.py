@@ -187,7 +187,9 @@ def test_a_late_record_is_counted_and_goes_on_as_it_came() -> None:
     (late,) = bench.written("late")
     assert late[1:3] == (b"2", b"a")
     assert late[6] == 19
-    assert dict(late[7])["eos.error"] == b"LateRecord: stream time is 25, 6 ms ahead"
+    assert (
+        dict(late[7])["__streams.errors.exception"] == b"LateRecord: stream time is 25, 6 ms ahead"
+    )
     assert bench.task.late_records == 1
 
 

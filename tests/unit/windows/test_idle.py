@@ -206,7 +206,7 @@ def test_a_range_with_nothing_but_a_marker_holds_nothing() -> None:
     driver = TopologyTestDriver(grouped())
     fill(driver, ("a", 1))
     driver.run()
-    between = TopicPartition("w.in.str_of_value.repartition", 0)
+    between = TopicPartition("w-in.str_of_value-repartition", 0)
     restoring = Restoration(MemoryChangelogs(driver.kafka), 1.0)
     end = driver.kafka.logs[between].end
     assert not restoring.hold_nothing({between: (0, end)})

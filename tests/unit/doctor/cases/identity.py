@@ -103,16 +103,16 @@ CASES = [
     Case(
         "foreign-ids",
         W,
-        lambda: snapshot(ids=Seen((TransactionListing("shop-Other", State.EMPTY, 7, 1),))),
+        lambda: snapshot(ids=Seen((TransactionListing("shop:Other", State.EMPTY, 7, 1),))),
         "not an id of eosframework",
-        "eosframework txn describe shop-Other",
+        "eosframework txn describe shop:Other",
     ),
     Case(
         "foreign-ids",
         W,
-        lambda: snapshot(ids=Seen((TransactionListing("shop-small-0", State.EMPTY, 7, 1),))),
+        lambda: snapshot(ids=Seen((TransactionListing("shop:small:0", State.EMPTY, 7, 1),))),
         "sub-topology small; this topology has big",
-        "txn describe shop-small-0",
+        "txn describe shop:small:0",
     ),
     Case(
         "leased-ids",
@@ -126,9 +126,9 @@ CASES = [
         N,
         lambda: snapshot(
             group=Seen(GroupFacts((), EVERYTHING)),
-            ids=Seen((TransactionListing("shop-big-0", State.ONGOING, 7, 1),)),
+            ids=Seen((TransactionListing("shop:big:0", State.ONGOING, 7, 1),)),
         ),
         "the group has no member",
-        "eosframework txn describe shop-big-0",
+        "eosframework txn describe shop:big:0",
     ),
 ]

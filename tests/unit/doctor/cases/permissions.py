@@ -37,23 +37,23 @@ CASES = [
         E,
         lambda: replace(with_tables(), tables_group=Seen(GroupFacts((), frozenset({"Describe"})))),
         "Read is not allowed",
-        "--operation Read --group shop.tables",
+        "--operation Read --group shop:tables",
     ),
     Case(
         "registry-acls",
         E,
         lambda: with_topic(
-            "shop.registry",
+            "shop-control",
             replace(topic(1, cleanup_policy="compact"), allowed=frozenset({"Describe", "Read"})),
         ),
         "Write is not allowed",
-        "--operation Write --topic shop.registry",
+        "--operation Write --topic shop-control",
     ),
     Case(
         "registry-acls",
         W,
         lambda: replace(
-            with_topic("shop.registry", TopicFacts(exists=False)),
+            with_topic("shop-control", TopicFacts(exists=False)),
             allowed_on_cluster=Seen(frozenset({"Describe"})),
         ),
         "not allowed Create",
@@ -62,9 +62,9 @@ CASES = [
     Case(
         "transactional-id-acls",
         E,
-        lambda: snapshot(lacking={"shop-big-0": Seen("Write")}),
+        lambda: snapshot(lacking={"shop:big:0": Seen("Write")}),
         "Write is not allowed",
-        "--transactional-id shop- --resource-pattern-type prefixed",
+        "--transactional-id shop: --resource-pattern-type prefixed",
     ),
     Case(
         "transactional-id-acls",

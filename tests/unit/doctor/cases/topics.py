@@ -108,7 +108,7 @@ CASES = [
     Case(
         "missing-topics",
         N,
-        lambda: with_topic("shop.registry", TopicFacts(exists=False)),
+        lambda: with_topic("shop-control", TopicFacts(exists=False)),
         "does not exist yet",
         "eosframework apply APP",
     ),
@@ -129,9 +129,9 @@ CASES = [
     Case(
         "registry-compaction",
         E,
-        lambda: with_topic("shop.registry", topic(1, cleanup_policy="delete")),
+        lambda: with_topic("shop-control", topic(1, cleanup_policy="delete")),
         "cleanup.policy=delete",
-        "--entity-name shop.registry --add-config cleanup.policy=compact",
+        "--entity-name shop-control --add-config cleanup.policy=compact",
     ),
     Case(
         "compacted-topics",
@@ -173,14 +173,14 @@ CASES = [
         W,
         lambda: _with_dead_letters(1_048_588, input_bytes=5_000_000),
         "max.message.bytes=1048588, and orders has 5000000",
-        "--entity-name dead --add-config max.message.bytes=5004096",
+        "--entity-name dead --add-config max.message.bytes=5008192",
     ),
     Case(
         "dead-letter-size",
         N,
         lambda: _with_dead_letters(1_048_588, input_bytes=1_048_588),
         "max.message.bytes=1048588, and orders has 1048588",
-        "--add-config max.message.bytes=1052684",
+        "--add-config max.message.bytes=1056780",
     ),
     Case(
         "append-time",

@@ -20,7 +20,7 @@ from eosframework.kafka.inspect.formats import (
 )
 from eosframework.records import TopicPartition
 
-KEY = b"\x00\x00\x00\x0eflights-late-0"
+KEY = b"\x00\x00\x00\x0eflights:late:0"
 ONGOING = (
     b"\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xea`\x01\x03\x06x.out\x02\x00\x00"
     b"\x00\x00\x00\x13__consumer_offsets\x02\x00\x00\x00\x01\x00\x00\x00\x01\xa1\xfc\xf3\x01\xb6"
@@ -38,7 +38,7 @@ OFFSET = (
 
 
 def test_the_states_that_kafka_4_writes_are_read() -> None:
-    assert transactional_id_of(KEY) == "flights-late-0"
+    assert transactional_id_of(KEY) == "flights:late:0"
     assert decode_state(ONGOING) == StateValue(
         producer_id=0,
         producer_epoch=0,
@@ -62,7 +62,7 @@ def test_the_positions_that_kafka_4_writes_are_read() -> None:
 @pytest.mark.parametrize(
     ("name", "partitions", "expected"),
     [
-        ("flights-late-0", 8, 5),
+        ("flights:early:0", 8, 6),
         ("flights", 4, 1),
         ("", 50, 0),
         ("polygenelubricants", 50, 0),

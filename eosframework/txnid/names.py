@@ -1,0 +1,181 @@
+"""The names that an application, its parts and its topics may have."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Self
+
+from eosframework.errors import TopologyError
+
+NAME_LENGTH = 200
+"""Longest name, in characters: `{application}-control` has to fit a topic name (249)."""
+
+NAME_CHARACTERS = "lower-case letters a-z, digits, '_' and '.'"
+
+NAME = r"[a-z0-9_.]+"
+"""Form of the names of sub-topologies, streams, stores, jobs and relays."""
+
+APPLICATION = r"[a-z0-9][a-z0-9._-]*"
+"""Form of the name of an application. Only it may have a `-`."""
+
+_RESERVED_PREFIXES = {
+    "backfill.": "backfill jobs",
+    "relay.": "outbox relays",
+    "replay.": "replays of dead letters",
+}
+
+
+class TopicKind(StrEnum):
+    """The last part of an internal topic's name."""
+
+    CONTROL = "control"
+    CHANGELOG = "changelog"
+    REPARTITION = "repartition"
+    ROWS = "rows"
+    RETRY = "retry"
+    REPLAY = "replay"
+
+
+_TOPIC = re.compile(rf"({APPLICATION})-(?:({NAME})-({'|'.join(list(TopicKind)[1:])})|control)")
+_RETRY = re.compile(r"(.+)\.([1-9][0-9]*(?:ms|s|m|h|d))")
+
+
+@dataclass(frozen=True, slots=True)
+class InternalTopic:
+    """The parts of an internal topic's name: `APPLICATION-PART-KIND`, or `APPLICATION-control`.
+
+    Only the name of the application may have a `-`, so a name parses back from its end, in one way.
+
+    Args:
+        application: name of the application that owns the topic.
+        kind: the purpose of the topic.
+        part: name of the store, stream or source; empty for the control topic.
+        delay: for a retry topic, as in `10s`.
+    """
+
+    application: str
+    kind: TopicKind
+    part: str = ""
+    delay: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """Return the parts of a name; None: no internal topic has this name."""
+        if (match := _TOPIC.fullmatch(text)) is None:
+            return None
+        application, part, kind = match.groups()
+        if kind is None:
+            return cls(application, TopicKind.CONTROL)
+        if kind != TopicKind.RETRY:
+            return cls(application, TopicKind(kind), part)
+        if (delayed := _RETRY.fullmatch(part)) is None:
+            return None
+        return cls(application, TopicKind.RETRY, *delayed.groups())
+
+    def __str__(self) -> str:
+        part = f"{self.part}.{self.delay}" if self.kind is TopicKind.RETRY else self.part
+        return "-".join(filter(None, (self.application, part, self.kind)))
+
+
+def control_topic(application: str) -> str:
+    """Return the topic in which an application keeps what has to outlast its offsets."""
+    return str(InternalTopic(application, TopicKind.CONTROL))
+
+
+def rows_topic(application: str, stream: str) -> str:
+    """Return the topic through which a stream's rows go to the database."""
+    return str(InternalTopic(application, TopicKind.ROWS, stream))
+
+
+def repartition_topic(application: str, name: str) -> str:
+    """Return the topic through which records go to the task of their new key."""
+    return str(InternalTopic(application, TopicKind.REPARTITION, name))
+
+
+def retry_topic(application: str, source: str, delay: str) -> str:
+    """Return the topic in which failed records of a source wait for their next attempt."""
+    return str(InternalTopic(application, TopicKind.RETRY, source, delay))
+
+
+def replay_topic(application: str, source: str) -> str:
+    """Return the topic from which dead letters of a source are processed again."""
+    return str(InternalTopic(application, TopicKind.REPLAY, source))
+
+
+def changelog_topic(application: str, store: str) -> str:
+    """Return the topic that has every change of a store."""
+    return str(InternalTopic(application, TopicKind.CHANGELOG, store))
+
+
+def tables_group(application: str) -> str:
+    """Return the consumer group of the table writers; no application has a name with a `:`."""
+    return f"{application}:tables"
+
+
+def metric_name(topic: str) -> str:
+    """Return the name of a topic in Kafka's metrics; two topics of one metric name collide."""
+    return topic.replace(".", "_")
+
+
+def refuse_bad_application(name: str) -> None:
+    """Raise unless an application can have this name.
+
+    Raises:
+        TopologyError: names the characters that do not fit and those that do.
+    """
+    _refuse_length("application", name)
+    if not re.fullmatch(APPLICATION, name):
+        wrong = [c for c in dict.fromkeys(name) if not re.fullmatch(f"-|{NAME}", c)]
+        raise TopologyError(
+            f"application name {name!r} {_has(wrong) if wrong else f'begins with {name[0]!r}'}; it "
+            f"becomes part of topic names and transactional ids, so use only {NAME_CHARACTERS}, "
+            f"and '-', and begin with a letter or a digit"
+        )
+
+
+def refuse_bad_name(what: str, name: str) -> None:
+    """Raise unless a part of an application can have this name.
+
+    Args:
+        what: the kind of thing named, for the message.
+        name: the name.
+
+    Raises:
+        TopologyError: names the characters that do not fit and those that do.
+    """
+    _refuse_length(what, name)
+    if not re.fullmatch(NAME, name):
+        wrong = [c for c in dict.fromkeys(name) if not re.fullmatch(NAME, c)]
+        raise TopologyError(
+            f"{what} name {name!r} {_has(wrong)}; it becomes part of topic names and "
+            f"transactional ids, so use only {NAME_CHARACTERS}"
+        )
+
+
+def _refuse_length(what: str, name: str) -> None:
+    if not name:
+        raise TopologyError(f"{what} name is empty; use {NAME_CHARACTERS}")
+    if len(name) > NAME_LENGTH:
+        raise TopologyError(
+            f"{what} name {name!r} has {len(name)} characters; use at most {NAME_LENGTH}"
+        )
+
+
+def _has(wrong: list[str]) -> str:
+    return f"contains {', '.join(map(repr, wrong))}"
+
+
+def refuse_reserved_name(sub_topology: str) -> None:
+    """Raise if the ids of a user's sub-topology of this name would be the framework's own.
+
+    Raises:
+        TopologyError: the name starts with `backfill.`, `relay.` or `replay.`.
+    """
+    for reserved, owner in _RESERVED_PREFIXES.items():
+        if sub_topology.startswith(reserved):
+            raise TopologyError(
+                f"sub-topology name {sub_topology!r} starts with {reserved!r}, which is reserved "
+                f"for {owner}; choose another name"
+            )
