@@ -31,7 +31,7 @@ BENCHMARKS = {
     "group-protocols": "group_protocols",
     "protection": "protection",
     "protection-cpu": "protection_cpu",
-    "persister": "persister",
+    "table-writer": "table_writer",
     "outbox": "outbox",
     "stores": "stores",
     "restore": "restore",

@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 
-from eosframework.process.interrupts import ended_at_once, lasts
+from eosframework.process.interrupts import ended_at_once, is_long_running
 from eosframework.process.signals import exit_at_once, handled, run_and_exit
 
 
@@ -12,7 +12,7 @@ def main() -> None:
     """Run the command line; on a signal while its modules are imported, end quietly."""
     if os.getpid() == 1:  # in a container; the kernel applies no default action to process 1
         signal.signal(signal.SIGTERM, _end)
-    if lasts(sys.argv[1:]):
+    if is_long_running(sys.argv[1:]):
         with handled(exit_at_once):
             from eosframework.cli import main as run
         run_and_exit(run)

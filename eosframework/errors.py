@@ -22,17 +22,17 @@ EosError
 ├── InstanceFenced              exit 3: another instance took this one's identity over
 ├── KeyTooHot                   fails a record: it would match too many others of its key
 ├── DatabaseFault               reported by a database to the table writer or relay that uses it
-│   ├── DatabaseAway            unavailable; it may have committed; claim the position again
+│   ├── DatabaseUnavailable            unavailable; it may have committed; claim the position again
 │   │   └── DatabaseConflict    not committed because of another transaction; repeat it
 │   ├── DataRefused             a batch is refused because of its data; nothing was written
 │   ├── RowRefused              a row is refused, and would be again; nothing was written
-│   └── Overtaken               a successor has claimed the position; nothing was written
+│   └── Superseded               a successor has claimed the position; nothing was written
 └── TransactionError            reported by a transactional call to the task that made it
     ├── Retriable               nothing is decided; make the same call again
     ├── TransactionAborted      abort, drop the batch's effects, recycle, rewind
     │   ├── DataRejected        the same, and the same data will be rejected again
     │   ├── TransactionTooLong  the same, and the same records would outlast it again
-    │   └── SchemasAway         the same: the schema registry is unavailable
+    │   └── SchemaRegistryUnavailable         the same: the schema registry is unavailable
     ├── TaskFenced              this producer is no longer the owner of its transactional.id
     │   └── IdExpired           the brokers removed the transactional.id, which was idle too long
     ├── OutcomeUnknown          the transaction may or may not be committed
@@ -185,11 +185,11 @@ class DatabaseFault(EosError):
         self.sqlstate = sqlstate
 
 
-class DatabaseAway(DatabaseFault):
+class DatabaseUnavailable(DatabaseFault):
     """The database is unavailable or ended the transaction; only a new claim shows its outcome."""
 
 
-class DatabaseConflict(DatabaseAway):
+class DatabaseConflict(DatabaseUnavailable):
     """The transaction was rolled back because of another one; the connection is still usable."""
 
 
@@ -211,7 +211,7 @@ class RowRefused(DatabaseFault):
         self.offset = offset
 
 
-class Overtaken(DatabaseFault):
+class Superseded(DatabaseFault):
     """A successor has claimed positions of this process.
 
     Args:
@@ -243,7 +243,7 @@ class TransactionTooLong(TransactionAborted):
     """As TransactionAborted; the same records are processed again, fewer to a transaction."""
 
 
-class SchemasAway(TransactionAborted):
+class SchemaRegistryUnavailable(TransactionAborted):
     """The schema registry is unavailable; a record can be neither read nor written yet."""
 
 

@@ -75,7 +75,7 @@ def backfill_jobs(
     jobs: list[JobStanding] = []
     for key in sorted(k for k in entries if k.startswith(PREFIX) and k.count("/") == 1):
         done = sum(entries.get(f"{key}/task/{t}", {}).get("complete", False) for t in expected)
-        has_tables = not graph.persisters or f"{key}/tables" in entries
+        has_tables = not graph.table_sinks or f"{key}/tables" in entries
         jobs.append(
             JobStanding(
                 name=key.removeprefix(PREFIX),

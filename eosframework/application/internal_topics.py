@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from eosframework.errors import StartRefused
-from eosframework.kafka.admin.metadata import TopicFacts
+from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.topology.graph.graph import Graph, Repartition, SubTopology
 
 TOMBSTONES_KEPT_SECONDS = 7 * 86_400
@@ -79,7 +79,7 @@ def own_topics(graph: Graph, partitions: Mapping[str, int]) -> dict[str, Interna
         ]
     found += [
         InternalTopic(p.topic, InternalRole.ROWS, tasks[p.sub_topology])
-        for p in graph.persisters
+        for p in graph.table_sinks
         if p.sub_topology is not None
     ]
     return {topic.name: topic for topic in found}
@@ -122,7 +122,7 @@ def changelog_topics(graph: Graph) -> list[str]:
     return sorted(store.changelog for part in graph.sub_topologies for store in part.stores)
 
 
-def refuse_unfit_topics(graph: Graph, topics: Mapping[str, TopicFacts]) -> None:
+def refuse_unfit_topics(graph: Graph, topics: Mapping[str, TopicDescription]) -> None:
     """Refuse internal topics that would lose records or do not match the tasks.
 
     Raises:
@@ -137,7 +137,7 @@ def refuse_unfit_topics(graph: Graph, topics: Mapping[str, TopicFacts]) -> None:
             raise StartRefused(f"{topic.role} topic {topic.name!r} {complaint}")
 
 
-def _complaints(topic: InternalTopic, found: TopicFacts) -> Iterator[str]:
+def _complaints(topic: InternalTopic, found: TopicDescription) -> Iterator[str]:
     if topic.partitions and found.partitions != topic.partitions:
         yield (
             f"has {found.partitions} partitions, and there are {topic.partitions} tasks that "

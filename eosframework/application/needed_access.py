@@ -146,10 +146,13 @@ def topic_access(graph: Graph, sources: Sequence[str], sinks: Sequence[str]) -> 
 
 def tables_access(graph: Graph) -> list[Access]:
     """Return the access of table writers to their topics and group."""
-    if not graph.persisters:
+    if not graph.table_sinks:
         return []
     return [
-        *(Access("Topic", persister.topic, ("Read", "Describe")) for persister in graph.persisters),
+        *(
+            Access("Topic", table_sink.topic, ("Read", "Describe"))
+            for table_sink in graph.table_sinks
+        ),
         Access("Group", tables_group(graph.application), ("Read", "Describe")),
     ]
 
@@ -160,9 +163,9 @@ def purging_access(graph: Graph, settings: Settings) -> Iterator[Access]:
         yield Access("Topic", repartition.topic, ("Delete",))
     if settings.database.keep_rows_seconds is None or settings.worker.receipts:
         return
-    for persister in graph.persisters:
-        if persister.sub_topology is not None:
-            yield Access("Topic", persister.topic, ("Delete",))
+    for table_sink in graph.table_sinks:
+        if table_sink.sub_topology is not None:
+            yield Access("Topic", table_sink.topic, ("Delete",))
 
 
 def write_access(topic: str) -> Access:

@@ -11,7 +11,7 @@ from eosframework.application.start_checks import Facts, written_topics
 from eosframework.config import KafkaSettings, Settings
 from eosframework.kafka.admin.auto_creation import AutoCreation, is_missing
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-from eosframework.kafka.admin.metadata import TopicFacts
+from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.kafka.worker_clients import producer_client
 from eosframework.outbox.outbox_ports import Destination
 from eosframework.processing.failures.refused_outputs import BATCH_BYTES, OutputLimits
@@ -82,7 +82,7 @@ class RelayDestinations:
             self._impatient_until = self._clock() + waited * (1 / PATIENCE_SHARE - 1)
         return {name: self._destination(name, facts) for name, facts in found.items()}
 
-    def _destination(self, topic: str, facts: TopicFacts | None) -> Destination:
+    def _destination(self, topic: str, facts: TopicDescription | None) -> Destination:
         needed = write_access(topic)
         if facts is None:
             wanted = " and ".join(needed.granted)
@@ -103,7 +103,7 @@ class RelayDestinations:
         )
 
 
-def _limits_of(topic: TopicFacts, producer: Mapping[str, Any]) -> OutputLimits:
+def _limits_of(topic: TopicDescription, producer: Mapping[str, Any]) -> OutputLimits:
     value_bytes = _largest_bytes(topic, producer, overhead=BATCH_BYTES)
     values = topic.values or {}
     if values.get("message.timestamp.type") != "CreateTime":
@@ -115,7 +115,7 @@ def _limits_of(topic: TopicFacts, producer: Mapping[str, Any]) -> OutputLimits:
     return OutputLimits(value_bytes, before, after)
 
 
-def _largest_bytes(topic: TopicFacts, producer: Mapping[str, Any], overhead: int = 0) -> int:
+def _largest_bytes(topic: TopicDescription, producer: Mapping[str, Any], overhead: int = 0) -> int:
     """Return the size that no record of a topic may exceed; 0: it is not known.
 
     Brokers compare a batch as it arrives, and a record that is too large is a batch of its own

@@ -103,7 +103,7 @@ class PartitionGrowth:
             partitions=count,
             consequence="records are still written; those of a key may go to another partition "
             "than before, and a worker does not start on a changelog that has grown",
-            mend=f"see {PAGE}",
+            fix=f"see {PAGE}",
         )
         self._known[topic] = count
 

@@ -94,7 +94,7 @@ class Misplaced:
         )
 
     @property
-    def mend(self) -> str:
+    def fix(self) -> str:
         """Instructions to fix it."""
         topic = self.sample.topic
         return (
@@ -192,7 +192,7 @@ def require_fitting_partitioners(
             raise StartRefused(
                 f"keys of topic {one.sample.topic!r} and of {', '.join(one.others)} meet in a "
                 f"store, which is divided by partition, and {one.found}. What has the same key "
-                f"would not find each other, without an error. To go on, {one.mend}"
+                f"would not find each other, without an error. To go on, {one.fix}"
             )
         events.warning("keys_misplaced", topic=one.sample.topic, others=one.others, found=one.found)
 

@@ -17,7 +17,7 @@ from eosframework.application.start_checks import (
 from eosframework.config import Guarantee, Settings
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-from eosframework.kafka.admin.metadata import TopicFacts
+from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph.graph import Graph
 
@@ -112,7 +112,7 @@ def _checked(
 
 
 def by_partition(
-    graph: Graph, wishes: Sequence[PositionRequest], topics: Mapping[str, TopicFacts]
+    graph: Graph, wishes: Sequence[PositionRequest], topics: Mapping[str, TopicDescription]
 ) -> dict[TopicPartition, str]:
     """Return the requested position of each partition; later requests override earlier ones.
 
@@ -141,7 +141,7 @@ def by_partition(
 
 def _not_read(graph: Graph, topic: str, topics: Sequence[str]) -> str:
     name = graph.application
-    if topic in {persister.topic for persister in graph.persisters}:
+    if topic in {table_sink.topic for table_sink in graph.table_sinks}:
         return (
             f"topic {topic!r} of application {name!r} is read by its table writers only; to "
             f"set their positions, add --tables"

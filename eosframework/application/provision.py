@@ -26,7 +26,7 @@ from eosframework.application.topology_changes import refuse_changes
 from eosframework.config import Ids, Settings
 from eosframework.errors import DatabaseUnusable, StartRefused, TopologyError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
-from eosframework.kafka.admin.metadata import TopicFacts
+from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.records import TopicPartition
 from eosframework.topology.evolution import Change
 from eosframework.topology.graph.graph import Graph
@@ -214,7 +214,7 @@ def apply(
 def _planned(
     graph: Graph,
     settings: Settings,
-    topics: Mapping[str, TopicFacts],
+    topics: Mapping[str, TopicDescription],
     growing: Mapping[str, int],
 ) -> list[PlannedTopic]:
     sinks = set(sink_topics(graph))
@@ -262,7 +262,7 @@ def _growing(graph: Graph, facts: Facts, admin: ClusterAdmin) -> dict[str, int]:
     return counts if is_empty else {}
 
 
-def _planned_control_topic(control_topic: ControlTopic, facts: TopicFacts) -> PlannedTopic:
+def _planned_control_topic(control_topic: ControlTopic, facts: TopicDescription) -> PlannedTopic:
     wanted = control_topic.as_topic()
     return PlannedTopic(
         name=wanted.name,
@@ -300,7 +300,7 @@ def _refusal(
 def _after(facts: Facts, topics: Sequence[PlannedTopic]) -> Facts:
     """Return the facts as they will be when `apply` has created the missing topics."""
     to_come = {
-        topic.name: TopicFacts(exists=True, partitions=topic.partitions or 0)
+        topic.name: TopicDescription(exists=True, partitions=topic.partitions or 0)
         for topic in topics
         if topic.create
     }

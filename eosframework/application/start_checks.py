@@ -50,9 +50,9 @@ from eosframework.config import Guarantee, Settings
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import (
-    GroupFacts,
+    GroupDescription,
     SizeLimits,
-    TopicFacts,
+    TopicDescription,
     Values,
     size_limits,
 )
@@ -86,11 +86,11 @@ class Facts:
     """
 
     cluster_id: str
-    topics: Mapping[str, TopicFacts]
+    topics: Mapping[str, TopicDescription]
     control: ControlState
     committed: Sequence[Position] = ()
-    group: GroupFacts = field(default_factory=GroupFacts)
-    tables_group: GroupFacts = field(default_factory=GroupFacts)
+    group: GroupDescription = field(default_factory=GroupDescription)
+    tables_group: GroupDescription = field(default_factory=GroupDescription)
     brokers: Mapping[int, Values | None] = field(default_factory=dict[int, "Values | None"])
     ids: Sequence[TransactionalId] = ()
     changes: Sequence[Change] = ()
@@ -213,7 +213,7 @@ def gather(graph: Graph, admin: ClusterAdmin, control_topic: ControlTopic) -> Fa
     )
     # The first request about a group: if describing it is denied, other requests only time out.
     group = _group(graph.application, bool(graph.sub_topologies), admin)
-    filling = _group(tables_group(graph.application), bool(graph.persisters), admin)
+    filling = _group(tables_group(graph.application), bool(graph.table_sinks), admin)
     brokers = admin.broker_settings()
     partitions = [
         TopicPartition(topic, number)
@@ -232,8 +232,8 @@ def gather(graph: Graph, admin: ClusterAdmin, control_topic: ControlTopic) -> Fa
     )
 
 
-def _group(name: str, is_used: bool, admin: ClusterAdmin) -> GroupFacts:
-    return admin.describe_group(name) if is_used else GroupFacts()
+def _group(name: str, is_used: bool, admin: ClusterAdmin) -> GroupDescription:
+    return admin.describe_group(name) if is_used else GroupDescription()
 
 
 def _committed(
@@ -321,7 +321,7 @@ def written_topics(graph: Graph) -> list[str]:
 
 def table_sink_topics(graph: Graph) -> list[str]:
     """Return the topics of table sinks, sorted; some are internal, some are sources."""
-    return sorted(persister.topic for persister in graph.persisters)
+    return sorted(table_sink.topic for table_sink in graph.table_sinks)
 
 
 def global_topics(graph: Graph) -> list[str]:

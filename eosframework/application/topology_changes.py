@@ -12,7 +12,7 @@ from eosframework.application.control_topic import ControlState
 from eosframework.config import KafkaSettings
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-from eosframework.kafka.admin.metadata import TopicFacts
+from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.kafka.consumer.range_reader import hold_nothing
 from eosframework.kafka.consumer.settled import decided_ends
 from eosframework.records import TopicPartition
@@ -30,7 +30,7 @@ TOPOLOGY = "topology"
 
 
 def topology_changes(
-    graph: Graph, control: ControlState, topics: Mapping[str, TopicFacts]
+    graph: Graph, control: ControlState, topics: Mapping[str, TopicDescription]
 ) -> list[Change]:
     """Return the differences of a graph from the one that ran before; empty if none did.
 
@@ -53,7 +53,7 @@ def topology_changes(
 
 
 def topology_entry(
-    graph: Graph, control: ControlState, topics: Mapping[str, TopicFacts]
+    graph: Graph, control: ControlState, topics: Mapping[str, TopicDescription]
 ) -> dict[str, object]:
     """Return the new entry of the control topic for a graph that is about to run, if it differs."""
     entry = _now(graph, topics).after(_before(control)).to_entry()
@@ -144,5 +144,5 @@ def _before(control: ControlState) -> RecordedTopology | None:
     return RecordedTopology.from_entry(control.entries.get(TOPOLOGY))
 
 
-def _now(graph: Graph, topics: Mapping[str, TopicFacts]) -> RecordedTopology:
+def _now(graph: Graph, topics: Mapping[str, TopicDescription]) -> RecordedTopology:
     return recorded(graph, {name: found.topic_id for name, found in topics.items()})

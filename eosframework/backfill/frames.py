@@ -103,7 +103,7 @@ def _running(packed: bytes, topic: str) -> BatchFunction:
     def run(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
         from eosframework.backfill.spark.spark_rows import runs
         from eosframework.processing.codegen.compiler import compile_part
-        from eosframework.processing.failures.failures import FailureHandler
+        from eosframework.processing.failures.failure_handler import FailureHandler
 
         part = next(p for p in unpack(packed).sub_topologies if topic in _topics(p))
         source = compile_part(part).sources[topic]

@@ -102,7 +102,7 @@ def group(name: str, help: str, *, epilog: str | None = None) -> typer.Typer:
 def main(arguments: list[str] | None = None) -> None:
     """Run one command and exit with its code; a user's mistake never prints a traceback."""
     given = sys.argv[1:] if arguments is None else arguments
-    interrupted.leaves(interrupted.NOTHING)
+    interrupted.note_remains(interrupted.NOTHING)
     try:
         _register(given)
         with guarded_stdout():
@@ -120,7 +120,7 @@ def main(arguments: list[str] | None = None) -> None:
     # through (CPython, `run_eval_code_obj` in Python/pythonrun.c).
     exec("")
     if code == interrupted.EXIT_CODE:
-        if interrupted.lasts(given):
+        if interrupted.is_long_running(given):
             sys.exit(0)  # it was asked to stop, which is not a failure
         _fail(interrupted.line(), interrupted.EXIT_CODE, given)
     sys.exit(code if isinstance(code, int) else 0)

@@ -15,7 +15,7 @@ from eosframework.cli.options import (
 )
 from eosframework.cli.stdout import print_json
 from eosframework.errors import StartRefused
-from eosframework.process.interrupts import leaves
+from eosframework.process.interrupts import note_remains
 
 
 @app.command()
@@ -40,7 +40,7 @@ def apply(
     tables, schemas = plan_tables_of(opened), plan_schemas_of(opened)
     if problems := [schema.problem for schema in schemas if schema.problem is not None]:
         raise StartRefused("\n".join(problems))
-    leaves("created topics and tables stay; run the same command again to create the rest")
+    note_remains("created topics and tables stay; run the same command again to create the rest")
     planned, created = apply_to(opened.graph, opened.settings, opened.admin, opened.registry)
     if tables is not None:
         from eosframework.runtime.table_writer import apply_database

@@ -20,7 +20,7 @@ from eosframework.cli.options import (
     with_settings,
 )
 from eosframework.cli.stdout import print_json
-from eosframework.process.interrupts import cleaning_up, leaves
+from eosframework.process.interrupts import cleaning_up, note_remains
 
 if TYPE_CHECKING:
     from eosframework.backfill.cutover.cutover_steps import CutoverResult
@@ -121,7 +121,7 @@ def run(
     session = spark_session(master, properties)
     quiet_server(session)
     try:
-        leaves("what its tasks have committed stays; run the same command again to resume")
+        note_remains("what its tasks have committed stays; run the same command again to resume")
         with ProgressDisplay(backfill.graph) as shown:
             state = backfill.run(session, shown.update, properties)
     finally:
@@ -176,7 +176,9 @@ def cutover(
 
     opened = open_application(app_name, options)
     configure_logs(opened.settings.log)
-    leaves("the cutover is complete or did not happen; run the same command again to find out")
+    note_remains(
+        "the cutover is complete or did not happen; run the same command again to find out"
+    )
     done = cut_over(
         without_retries(opened.graph),
         opened.settings,

@@ -67,7 +67,7 @@ def plan_tables_of(opened: OpenedApplication) -> TablesPlan | None:
     Raises:
         UserError: the database cannot be used.
     """
-    if not opened.graph.persisters:
+    if not opened.graph.table_sinks:
         return None
     from eosframework.runtime.table_writer import plan_database
 

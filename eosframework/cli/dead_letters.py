@@ -18,7 +18,7 @@ from eosframework.cli.options import (
     with_settings,
 )
 from eosframework.cli.stdout import print_json
-from eosframework.process.interrupts import leaves
+from eosframework.process.interrupts import note_remains
 
 if TYPE_CHECKING:
     from eosframework.operations.dead_letters import Choice, DeadLetters, Group, ReplayPlan
@@ -159,7 +159,7 @@ def replay(
         configure_logs(opened.settings.log)
         opened.registry.ensure()
         application = opened.graph.application
-        leaves("replayed records are marked; run the same command again to replay the rest")
+        note_remains("replayed records are marked; run the same command again to replay the rest")
         done = send(application, opened.settings, opened.admin, letters, choice, routes).total
     if as_json:
         print_json(_replay_data(opened.graph.application, found, done, dry_run=dry_run))

@@ -10,7 +10,7 @@ import typer
 
 from eosframework.cli import group
 from eosframework.cli.options import JsonOption
-from eosframework.process.interrupts import leaves
+from eosframework.process.interrupts import note_remains
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,7 +122,7 @@ def _run(demo: Callable[[Console], Any], as_json: bool) -> int:
     import orjson
     from rich.console import Console
 
-    leaves("the demo's workers are stopped; its servers too, unless --keep was given")
+    note_remains("the demo's workers are stopped; its servers too, unless --keep was given")
     outcome = demo(Console(stderr=as_json))
     typer.echo(orjson.dumps(outcome.as_data()).decode())
     return 0 if outcome.good else 1

@@ -11,7 +11,7 @@ import typer
 from eosframework.cli import group
 from eosframework.cli.options import JsonOption, parse_assignments
 from eosframework.cli.stdout import print_json
-from eosframework.process.interrupts import cleaning_up, leaves
+from eosframework.process.interrupts import cleaning_up, note_remains
 
 if TYPE_CHECKING:
     from eosframework.embedded import KafkaCluster, PostgresServer
@@ -73,7 +73,7 @@ def broker_up(
         _refuse_other_cluster(known, nodes, port)
         _print_cluster(known, json=json, headline="Kafka was up already")
         return
-    leaves(
+    note_remains(
         f"the nodes that were started are stopped again; "
         f"`eosframework broker up --data-dir {data_dir}` starts them"
     )
@@ -150,7 +150,7 @@ def database_up(
         _refuse_other_server(known, port, settings)
         _print_server(known, json=json, headline="PostgreSQL was up already")
         return
-    leaves(
+    note_remains(
         f"a server that was started is stopped again; "
         f"`eosframework database up --data-dir {data_dir}` starts it"
     )

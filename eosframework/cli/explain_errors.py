@@ -129,8 +129,8 @@ with them and have no row of their own (PostgreSQL 18, appendix A).
 
 _DATABASE_NOTES = """
 A COMMIT that the server answers with an error is rolled back. A COMMIT without an answer, or with
-one that ends the connection (FATAL), may be done: the database is *away*, and only a new claim
-shows the outcome.
+one that ends the connection (FATAL), may be done: the database is *unavailable*, and only a new
+claim shows the outcome.
 """
 
 
@@ -194,7 +194,7 @@ def _kafka_data(content: Table, chosen: list[Failure]) -> dict[str, Any]:
                 "code": failure.number,
                 "aliases": list(failure.aliases),
                 "meaning": failure.meaning,
-                "fix": failure.mend,
+                "fix": failure.fix,
                 "source": failure.source,
                 "calls": {
                     str(call): {
@@ -233,8 +233,8 @@ def _text(failure: Failure) -> str:
     actions = {action.name: action for action in failure.actions.values()}
     for calls, name in _grouped(failure):
         lines.append(f"  {calls}: {actions[name].category}: the worker {actions[name].worker}")
-    if failure.mend:
-        lines.append(f"  to fix it: {failure.mend}")
+    if failure.fix:
+        lines.append(f"  to fix it: {failure.fix}")
     lines.append(f"  source: {failure.source}")
     return "\n".join(lines)
 
@@ -289,7 +289,7 @@ def _error_rows(content: Table) -> Iterable[Sequence[str]]:
             ", ".join(failure.aliases),
             calls,
             raised or "no",
-            _escaped(f"{failure.meaning}{_fix(failure.mend)}"),
+            _escaped(f"{failure.meaning}{_fix(failure.fix)}"),
             _escaped(failure.source),
         )
     for flag, by_call in content.others.items():
@@ -312,7 +312,7 @@ def _schemas_data() -> dict[str, Any]:
         {
             "codes": list(answer.codes),
             "meaning": answer.meaning,
-            "fix": answer.mend,
+            "fix": answer.fix,
             **{str(use): action for use, action in answer.actions.items()},
         }
         for answer in table().answers
@@ -339,7 +339,7 @@ def _schema_tables() -> Iterable[str]:
                 "any other, or none" if OTHER in answer.codes else ", ".join(answer.codes),
                 f"**{answer.actions[Use.READ]}**",
                 f"**{answer.actions[Use.WRITE]}**",
-                f"{answer.meaning}{_fix(answer.mend)}",
+                f"{answer.meaning}{_fix(answer.fix)}",
             )
             for answer in table().answers
         ),
@@ -365,8 +365,8 @@ def _database_texts(states: States) -> list[str]:
         category = row["category"]
         lines = [f"SQLSTATE {_shown(state)}", f"  {row['meaning']}"]
         lines.append(f"  {category}: the table writer or relay {categories[category]['task']}")
-        if mend := row.get("mend"):
-            lines.append(f"  to fix it: {mend}")
+        if fix := row.get("fix"):
+            lines.append(f"  to fix it: {fix}")
         found.append("\n".join(lines))
     return found
 
@@ -377,7 +377,7 @@ def _database_data(states: States) -> dict[str, Any]:
             "state": state,
             "category": row["category"],
             "meaning": row["meaning"],
-            "fix": row.get("mend"),
+            "fix": row.get("fix"),
         }
         for state, row in states.items()
     ]
@@ -392,7 +392,7 @@ def _database_tables() -> Iterable[str]:
     )
     yield "\n"
     states = [
-        (f"`{_shown(state)}`", f"**{row['category']}**", f"{row['meaning']}{_fix(row.get('mend'))}")
+        (f"`{_shown(state)}`", f"**{row['category']}**", f"{row['meaning']}{_fix(row.get('fix'))}")
         for state, row in table["states"].items()
     ]
     others = [

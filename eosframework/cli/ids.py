@@ -10,7 +10,7 @@ from eosframework.cli import group
 from eosframework.cli.cluster import open_application
 from eosframework.cli.options import AppArgument, JsonOption, SettingsOptions, with_settings
 from eosframework.cli.stdout import print_json
-from eosframework.process.interrupts import leaves
+from eosframework.process.interrupts import note_remains
 
 if TYPE_CHECKING:
     from eosframework.txnid import TransactionalId
@@ -63,7 +63,7 @@ def add(
     from eosframework.runtime.worker import load
 
     application = load(app_name).application
-    leaves("all ids were added or none; run the same command again, or see `ids list`")
+    note_remains("all ids were added or none; run the same command again, or see `ids list`")
     added = leased_ids(options.load()).add(application, ids)
     if as_json:
         print_json({"application": application, "added": added})
@@ -90,7 +90,7 @@ def release(
 
     opened = open_application(app_name, options)
     application = opened.graph.application
-    leaves("the ids may be released already; run the same command again, or see `ids list`")
+    note_remains("the ids may be released already; run the same command again, or see `ids list`")
     released = release_ids(application, ids, opened.settings, opened.admin, opened.registry)
     if as_json:
         rows = [{"id": str(task), "task": _task(task)} for task in released]

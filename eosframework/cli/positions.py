@@ -10,7 +10,7 @@ from eosframework.cli import group
 from eosframework.cli.cluster import OpenedApplication, open_application
 from eosframework.cli.options import AppArgument, JsonOption, SettingsOptions, with_settings
 from eosframework.cli.stdout import print_json
-from eosframework.process.interrupts import leaves
+from eosframework.process.interrupts import note_remains
 
 if TYPE_CHECKING:
     from eosframework.records import Position
@@ -111,7 +111,9 @@ def set_(
 
     wishes = [PositionRequest.parse(text) for text in positions]
     opened = open_application(app_name, options)
-    leaves("positions may be set already; run the same command again, or see `positions show`")
+    note_remains(
+        "positions may be set already; run the same command again, or see `positions show`"
+    )
     if tables:
         from eosframework.runtime.table_writer import set_table_positions
 

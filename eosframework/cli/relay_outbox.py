@@ -9,7 +9,7 @@ import typer
 from eosframework.cli import app
 from eosframework.cli.options import JsonOption, PrincipalOption, SettingsOptions, with_settings
 from eosframework.cli.stdout import print_json
-from eosframework.process.interrupts import leaves
+from eosframework.process.interrupts import note_remains
 from eosframework.process.signals import exit_on_signals
 
 if TYPE_CHECKING:
@@ -113,7 +113,9 @@ def reconcile(
         comparison = opened.compare()
         notes = opened.notes()
         if yes:
-            leaves("some messages may be sent; run the same command again, it finds them in Kafka")
+            note_remains(
+                "some messages may be sent; run the same command again, it finds them in Kafka"
+            )
         settled = yes and (not comparison.uncertain or uncertain is not None)
         if settled:
             comparison = opened.settle(uncertain=uncertain == "send")

@@ -18,7 +18,7 @@ from eosframework.cli.options import (
     with_settings,
 )
 from eosframework.cli.stdout import print_json
-from eosframework.process.interrupts import leaves
+from eosframework.process.interrupts import note_remains
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +59,7 @@ def reset(
         typer.echo(line, err=as_json)
     done = not dry_run and (yes or confirmed())
     if done:
-        leaves("the reset may have begun, then no worker starts; run the same command again")
+        note_remains("the reset may have begun, then no worker starts; run the same command again")
         execute_reset(planned, opened.graph, opened.settings, opened.admin, opened.registry)
     if as_json:
         print_json({**planned.as_data(), "done": done})

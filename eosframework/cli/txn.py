@@ -19,7 +19,7 @@ from eosframework.cli.options import (
 )
 from eosframework.cli.stdout import print_json
 from eosframework.errors import ConfigurationError
-from eosframework.process.interrupts import leaves
+from eosframework.process.interrupts import note_remains
 
 if TYPE_CHECKING:
     from eosframework.config import KafkaSettings
@@ -188,7 +188,9 @@ def abort(
         if not yes and not confirmed():
             typer.echo("nothing was done", err=True)
             return
-        leaves("it may be aborted already; `eosframework txn hanging` lists open transactions")
+        note_remains(
+            "it may be aborted already; `eosframework txn hanging` lists open transactions"
+        )
         outcome = perform(wire, settings, plan)
     if as_json:
         print_json({"done": list(plan.steps), "outcome": outcome})

@@ -15,7 +15,7 @@ from eosframework.embedded.ports import live_brokers, require_free
 from eosframework.embedded.suspension import suspend_process
 from eosframework.errors import ComponentFailed
 from eosframework.process.private_files import UMASK, opener
-from eosframework.process.signals import interrupted_later
+from eosframework.process.signals import interrupts_deferred
 
 _POLL_SECONDS = 0.05
 
@@ -99,7 +99,7 @@ class Node:
             str(self.directory / "server.properties"),
         ]
         log = self.directory / "console.log"
-        with interrupted_later(), open(log, "wb", opener=opener) as console:
+        with interrupts_deferred(), open(log, "wb", opener=opener) as console:
             # In a new session, so that Ctrl-C in a terminal does not reach the broker.
             self._child = subprocess.Popen(
                 command,

@@ -71,7 +71,7 @@ class Failure:
     source: str
     actions: Mapping[Call, Action]
     aliases: tuple[str, ...] = ()
-    mend: str | None = None
+    fix: str | None = None
     raised: frozenset[Call] = frozenset()
     """Calls for which a test made a real broker raise it."""
 
@@ -107,7 +107,7 @@ class Verdict:
     action: str
     meaning: str
     raises: str | None
-    mend: str | None = None
+    fix: str | None = None
 
 
 @cache
@@ -138,7 +138,7 @@ def _failure(name: str, row: dict[str, Any], actions: Mapping[str, Action]) -> F
         source=row["source"],
         actions=_by_call(row["calls"], actions),
         aliases=tuple(row.get("aliases", ())),
-        mend=row.get("mend"),
+        fix=row.get("fix"),
         raised=frozenset(Call(call) for call in row.get("raised", ())),
     )
 
@@ -187,7 +187,7 @@ def classify(error: BaseException | KafkaError, call: Call) -> Verdict:
     action = failure.actions[call]
     if action.category is Category.RETRIABLE and _flag(kafka) in ("requires_abort", "fatal"):
         action = table().others[_flag(kafka)][call]
-    return _verdict(kafka, action, failure.meaning, failure.mend)
+    return _verdict(kafka, action, failure.meaning, failure.fix)
 
 
 def _cause(error: KafkaError) -> int:
@@ -214,7 +214,7 @@ def _flag(error: KafkaError) -> str:
     return "retriable" if error.retriable() else "none"
 
 
-def _verdict(error: KafkaError, action: Action, meaning: str, mend: str | None) -> Verdict:
+def _verdict(error: KafkaError, action: Action, meaning: str, fix: str | None) -> Verdict:
     return Verdict(
         category=action.category,
         code=error.code(),
@@ -223,7 +223,7 @@ def _verdict(error: KafkaError, action: Action, meaning: str, mend: str | None) 
         action=action.worker,
         meaning=meaning,
         raises=action.raises,
-        mend=mend,
+        fix=fix,
     )
 
 
@@ -339,7 +339,7 @@ def exception_for(
     verdict = replace(
         verdict,
         meaning=verdict.meaning.replace("{transactional_id}", transactional_id or ""),
-        mend=verdict.mend and verdict.mend.replace("{transactional_id}", transactional_id or ""),
+        fix=verdict.fix and verdict.fix.replace("{transactional_id}", transactional_id or ""),
     )
     if kafka.code() == KafkaError._QUEUE_FULL and kind is CallRetriable:  # noqa: SLF001
         kind = QueueFull
@@ -362,7 +362,7 @@ def _message(
         parts.append(f" ({detail})")
     if (reason := error.str()) and reason != verdict.meaning:
         parts.append(f" [{reason}]")
-    if verdict.mend:
-        parts.append(f". To mend it: {verdict.mend}")
+    if verdict.fix:
+        parts.append(f". To fix it: {verdict.fix}")
     parts.append(f". The worker {verdict.action}")
     return "".join(parts)

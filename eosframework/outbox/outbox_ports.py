@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from eosframework.outbox.relay_position import Found, RelayPosition
+from eosframework.outbox.relay_position import DatabaseState, RelayPosition
 from eosframework.processing.ports import Output
 
 ID_HEADER = "__eos.outbox.id"
@@ -128,7 +128,7 @@ class RelayCounts:
 class OutboxSource(Protocol):
     """A session with the database that contains the outbox.
 
-    Every method raises DatabaseAway if the session is lost; its locks are then lost too, and
+    Every method raises DatabaseUnavailable if the session is lost; its locks are then lost too, and
     `connect` begins another session.
     """
 
@@ -136,20 +136,20 @@ class OutboxSource(Protocol):
         """Begin a session.
 
         Raises:
-            DatabaseAway: the database is unavailable, or is still starting.
+            DatabaseUnavailable: the database is unavailable, or is still starting.
             UserError: the database cannot be used as it is; names the next step.
         """
         ...
 
-    def hold(self, shard: int) -> bool:
+    def lock_shard(self, shard: int) -> bool:
         """Lock a shard if it is free and return whether it was; the session's end releases it."""
         ...
 
-    def let_go(self, shard: int) -> None:
+    def unlock_shard(self, shard: int) -> None:
         """Release a shard's lock."""
         ...
 
-    def holds(self, shard: int) -> bool:
+    def has_lock(self, shard: int) -> bool:
         """Ask the database whether this session still holds a shard's lock."""
         ...
 
@@ -185,7 +185,7 @@ class OutboxSource(Protocol):
         """Lock a shard of a relay of another name if it is free, and return whether it was."""
         ...
 
-    def found(self, shard: int) -> Found:
+    def found(self, shard: int) -> DatabaseState:
         """Return the database's state, to compare it with a position."""
         ...
 
@@ -193,7 +193,7 @@ class OutboxSource(Protocol):
         """Increment the shard's turn in the database, durably, and return it."""
         ...
 
-    def start(self, shard: int, found: Found) -> int:
+    def start(self, shard: int, found: DatabaseState) -> int:
         """Return the number after which a shard without a position starts."""
         ...
 

@@ -33,7 +33,7 @@ from eosframework.outbox.outbox_ports import (
 )
 from eosframework.outbox.refused_messages import Refusals, refusal_of
 from eosframework.outbox.relay import relay_id
-from eosframework.outbox.relay_position import Found, RelayPosition, fits
+from eosframework.outbox.relay_position import DatabaseState, RelayPosition, fits
 from eosframework.outbox.sharding import shard_of
 from eosframework.processing.ports import Commit, TransactionalOutput, TransactionalOutputs
 from eosframework.processing.transaction.producing import produce_all
@@ -123,7 +123,7 @@ class Reconciler:
 
         Raises:
             StartRefused: a relay of this name runs, or a transaction that published stays open.
-            ClusterUnreachable, DatabaseAway: the comparison could not be made.
+            ClusterUnreachable, DatabaseUnavailable: the comparison could not be made.
         """
         self._hold_all(self._positions.read())
         self._until_final()
@@ -181,7 +181,7 @@ class Reconciler:
         counts += [position.shards for position in entries.values()]
         numbers = list(range(max(counts)))
         for number in numbers:
-            if not self._source.hold(number):
+            if not self._source.lock_shard(number):
                 raise StartRefused(
                     f"a relay {self._name!r} runs and holds shard {number}; stop it, then reconcile"
                 )
@@ -317,7 +317,7 @@ class Reconciler:
         )
 
 
-def _all_fit(entries: Mapping[int, RelayPosition], found: Mapping[int, Found]) -> bool:
+def _all_fit(entries: Mapping[int, RelayPosition], found: Mapping[int, DatabaseState]) -> bool:
     """Return whether there is a position for each shard and all belong to the current history."""
     shards = {position.shards for position in entries.values()}
     return (

@@ -41,7 +41,7 @@ from eosframework import failpoints
 from eosframework.config import OutboxRefusal
 from eosframework.errors import (
     ClusterUnreachable,
-    DatabaseAway,
+    DatabaseUnavailable,
     RunError,
     StartRefused,
     TransactionError,
@@ -55,7 +55,7 @@ from eosframework.outbox.outbox_ports import (
     RelayCounts,
 )
 from eosframework.outbox.refused_messages import Refusals
-from eosframework.outbox.relay_position import Found, RelayPosition, refuse_other_history
+from eosframework.outbox.relay_position import DatabaseState, RelayPosition, refuse_other_history
 from eosframework.outbox.relay_recovery import ShardRecovery
 from eosframework.outbox.sharding import Shard, fair_share
 from eosframework.processing.measurements import Measures, MeasuresSnapshot, TransactionMeasures
@@ -102,14 +102,14 @@ class RelayView:
     Args:
         shards: the relay's shards, each with whether it is in service.
         stands_by: other relays have all shards.
-        away: the unavailable system that the relay waits for; None: there is none.
+        unavailable: the unavailable system that the relay waits for; None: there is none.
         backlog: of the relay's shards, when it was last read; None: not yet.
     """
 
     counts: RelayCounts
     shards: Mapping[int, bool]
     stands_by: bool
-    away: str | None
+    unavailable: str | None
     measured: MeasuresSnapshot
     backlog: Backlog | None
 
@@ -164,7 +164,7 @@ class Relay:
         self._has_run = False
         self._is_unused = False
         self._stands_by = False
-        self._away: str | None = None
+        self._unavailable: str | None = None
         self._measures = Measures()
         self._is_measured = measured
         self._backlog: Backlog | None = None
@@ -187,7 +187,7 @@ class Relay:
             replace(self.counts),
             shards,
             self._stands_by,
-            self._away,
+            self._unavailable,
             self._measures.snapshot(),
             self._backlog,
         )
@@ -225,7 +225,7 @@ class Relay:
         """Run one turn; back off while the database or the cluster is unavailable."""
         try:
             caught_up = self._turn()
-        except DatabaseAway as error:
+        except DatabaseUnavailable as error:
             self._lose_session(error)
             return False
         except ClusterUnreachable as error:
@@ -233,7 +233,7 @@ class Relay:
                 raise
             self._back_off("cluster_unavailable", error)
             return False
-        self._away = None
+        self._unavailable = None
         if self._failures and self._shards:
             self._events.info("relay_resumed")
             self._failures = 0
@@ -282,7 +282,7 @@ class Relay:
         beyond = [*self._shards.values()][share:]
         self._give_up(beyond)
         for shard in beyond:
-            self._source.let_go(shard.number)
+            self._source.unlock_shard(shard.number)
             self._events.info("shard_given_up", shard=shard.number)
         self._take_over(share - len(self._shards))
         self._share_at = self._clock() + SHARING_SECONDS
@@ -298,7 +298,11 @@ class Relay:
         """
         numbers: list[int] = []
         for number in range(self._options.shards):
-            if len(numbers) < most and number not in self._shards and self._source.hold(number):
+            if (
+                len(numbers) < most
+                and number not in self._shards
+                and self._source.lock_shard(number)
+            ):
                 numbers.append(number)
         if not numbers:
             return
@@ -314,7 +318,7 @@ class Relay:
             raise RunError(str(error)) from error
         except (TransactionError, ClusterUnreachable) as error:
             for number in numbers:
-                self._source.let_go(number)
+                self._source.unlock_shard(number)
             raise ClusterUnreachable(f"shards {numbers} were not taken over: {error}") from error
         for shard in opened:
             self._shards[shard.number] = shard
@@ -365,7 +369,7 @@ class Relay:
             shards=self._options.shards,
         )
 
-    def _refuse_other_history(self, number: int, position: RelayPosition | None) -> Found:
+    def _refuse_other_history(self, number: int, position: RelayPosition | None) -> DatabaseState:
         found = self._source.found(number)
         refuse_other_history(self._options.name, self._options.shards, position, found)
         return found
@@ -383,21 +387,21 @@ class Relay:
         """Remove a name under which nothing was sent, so that the right relay is not refused."""
         if not self._is_unused:
             return
-        with suppress(DatabaseAway):
+        with suppress(DatabaseUnavailable):
             if self._source.relays() == 1:
                 self._source.forget(self._options.name)
 
-    def _lose_session(self, error: DatabaseAway) -> None:
+    def _lose_session(self, error: DatabaseUnavailable) -> None:
         """Give every shard up: the locks ended with the session."""
         self._connected = False
         self._backlog = None
         self.counts.database_retries += 1
         self._give_up(list(self._shards.values()))
         self._source.close()
-        self._back_off("database_away", error)
+        self._back_off("database_unavailable", error)
 
     def _back_off(self, event: str, error: Exception) -> None:
-        self._away = event.replace("_", " ")
+        self._unavailable = event.replace("_", " ")
         seconds = min(FIRST_BACKOFF_SECONDS * 2**self._failures, LONGEST_BACKOFF_SECONDS)
         if self._failures == 0:
             self._events.warning(event, error=str(error))

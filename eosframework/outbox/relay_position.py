@@ -84,7 +84,7 @@ class RelayPosition:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DatabaseState:
     """The database's state when a relay takes a shard over.
 
     Args:
@@ -115,7 +115,7 @@ def position_key(shard: int) -> str:
 
 
 def refuse_other_history(
-    name: str, shards: int, position: RelayPosition | None, found: Found
+    name: str, shards: int, position: RelayPosition | None, found: DatabaseState
 ) -> None:
     """Raise unless `position` belongs to the database's current history.
 
@@ -143,12 +143,12 @@ def refuse_other_history(
         )
 
 
-def fits(position: RelayPosition, found: Found) -> bool:
+def fits(position: RelayPosition, found: DatabaseState) -> bool:
     """Return whether a position belongs to the database's current history."""
     return _changed("", position, found) is None
 
 
-def _changed(name: str, position: RelayPosition | None, found: Found) -> str | None:
+def _changed(name: str, position: RelayPosition | None, found: DatabaseState) -> str | None:
     """Return the most significant contradiction; None: there is none."""
     if position is None:
         return _position_gone(name, found)
@@ -175,7 +175,7 @@ def _changed(name: str, position: RelayPosition | None, found: Found) -> str | N
     return _set_back(position, found)
 
 
-def _position_gone(name: str, found: Found) -> str | None:
+def _position_gone(name: str, found: DatabaseState) -> str | None:
     if found.cleaned == 0:
         return None
     return (
@@ -185,7 +185,7 @@ def _position_gone(name: str, found: Found) -> str | None:
     )
 
 
-def _set_back(position: RelayPosition, found: Found) -> str | None:
+def _set_back(position: RelayPosition, found: DatabaseState) -> str | None:
     """Return a contradiction between the database and a position of its own history."""
     if found.turn < position.turn:
         return (

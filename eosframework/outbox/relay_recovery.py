@@ -26,7 +26,7 @@ import structlog
 
 from eosframework.errors import (
     ClusterUnreachable,
-    DatabaseAway,
+    DatabaseUnavailable,
     DataRejected,
     EosError,
     InstanceFenced,
@@ -97,7 +97,7 @@ class ShardRecovery:
         Raises:
             RunError: no retry can succeed until the cause is fixed.
             InstanceFenced: another relay keeps fencing this one.
-            DatabaseAway: the shard's lock is lost.
+            DatabaseUnavailable: the shard's lock is lost.
         """
         match error:
             case DataRejected():
@@ -159,8 +159,8 @@ class ShardRecovery:
         self._cases[shard.number] = _Case(abort=False, not_before=self._clock() + wait_seconds)
 
     def _require_right(self, shard: Shard) -> None:
-        if not self._source.holds(shard.number):
-            raise DatabaseAway(
+        if not self._source.has_lock(shard.number):
+            raise DatabaseUnavailable(
                 f"relay {self._name!r} lost the right to relay shard {shard.number} in the "
                 f"database; another relay has it"
             )

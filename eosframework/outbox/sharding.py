@@ -116,7 +116,7 @@ class Shard:
             Whether messages are left.
 
         Raises:
-            DatabaseAway: the session is lost.
+            DatabaseUnavailable: the session is lost.
             ClusterUnreachable: no broker described a topic; the next call sends the same messages.
             TransactionError: a producer call failed; the transaction must be aborted.
             RunError: a message cannot be sent, and the policy is to fail; names it.

@@ -16,7 +16,7 @@ from sqlalchemy import Engine, create_engine
 from sqlalchemy.pool import NullPool
 
 from eosframework.config import DatabaseSettings
-from eosframework.errors import ConfigurationError, DatabaseAway, DatabaseUnusable, EosError
+from eosframework.errors import ConfigurationError, DatabaseUnavailable, DatabaseUnusable, EosError
 from eosframework.postgres.error_classes import as_unusable, explain, one_line, translating
 from eosframework.postgres.outage import Outage
 from eosframework.postgres.queries import queries
@@ -132,8 +132,8 @@ class Database:
         """Open a connection whose waits all end, on either side, as the settings say.
 
         Raises:
-            DatabaseAway: the database is unavailable, or rejects the connection; the message says
-                why.
+            DatabaseUnavailable: the database is unavailable, or rejects the connection; the
+                message says why.
         """
         try:
             connection = Connection.connect(self._conninfo, autocommit=True)
@@ -194,13 +194,13 @@ class Database:
         """Return a retry schedule for this database."""
         return Outage(self.display, longest_pause_seconds=self._settings.longest_pause_seconds)
 
-    def _not_connected(self, error: psycopg.Error) -> DatabaseAway:
+    def _not_connected(self, error: psycopg.Error) -> DatabaseUnavailable:
         reason = one_line(str(error))
         if password := self._parameters.get("password"):
             reason = reason.replace(str(password), "…")
         steps = (step for said, step in _NEXT_STEPS.items() if said in reason)
         step = next(steps, "check database.dsn and the server")
-        return DatabaseAway(
+        return DatabaseUnavailable(
             f"could not connect to {self.display}: {reason}; {step}",
             reason=reason,
             sqlstate=error.sqlstate,

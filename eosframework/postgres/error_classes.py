@@ -20,7 +20,7 @@ import yaml
 from sqlalchemy.exc import DBAPIError
 
 from eosframework import errors
-from eosframework.errors import DatabaseAway, DatabaseFault, DatabaseRefused, EosError
+from eosframework.errors import DatabaseFault, DatabaseRefused, DatabaseUnavailable, EosError
 
 _LAST_WORDS = {"FATAL", "PANIC"}
 """With an error of this severity the server ends the connection."""
@@ -39,7 +39,7 @@ class Category(StrEnum):
     UNAVAILABLE = "unavailable"
     CONFLICT = "conflict"
     ROW = "row"
-    MEND = "mend"
+    FIX = "fix"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,13 @@ class Failure:
     Args:
         meaning: of the code, as text.
         raises: name of the class in `eosframework.errors`.
-        mend: the fix that is needed first.
+        fix: the fix that is needed first.
     """
 
     category: Category
     meaning: str
     raises: str
-    mend: str | None = None
+    fix: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def table() -> Table:
 
     def failure(row: dict[str, str]) -> Failure:
         category = row["category"]
-        return Failure(Category(category), row["meaning"], raises[category], row.get("mend"))
+        return Failure(Category(category), row["meaning"], raises[category], row.get("fix"))
 
     return Table(
         {state: failure(row) for state, row in content["states"].items()},
@@ -102,7 +102,8 @@ def translating(doing: str) -> Generator[None]:
         doing: for the message, after "could not": "write to public.orders".
 
     Raises:
-        DatabaseAway: the connection is no longer usable. For COMMIT, `commit` is more precise.
+        DatabaseUnavailable: the connection is no longer usable. For COMMIT, `commit` is more
+            precise.
         DatabaseConflict: rolled back because of another transaction; the same may succeed.
         DataRefused: rolled back because of its data; the same data would be rejected again.
         DatabaseRefused: nothing can succeed until the cause is fixed.
@@ -126,7 +127,7 @@ def commit(connection: psycopg.Connection[Any], doing: str) -> None:
     """Commit the open transaction.
 
     Raises:
-        DatabaseAway: it may or may not be committed.
+        DatabaseUnavailable: it may or may not be committed.
         DatabaseConflict, DataRefused, DatabaseRefused: as `translating`; it is not committed.
     """
     try:
@@ -135,7 +136,7 @@ def commit(connection: psycopg.Connection[Any], doing: str) -> None:
         if _is_answer(error):
             raise explain(error, doing) from error
         reason = _reason(error)
-        raise DatabaseAway(
+        raise DatabaseUnavailable(
             f"could not {doing}, or the answer is lost: {reason}{_state(error)}",
             reason=reason,
             sqlstate=error.sqlstate,
@@ -146,14 +147,14 @@ def explain(error: psycopg.Error | DBAPIError, doing: str) -> EosError:
     """Return the classified error."""
     original = error.orig if isinstance(error, DBAPIError) else error
     if not isinstance(original, psycopg.Error):
-        return DatabaseAway(f"could not {doing}: {one_line(str(error))}")
+        return DatabaseUnavailable(f"could not {doing}: {one_line(str(error))}")
     failure = classify(original)
     reason = _reason(original)
     if schema := _DENIED_SCHEMA.match(reason):
-        failure = replace(failure, mend=_MAY_USE.format(schema=schema[1]))
-    mend = f"; {failure.mend}" if failure.mend else ""
-    message = f"could not {doing}: {failure.meaning}: {reason}{_state(original)}{mend}"
-    if failure.category is Category.MEND:
+        failure = replace(failure, fix=_MAY_USE.format(schema=schema[1]))
+    fix = f"; {failure.fix}" if failure.fix else ""
+    message = f"could not {doing}: {failure.meaning}: {reason}{_state(original)}{fix}"
+    if failure.category is Category.FIX:
         return DatabaseRefused(message)
     kind: type[DatabaseFault] = getattr(errors, failure.raises)
     return kind(message, reason=reason, sqlstate=original.sqlstate)

@@ -58,7 +58,7 @@ def require_grants(database: Database, needed: tuple[Grant, ...]) -> None:
 
     Raises:
         StartRefused: the message has the missing GRANT statements.
-        DatabaseAway: the database is unavailable.
+        DatabaseUnavailable: the database is unavailable.
     """
     flat = [(grant, privilege) for grant in needed for privilege in grant.privileges]
     with (

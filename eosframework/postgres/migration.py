@@ -36,8 +36,8 @@ def migrate(database: Database) -> list[str]:
 
     Raises:
         StartRefused: the schema was made by a newer eosframework.
-        DatabaseAway: the database is unavailable; the missing revisions still are, or the answer is
-            lost.
+        DatabaseUnavailable: the database is unavailable; the missing revisions still are, or the
+            answer is lost.
         DatabaseRefused: the user lacks a privilege; names it.
     """
     if not pending(database):
@@ -65,7 +65,7 @@ def pending(database: Database) -> list[str]:
 
     Raises:
         StartRefused: the schema was made by a newer eosframework.
-        DatabaseAway: the database is unavailable.
+        DatabaseUnavailable: the database is unavailable.
     """
     doing = f"read the schema {SCHEMA} of {database.display}"
     with translating(doing), database.engine().connect() as connection:

@@ -58,7 +58,7 @@ class Outage:
         """Note that an attempt failed, and return the pause before the next.
 
         The pauses double, each shortened at random by up to a half. Only the first failure is
-        logged, as `database_away`.
+        logged, as `database_unavailable`.
         """
         pause_seconds = FIRST_PAUSE_SECONDS * 2.0 ** min(self._attempts, 30)
         pause_seconds = min(pause_seconds, self._longest_pause_seconds)
@@ -66,7 +66,7 @@ class Outage:
         if self._began is None:
             self._began = self._clock()
             _log.warning(
-                "database_away",
+                "database_unavailable",
                 database=self._database,
                 reason=error.reason,
                 sqlstate=error.sqlstate,
@@ -76,11 +76,14 @@ class Outage:
         return pause_seconds
 
     def over(self) -> None:
-        """Note that an attempt succeeded; after a failure, log `database_back`."""
+        """Note that an attempt succeeded; after a failure, log `database_available`."""
         if self._began is not None:
             seconds = round(self._clock() - self._began, 2)
             _log.info(
-                "database_back", database=self._database, seconds=seconds, attempts=self._attempts
+                "database_available",
+                database=self._database,
+                seconds=seconds,
+                attempts=self._attempts,
             )
         self._began = None
         self._attempts = 0

@@ -17,15 +17,15 @@ SELECT set_config('idle_session_timeout', :idle, false),
            WHEN 'off' THEN 'on' WHEN 'local' THEN 'on' ELSE current_setting('synchronous_commit')
            END, false);
 
--- name: hold(relay, shard)$
+-- name: lock_shard(relay, shard)$
 -- Take the lock on a shard, for as long as this session lasts; False: another session has it.
 SELECT pg_try_advisory_lock(:relay, :shard);
 
--- name: let_go(relay, shard)$
+-- name: unlock_shard(relay, shard)$
 -- Release the lock on a shard.
 SELECT pg_advisory_unlock(:relay, :shard);
 
--- name: holds(relay_oid, shard)$
+-- name: has_lock(relay_oid, shard)$
 -- True if this session has the lock on a shard.
 SELECT EXISTS (
     SELECT FROM pg_locks

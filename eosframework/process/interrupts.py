@@ -30,7 +30,7 @@ NOTHING = "nothing was changed"
 _state = {"left": NOTHING}
 
 
-def lasts(arguments: Sequence[str]) -> bool:
+def is_long_running(arguments: Sequence[str]) -> bool:
     """Return whether a command line runs until it is asked to stop.
 
     Args:
@@ -41,7 +41,7 @@ def lasts(arguments: Sequence[str]) -> bool:
     return arguments[0] in _LASTING and tuple(arguments[:2]) not in _ONCE
 
 
-def leaves(left: str) -> None:
+def note_remains(left: str) -> None:
     """Set the end of the line that an interruption shows, before the command changes something.
 
     Args:

@@ -21,7 +21,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from eosframework.processing.plan import WorkerCounts
+from eosframework.processing.worker_plan import WorkerCounts
 
 PIPE_VARIABLE = "EOS_PROGRESS_PIPE"
 LINE_SECONDS = 0.5

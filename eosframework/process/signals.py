@@ -99,7 +99,7 @@ def signals_blocked() -> Generator[None]:
 
 
 @contextmanager
-def interrupted_later() -> Generator[None]:
+def interrupts_deferred() -> Generator[None]:
     """Handle a Ctrl-C during the block after it; processes that the block starts receive it.
 
     For blocks that start a process and note its id. An exception in between would leave an

@@ -24,7 +24,7 @@ import structlog
 from eosframework.process.fork import ChildProcess
 from eosframework.process.progress import PIPE_VARIABLE, ProgressEvents, ProgressLine, total
 from eosframework.process.signals import handled, signals_blocked
-from eosframework.processing.plan import WorkerCounts
+from eosframework.processing.worker_plan import WorkerCounts
 
 POLL_SECONDS = 0.05
 QUICK_DEATHS = 5

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from eosframework.errors import Retriable, StartRefused
-from eosframework.processing.plan import Plan
 from eosframework.processing.ports import InputLog, ProgressLedger
 from eosframework.processing.stores.state_ports import Bounds
 from eosframework.processing.task import Task
 from eosframework.processing.task_states import TaskState
+from eosframework.processing.worker_plan import Plan
 from eosframework.records import TopicPartition
 
 LOOK_SECONDS = 1.0

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any, NoReturn, cast
 
-from eosframework.errors import SchemasAway, SchemasRefused, raised_by_functions
+from eosframework.errors import SchemaRegistryUnavailable, SchemasRefused, raised_by_functions
 from eosframework.processing.ports import Message
 from eosframework.records import LATEST_MS, TOPIC_NAME, Headers, Record, as_milliseconds
 from eosframework.topology.graph.graph import Source
@@ -151,7 +151,7 @@ def event_time(source: Source, message: Message) -> int:
     Decoding errors, failing functions and times too far ahead are reported when the record is run.
 
     Raises:
-        SchemasAway: the schema registry is unavailable.
+        SchemaRegistryUnavailable: the schema registry is unavailable.
         SchemasRefused: the schema registry refuses the schema.
     """
     own = message.timestamp()[1]
@@ -165,7 +165,7 @@ def event_time(source: Source, message: Message) -> int:
             time_ms = as_milliseconds(source.timestamp.call(value))
             if source.ahead_ms is None or time_ms - own <= source.ahead_ms:
                 return time_ms
-    except (SchemasAway, SchemasRefused):
+    except (SchemaRegistryUnavailable, SchemasRefused):
         raise
     except raised_by_functions():
         pass

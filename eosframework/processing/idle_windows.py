@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from eosframework.errors import EosError
-from eosframework.processing.plan import Plan
 from eosframework.processing.ports import InputLog
 from eosframework.processing.stores.local_state import LocalState
 from eosframework.processing.task import Task
+from eosframework.processing.worker_plan import Plan
 from eosframework.records import TopicPartition
 
 LOOK_SECONDS = 1.0

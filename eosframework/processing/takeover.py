@@ -23,10 +23,9 @@ import structlog
 
 from eosframework import failpoints
 from eosframework.errors import TaskFenced
-from eosframework.processing.failures.failures import FailureHandler
+from eosframework.processing.failures.failure_handler import FailureHandler
 from eosframework.processing.failures.retries import delays_of, task_queue
 from eosframework.processing.measurements import Measures, TransactionMeasures
-from eosframework.processing.plan import Plan, WorkerOptions
 from eosframework.processing.ports import (
     Commit,
     InputLog,
@@ -40,6 +39,7 @@ from eosframework.processing.task import Task
 from eosframework.processing.transaction.overtime import RecordTimer
 from eosframework.processing.transaction.producer_group import ProducerGroup
 from eosframework.processing.transaction.producing import produce_all
+from eosframework.processing.worker_plan import Plan, WorkerOptions
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
 
@@ -82,7 +82,7 @@ class Takeover:
         self._timer = RecordTimer()
         self._budget = ChangesBudget(options.queue_bytes // SHARE)
         self._events = structlog.get_logger("eosframework.worker", application=plan.application)
-        self._was_away = True
+        self._unconfirmed = True
 
     def by_task(self, partitions: Sequence[TopicPartition]) -> ByTask:
         """Return the partitions that this worker owns, by task, for those that were assigned.
@@ -131,7 +131,7 @@ class Takeover:
 
     def membership_was_lost(self) -> None:
         """Confirm the facts found at the start again, at the next assignment."""
-        self._was_away = True
+        self._unconfirmed = True
 
     def close(self) -> None:
         """Stop the tasks' timer; no records run any more."""
@@ -141,9 +141,9 @@ class Takeover:
         if former := self._ledger.former_ids(by_task):
             self._outputs.close(self._outputs.open(former))
         self._ledger.confirm_ids(by_task)
-        if self._was_away:
+        if self._unconfirmed:
             self._ledger.confirm_start()
-            self._was_away = False
+            self._unconfirmed = False
 
     def _commit_starts(
         self,

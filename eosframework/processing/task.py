@@ -27,7 +27,7 @@ from eosframework.errors import (
     TransactionTooLong,
 )
 from eosframework.processing.codegen.compiler import CompiledSource, Emission
-from eosframework.processing.failures.failures import FailureHandler, Site, describe
+from eosframework.processing.failures.failure_handler import FailureHandler, Site, describe
 from eosframework.processing.input_queues import ArrivalQueue, Pending, Queue
 from eosframework.processing.measurements import TransactionMeasures
 from eosframework.processing.ports import Commit, Message, Output, TransactionalOutput

@@ -22,11 +22,10 @@ import structlog
 from eosframework import failpoints
 from eosframework.errors import EosError, Retriable, TransactionError, TransactionFatal
 from eosframework.processing.catch_up import CatchUp
-from eosframework.processing.failures.failures import LateNotice
+from eosframework.processing.failures.failure_handler import LateNotice
 from eosframework.processing.fetch_control import FetchControl
 from eosframework.processing.idle_windows import IdleWindows
 from eosframework.processing.measurements import Measures
-from eosframework.processing.plan import Plan, WorkerCounts, WorkerOptions
 from eosframework.processing.ports import (
     Fetched,
     InputLog,
@@ -42,6 +41,7 @@ from eosframework.processing.task_states import TaskState
 from eosframework.processing.transaction.commit_interval import gather_seconds
 from eosframework.processing.transaction.commit_rounds import CommitRounds
 from eosframework.processing.transaction.recovery import Recovery
+from eosframework.processing.worker_plan import Plan, WorkerCounts, WorkerOptions
 from eosframework.processing.worker_views import (
     WorkerView,
     add_task,

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 
 from eosframework.processing.measurements import MeasuresSnapshot
-from eosframework.processing.plan import WorkerCounts
 from eosframework.processing.task import Task
+from eosframework.processing.worker_plan import WorkerCounts
 from eosframework.records import Position, TopicPartition
 
 
@@ -30,7 +30,7 @@ class WorkerView:
 
     Args:
         was_assigned: the group has assigned partitions to it at least once.
-        away: the system outside Kafka that the worker waits for, such as its database; None:
+        unavailable: the system outside Kafka that the worker waits for, such as its database; None:
             nothing.
     """
 
@@ -38,7 +38,7 @@ class WorkerView:
     tasks: tuple[TaskView, ...]
     was_assigned: bool
     measured: MeasuresSnapshot
-    away: str | None = None
+    unavailable: str | None = None
 
 
 def task_view(task: Task) -> TaskView:

@@ -154,7 +154,7 @@ def _jobs(graph: Graph, admin: ClusterAdmin, registry: ControlTopic) -> tuple[Jo
 
 def _parts(graph: Graph, admin: ClusterAdmin) -> Iterator[_Part]:
     own = {source.topic for part in graph.sub_topologies for source in part.sources}
-    wanted = own | {persister.topic for persister in graph.persisters}
+    wanted = own | {table_sink.topic for table_sink in graph.table_sinks}
     topics = admin.describe_topics(wanted)
     if missing := sorted(name for name in wanted if not topics[name].exists):
         raise ConfigurationError(
@@ -172,12 +172,12 @@ def _parts(graph: Graph, admin: ClusterAdmin) -> Iterator[_Part]:
             for number in range(max(counts[source.topic] for source in part.sources))
         }
         yield _Part("transforms", graph.application, tasks)
-    if graph.persisters:
+    if graph.table_sinks:
         tasks = {
             str(partition): [partition]
-            for persister in graph.persisters
+            for table_sink in graph.table_sinks
             for partition in (
-                TopicPartition(persister.topic, n) for n in range(counts[persister.topic])
+                TopicPartition(table_sink.topic, n) for n in range(counts[table_sink.topic])
             )
         }
         yield _Part("tables", tables_group(graph.application), tasks)

@@ -16,7 +16,7 @@ from eosframework.application.needed_access import control_topic_access, naming_
 from eosframework.application.output_limits import RelayDestinations
 from eosframework.application.relay_log import KafkaSentLog, RelayPositionLog
 from eosframework.config import OutboxSourceKind, Settings
-from eosframework.errors import DatabaseAway
+from eosframework.errors import DatabaseUnavailable
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.client.statistics import ClientStatistics
 from eosframework.kafka.producer.producer_pool import ProducerPool
@@ -119,7 +119,7 @@ def reconciler(settings: Settings) -> Generator[Reconciler]:
 
 def _refuse_second_name(source: TableSource | SlotSource) -> None:
     """Refuse a second relay name before its topic is created; the relay checks again later."""
-    with suppress(DatabaseAway), closing(source):
+    with suppress(DatabaseUnavailable), closing(source):
         source.connect()
         source.refuse_second_name()
 

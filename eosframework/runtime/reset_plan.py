@@ -26,7 +26,7 @@ from eosframework.application.topology_changes import TOPOLOGY
 from eosframework.config import Settings, StateBackendKind
 from eosframework.errors import ConfigurationError, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-from eosframework.kafka.admin.metadata import TopicFacts
+from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.records import Position, TopicPartition
 from eosframework.state.store_directories import (
     FoundStores,
@@ -121,7 +121,7 @@ def plan_reset(
             topic_ids={name: (facts.topic_id, facts.partitions) for name, facts in sources.items()},
         ),
         stores=tuple(place.path for place in places),
-        rows=tuple(p.topic for p in graph.persisters if p.sub_topology is not None),
+        rows=tuple(p.topic for p in graph.table_sinks if p.sub_topology is not None),
         read_whole=tuple(sorted(tables)),
     )
 
@@ -151,7 +151,7 @@ def execute_reset(
 
 def _own_topics(
     graph: Graph, registered: ControlState, admin: ClusterAdmin
-) -> dict[str, TopicFacts]:
+) -> dict[str, TopicDescription]:
     """Return the application's internal topics, also those of topologies that ran before."""
     names = set(own_topics(graph, {}))
     before = RecordedTopology.from_entry(registered.entries.get(TOPOLOGY))
@@ -173,7 +173,7 @@ def _places(graph: Graph, settings: Settings) -> list[FoundStores]:
 
 
 def _positions(
-    sources: Mapping[str, TopicFacts],
+    sources: Mapping[str, TopicDescription],
     to: str,
     moment: int | None,
     tables: set[str],

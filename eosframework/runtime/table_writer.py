@@ -26,7 +26,7 @@ from eosframework.postgres.tables.table_positions import (
 )
 from eosframework.postgres.tables.table_schema import TablesPlan, apply_tables, plan_tables
 from eosframework.postgres.tables.table_sink import PostgresRowStore
-from eosframework.processing.plan import WorkerCounts
+from eosframework.processing.worker_plan import WorkerCounts
 from eosframework.records import Position, TopicPartition
 from eosframework.runtime.context import WorkerContext
 from eosframework.tables.write_cycle import TableWriter, TableWriterOptions
@@ -45,11 +45,11 @@ def plan_database(graph: Graph, settings: Settings) -> TablesPlan | None:
         DatabaseUnusable: the connection fails, or the server is too old or a standby.
         StartRefused: a newer eosframework created the schema.
     """
-    if not graph.persisters:
+    if not graph.table_sinks:
         return None
     database = _database(graph, settings)
     database.require()
-    return plan_tables(database, graph.persisters)
+    return plan_tables(database, graph.table_sinks)
 
 
 def apply_database(graph: Graph, settings: Settings) -> list[str]:
@@ -61,11 +61,11 @@ def apply_database(graph: Graph, settings: Settings) -> list[str]:
         DatabaseRefused: a privilege is missing.
         StartRefused: a newer eosframework created the schema.
     """
-    if not graph.persisters:
+    if not graph.table_sinks:
         return []
     database = _database(graph, settings)
     database.require()
-    return apply_tables(database, graph.persisters)
+    return apply_tables(database, graph.table_sinks)
 
 
 def require_tables(graph: Graph, settings: Settings) -> None:
@@ -95,7 +95,7 @@ def table_positions(graph: Graph, settings: Settings) -> list[Position]:
         DatabaseUnusable: the database cannot be queried, or has no schema yet.
     """
     stored = stored_positions(_database(graph, settings), graph.application)
-    topics = {persister.topic for persister in graph.persisters}
+    topics = {table_sink.topic for table_sink in graph.table_sinks}
     return [Position(*p.partition, p.next_offset) for p in stored if p.partition.topic in topics]
 
 
@@ -119,7 +119,7 @@ def set_table_positions(
             f"application {graph.application!r} has {len(members)} running table writers; stop "
             f"them before their positions are set"
         )
-    topics = admin.describe_topics([persister.topic for persister in graph.persisters])
+    topics = admin.describe_topics([table_sink.topic for table_sink in graph.table_sinks])
     wanted = by_partition(graph, wishes, topics)
     if kept := [partition for partition, where in wanted.items() if where == COMMITTED]:
         raise ConfigurationError(
@@ -183,11 +183,11 @@ def table_writer(context: WorkerContext, on_round: Callable[[WorkerCounts], None
         repositioning="eosframework positions set APP --tables",
         statistics=context.statistics,
     )
-    topic_ids = {p.topic: str(context.facts.topics[p.topic].topic_id) for p in graph.persisters}
+    topic_ids = {p.topic: str(context.facts.topics[p.topic].topic_id) for p in graph.table_sinks}
     late = _late_topics(graph, settings)
     return TableWriter(
         graph.application,
-        graph.persisters,
+        graph.table_sinks,
         log,
         PostgresRowStore(_database(graph, settings), graph.application, topic_ids),
         TableWriterOptions(
@@ -223,7 +223,7 @@ def _late_topics(graph: Graph, settings: Settings) -> frozenset[str]:
     """
     if settings.worker.start is not Start.LATEST:
         return frozenset()
-    return frozenset(p.topic for p in graph.persisters if p.sub_topology is None)
+    return frozenset(p.topic for p in graph.table_sinks if p.sub_topology is None)
 
 
 def _start_offsets(

@@ -45,10 +45,10 @@ from eosframework.process.watchdog import Watchdog
 from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import compile_part
 from eosframework.processing.failures.refused_outputs import OutputLimits
-from eosframework.processing.plan import Plan, WorkerCounts, WorkerOptions
 from eosframework.processing.stores.local_state import LocalState
 from eosframework.processing.task import Task
 from eosframework.processing.worker import Worker
+from eosframework.processing.worker_plan import Plan, WorkerCounts, WorkerOptions
 from eosframework.runtime.context import Observed, WorkerContext
 from eosframework.runtime.ids import id_source
 from eosframework.tables.write_cycle import TableWriter
@@ -86,7 +86,7 @@ def load(application: str) -> Graph:
 
 def kinds(graph: Graph) -> list[Kind]:
     """Return the kinds of workers that a graph needs, in the order in which to run them once."""
-    has = {Kind.TRANSFORMS: graph.sub_topologies, Kind.TABLES: graph.persisters}
+    has = {Kind.TRANSFORMS: graph.sub_topologies, Kind.TABLES: graph.table_sinks}
     return [kind for kind, parts in has.items() if parts]
 
 
@@ -328,7 +328,7 @@ def _observed(
 
 def _require_tables(graph: Graph, settings: Settings) -> None:
     """Check the tables of the graph's table sinks."""
-    if graph.persisters:
+    if graph.table_sinks:
         from eosframework.runtime.table_writer import require_tables
 
         require_tables(graph, settings)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from eosframework.application.internal_topics import TOMBSTONES_KEPT_SECONDS, task_counts
 from eosframework.config import Settings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-from eosframework.kafka.admin.metadata import TopicFacts
+from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.kafka.consumer.changelog_reader import KafkaChangelogs
 from eosframework.operators.entries import LAYOUT
 from eosframework.operators.limits import Limits
@@ -30,7 +30,7 @@ def local_state(
     graph: Graph,
     settings: Settings,
     instance: str,
-    topics: Mapping[str, TopicFacts],
+    topics: Mapping[str, TopicDescription],
     admin: ClusterAdmin,
     shared: SharedStores | None = None,
 ) -> LocalState:
@@ -76,7 +76,7 @@ def local_state(
     )
 
 
-def _stores(graph: Graph, topics: Mapping[str, TopicFacts]) -> dict[str, list[StoreIdentity]]:
+def _stores(graph: Graph, topics: Mapping[str, TopicDescription]) -> dict[str, list[StoreIdentity]]:
     """Return the identities of the stores of each sub-topology that has some."""
     return {
         part.name: [
@@ -106,7 +106,7 @@ def _global_tables(
     return GlobalTables(log, {t: partitions[t] for t in topics}) if topics else None
 
 
-def _tombstones_kept_seconds(graph: Graph, topics: Mapping[str, TopicFacts]) -> float:
+def _tombstones_kept_seconds(graph: Graph, topics: Mapping[str, TopicDescription]) -> float:
     """Return the shortest `delete.retention.ms` of the changelogs, in seconds."""
     kept = [
         (topics[store.changelog].values or {}).get("delete.retention.ms")

@@ -9,12 +9,12 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from eosframework.errors import RecordFailed, raised_by_functions
-from eosframework.processing.failures.failures import describe, is_of_the_framework, summary
+from eosframework.processing.failures.failure_handler import describe, is_of_the_framework, summary
 from eosframework.processing.ports import Message
 from eosframework.records import Record
 from eosframework.serialization.serdes import Serde
 from eosframework.tables.table_ports import Batch, Claim, Deletion, RefusedRow, Row, TableRows
-from eosframework.topology.graph.graph import Persister, Policy, TableMode, TableSink
+from eosframework.topology.graph.graph import Policy, SinkTable, TableMode, TableSink
 
 _MAP: Any = dict
 _MAPS = {_MAP}
@@ -28,7 +28,7 @@ class RowMaker:
         sink: a topic, its serdes and its tables.
     """
 
-    def __init__(self, sink: Persister) -> None:
+    def __init__(self, sink: TableSink) -> None:
         self.skipped = 0
         self.dead_letters = 0
         self._sink = sink
@@ -46,7 +46,8 @@ class RowMaker:
         Raises:
             RecordFailed: a record gives no row and the policy is to fail; the batch contains the
                 rows of all earlier records.
-            SchemasAway: the schema registry does not answer; the batch must be discarded.
+            SchemaRegistryUnavailable: the schema registry does not answer; the batch must be
+                discarded.
         """
         values = self._decoded(messages)
         if values is None:
@@ -96,7 +97,7 @@ class RowMaker:
         into.rows += made
         into.origins += [message] * len(made)
 
-    def _row(self, table: TableSink, message: Message, value: Any) -> Row:
+    def _row(self, table: SinkTable, message: Message, value: Any) -> Row:
         if value is not None:
             return _checked(value)
         if table.mode is not TableMode.UPSERT_DELETE:
@@ -160,7 +161,7 @@ def _checked(row: Any) -> Row:
     raise TypeError(f"expected a row as a map or a model, got {type(row).__name__}: {row!r:.80}")
 
 
-def _keys(table: TableSink, key: Any) -> Mapping[str, Any]:
+def _keys(table: SinkTable, key: Any) -> Mapping[str, Any]:
     if isinstance(key, BaseModel):
         key = key.model_dump()
     if isinstance(key, Mapping):

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from eosframework.processing.ports import Message
 from eosframework.records import TopicPartition
-from eosframework.topology.graph.graph import TableSink
+from eosframework.topology.graph.graph import SinkTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class TableRows:
         origins: the record that each row comes from.
     """
 
-    table: TableSink
+    table: SinkTable
     rows: list[Row] = field(default_factory=list[Row])
     origins: list[Message] = field(default_factory=list[Message])
 
@@ -130,7 +130,7 @@ class RowStore(Protocol):
         Waits for open transactions that write one of them, so a COMMIT in doubt is decided.
 
         Raises:
-            DatabaseAway: nothing is claimed; try again.
+            DatabaseUnavailable: nothing is claimed; try again.
             StartRefused: a topic was created again since its offsets were stored.
             RunError: the database refuses the claim until its cause is fixed.
         """
@@ -144,8 +144,8 @@ class RowStore(Protocol):
 
         Raises:
             RowRefused: with `fail`; names the row. Nothing was written.
-            Overtaken: names the partitions that others have claimed since. Nothing was written.
-            DatabaseAway: the outcome is unknown; claim again.
+            Superseded: names the partitions that others have claimed since. Nothing was written.
+            DatabaseUnavailable: the outcome is unknown; claim again.
             RunError: the database refuses the transaction until its cause is fixed.
         """
         ...

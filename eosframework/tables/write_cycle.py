@@ -33,26 +33,26 @@ import structlog
 
 from eosframework import failpoints
 from eosframework.errors import (
-    DatabaseAway,
+    DatabaseUnavailable,
     EosError,
     InstanceFenced,
-    Overtaken,
     PositionLost,
     RecordFailed,
     RowRefused,
-    SchemasAway,
+    SchemaRegistryUnavailable,
+    Superseded,
     TransactionError,
 )
 from eosframework.processing.measurements import Measures
-from eosframework.processing.plan import WorkerCounts
 from eosframework.processing.ports import Fetched, InputLog, Purger
 from eosframework.processing.transaction.commit_interval import CommitInterval
+from eosframework.processing.worker_plan import WorkerCounts
 from eosframework.processing.worker_views import WorkerView
 from eosframework.records import Position, TopicPartition
 from eosframework.tables.row_conversion import RowMaker
 from eosframework.tables.table_ports import Batch, Claim, RowStore
 from eosframework.tables.table_task import PartitionTask, TaskState
-from eosframework.topology.graph.graph import Persister
+from eosframework.topology.graph.graph import TableSink
 
 IDLE_SECONDS = 0.1
 SCHEMAS_PAUSE_SECONDS = 1.0
@@ -106,7 +106,7 @@ class TableWriter:
     def __init__(
         self,
         application: str,
-        sinks: Sequence[Persister],
+        sinks: Sequence[TableSink],
         log: InputLog,
         store: RowStore,
         options: TableWriterOptions,
@@ -136,7 +136,7 @@ class TableWriter:
             options.commit_interval_seconds, options.longest_interval_seconds, clock
         )
         self._is_behind = False
-        self._away_since: float | None = None
+        self._unavailable_since: float | None = None
         self._stop = False
         self._was_assigned = False
         self._is_in_rebalance = False
@@ -150,9 +150,9 @@ class TableWriter:
     def view(self) -> WorkerView:
         """Return a snapshot for other threads; called on the main thread."""
         tasks = tuple(task.view() for task in self.tasks.values())
-        away = None if self._away_since is None else "the database is unavailable"
+        unavailable = None if self._unavailable_since is None else "the database is unavailable"
         measured = self._measures.snapshot()
-        return WorkerView(self._snapshot(), tasks, self._was_assigned, measured, away)
+        return WorkerView(self._snapshot(), tasks, self._was_assigned, measured, unavailable)
 
     def run(self, *, until_caught_up: bool = False) -> WorkerCounts:
         """Consume and write until `stop`.
@@ -192,7 +192,7 @@ class TableWriter:
         """Write complete batches and release the partitions."""
         self._is_in_rebalance = True
         leaving = [self.tasks[p] for p in partitions if p in self.tasks]
-        failpoints.hit("persister.before_revoke")
+        failpoints.hit("table_writer.before_revoke")
         self._write(leaving)
         self._release(leaving, "partitions_revoked")
 
@@ -231,10 +231,10 @@ class TableWriter:
             return
         try:
             claims = self._store.claim([task.partition for task in due])
-            failpoints.hit("persister.after_claim")
+            failpoints.hit("table_writer.after_claim")
             offsets = _offsets_of(claims, self._log, self._start)
             claims = self._with_starts(claims, offsets)
-        except (DatabaseAway, Overtaken, TransactionError) as error:
+        except (DatabaseUnavailable, Superseded, TransactionError) as error:
             self._claim_later(due, error)
             return
         self._report_available()
@@ -264,7 +264,7 @@ class TableWriter:
         """Write the positions of partitions that start at their end; return the updated claims.
 
         Raises:
-            DatabaseAway, Overtaken: claim again, which shows whether they are written.
+            DatabaseUnavailable, Superseded: claim again, which shows whether they are written.
         """
         kept = [
             claim
@@ -293,7 +293,7 @@ class TableWriter:
                 continue
             try:
                 task.maker.add(messages, task.batch)
-            except SchemasAway as error:
+            except SchemaRegistryUnavailable as error:
                 self._retry_without_schemas(task, error)
                 continue
             except RecordFailed as error:
@@ -317,13 +317,13 @@ class TableWriter:
         while open_:
             try:
                 self._write_once(open_)
-            except Overtaken as error:
+            except Superseded as error:
                 open_ = self._drop_overtaken(open_, error)
                 continue
             except RowRefused as error:
                 self._drop_refused(open_, error)
                 continue
-            except DatabaseAway as error:
+            except DatabaseUnavailable as error:
                 for task in open_:
                     task.in_doubt = (task.batch, task.records) if task.batch else None
                 self._claim_later(open_, error)
@@ -339,7 +339,7 @@ class TableWriter:
         started = self._clock()
         written = self._store.write(batches)
         self._measures.commit_seconds.add(self._clock() - started)
-        failpoints.hit("persister.after_commit")
+        failpoints.hit("table_writer.after_commit")
         self.counts.commits += 1
         self.counts.dead_letters += written.dead_letters
         self.counts.skipped += written.skipped
@@ -364,7 +364,7 @@ class TableWriter:
             self._measures.written[rows.table.table] += len(rows.rows)
 
     def _drop_overtaken(
-        self, tasks: Sequence[PartitionTask], error: Overtaken
+        self, tasks: Sequence[PartitionTask], error: Superseded
     ) -> list[PartitionTask]:
         """Drop partitions that others have claimed; return the remaining tasks."""
         gone = [task for task in tasks if task.partition in error.partitions]
@@ -392,7 +392,7 @@ class TableWriter:
     def _claim_later(self, tasks: Sequence[PartitionTask], error: EosError) -> None:
         """Drop claims after a failed call; the next claim shows whether a batch was written."""
         now = self._clock()
-        self.counts.database_retries += isinstance(error, DatabaseAway)
+        self.counts.database_retries += isinstance(error, DatabaseUnavailable)
         for task in tasks:
             task.attempts += 1
             pause_seconds = min(
@@ -401,11 +401,11 @@ class TableWriter:
             # The first retry is immediate: a single lost connection needs no pause.
             task.drop(now + (pause_seconds if task.attempts > 1 else 0))
         self._log.pause([task.partition for task in tasks])
-        if self._away_since is None:
-            self._away_since = now
-            self._events.warning("database_away", error=str(error))
+        if self._unavailable_since is None:
+            self._unavailable_since = now
+            self._events.warning("database_unavailable", error=str(error))
 
-    def _retry_without_schemas(self, task: PartitionTask, error: SchemasAway) -> None:
+    def _retry_without_schemas(self, task: PartitionTask, error: SchemaRegistryUnavailable) -> None:
         """Drop a task's unwritten rows; its records are read again after a pause."""
         task.drop(self._clock() + SCHEMAS_PAUSE_SECONDS)
         self._log.pause([task.partition])
@@ -414,10 +414,10 @@ class TableWriter:
         )
 
     def _report_available(self) -> None:
-        if self._away_since is not None:
-            seconds = round(self._clock() - self._away_since, 1)
-            self._events.info("database_back", after_seconds=seconds)
-            self._away_since = None
+        if self._unavailable_since is not None:
+            seconds = round(self._clock() - self._unavailable_since, 1)
+            self._events.info("database_available", after_seconds=seconds)
+            self._unavailable_since = None
 
     # --- the end ------------------------------------------------------------------------
 

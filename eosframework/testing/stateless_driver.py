@@ -10,7 +10,7 @@ from eosframework.config import RegistrySettings
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.schema_registry.schema_codecs import SchemaRegistry
 from eosframework.processing.codegen.compiler import CompiledSource, compile_source
-from eosframework.processing.failures.failures import FailureHandler
+from eosframework.processing.failures.failure_handler import FailureHandler
 from eosframework.processing.ports import Message, Output
 from eosframework.records import Headers, Record
 from eosframework.serialization.serdes import Serde

@@ -15,13 +15,13 @@ from eosframework.operators.entries import LAYOUT
 from eosframework.operators.expiry import unexpired
 from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import compile_part
-from eosframework.processing.plan import Plan, WorkerOptions
 from eosframework.processing.stores.global_tables import GlobalTables
 from eosframework.processing.stores.local_state import LocalState
 from eosframework.processing.stores.restoration import Restoration
 from eosframework.processing.stores.state_ports import StoreIdentity, TaskStores
 from eosframework.processing.transaction.overtime import end_idle_watcher
 from eosframework.processing.worker import Worker
+from eosframework.processing.worker_plan import Plan, WorkerOptions
 from eosframework.records import Headers, Record, TopicPartition, WindowResult
 from eosframework.state.memory import MemoryState, MemoryTaskStores
 from eosframework.state.query.layouts import Row, layout_of

@@ -13,7 +13,7 @@ import pytest
 from pydantic import SecretStr
 
 from eosframework.config import DatabaseSettings
-from eosframework.errors import DatabaseAway
+from eosframework.errors import DatabaseUnavailable
 from eosframework.outbox import emit, publish
 from eosframework.outbox.relay_position import RelayPosition, fits
 from eosframework.outbox.sharding import lane_of, shard_of
@@ -262,14 +262,14 @@ def test_a_batch_holds_no_more_than_its_bytes_and_at_least_one_message(world: Wo
 
 def test_one_session_at_a_time_may_relay_a_shard(world: World) -> None:
     first, second = world.source(), world.source()
-    assert first.hold(0)
-    assert not second.hold(0)
-    assert first.holds(0)
-    assert not second.holds(0)
+    assert first.lock_shard(0)
+    assert not second.lock_shard(0)
+    assert first.has_lock(0)
+    assert not second.has_lock(0)
     assert first.relays() == second.relays() == 2
-    assert second.hold(1)
+    assert second.lock_shard(1)
     first.close()
-    wait_until(lambda: second.hold(0), "the end of the other session")
+    wait_until(lambda: second.lock_shard(0), "the end of the other session")
     assert second.relays() == 1
 
 
@@ -374,7 +374,7 @@ def test_a_session_that_ends_while_it_reads_ahead_says_so(world: World) -> None:
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
             "WHERE application_name LIKE 'eosframework%' AND datname = current_database()"
         )
-    with pytest.raises(DatabaseAway):
+    with pytest.raises(DatabaseUnavailable):
         read_on(source, batch.position)
     source.connect()
     assert read_all(world, source, batch.position)[0] == list("cdef")

@@ -20,7 +20,6 @@ from eosframework.kafka.client.properties import Role, client_properties
 from eosframework.kafka.consumer.group import GroupSettings
 from eosframework.kafka.consumer.input_log import KafkaInputLog
 from eosframework.kafka.producer.producer_pool import ProducerPool
-from eosframework.processing.plan import WorkerCounts
 from eosframework.processing.ports import (
     Commit,
     Fetched,
@@ -33,6 +32,7 @@ from eosframework.processing.task import Task
 from eosframework.processing.task_states import TaskState
 from eosframework.processing.transaction.overtime import RecordTimer
 from eosframework.processing.transaction.recovery import Recovery
+from eosframework.processing.worker_plan import WorkerCounts
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
 from tests.support.feeding import feeder

@@ -1,6 +1,6 @@
-"""What the persister expects of a row store, asked of the one in memory and of real PostgreSQL.
+"""What the table writer expects of a row store, asked of the one in memory and of real PostgreSQL.
 
-The persister's decisions are tested on the store in memory; this is what makes that worth
+The table writer's decisions are tested on the store in memory; this is what makes that worth
 something.
 """
 
@@ -15,13 +15,13 @@ import pytest
 from pydantic import SecretStr
 
 from eosframework.config import DatabaseSettings
-from eosframework.errors import Overtaken, RowRefused
+from eosframework.errors import RowRefused, Superseded
 from eosframework.postgres import Database, migrate
 from eosframework.postgres.tables.table_sink import PostgresRowStore
-from eosframework.processing.failures.failures import summary
+from eosframework.processing.failures.failure_handler import summary
 from eosframework.records import TopicPartition
 from eosframework.tables.table_ports import Batch, Claim, Deletion, RefusedRow, RowStore, TableRows
-from eosframework.topology.graph.graph import Policy, TableMode, TableSink
+from eosframework.topology.graph.graph import Policy, SinkTable, TableMode
 from tests.unit.processing.memory import At
 from tests.unit.tables.memory import MemoryStore
 
@@ -91,7 +91,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 
 def batch(claim: Claim, *numbers: Any) -> Batch:
     """A row for each number, from offset to offset; a `Deletion` stands for itself."""
-    sink = TableSink("s.to(t)", "t", TableMode.UPSERT_DELETE, ("n",), None, None, Policy.FAIL)
+    sink = SinkTable("s.to(t)", "t", TableMode.UPSERT_DELETE, ("n",), None, None, Policy.FAIL)
     first = claim.next_offset or 0
     rows = [n if isinstance(n, Deletion) else {"n": n} for n in numbers]
     origins = [At(b"v", first + i, place=claim.partition) for i in range(len(rows))]
@@ -131,7 +131,7 @@ def test_who_was_overtaken_writes_nothing_and_learns_where(world: World) -> None
     old = zombie.claim([P0, P1])
     [new] = successor.claim([P0])
     successor.write([batch(new, 1)])
-    with pytest.raises(Overtaken) as caught:
+    with pytest.raises(Superseded) as caught:
         zombie.write([batch(old[0], 8), batch(old[1], 9)])
     assert list(caught.value.partitions) == [P0]
     assert world.numbers() == [1]
@@ -143,7 +143,7 @@ def test_the_same_write_twice_is_done_once(world: World) -> None:
     store = world.connect()
     [claim] = store.claim([P0])
     store.write([batch(claim, 1)])
-    with pytest.raises(Overtaken):
+    with pytest.raises(Superseded):
         store.write([batch(claim, 1)])
     assert store.claim([P0]) == [Claim(P0, 2, 1)]
 

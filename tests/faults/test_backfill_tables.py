@@ -97,9 +97,9 @@ def ended(carrier: WorkerProcess) -> tuple[int, str]:
 
 def test_attempts_killed_at_each_step_in_turn_lose_and_double_no_row(carriers: Carriers) -> None:
     faults = [
-        "persister.after_claim=kill@1",
-        "persister.before_commit=kill@3",
-        "persister.after_commit=kill@3",
+        "table_writer.after_claim=kill@1",
+        "table_writer.before_commit=kill@3",
+        "table_writer.after_commit=kill@3",
     ]
     for fault in faults:
         killed = carriers.start(faults=[fault])
@@ -134,8 +134,10 @@ def test_an_attempt_that_is_well_is_not_taken_over_by_one_that_starts(carriers: 
 def test_an_attempt_that_stands_still_is_taken_over_and_doubles_nothing_when_it_wakes_up(
     carriers: Carriers,
 ) -> None:
-    zombie = carriers.start(faults=["persister.before_commit=stop@3"])
-    wait_until(lambda: carriers.fired("persister.before_commit"), "the first attempt's third batch")
+    zombie = carriers.start(faults=["table_writer.before_commit=stop@3"])
+    wait_until(
+        lambda: carriers.fired("table_writer.before_commit"), "the first attempt's third batch"
+    )
     second = carriers.start(1)
     code, err = ended(second)
     assert code == 0, err

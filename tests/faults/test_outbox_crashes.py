@@ -73,7 +73,7 @@ def test_zombies_of_each_step_change_nothing_when_they_wake_up(make_outbox: Make
     for zombie in zombies:
         wait_until(
             lambda zombie=zombie: bool(
-                zombie.events("database_away") or zombie.process.poll() is not None
+                zombie.events("database_unavailable") or zombie.process.poll() is not None
             ),
             "the zombie noticing",
         )

@@ -58,7 +58,7 @@ def test_a_replay_killed_at_any_step_or_overtaken_loses_and_doubles_nothing(
     assert "another replay" in still.log
     assert "0 dead letters chosen" in app.run(*REPLAY).out
 
-    app.mend()
+    app.fix()
     app.catch_up()
     assert app.written == Counter(app.numbers)
     replayed = [
@@ -88,7 +88,7 @@ def test_workers_killed_while_records_wait_for_their_next_attempt_lose_and_doubl
     last.signal(signal.SIGKILL)
     last.wait()
 
-    app.mend()
+    app.fix()
     app.catch_up()
     assert app.written == Counter(app.numbers)
     assert app.read(app.letters) == []

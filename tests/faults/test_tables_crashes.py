@@ -12,7 +12,7 @@ from tests.support.tables import BOTH_KINDS, TablesWorld
 
 MakeTables = Callable[..., TablesWorld]
 
-STEPS = ["persister.after_claim", "persister.before_commit", "persister.after_commit"]
+STEPS = ["table_writer.after_claim", "table_writer.before_commit", "table_writer.after_commit"]
 QUICK = [
     "worker.session_timeout_seconds=6",
     "database.idle_transaction_timeout_seconds=2",
@@ -48,12 +48,12 @@ def test_a_worker_killed_while_it_gives_partitions_up_is_replaced_without_a_trac
     world.apply()
     world.feed(400)
     victim = world.start_worker(
-        instance="one", faults=["persister.before_revoke=kill@1"], settings=QUICK
+        instance="one", faults=["table_writer.before_revoke=kill@1"], settings=QUICK
     )
     world.wait_for(400)
     world.feed(400)
     successor = world.start_worker(instance="two", settings=QUICK)
-    victim.wait_for_fault("persister.before_revoke")
+    victim.wait_for_fault("table_writer.before_revoke")
     assert victim.wait() == -signal.SIGKILL
     world.wait_for(800)
     successor.signal(signal.SIGTERM)
@@ -86,7 +86,7 @@ def test_zombies_of_each_step_change_nothing_when_they_wake_up(make_tables: Make
                 zombie.process.poll() is not None
                 or zombie.events("partitions_lost")
                 or zombie.events("partition_overtaken")
-                or zombie.events("database_away")
+                or zombie.events("database_unavailable")
             ),
             "the zombie noticing",
         )
@@ -107,10 +107,10 @@ def test_a_supervised_child_of_either_kind_that_is_killed_is_restarted(
     world.apply()
     world.feed(400)
     supervisor = world.start_worker(
-        faults=["transaction.before_commit=kill@2", "persister.before_commit=kill@2"],
+        faults=["transaction.before_commit=kill@2", "table_writer.before_commit=kill@2"],
         settings=QUICK,
     )
-    for point in ("transaction.before_commit", "persister.before_commit"):
+    for point in ("transaction.before_commit", "table_writer.before_commit"):
         supervisor.wait_for_fault(point)
     world.feed(400)
     world.wait_for(800, "doubled")

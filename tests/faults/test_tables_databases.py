@@ -108,7 +108,7 @@ def test_a_connection_cut_in_copy_or_commit_is_claimed_again_and_never_guessed(
             proxy.cut(cut)
             world.feed(400)
             wait_until(lambda number=number: len(proxy.happened) == number, str(cut))
-            worker.wait_for_event("database_back", number)
+            worker.wait_for_event("database_available", number)
             world.wait_for(400 * number)
         assert proxy.happened == cuts
         end(world, worker, 1200)
@@ -139,7 +139,7 @@ def test_conflicts_full_disks_and_ended_sessions_are_waited_out(make_tables: Mak
     worker = world.start_worker(settings=SMALL)
     world.wait_for(400)
     assert world.see("SELECT last_value >= 4 FROM attempts") == [(True,)]
-    said = "".join(str(event["error"]) for event in worker.events("database_away"))
+    said = "".join(str(event["error"]) for event in worker.events("database_unavailable"))
     assert "could not serialize access" in said
     end(world, worker, 400)
 
@@ -156,13 +156,13 @@ def test_a_disk_that_is_full_is_waited_for_until_there_is_room(
     worker.wait_for_event("partition_claimed", 4)
     ballast = fill(small_disk)
     world.feed(400)
-    worker.wait_for_event("database_away")
-    [away, *_] = worker.events("database_away")
+    worker.wait_for_event("database_unavailable")
+    [away, *_] = worker.events("database_unavailable")
     assert "No space left on device" in str(away["error"])
     assert "(53100)" in str(away["error"])
     assert world.count() == 0
     ballast.unlink()
-    worker.wait_for_event("database_back")
+    worker.wait_for_event("database_available")
     end(world, worker, 400)
 
 
@@ -180,8 +180,8 @@ def test_a_deadlock_is_undone_and_done_again(make_tables: MakeTables) -> None:
         rival.execute("UPDATE eosframework.positions SET updated_at = now()")
         rival.commit()
     # The rival commits as soon as the worker's transaction is undone, and the worker tells later.
-    worker.wait_for_event("database_away")
-    [away, *_] = worker.events("database_away")
+    worker.wait_for_event("database_unavailable")
+    [away, *_] = worker.events("database_unavailable")
     assert "deadlock" in str(away["error"])
     end(world, worker, 50)
 
@@ -196,12 +196,12 @@ def test_a_database_killed_restarted_and_gone_for_long_is_waited_for(
     world.wait_for(100)
     server.kill()
     world.feed(400)
-    worker.wait_for_event("database_away")
+    worker.wait_for_event("database_unavailable")
     # Two sessions long and more: who is not heard of meanwhile loses the partitions.
     threading.Event().wait(25)
-    assert not worker.events("database_back")
+    assert not worker.events("database_available")
     server.start()
-    worker.wait_for_event("database_back")
+    worker.wait_for_event("database_available")
     assert not worker.events("partitions_lost")
     end(world, worker, 800)
 
@@ -230,7 +230,7 @@ def test_a_promoted_standby_is_gone_on_with_even_if_it_lagged(
             world.wait_for(800)
             primary.kill()
             world.feed(100)
-            worker.wait_for_event("database_away")
+            worker.wait_for_event("database_unavailable")
             standby.start()
             debian_postgres.promote(standby)
             world.dsn = standby.dsn

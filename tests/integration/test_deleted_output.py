@@ -31,7 +31,7 @@ def test_a_deleted_output_is_named_and_once_it_is_back_everything_is_processed_e
     worker.wait_for_event("output_topic_missing")
     [told] = worker.events("output_topic_missing")
     assert (told["topic"], told["level"]) == (deleted, "warning")
-    assert "eosframework apply APP" in str(told["mend"])
+    assert "eosframework apply APP" in str(told["fix"])
     assert pipeline.committed() == BEFORE
 
     create_topics(admin, [NewTopic(deleted, 2, 1, config=KEEP)])

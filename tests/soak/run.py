@@ -239,7 +239,7 @@ class _Soak:
             self._breaker.run(self._settings.seconds, self._look_after)
             self._breaker.mend_everything()
             feeder.finish()
-            inputs, mended = read_numbers(servers, pipeline.source, PARTITIONS), time.monotonic()
+            inputs, fixed = read_numbers(servers, pipeline.source, PARTITIONS), time.monotonic()
             judged = late.submit(self._late.finish, inputs)
             self._catch_up(offsets, sum(map(len, inputs.values())))
             caught_up = time.monotonic()
@@ -257,7 +257,7 @@ class _Soak:
             [ended.exit_code for ended in self._workers.ended],
             sum(map(len, inputs.values())),
             len(history.committed),
-            caught_up - mended,
+            caught_up - fixed,
             resources,
         )
 

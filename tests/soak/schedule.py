@@ -69,7 +69,7 @@ class Fault:
     Args:
         at_seconds: after the start of the schedule.
         target: number of the worker or broker, the name of a request, or the rest of the way.
-        for_seconds: until it is mended: restarted, continued, delivered.
+        for_seconds: until it is fixed: restarted, continued, delivered.
     """
 
     at_seconds: float
@@ -78,8 +78,8 @@ class Fault:
     for_seconds: float = 0.0
 
     def __str__(self) -> str:
-        mended = f", for {self.for_seconds:g} s" if self.for_seconds else ""
-        return f"{self.way} {self.target}{mended}"
+        fixed = f", for {self.for_seconds:g} s" if self.for_seconds else ""
+        return f"{self.way} {self.target}{fixed}"
 
 
 _Draw = Callable[[random.Random, int], tuple[int | str, float]]

@@ -16,7 +16,7 @@ from eosframework.operators.entries import LAYOUT
 from eosframework.operators.limits import Limits
 from eosframework.operators.operator_ports import WholeTopic
 from eosframework.processing.codegen.compiler import CompiledPart, compile_part
-from eosframework.processing.failures.failures import FailureHandler
+from eosframework.processing.failures.failure_handler import FailureHandler
 from eosframework.processing.stores.open_state import OpenState
 from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.state.memory import MemoryState

@@ -1,4 +1,4 @@
-"""An application that refuses one number in ten until it is mended, and commands on it."""
+"""An application that refuses one number in ten until it is fixed, and commands on it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Forgiving:
         self.letters = f"{pipeline.name}.letters"
         self.numbers = range(count)
         self.refused = [n for n in self.numbers if n % 10 == 3]
-        self._mended = pipeline.directory / "mended"
+        self._mended = pipeline.directory / "fixed"
         self._commands = 0
         admin = AdminClient({"bootstrap.servers": pipeline.bootstrap_servers})
         # Letters of each partition are replayed in a transaction of their own.
@@ -52,7 +52,7 @@ class Forgiving:
         assert applied.exit_code == 0, applied.err
         pipeline.feed(count)
 
-    def mend(self) -> None:
+    def fix(self) -> None:
         """Let the function refuse nothing from now on."""
         self._mended.touch()
 

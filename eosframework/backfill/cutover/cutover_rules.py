@@ -8,7 +8,7 @@ from eosframework.application.control_topic import ControlState
 from eosframework.backfill.job.fingerprint import differences, fingerprint
 from eosframework.backfill.job.job_entry import Job, JobState
 from eosframework.errors import ConfigurationError, StartRefused
-from eosframework.kafka.admin.metadata import GroupFacts, TopicFacts
+from eosframework.kafka.admin.metadata import GroupDescription, TopicDescription
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph.graph import Graph
 
@@ -57,7 +57,9 @@ def refuse_another_topology(graph: Graph, job: Job) -> None:
         )
 
 
-def refuse_incomplete(graph: Graph, state: JobState, topics: Mapping[str, TopicFacts]) -> None:
+def refuse_incomplete(
+    graph: Graph, state: JobState, topics: Mapping[str, TopicDescription]
+) -> None:
     """Raise unless the job has processed every source of the live workers to its end."""
     name = state.job.name
     for topic, topic_id in sorted(state.job.topic_ids.items()):
@@ -94,11 +96,11 @@ def incomplete(graph: Graph, state: JobState) -> Iterator[str]:
                     yield f"task {part.name}[{number}] has not begun"
                 elif not progress.complete:
                     yield f"task {part.name}[{number}] is after {progress.records:,} records"
-    if graph.persisters and state.tables_at is None:
+    if graph.table_sinks and state.tables_at is None:
         yield "the tables do not have all rows yet"
 
 
-def refuse_members(group: str, facts: GroupFacts, instance: str) -> None:
+def refuse_members(group: str, facts: GroupDescription, instance: str) -> None:
     """Raise if an application runs.
 
     Args:

@@ -120,7 +120,7 @@ def start(
 
 def _require_tables(graph: Graph, settings: Settings) -> None:
     """Check the requirements of the last stage now; the job may take hours until then."""
-    if graph.persisters:
+    if graph.table_sinks:
         # Imported here: without table sinks no database driver is needed.
         from eosframework.runtime.table_writer import require_tables
 
@@ -138,7 +138,7 @@ def _new_job(
     own = writers_of(graph)
     read = {
         *source_topics(graph),
-        *(persister.topic for persister in graph.persisters if persister.sub_topology is None),
+        *(table_sink.topic for table_sink in graph.table_sinks if table_sink.sub_topology is None),
     } - own.keys()
     files = {one.topic: one for one in request.files}
     _refuse_files(graph, files, read)
@@ -216,7 +216,7 @@ def _ends(topics: Mapping[str, int], admin: ClusterAdmin) -> dict[str, tuple[int
 
 
 def _refuse_files(graph: Graph, files: Mapping[str, FileRequest], read: set[str]) -> None:
-    persisted = {p.topic for p in graph.persisters if p.sub_topology is None}
+    persisted = {p.topic for p in graph.table_sinks if p.sub_topology is None}
     for topic in sorted(files):
         if topic not in read:
             raise ConfigurationError(

@@ -79,7 +79,7 @@ def run_stages(
             _run_stage(spark, started, state, stage, on_progress, options)
         _fix_ends(started)
     state = _state(started)
-    if started.graph.persisters:
+    if started.graph.table_sinks:
         run_watched = partial(_run_watched, spark, started, on_progress=on_progress)
         run_tables(spark, started, state, run_watched)
         state = _state(started)

@@ -81,7 +81,7 @@ def run_tables(
         DatabaseUnusable: the database cannot be queried.
     """
     graph = started.graph
-    if not graph.persisters or state.tables_at is not None:
+    if not graph.table_sinks or state.tables_at is not None:
         return
     events = structlog.get_logger("eosframework.backfill").bind(application=graph.application)
     group = tables_group(graph.application)
@@ -104,7 +104,7 @@ def _write_tables(
     spec = TableTaskSpec(
         pack(graph),
         started.settings,
-        {p.topic: started.facts.topics[p.topic].topic_id for p in graph.persisters},
+        {p.topic: started.facts.topics[p.topic].topic_id for p in graph.table_sinks},
         ranges,
     )
     structlog.get_logger("eosframework.backfill").info(
@@ -152,7 +152,7 @@ def write_partition(
         partition,
         range_.first,
         range_.end,
-        RowMaker(next(p for p in graph.persisters if p.topic == partition.topic)),
+        RowMaker(next(p for p in graph.table_sinks if p.topic == partition.topic)),
         store,
         Pace.of(spec.settings),
         partial(seen_position, database, name, partition),
@@ -211,12 +211,14 @@ def table_ranges(
     """
     ranges: dict[TopicPartition, OffsetRange] = {}
     own: list[TopicPartition] = []
-    for persister in graph.persisters:
-        if persister.sub_topology is None:
-            for number, range_ in enumerate(state.job.ranges[persister.topic]):
-                ranges[TopicPartition(persister.topic, number)] = range_
+    for table_sink in graph.table_sinks:
+        if table_sink.sub_topology is None:
+            for number, range_ in enumerate(state.job.ranges[table_sink.topic]):
+                ranges[TopicPartition(table_sink.topic, number)] = range_
         else:
-            own += [TopicPartition(persister.topic, n) for n in range(partitions[persister.topic])]
+            own += [
+                TopicPartition(table_sink.topic, n) for n in range(partitions[table_sink.topic])
+            ]
     bounds = admin.log_bounds(own)
     return ranges | {p: OffsetRange(first=first, end=end) for p, (first, end) in bounds.items()}
 

@@ -56,7 +56,7 @@ from eosframework.errors import (
     RunError,
     TransactionError,
 )
-from eosframework.processing.failures.failures import describe
+from eosframework.processing.failures.failure_handler import describe
 from eosframework.processing.ports import Message
 from eosframework.processing.stores.open_state import SHARE, ChangesBudget
 from eosframework.processing.task import Task

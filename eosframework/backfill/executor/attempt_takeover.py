@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from eosframework.errors import ClusterUnreachable, DatabaseAway
+from eosframework.errors import ClusterUnreachable, DatabaseUnavailable
 
 LOOK_SECONDS = 1.0
 """Interval between two looks at the other attempt's progress."""
@@ -58,7 +58,7 @@ def wait_for_turn(
         sleep(pause_seconds)
         try:
             sign = look()
-        except (ClusterUnreachable, DatabaseAway) as error:
+        except (ClusterUnreachable, DatabaseUnavailable) as error:
             events.warning("watch_retried", error=str(error))
             heard_at += clock() - looked_at
             looked_at = clock()

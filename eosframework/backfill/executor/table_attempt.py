@@ -27,12 +27,12 @@ from eosframework.backfill.executor.attempt_takeover import SignOfLife, wait_for
 from eosframework.backfill.executor.chunk import Run
 from eosframework.config import Settings
 from eosframework.errors import (
-    DatabaseAway,
+    DatabaseUnavailable,
     InstanceFenced,
-    Overtaken,
     RecordFailed,
     RowRefused,
     RunError,
+    Superseded,
 )
 from eosframework.processing.ports import Message
 from eosframework.records import TopicPartition
@@ -169,16 +169,16 @@ class TableAttempt:
             try:
                 [claim] = self._store.claim([self._partition])
                 break
-            except DatabaseAway as error:
+            except DatabaseUnavailable as error:
                 if self._clock() >= given_up_at:
                     raise RunError(
                         f"{self._partition}: the database stayed unavailable for "
                         f"{PATIENCE_SECONDS:g} s ({error}); start the job again to resume"
                     ) from error
-                self._events.warning("database_away", error=str(error))
+                self._events.warning("database_unavailable", error=str(error))
                 self._sleep(pause_seconds)
                 pause_seconds = min(pause_seconds * 2, self._pace.longest_pause_seconds)
-        failpoints.hit("persister.after_claim")
+        failpoints.hit("table_writer.after_claim")
         position = self._start if claim.next_offset is None else claim.next_offset
         refuse_gap(self._partition, position, self._start)
         self._events.info("partition_claimed", epoch=claim.epoch, offset=position)
@@ -223,18 +223,18 @@ class TableAttempt:
         while batch.next_offset != batch.claim.next_offset:
             try:
                 self._store.write([batch])
-            except DatabaseAway as error:
-                self._events.warning("database_away", error=str(error))
+            except DatabaseUnavailable as error:
+                self._events.warning("database_unavailable", error=str(error))
                 batch = self._again(batch)
                 continue
-            except Overtaken as error:
+            except Superseded as error:
                 raise InstanceFenced(
                     f"{self._partition}: another attempt has claimed it and continues"
                 ) from error
             except RowRefused as error:
                 self._write(batch.up_to(error.offset))
                 raise RecordFailed(str(error), offset=error.offset) from error
-            failpoints.hit("persister.after_commit")
+            failpoints.hit("table_writer.after_commit")
             self.written += batch.size
             batch = self._next(batch.claim, batch.next_offset)
         self._kept.clear()

@@ -45,8 +45,8 @@ def functions_of(graph: Graph) -> Iterator[Function]:
         for node in nodes_of(part):
             yield from _functions(node)
         yield from (store.upgrade for store in part.stores if store.upgrade is not None)
-    for persister in graph.persisters:
-        yield from (table.row for table in persister.tables if table.row is not None)
+    for table_sink in graph.table_sinks:
+        yield from (table.row for table in table_sink.tables if table.row is not None)
 
 
 def _functions(node: Any) -> Iterator[Function]:

@@ -131,7 +131,7 @@ class StatusTracker:
             if found[-1].complete:
                 self._samples.pop(stage.name, None)
             began_ms = max([began_ms, *(task.written_at or 0 for task in tasks)])
-        tables = state.tables_at is not None if self._graph.persisters else None
+        tables = state.tables_at is not None if self._graph.table_sinks else None
         return JobStatus(state.job, found, tables, state.cut_over_at)
 
     def _stage(

@@ -18,7 +18,7 @@ from eosframework.demo.files import example_file
 from eosframework.demo.kills import Kill
 from eosframework.demo.workers import Workers
 from eosframework.embedded import PostgresServer
-from eosframework.errors import ComponentFailed, DatabaseAway
+from eosframework.errors import ComponentFailed, DatabaseUnavailable
 from eosframework.postgres import Database, migrate, translating
 
 T = TypeVar("T")
@@ -128,7 +128,7 @@ class Bank:
         """Return its current accounts and ledgers, line by line.
 
         Raises:
-            DatabaseAway: the database is unavailable.
+            DatabaseUnavailable: the database is unavailable.
         """
         with closing(self.reader()) as reader:
             return reader.ledgers()
@@ -181,14 +181,14 @@ class BankConnection:
             function: takes the connection.
 
         Raises:
-            DatabaseAway: the database is unavailable, or the outcome is unknown; call again.
+            DatabaseUnavailable: the database is unavailable, or the outcome is unknown; call again.
         """
         try:
             with translating(what):
                 if self._connection is None:
                     self._connection = self._database.connect(autocommit=True)
                 return function(self._connection)
-        except DatabaseAway:
+        except DatabaseUnavailable:
             self.close()
             raise
 
@@ -210,7 +210,7 @@ class Reader(BankConnection):
         """Return the current books.
 
         Raises:
-            DatabaseAway: the database is unavailable; call again.
+            DatabaseUnavailable: the database is unavailable; call again.
         """
         balance, out_ids, out_amounts, in_ids, in_amounts = self._row(_BOOKS)
         return Books(
@@ -224,7 +224,7 @@ class Reader(BankConnection):
         """Return the current accounts and ledgers, line by line.
 
         Raises:
-            DatabaseAway: the database is unavailable; call again.
+            DatabaseUnavailable: the database is unavailable; call again.
         """
         accounts, debits, credits_ = self._row(_LEDGERS)
         return Ledgers(

@@ -11,7 +11,7 @@ from itertools import cycle
 from eosframework.demo.background import Background
 from eosframework.demo.banks.bank import Reader
 from eosframework.demo.banks.bank_books import Books, Sample, examine
-from eosframework.errors import DatabaseAway
+from eosframework.errors import DatabaseUnavailable
 
 SHARE = 0.2
 """Share of time at work; the rest is left to the banks."""
@@ -60,7 +60,7 @@ class Examiner(Background):
             began = time.monotonic()
             try:
                 books = bank.books()
-            except DatabaseAway:
+            except DatabaseUnavailable:
                 self.stopping.wait(AWAY_SECONDS)
                 continue
             self._rest_from(time.monotonic() - began)

@@ -35,7 +35,7 @@ class _Relay:
                     self.is_up = True
                 case "relay_stands_by":
                     self.is_up = True
-                case "database_away" | "shard_given_up":
+                case "database_unavailable" | "shard_given_up":
                     self.duty.tasks.clear()
                 case _:
                     pass

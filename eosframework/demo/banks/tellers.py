@@ -16,7 +16,7 @@ from uuid import UUID
 from eosframework.demo.background import Background
 from eosframework.demo.banks.bank import Bank, BankConnection
 from eosframework.demo.files import example_file
-from eosframework.errors import DatabaseAway
+from eosframework.errors import DatabaseUnavailable
 from eosframework.serialization.references import find
 from eosframework.topology.loader import load_app
 
@@ -119,7 +119,7 @@ class Tellers(Background):
             try:
                 send = partial(self._send, topic=topic, transfer=order.transfer)
                 connection.use("send a transfer", send)
-            except DatabaseAway:
+            except DatabaseUnavailable:
                 self.stopping.wait(AWAY_SECONDS)
             except self._refusal:
                 with self._lock:

@@ -106,7 +106,7 @@ class World:
         """Output topics that the application does not read itself."""
         written = {topic for part in self.graph.sub_topologies for topic in part.sink_topics}
         return sorted(
-            written - self.read - {persister.topic for persister in self.graph.persisters}
+            written - self.read - {table_sink.topic for table_sink in self.graph.table_sinks}
         )
 
     def records(self, topic: str) -> Content:

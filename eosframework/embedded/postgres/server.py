@@ -19,7 +19,7 @@ from eosframework.embedded.postgres.programs import SUPERUSER, as_account, find_
 from eosframework.embedded.postgres.record import Record, data_of, log_of
 from eosframework.errors import ComponentFailed
 from eosframework.process.private_files import UMASK, opener
-from eosframework.process.signals import interrupted_later
+from eosframework.process.signals import interrupts_deferred
 
 _POLL_SECONDS = 0.02
 _SIGNAL_SECONDS = 10.0
@@ -144,7 +144,7 @@ class PostgresServer:
         command = [programs.path("postgres"), "-D", str(self._data), *arguments]
         if self.log_file.exists():
             self.log_file.replace(self.log_file.with_suffix(".log.1"))
-        with interrupted_later(), open(self.log_file, "wb", opener=opener) as log:
+        with interrupts_deferred(), open(self.log_file, "wb", opener=opener) as log:
             # In a new session, so that Ctrl-C in a terminal does not reach the database.
             self._child = subprocess.Popen(
                 as_account(command, reach=(self._data, programs.directory)),

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException, Producer
 from eosframework.config import KafkaSettings
 from eosframework.errors import EosError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-from eosframework.kafka.admin.metadata import TopicFacts
+from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.kafka.client.properties import Role, client_properties, new_client
 
 LOOK_SECONDS = 0.02
@@ -51,7 +51,7 @@ class AutoCreation:
         self._clock = clock
         self._is_enabled: bool | None = None
 
-    def wait_for(self, missing: Sequence[str]) -> Mapping[str, TopicFacts | None]:
+    def wait_for(self, missing: Sequence[str]) -> Mapping[str, TopicDescription | None]:
         """Return new descriptions of missing topics; empty if there is nothing to wait for.
 
         Raises:
@@ -124,6 +124,6 @@ class ChosenTopics:
         return True
 
 
-def is_missing(facts: TopicFacts | None) -> bool:
+def is_missing(facts: TopicDescription | None) -> bool:
     """Return whether a topic does not exist; None: it may not be described."""
     return facts is not None and not facts.exists

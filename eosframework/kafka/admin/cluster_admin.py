@@ -28,8 +28,8 @@ from confluent_kafka.admin import (
 from eosframework.config import KafkaSettings
 from eosframework.errors import ConfigurationError, StartRefused
 from eosframework.kafka.admin.metadata import (
-    GroupFacts,
-    TopicFacts,
+    GroupDescription,
+    TopicDescription,
     Values,
     group_facts,
     operation_names,
@@ -112,11 +112,11 @@ class ClusterAdmin(AdminRequests):
 
         return operation_names(self._request(ask).authorized_operations)
 
-    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicFacts]:
+    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
         """Return the description of each topic, including topics that do not exist."""
         return {name: facts for name, facts in self._described(names).items() if facts is not None}
 
-    def describe_written(self, names: Iterable[str]) -> dict[str, TopicFacts | None]:
+    def describe_written(self, names: Iterable[str]) -> dict[str, TopicDescription | None]:
         """Return the description of each topic; None where this principal may not describe it."""
         return self._described(names, {KafkaError.TOPIC_AUTHORIZATION_FAILED: _DENIED})
 
@@ -236,7 +236,7 @@ class ClusterAdmin(AdminRequests):
             return False
         return True
 
-    def describe_group(self, group: str) -> GroupFacts:
+    def describe_group(self, group: str) -> GroupDescription:
         """Return the members of a consumer group, and this principal's operations on it."""
         described = self._request_each(
             lambda timeout: self._client.describe_consumer_groups(
@@ -367,7 +367,7 @@ class ClusterAdmin(AdminRequests):
 
     def _described(
         self, names: Iterable[str], instead: Mapping[int, Any] | None = None
-    ) -> dict[str, TopicFacts | None]:
+    ) -> dict[str, TopicDescription | None]:
         wanted = sorted(set(names))
         if not wanted:
             return {}

@@ -28,7 +28,7 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicFacts:
+class TopicDescription:
     """Description of a topic; a topic that does not exist has no partitions.
 
     Args:
@@ -65,7 +65,7 @@ class GroupMember:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupFacts:
+class GroupDescription:
     """Description of a consumer group; a group that does not exist has no members.
 
     Args:
@@ -97,7 +97,7 @@ class SizeLimits:
     are_all: bool = False
 
 
-def size_limits(topics: Iterable[TopicFacts], *, are_all: bool = True) -> SizeLimits:
+def size_limits(topics: Iterable[TopicDescription], *, are_all: bool = True) -> SizeLimits:
     """Return the limits of topics that are written to.
 
     Args:
@@ -113,11 +113,11 @@ def size_limits(topics: Iterable[TopicFacts], *, are_all: bool = True) -> SizeLi
     )
 
 
-def topic_facts(topic: Any, values: Values | None) -> TopicFacts:
+def topic_facts(topic: Any, values: Values | None) -> TopicDescription:
     """Return a topic's description from a response; None: the topic does not exist."""
     if topic is None:
-        return TopicFacts(exists=False)
-    return TopicFacts(
+        return TopicDescription(exists=False)
+    return TopicDescription(
         exists=True,
         topic_id=str(topic.topic_id),
         partitions=len(topic.partitions),
@@ -137,11 +137,11 @@ def topic_facts(topic: Any, values: Values | None) -> TopicFacts:
     )
 
 
-def group_facts(described: Any) -> GroupFacts:
+def group_facts(described: Any) -> GroupDescription:
     """Return a group's description from a response; None: the group does not exist."""
     if described is None:
-        return GroupFacts()
-    return GroupFacts(
+        return GroupDescription()
+    return GroupDescription(
         client_ids=tuple(member.client_id for member in described.members),
         allowed=operation_names(described.authorized_operations),
         instances=tuple(member.group_instance_id or None for member in described.members),

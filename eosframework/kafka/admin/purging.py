@@ -165,8 +165,8 @@ class RecordPurger:
         if error is None:
             return
         reason = error.args[0] if isinstance(error, KafkaException) else None
-        mend = _NEVER_ALLOWED.get(reason.code()) if isinstance(reason, KafkaError) else None
-        if mend is None:
+        fix = _NEVER_ALLOWED.get(reason.code()) if isinstance(reason, KafkaError) else None
+        if fix is None:
             # The next deletion in this partition covers this one too.
             self._events.debug("records_not_purged", partition=str(partition), error=str(error))
         elif partition.topic not in self._given_up:
@@ -176,5 +176,5 @@ class RecordPurger:
                 topic=partition.topic,
                 error=str(error),
                 consequence="it grows until its retention.ms removes records",
-                mend=mend,
+                fix=fix,
             )

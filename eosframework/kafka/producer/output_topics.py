@@ -86,7 +86,7 @@ class OutputTopics:
                 topic=topic,
                 consequence="nothing that is written with it can be committed; the records are "
                 "processed again until it exists",
-                mend="create it with as many partitions as before (`eosframework apply APP`), or "
+                fix="create it with as many partitions as before (`eosframework apply APP`), or "
                 "stop the workers and take it out of the topology",
             )
 

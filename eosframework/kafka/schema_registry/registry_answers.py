@@ -36,13 +36,13 @@ class Answer:
 
     Args:
         codes: of the registry, HTTP statuses, or classes of these such as `5xx`.
-        mend: the fix that is needed where the process ends; None: it never does.
+        fix: the fix that is needed where the process ends; None: it never does.
     """
 
     codes: tuple[str, ...]
     meaning: str
     actions: Mapping[Use, Action]
-    mend: str | None
+    fix: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def table() -> Table:
             codes=tuple(str(code) for code in row["codes"]),
             meaning=row["meaning"],
             actions={use: Action(row[use]) for use in Use},
-            mend=row.get("mend"),
+            fix=row.get("fix"),
         )
         for row in content["answers"]
     ]

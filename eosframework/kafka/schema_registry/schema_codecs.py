@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TypeVar
 from eosframework.config import RegistrySettings, SubjectNames
 from eosframework.errors import (
     ConfigurationError,
-    SchemasAway,
+    SchemaRegistryUnavailable,
     SchemasRefused,
     SchemasUnusable,
 )
@@ -305,13 +305,13 @@ class SchemaRegistry:
                         raise SchemasRefused(
                             f"the schema registry at {self.place} is needed to {use} "
                             f"{codec.topic or codec.declared} and gave {reason(error)}: "
-                            f"{answer.meaning}. No record is skipped or set aside for it. To mend "
-                            f"it: {answer.mend}; then start again"
+                            f"{answer.meaning}. No record is skipped or set aside for it. To fix "
+                            f"it: {answer.fix}; then start again"
                         ) from error
                     now = time.monotonic()
                     deadline = now + self._patience_seconds if deadline is None else deadline
                     if now >= deadline:
-                        raise SchemasAway(
+                        raise SchemaRegistryUnavailable(
                             f"the schema registry at {self.place} is needed to {use} "
                             f"{codec.topic or codec.declared} and gave "
                             f"{reason(error)}; the record waits for it"

@@ -9,8 +9,8 @@ from eosframework.kafka.client.statistics import ClientsSeen
 from eosframework.monitoring.metrics.catalogue import MetricValues, Value
 from eosframework.outbox.relay import RelayView
 from eosframework.processing.measurements import MeasuresSnapshot
-from eosframework.processing.plan import WorkerCounts
 from eosframework.processing.stores.state_ports import StoreStats
+from eosframework.processing.worker_plan import WorkerCounts
 from eosframework.processing.worker_views import TaskView, WorkerView
 
 Labelled = Sequence[tuple[tuple[str, ...], Value]]

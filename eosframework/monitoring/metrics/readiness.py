@@ -66,8 +66,8 @@ def worker_reasons(view: WorkerView, seen: ClientsSeen, open_: OpenTransactions)
     reasons: list[Reason] = []
     if not view.was_assigned:
         reasons.append(Reason("unassigned", "the group has not assigned partitions yet"))
-    if view.away is not None:
-        reasons.append(Reason("unavailable", view.away))
+    if view.unavailable is not None:
+        reasons.append(Reason("unavailable", view.unavailable))
     for state, (code, what) in _WAITING.items():
         if names := [task.name for task in view.tasks if task.state == state]:
             left = f"; {view.counts.restoring} changelog records are left"
@@ -90,8 +90,8 @@ def worker_reasons(view: WorkerView, seen: ClientsSeen, open_: OpenTransactions)
 def relay_reasons(view: RelayView, seen: ClientsSeen) -> list[Reason]:
     """Return the reasons that a relay is not ready; a standby relay is ready."""
     reasons: list[Reason] = []
-    if view.away is not None:
-        reasons.append(Reason("unavailable", view.away))
+    if view.unavailable is not None:
+        reasons.append(Reason("unavailable", view.unavailable))
     elif not view.shards and not view.stands_by:
         reasons.append(Reason("unassigned", "no shard was taken over yet"))
     if out := [f"shard {number}" for number, runs in view.shards.items() if not runs]:

@@ -36,6 +36,7 @@ from eosframework.operations.audit.output_comparison import Matching, compare, m
 from eosframework.operations.audit.proof_limits import receipted_topics, unproved_topics
 from eosframework.operations.audit.receipt_books import Books
 from eosframework.operations.audit.record_digest import digest_of
+from eosframework.processing.failures.failure_handler import Site
 from eosframework.processing.failures.failure_headers import (
     HEADER_OFFSET,
     HEADER_PARTITION,
@@ -43,7 +44,6 @@ from eosframework.processing.failures.failure_headers import (
     HEADER_STEP,
     HEADER_TOPIC,
 )
-from eosframework.processing.failures.failures import Site
 from eosframework.processing.ports import Message
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph.graph import Graph, OnError, Policy
@@ -93,7 +93,7 @@ def audit_application(
     if not graph.sub_topologies:
         raise StartRefused(
             f"application {graph.application!r} only fills tables, and an audit compares topics; "
-            f"compare the tables with {', '.join(p.topic for p in graph.persisters)} in the "
+            f"compare the tables with {', '.join(p.topic for p in graph.table_sinks)} in the "
             f"database"
         )
     return _Audit(graph, settings, on_progress, scope or Scope(), proof).run()
@@ -197,7 +197,7 @@ class _Audit:
 
     def _leave_removed_rows_out(self) -> None:
         """Exclude row topics from which rows were deleted because the database has them."""
-        own = {p.topic for p in self._graph.persisters if p.sub_topology is not None}
+        own = {p.topic for p in self._graph.table_sinks if p.sub_topology is not None}
         partitions, _ = self._logs.partitions(own)
         removed = {p.topic for p, first in self._logs.firsts(partitions).items() if first}
         self._derivation.left_out |= removed
@@ -320,10 +320,10 @@ class _Audit:
 
     def _note(self, portions: Portions, outputs: Ranges, *, lost: int) -> None:
         """Add notes on logs that lost records relevant to the counts, and on excluded input."""
-        for persister in self._graph.persisters:
-            tables = ", ".join(sink.table for sink in persister.tables)
+        for table_sink in self._graph.table_sinks:
+            tables = ", ".join(sink.table for sink in table_sink.tables)
             self._notes.append(
-                f"rows of topic {persister.topic} in table {tables} are not compared"
+                f"rows of topic {table_sink.topic} in table {tables} are not compared"
             )
         self._note_left_out(portions)
         firsts = {p: portions.firsts[p] for p in portions.trimmed}

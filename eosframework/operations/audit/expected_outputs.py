@@ -9,8 +9,8 @@ from eosframework.operations.audit.digest_ledger import Ledger
 from eosframework.operations.audit.record_digest import digest_of
 from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import compile_source
+from eosframework.processing.failures.failure_handler import FailureHandler, Site, dead_letter
 from eosframework.processing.failures.failure_headers import RetriedRecord
-from eosframework.processing.failures.failures import FailureHandler, Site, dead_letter
 from eosframework.processing.ports import Message, Output
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import Graph

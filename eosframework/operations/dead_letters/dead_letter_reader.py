@@ -10,7 +10,7 @@ from eosframework.application.replay_marks import Marks, Range
 from eosframework.config import KafkaSettings
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-from eosframework.kafka.admin.metadata import TopicFacts
+from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.operations.dead_letters.dead_letter import DeadLetter
 from eosframework.operations.dead_letters.selection import DeadLetterPlace
@@ -135,7 +135,7 @@ class DeadLetters:
         )
 
     @cached_property
-    def _facts(self) -> dict[str, TopicFacts]:
+    def _facts(self) -> dict[str, TopicDescription]:
         described = self._admin.describe_topics(self.topics)
         return {name: found for name, found in described.items() if found.exists}
 

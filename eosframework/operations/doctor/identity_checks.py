@@ -14,7 +14,7 @@ from eosframework.application.start_checks import (
 )
 from eosframework.application.start_positions import refuse_lost_offsets
 from eosframework.errors import StartRefused, TopologyError
-from eosframework.kafka.admin.metadata import GroupFacts
+from eosframework.kafka.admin.metadata import GroupDescription
 from eosframework.kafka.client.properties import CLIENT_ID
 from eosframework.kafka.inspect.coordinators import TransactionListing
 from eosframework.kafka.inspect.formats import State
@@ -132,7 +132,7 @@ def _refused(snapshot: Snapshot, rule: Callable[[], object]) -> Iterator[Observa
         yield Observation(f"application {snapshot.graph.application}", str(error))
 
 
-def _strangers(group: Seen[GroupFacts]) -> list[str]:
+def _strangers(group: Seen[GroupDescription]) -> list[str]:
     members = group.read().client_ids
     return [client_id for client_id in members if not client_id.startswith(CLIENT_ID)]
 

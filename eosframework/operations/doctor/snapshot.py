@@ -15,7 +15,7 @@ from eosframework.application.start_checks import (
     table_sink_topics,
 )
 from eosframework.config import Settings
-from eosframework.kafka.admin.metadata import GroupFacts, TopicFacts, Values
+from eosframework.kafka.admin.metadata import GroupDescription, TopicDescription, Values
 from eosframework.kafka.inspect.coordinators import TransactionListing
 from eosframework.kafka.inspect.formats import CONSUMER_OFFSETS, TRANSACTION_STATE
 from eosframework.kafka.inspect.hanging import OpenTransaction
@@ -78,19 +78,19 @@ class Snapshot(CoordinatorAnswers):
     taken_at: datetime
     graph: Graph
     settings: Settings
-    topics: Mapping[str, Seen[TopicFacts]]
+    topics: Mapping[str, Seen[TopicDescription]]
     brokers: Seen[Mapping[int, Values]]
     producer: Mapping[str, Any]
     consumer: Mapping[str, Any]
     refused_properties: tuple[str, ...]
     allowed_on_cluster: Seen[frozenset[str] | None]
-    group: Seen[GroupFacts]
+    group: Seen[GroupDescription]
     facts: Seen[Facts]
     event_times: Mapping[str, Seen[EventTimes | None]]
     leases: Seen[Mapping[str, TransactionalId] | None]
     keys: Seen[Mapping[str, KeySample]]
     some_brokers: Mapping[int, Values] = field(default_factory=dict[int, Values])
-    tables_group: Seen[GroupFacts] | None = None
+    tables_group: Seen[GroupDescription] | None = None
 
     @property
     def sources(self) -> list[str]:
@@ -122,13 +122,13 @@ class Snapshot(CoordinatorAnswers):
         """Transaction timeout of the worker."""
         return round(self.settings.worker.transaction_timeout_seconds * 1000)
 
-    def existing(self, *names: str) -> dict[str, TopicFacts]:
+    def existing(self, *names: str) -> dict[str, TopicDescription]:
         """Return the existing topics among `names` that could be described; without names, all."""
         return {
             name: seen.found
             for name, seen in self.topics.items()
             if (not names or name in names)
-            and isinstance(seen.found, TopicFacts)
+            and isinstance(seen.found, TopicDescription)
             and seen.found.exists
         }
 

@@ -23,7 +23,7 @@ from eosframework.application.start_checks import (
 from eosframework.config import Ids, KafkaSettings, Settings
 from eosframework.errors import raised_by_functions
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-from eosframework.kafka.admin.metadata import GroupFacts, TopicFacts, Values
+from eosframework.kafka.admin.metadata import GroupDescription, TopicDescription, Values
 from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.kafka.inspect.formats import CONSUMER_OFFSETS, TRANSACTION_STATE
 from eosframework.kafka.inspect.wire import SHARE
@@ -146,10 +146,10 @@ class _Collection:
             event_times=event_times,
             leases=leases,
             keys=keys,
-            tables_group=tables_group.result() if graph.persisters else None,
+            tables_group=tables_group.result() if graph.table_sinks else None,
         )
 
-    def _topic(self, name: str) -> tuple[str, Seen[TopicFacts]]:
+    def _topic(self, name: str) -> tuple[str, Seen[TopicDescription]]:
         return name, seen(f"topic {name}", lambda: self._admins.own.describe_topics([name])[name])
 
     def _may_exist(self, topic: str) -> bool:
@@ -167,7 +167,9 @@ class _Collection:
 
     def _partition_counts(self) -> dict[str, int]:
         found = {name: topic.found for name, topic in self._topics.items()}
-        return {name: it.partitions for name, it in found.items() if isinstance(it, TopicFacts)}
+        return {
+            name: it.partitions for name, it in found.items() if isinstance(it, TopicDescription)
+        }
 
     def _ask_group(self, what: str, request: Callable[[], T]) -> Seen[T]:
         """Return the answer to a request that needs a group coordinator.
@@ -178,7 +180,7 @@ class _Collection:
             return Seen(not_asked(what, CONSUMER_OFFSETS))
         return seen(what, request)
 
-    def _group(self, name: str) -> Seen[GroupFacts]:
+    def _group(self, name: str) -> Seen[GroupDescription]:
         return self._ask_group(
             f"consumer group {name}", lambda: self._admins.own.describe_group(name)
         )
@@ -203,7 +205,7 @@ class _Collection:
         for part in self._graph.sub_topologies:
             for source in part.sources:
                 found = self._topics[source.topic].found
-                if isinstance(found, TopicFacts) and found.exists:
+                if isinstance(found, TopicDescription) and found.exists:
                     look = partial(
                         next_event_times,
                         self._kafka,

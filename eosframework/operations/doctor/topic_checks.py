@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from eosframework.application.partitioner_checks import misplaced_keys
 from eosframework.config import ForeignPartitioner
-from eosframework.kafka.admin.metadata import TopicFacts, Values
+from eosframework.kafka.admin.metadata import TopicDescription, Values
 from eosframework.operations.doctor.findings import Check, NotSeen, Observation, Severity
 from eosframework.operations.doctor.remedies import CHANGE_TOPIC, alter_topic
 from eosframework.operations.doctor.snapshot import EventTimes, Snapshot, number_of
@@ -21,7 +21,7 @@ DEAD_LETTER_HEADERS_BYTES = 8192
 def missing_topics(snapshot: Snapshot) -> Iterator[Observation]:
     """Find topics that do not exist."""
     for name, seen in snapshot.topics.items():
-        if not isinstance(seen.found, TopicFacts) or seen.found.exists:
+        if not isinstance(seen.found, TopicDescription) or seen.found.exists:
             continue
         if name in snapshot.sinks:
             yield Observation(f"topic {name}", "does not exist", fix="eosframework apply APP")
@@ -65,7 +65,7 @@ def compacted_topics(snapshot: Snapshot) -> Iterator[Observation]:
 
 def rows_retention(snapshot: Snapshot) -> Iterator[Observation]:
     """Find row topics that may delete rows before the database has them."""
-    rows = {p.topic for p in snapshot.graph.persisters if p.sub_topology is not None}
+    rows = {p.topic for p in snapshot.graph.table_sinks if p.sub_topology is not None}
     for topic, facts in snapshot.existing(*rows).items() if rows else ():
         values = facts.values or {}
         if "compact" in (values.get("cleanup.policy") or ""):
@@ -182,7 +182,7 @@ def foreign_partitioners(snapshot: Snapshot) -> Iterator[Observation]:
     refuses = snapshot.settings.worker.foreign_partitioner is ForeignPartitioner.REFUSE
     for one in misplaced_keys(snapshot.graph, snapshot.keys.read()):
         severity = Severity.ERROR if one.is_foreign and refuses else Severity.WARNING
-        yield Observation(f"topic {one.sample.topic}", one.found, fix=one.mend, severity=severity)
+        yield Observation(f"topic {one.sample.topic}", one.found, fix=one.fix, severity=severity)
 
 
 def _written_times(snapshot: Snapshot) -> Iterator[tuple[str, EventTimes, str, Values]]:

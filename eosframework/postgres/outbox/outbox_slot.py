@@ -18,7 +18,7 @@ from eosframework.config import OutboxSourceKind
 from eosframework.errors import StartRefused
 from eosframework.outbox.outbox_ports import Backlog, Batch, Candidate, Place, Refused
 from eosframework.outbox.publication import encode_headers
-from eosframework.outbox.relay_position import Found, RelayPosition
+from eosframework.outbox.relay_position import DatabaseState, RelayPosition
 from eosframework.outbox.sharding import shard_of
 from eosframework.postgres.connection import Connection, Database
 from eosframework.postgres.outbox.pgoutput import Begun, Emitted, Ended, Event, Unreadable, events
@@ -28,7 +28,7 @@ from eosframework.postgres.outbox.relay_session import (
     outbox_queries,
     slot_name,
 )
-from eosframework.processing.failures.failures import writable
+from eosframework.processing.failures.failure_handler import writable
 from eosframework.processing.ports import Output
 
 PEEK_CHANGES = 20_000
@@ -110,9 +110,9 @@ class SlotSource(RelaySession):
         self._end = int(flushed)
         return False
 
-    def hold(self, shard: int) -> bool:
+    def lock_shard(self, shard: int) -> bool:
         """Take the lock on a shard if it is free, and load the messages set aside in it."""
-        if not super().hold(shard):
+        if not super().lock_shard(shard):
             return False
         first = min(self._slots().values(), default=0)
         with self.doing("look for messages that were set aside") as connection:
@@ -123,14 +123,14 @@ class SlotSource(RelaySession):
             )
         return True
 
-    def found(self, shard: int) -> Found:
+    def found(self, shard: int) -> DatabaseState:
         """Return the database's state, to compare it with a position."""
         with self.doing("look at the log") as connection:
             written, _ = outbox_queries.written(connection)
         first = self._slots().get(self._slot(shard), int(written))
         return self.described(OutboxSourceKind.SLOT, shard, first=first, last=int(written))
 
-    def start(self, shard: int, found: Found) -> int:
+    def start(self, shard: int, found: DatabaseState) -> int:
         """Create the slot of a shard that was never relayed, and return its start."""
         slot = self._slot(shard)
         slots = self._slots()
@@ -411,7 +411,7 @@ def _close_log(connection: Connection, place: str) -> None:
             "messages_can_be_forged",
             database=place,
             reason="every role of the database may call pg_logical_emit_message",
-            mend=f"as a superuser, run in this database: {'; '.join(statements)}",
+            fix=f"as a superuser, run in this database: {'; '.join(statements)}",
         )
     else:
         events.info("log_closed", database=place, revoked_from="PUBLIC", granted_to=owner)

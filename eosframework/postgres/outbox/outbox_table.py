@@ -21,11 +21,11 @@ from eosframework.errors import StartRefused
 from eosframework.outbox.frontier import Frontier, Look
 from eosframework.outbox.outbox_ports import ID_HEADER, Backlog, Batch, Candidate, Refused
 from eosframework.outbox.publication import headers_of
-from eosframework.outbox.relay_position import Found, RelayPosition
+from eosframework.outbox.relay_position import DatabaseState, RelayPosition
 from eosframework.outbox.sharding import lane_of
 from eosframework.postgres.connection import Connection, Database
 from eosframework.postgres.outbox.relay_session import RelaySession, outbox_queries
-from eosframework.processing.failures.failures import writable
+from eosframework.processing.failures.failure_handler import writable
 from eosframework.processing.ports import Output
 
 CLEAN_ROWS = 5000
@@ -199,13 +199,13 @@ class TableSource(RelaySession):
                 self._on_disk = final
         return self._frontier.waits
 
-    def found(self, shard: int) -> Found:
+    def found(self, shard: int) -> DatabaseState:
         """Return the database's state, to compare it with a position."""
         with self.doing("look at the outbox") as connection:
             number, _ = outbox_queries.numbers(connection)
         return self.described(OutboxSourceKind.TABLE, shard, first=0, last=number)
 
-    def start(self, shard: int, found: Found) -> int:
+    def start(self, shard: int, found: DatabaseState) -> int:
         """Return the number after which a shard starts that was never relayed: 0."""
         return 0
 

@@ -14,8 +14,8 @@ from typing import Any
 import psycopg
 
 from eosframework.config import OutboxSourceKind
-from eosframework.errors import DatabaseAway, StartRefused
-from eosframework.outbox.relay_position import Found, Origin
+from eosframework.errors import DatabaseUnavailable, StartRefused
+from eosframework.outbox.relay_position import DatabaseState, Origin
 from eosframework.postgres.connection import Connection, Database
 from eosframework.postgres.error_classes import translating
 from eosframework.postgres.queries import load_queries
@@ -34,7 +34,7 @@ outbox_queries: Any = load_queries("outbox.sql")
 
 
 class RelaySession:
-    """Base of the outbox sources; each method raises DatabaseAway for a lost connection.
+    """Base of the outbox sources; each method raises DatabaseUnavailable for a lost connection.
 
     Args:
         database: with the outbox.
@@ -66,7 +66,7 @@ class RelaySession:
         """Begin a session.
 
         Raises:
-            DatabaseAway: the server did not answer, or is a standby.
+            DatabaseUnavailable: the server did not answer, or is a standby.
             StartRefused: the source cannot be read as the server is configured.
         """
         self.close()
@@ -88,20 +88,20 @@ class RelaySession:
             with suppress(psycopg.Error):
                 connection.close()
 
-    def hold(self, shard: int) -> bool:
+    def lock_shard(self, shard: int) -> bool:
         """Take the lock on a shard if it is free."""
         with self.doing("take a shard") as connection:
-            return outbox_queries.hold(connection, relay=self._key, shard=shard)
+            return outbox_queries.lock_shard(connection, relay=self._key, shard=shard)
 
-    def let_go(self, shard: int) -> None:
+    def unlock_shard(self, shard: int) -> None:
         """Release the lock on a shard."""
         with self.doing("give a shard up") as connection:
-            outbox_queries.let_go(connection, relay=self._key, shard=shard)
+            outbox_queries.unlock_shard(connection, relay=self._key, shard=shard)
 
-    def holds(self, shard: int) -> bool:
+    def has_lock(self, shard: int) -> bool:
         """Return whether this session still has the lock on a shard, as the database sees it."""
         with self.doing("ask for a shard") as connection:
-            return outbox_queries.holds(connection, relay_oid=self._relay, shard=shard)
+            return outbox_queries.has_lock(connection, relay_oid=self._relay, shard=shard)
 
     def relays(self) -> int:
         """Return how many relays of this name have a session, this one included."""
@@ -150,7 +150,9 @@ class RelaySession:
     def hold_rival(self, name: str, shard: int) -> bool:
         """Take the lock on a shard of another name, if it is free."""
         with self.doing("take a shard") as connection:
-            return outbox_queries.hold(connection, relay=_signed(_number_of(name)), shard=shard)
+            return outbox_queries.lock_shard(
+                connection, relay=_signed(_number_of(name)), shard=shard
+            )
 
     def rivals_among(self, connection: Connection, known: Iterable[str]) -> set[str]:
         """Return the known names that read the same source, without this one."""
@@ -200,11 +202,13 @@ class RelaySession:
             StartRefused: the source cannot be read as the server is configured.
         """
 
-    def described(self, source: OutboxSourceKind, shard: int, *, first: int, last: int) -> Found:
+    def described(
+        self, source: OutboxSourceKind, shard: int, *, first: int, last: int
+    ) -> DatabaseState:
         """Return the database's state, to compare it with a position."""
         with self.doing("read turns") as connection:
             turn, cleaned = outbox_queries.turn(connection, name=self.name, shard=shard)
-        return Found(source.value, self._origin, turn, cleaned, first, last)
+        return DatabaseState(source.value, self._origin, turn, cleaned, first, last)
 
     def _is_known(self, connection: Connection) -> bool:
         known = dict(outbox_queries.known_relays(connection))
@@ -223,7 +227,7 @@ class RelaySession:
                 connection
             )
             if is_standby:
-                raise DatabaseAway(
+                raise DatabaseUnavailable(
                     f"{self._database.display} is a standby, which only follows another server; "
                     f"name the primary in database.dsn, or several hosts with "
                     f"target_session_attrs=read-write"
@@ -254,7 +258,7 @@ class RelaySession:
     def doing(self, what: str) -> Generator[Connection]:
         """Use the connection; its errors end the session or the relay."""
         if self._connection is None:
-            raise DatabaseAway(f"there is no session with {self._database.display}")
+            raise DatabaseUnavailable(f"there is no session with {self._database.display}")
         with translating(f"{what} in {self._database.display}"):
             yield self._connection
 

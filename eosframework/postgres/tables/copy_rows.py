@@ -21,7 +21,7 @@ from eosframework.errors import DataRefused
 from eosframework.postgres.tables.table_shapes import TableShape
 from eosframework.serialization.strict_json import write_with
 from eosframework.tables.table_ports import Deletion, Row
-from eosframework.topology.graph.graph import TableMode, TableSink
+from eosframework.topology.graph.graph import SinkTable, TableMode
 
 Values = tuple[Any, ...]
 
@@ -42,7 +42,7 @@ class TableWriter:
         number: distinguishes its temporary tables from those of other tables.
     """
 
-    def __init__(self, sink: TableSink, shape: TableShape, number: int) -> None:
+    def __init__(self, sink: SinkTable, shape: TableShape, number: int) -> None:
         self._sink = sink
         self._shape = shape
         self._number = number

@@ -46,7 +46,7 @@ def compare_tables(
         limit: the most example rows of either.
 
     Raises:
-        DatabaseAway: the database is unavailable.
+        DatabaseUnavailable: the database is unavailable.
         DatabaseRefused: a table does not exist or may not be read, or the condition is invalid.
     """
     shapes = _shapes(database, one, other)

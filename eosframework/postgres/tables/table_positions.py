@@ -67,7 +67,7 @@ def seen_position(database: Database, application: str, partition: TopicPartitio
     """Read a position without a claim, to see whether its owner is alive.
 
     Raises:
-        DatabaseAway: the database is unavailable.
+        DatabaseUnavailable: the database is unavailable.
     """
     doing = f"look at a position in {database.display}"
     with translating(doing), database.connect(autocommit=True) as connection:

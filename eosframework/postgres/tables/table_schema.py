@@ -23,7 +23,7 @@ from eosframework.postgres.migration import SCHEMA, driver, locked, migrate, pen
 from eosframework.postgres.queries import load_queries
 from eosframework.postgres.tables.columns import ModelColumns, Wanted, columns_of, misfit
 from eosframework.postgres.tables.table_shapes import TableShape, read_shape
-from eosframework.topology.graph.graph import Persister, TableMode, TableSink
+from eosframework.topology.graph.graph import SinkTable, TableMode, TableSink
 
 positions: Any = load_queries("table_positions.sql")
 
@@ -108,40 +108,41 @@ class TablesPlan:
         return [*schema, *tables, *added]
 
 
-def plan_tables(database: Database, persisters: Sequence[Persister]) -> TablesPlan:
+def plan_tables(database: Database, table_sinks: Sequence[TableSink]) -> TablesPlan:
     """Return the changes that tables and schema need. Changes nothing.
 
     Raises:
         StartRefused: the schema was made by a newer eosframework, or the role may not use it.
-        DatabaseAway: the database is unavailable.
+        DatabaseUnavailable: the database is unavailable.
     """
     require_grants(database, TABLE_WRITER_GRANTS)
     revisions = tuple(pending(database))
     doing = f"read the tables of {database.display}"
     with translating(doing), database.engine().connect() as connection:
-        return TablesPlan(database.display, revisions, _planned(connection, persisters))
+        return TablesPlan(database.display, revisions, _planned(connection, table_sinks))
 
 
-def apply_tables(database: Database, persisters: Sequence[Persister]) -> list[str]:
+def apply_tables(database: Database, table_sinks: Sequence[TableSink]) -> list[str]:
     """Create the missing schema, tables and columns, and return their descriptions.
 
     Raises:
         StartRefused: the schema was made by a newer eosframework.
-        DatabaseAway: the database is unavailable; nothing was created, or the answer is lost.
+        DatabaseUnavailable: the database is unavailable; nothing was created, or the answer is
+            lost.
         DatabaseRefused: the user lacks a privilege; names it.
     """
     made = [f"schema {SCHEMA} (revision {name})" for name in migrate(database)]
     doing = f"create tables in {database.display}"
     with translating(doing), locked(database) as connection:
-        plan = TablesPlan(database.display, (), _planned(connection, persisters))
+        plan = TablesPlan(database.display, (), _planned(connection, table_sinks))
         for table in plan.tables:
             _make(connection, table)
     return [*made, *plan.lacking]
 
 
-def _planned(connection: Connection, persisters: Sequence[Persister]) -> tuple[PlannedTable, ...]:
-    sinks: dict[str, list[TableSink]] = {}
-    for sink in (sink for persister in persisters for sink in persister.tables):
+def _planned(connection: Connection, table_sinks: Sequence[TableSink]) -> tuple[PlannedTable, ...]:
+    sinks: dict[str, list[SinkTable]] = {}
+    for sink in (sink for table_sink in table_sinks for sink in table_sink.tables):
         sinks.setdefault(sink.table, []).append(sink)
     plans = [_plan_table(name, sinks[name], read_shape(connection, name)) for name in sorted(sinks)]
     return tuple(
@@ -151,7 +152,7 @@ def _planned(connection: Connection, persisters: Sequence[Persister]) -> tuple[P
 
 
 def _denied(
-    connection: Connection, plan: PlannedTable, sinks: Sequence[TableSink]
+    connection: Connection, plan: PlannedTable, sinks: Sequence[SinkTable]
 ) -> Iterator[str]:
     """Yield missing privileges that the first row would need."""
     if not plan.exists:
@@ -167,7 +168,7 @@ def _denied(
         )
 
 
-def _plan_table(name: str, sinks: Sequence[TableSink], shape: TableShape | None) -> PlannedTable:
+def _plan_table(name: str, sinks: Sequence[SinkTable], shape: TableShape | None) -> PlannedTable:
     models = [columns_of(sink.model) for sink in sinks if sink.model is not None]
     wanted = {column: of for model in reversed(models) for column, of in model.wanted.items()}
     existing = {} if shape is None else shape.columns
@@ -195,7 +196,7 @@ def _unknown(name: str, models: Sequence[ModelColumns]) -> Iterator[str]:
             )
 
 
-def _unmakeable(name: str, sinks: Sequence[TableSink], wanted: dict[str, Wanted]) -> Iterator[str]:
+def _unmakeable(name: str, sinks: Sequence[SinkTable], wanted: dict[str, Wanted]) -> Iterator[str]:
     """Yield the reasons why a missing table cannot be created."""
     if not wanted:
         yield (
@@ -209,7 +210,7 @@ def _unmakeable(name: str, sinks: Sequence[TableSink], wanted: dict[str, Wanted]
 
 
 def _unfit(
-    shape: TableShape, sinks: Sequence[TableSink], wanted: dict[str, Wanted]
+    shape: TableShape, sinks: Sequence[SinkTable], wanted: dict[str, Wanted]
 ) -> Iterator[str]:
     """Yield the reasons why an existing table does not accept the rows."""
     for column, of in wanted.items():
@@ -229,7 +230,7 @@ def _unfit(
                 )
 
 
-def _without_unique(shape: TableShape, sink: TableSink, wanted: dict[str, Wanted]) -> Iterator[str]:
+def _without_unique(shape: TableShape, sink: SinkTable, wanted: dict[str, Wanted]) -> Iterator[str]:
     if not sink.keys:
         return
     columns = ", ".join(sink.keys)

@@ -19,20 +19,20 @@ from eosframework import failpoints
 from eosframework.errors import (
     DatabaseRefused,
     DataRefused,
-    Overtaken,
     RowRefused,
     StartRefused,
+    Superseded,
 )
 from eosframework.postgres.connection import Connection, Database
 from eosframework.postgres.error_classes import commit, explain, translating
 from eosframework.postgres.queries import load_queries
 from eosframework.postgres.tables.copy_rows import ColumnUnknown, TableWriter
 from eosframework.postgres.tables.table_shapes import read_shape
-from eosframework.processing.failures.failures import writable
+from eosframework.processing.failures.failure_handler import writable
 from eosframework.processing.ports import Message
 from eosframework.records import TopicPartition
 from eosframework.tables.table_ports import Batch, Claim, RefusedRow, Row, TableRows, Written
-from eosframework.topology.graph.graph import Policy, TableSink
+from eosframework.topology.graph.graph import Policy, SinkTable
 
 positions: Any = load_queries("table_positions.sql")
 
@@ -59,15 +59,15 @@ class PostgresRowStore:
         self._application = application
         self._topic_ids = topic_ids
         self._connection: Connection | None = None
-        self._writers: dict[TableSink, TableWriter] = {}
+        self._writers: dict[SinkTable, TableWriter] = {}
         self._made_writers = 0
-        self._reinspected: set[TableSink] = set()
+        self._reinspected: set[SinkTable] = set()
 
     def claim(self, partitions: Sequence[TopicPartition]) -> list[Claim]:
         """Claim the positions; waits for a transaction that has locked one of them.
 
         Raises:
-            DatabaseAway: nothing is claimed; try again.
+            DatabaseUnavailable: nothing is claimed; try again.
             StartRefused: a topic is not the one whose offsets are stored.
             DatabaseRefused: nothing can succeed until the cause is fixed.
         """
@@ -100,8 +100,8 @@ class PostgresRowStore:
 
         Raises:
             RowRefused: with `fail`; names the row. Nothing was written.
-            Overtaken: names the partitions claimed by others since. Nothing was written.
-            DatabaseAway: it may or may not be written; claim again.
+            Superseded: names the partitions claimed by others since. Nothing was written.
+            DatabaseUnavailable: it may or may not be written; claim again.
             DatabaseRefused: nothing can succeed until the cause is fixed.
         """
         connection = self._connected()
@@ -118,9 +118,9 @@ class PostgresRowStore:
                     self._write_table(connection, sink, rows, refusals)
                 for refused in [*refusals.dead, *(r for b in batches for r in b.refused)]:
                     self._add_dead_letter(connection, refused)
-                failpoints.hit("persister.before_commit")
+                failpoints.hit("table_writer.before_commit")
                 commit(connection, doing)
-        except (RowRefused, Overtaken):
+        except (RowRefused, Superseded):
             self._roll_back(connection)
             raise
         except BaseException:
@@ -165,7 +165,7 @@ class PostgresRowStore:
         """Advance the positions before any row is written: their locks make successors wait.
 
         Raises:
-            Overtaken: some are claimed by another process.
+            Superseded: some are claimed by another process.
         """
         claims = [batch.claim for batch in batches]
         moved = {
@@ -181,14 +181,14 @@ class PostgresRowStore:
             )
         }
         if lost := [claim.partition for claim in claims if claim.partition not in moved]:
-            raise Overtaken(
+            raise Superseded(
                 f"{', '.join(map(str, lost))}: claimed by another process since, so nothing was "
                 f"written",
                 partitions=lost,
             )
 
     def _write_table(
-        self, connection: Connection, sink: TableSink, rows: TableRows, refusals: _Refusals
+        self, connection: Connection, sink: SinkTable, rows: TableRows, refusals: _Refusals
     ) -> None:
         """Write rows; rejected ones are found by bisection."""
         if not rows.rows:
@@ -205,7 +205,7 @@ class PostgresRowStore:
             self._write_table(connection, sink, part, refusals)
 
     def _attempt(
-        self, connection: Connection, sink: TableSink, rows: Sequence[Row]
+        self, connection: Connection, sink: SinkTable, rows: Sequence[Row]
     ) -> DataRefused | None:
         """Write rows, or return why their data is rejected and roll them back."""
         try:
@@ -236,7 +236,7 @@ class PostgresRowStore:
         return None
 
     def _refuse(
-        self, sink: TableSink, origin: Message, error: DataRefused, refusals: _Refusals
+        self, sink: SinkTable, origin: Message, error: DataRefused, refusals: _Refusals
     ) -> None:
         match sink.on_error:
             case Policy.SKIP:
@@ -253,7 +253,7 @@ class PostgresRowStore:
                     offset=origin.offset(),
                 ) from error
 
-    def _writer(self, sink: TableSink) -> TableWriter:
+    def _writer(self, sink: SinkTable) -> TableWriter:
         writer = self._writers.get(sink)
         if writer is None:
             with self._database.engine().connect() as reflecting:
@@ -282,9 +282,9 @@ class PostgresRowStore:
         )
 
 
-def _by_table(batches: Iterable[Batch]) -> dict[TableSink, TableRows]:
+def _by_table(batches: Iterable[Batch]) -> dict[SinkTable, TableRows]:
     """Merge the rows of all partitions by table, in the order of each partition."""
-    found: dict[TableSink, TableRows] = {}
+    found: dict[SinkTable, TableRows] = {}
     for batch in batches:
         for rows in batch.tables:
             joint = found.setdefault(rows.table, TableRows(rows.table))

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from eosframework.processing.codegen.code_writer import CodeWriter, Variables
 from eosframework.processing.codegen.join_code import table_sides, write_previous_value
-from eosframework.processing.failures.failures import Site
+from eosframework.processing.failures.failure_handler import Site
 from eosframework.topology.graph.graph import Aggregate, Emit, OnError, Policy
 from eosframework.topology.spec.window_spec import Window
 

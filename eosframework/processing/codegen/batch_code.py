@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from eosframework.processing.codegen.code_writer import CodeWriter, Variables
 from eosframework.processing.conversions import event_time
-from eosframework.processing.failures.failures import Site
+from eosframework.processing.failures.failure_handler import Site
 from eosframework.serialization.serdes import JSON
 from eosframework.topology.graph.graph import Node, Sink, Source, Step
 

@@ -15,7 +15,7 @@ from eosframework.processing.conversions import (
     refuse_ahead,
     unpack_record,
 )
-from eosframework.processing.failures.failures import Site
+from eosframework.processing.failures.failure_handler import Site
 from eosframework.processing.failures.refused_outputs import (
     NO_LIMITS,
     bounds_of,

@@ -55,7 +55,7 @@ from eosframework.processing.codegen.step_code import (
     write_step,
     write_timers,
 )
-from eosframework.processing.failures.failures import Site
+from eosframework.processing.failures.failure_handler import Site
 from eosframework.processing.ports import Message, Output
 from eosframework.processing.transaction.run_slices import RUN_OUTPUTS
 from eosframework.topology.graph.graph import (

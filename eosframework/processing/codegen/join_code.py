@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eosframework.processing.codegen.code_writer import CodeWriter, Variables
-from eosframework.processing.failures.failures import Site
+from eosframework.processing.failures.failure_handler import Site
 from eosframework.topology.graph.graph import (
     Aggregate,
     Function,

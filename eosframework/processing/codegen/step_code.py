@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from eosframework.processing.codegen.code_writer import CodeWriter, Variables
 from eosframework.processing.codegen.join_code import write_table_step
-from eosframework.processing.failures.failures import Site
+from eosframework.processing.failures.failure_handler import Site
 from eosframework.records import EARLIEST_OUTPUT_MS
 from eosframework.topology.graph.graph import Function, Operator, Processor, Sink, Step
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from eosframework.processing.codegen.compiler import CompiledPart
+from eosframework.processing.failures.failure_handler import Delays
 from eosframework.processing.failures.failure_headers import RetriedRecord
-from eosframework.processing.failures.failures import Delays
 from eosframework.processing.input_queues import (
     BUFFER_RECORDS,
     ArrivalQueue,
@@ -22,7 +22,7 @@ from eosframework.processing.input_queues import (
     Queue,
     TimestampQueue,
 )
-from eosframework.processing.plan import WorkerOptions
+from eosframework.processing.worker_plan import WorkerOptions
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import SubTopology
 

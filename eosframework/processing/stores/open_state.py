@@ -24,7 +24,7 @@ from eosframework.operators.operator_ports import WholeTopic
 from eosframework.operators.store_transaction import Journal
 from eosframework.operators.windows.closing import Alarms, WindowOperator
 from eosframework.processing.codegen.compiler import CompiledPart, Emission
-from eosframework.processing.failures.failures import LateRecords
+from eosframework.processing.failures.failure_handler import LateRecords
 from eosframework.processing.ports import Message, Output
 from eosframework.processing.stores.state_ports import TaskStores
 from eosframework.processing.task_windows import TaskWindows, timed_nodes

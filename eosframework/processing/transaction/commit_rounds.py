@@ -29,12 +29,12 @@ from collections.abc import Callable, Iterable, Sequence
 import structlog
 
 from eosframework.errors import TransactionError
-from eosframework.processing.plan import WorkerCounts, WorkerOptions
 from eosframework.processing.ports import Commit, CommitRound, TransactionalOutputs
 from eosframework.processing.task import Task, producer_groups
 from eosframework.processing.transaction.commit_interval import CommitInterval
 from eosframework.processing.transaction.producer_group import ProducerGroup
 from eosframework.processing.transaction.recovery import Recovery
+from eosframework.processing.worker_plan import WorkerCounts, WorkerOptions
 
 LONGEST_OVERLAP_SECONDS = 0.25
 """A round that takes longer is joined and waited for: a broker is slow, and records fetched for

@@ -14,8 +14,8 @@ from eosframework.topology.graph.graph import (
     JoinSide,
     Lookup,
     OnError,
-    Persister,
     Sink,
+    SinkTable,
     Source,
     Step,
     Store,
@@ -66,7 +66,7 @@ def describe(
         "sub_topologies": [
             _describe_part(graph, part, partitions or {}, leases, ids) for part in parts
         ],
-        "persisters": [_describe_persister(persister) for persister in graph.persisters],
+        "table_sinks": [_describe_table_sink(table_sink) for table_sink in graph.table_sinks],
         "global_tables": [_describe_global_table(table) for table in graph.global_tables],
     }
 
@@ -102,9 +102,9 @@ def as_text(
         lines.append("")
     for table in graph.global_tables:
         lines.append(f"global table {table.name}, from {table.topic}")
-    for persister in graph.persisters:
-        lines += ["", f"rows of {persister.name}, from {persister.topic}"]
-        lines += [f"  → {_table_label(table)}" for table in persister.tables]
+    for table_sink in graph.table_sinks:
+        lines += ["", f"rows of {table_sink.name}, from {table_sink.topic}"]
+        lines += [f"  → {_table_label(table)}" for table in table_sink.tables]
     for part in graph.sub_topologies:
         lines += ["", f"records of {part.name}"]
         shown: set[int] = set()
@@ -126,9 +126,9 @@ def as_mermaid(graph: Graph) -> str:
             edges += _edges(node, nodes, topics)
         lines.append("  end")
     tables = _Ids("d")
-    for persister in graph.persisters:
-        for table in persister.tables:
-            edges.append(f"{topics.of(persister.topic)} --> {tables.of(table.table)}")
+    for table_sink in graph.table_sinks:
+        for table in table_sink.tables:
+            edges.append(f"{topics.of(table_sink.topic)} --> {tables.of(table.table)}")
     lines += [f"  {name}[({_quote(str(topic))})]" for topic, name in topics.known.items()]
     lines += [f"  {name}[[{_quote(f'table {table}')}]]" for table, name in tables.known.items()]
     return "\n".join([*lines, *(f"  {edge}" for edge in edges)])
@@ -165,14 +165,14 @@ def _describe_part(
     }
 
 
-def _describe_persister(persister: Persister) -> dict[str, Any]:
+def _describe_table_sink(table_sink: TableSink) -> dict[str, Any]:
     return {
-        "name": persister.name,
-        "topic": persister.topic,
-        "sub_topology": persister.sub_topology,
-        "key": persister.key.name,
-        "value": persister.value.name,
-        "on_error": str(persister.on_error),
+        "name": table_sink.name,
+        "topic": table_sink.topic,
+        "sub_topology": table_sink.sub_topology,
+        "key": table_sink.key.name,
+        "value": table_sink.value.name,
+        "on_error": str(table_sink.on_error),
         "tables": [
             {
                 "table": table.table,
@@ -181,7 +181,7 @@ def _describe_persister(persister: Persister) -> dict[str, Any]:
                 "row": None if table.row is None else table.row.name,
                 "on_error": str(table.on_error),
             }
-            for table in persister.tables
+            for table in table_sink.tables
         ],
     }
 
@@ -395,7 +395,7 @@ def _label(node: AnyNode) -> str:
             return node.name
 
 
-def _table_label(table: TableSink) -> str:
+def _table_label(table: SinkTable) -> str:
     keys = f" by {', '.join(table.keys)}" if table.keys else ""
     return f"table {table.table} ({table.mode}{keys})"
 

@@ -421,7 +421,7 @@ class TableMode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TableSink:
+class SinkTable:
     """A database table that a stream is written to.
 
     Args:
@@ -443,7 +443,7 @@ class TableSink:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Persister:
+class TableSink:
     """A table sink: writes a topic's records to tables, one task per partition.
 
     Args:
@@ -457,7 +457,7 @@ class Persister:
     topic: str
     key: Serde
     value: Serde
-    tables: tuple[TableSink, ...]
+    tables: tuple[SinkTable, ...]
     on_error: Policy
     sub_topology: str | None = None
 
@@ -499,7 +499,7 @@ class Graph:
 
     application: str
     sub_topologies: tuple[SubTopology, ...]
-    persisters: tuple[Persister, ...] = ()
+    table_sinks: tuple[TableSink, ...] = ()
     repartitions: tuple[Repartition, ...] = ()
     global_tables: tuple[GlobalTable, ...] = ()
     codecs: tuple[Codec, ...] = ()

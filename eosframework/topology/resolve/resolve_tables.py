@@ -9,8 +9,8 @@ from eosframework.serialization.serdes import Serde
 from eosframework.topology.graph.graph import (
     Function,
     OnError,
-    Persister,
     Policy,
+    SinkTable,
     TableMode,
     TableSink,
 )
@@ -24,7 +24,7 @@ def table_sinks(
     app: LoadedApp,
     policies: Mapping[str, OnError],
     serdes_of_rows: Mapping[str, tuple[Serde, Serde]],
-) -> tuple[Persister, ...]:
+) -> tuple[TableSink, ...]:
     """Return the table sinks of a topology, one for each topic.
 
     Args:
@@ -38,7 +38,7 @@ def table_sinks(
         for part in connected_parts(spec)
         for stream in part.streams
     }
-    found: dict[str, Persister] = {}
+    found: dict[str, TableSink] = {}
     for name, stream in spec.streams.items():
         if not stream.tables:
             continue
@@ -53,17 +53,17 @@ def table_sinks(
         tables = tuple(_tables(app, name, stream, value, policies[name].policy))
         if (twin := found.get(topic)) is not None:
             tables, name, policy = (*twin.tables, *tables), twin.name, twin.on_error
-        found[topic] = Persister(name, topic, key, value, tables, policy, writer)
+        found[topic] = TableSink(name, topic, key, value, tables, policy, writer)
     return tuple(found.values())
 
 
 def _tables(
     app: LoadedApp, name: str, stream: StreamSpec, value: Serde, policy: Policy
-) -> Iterator[TableSink]:
+) -> Iterator[SinkTable]:
     for _, table in stream.tables:
         row = None if table.row is None else Function(table.row, app.find(table.row))
         model = None if row is not None else value.model
-        yield TableSink(
+        yield SinkTable(
             name=f"{name}.to({table.label})",
             table=table.table,
             mode=TableMode(table.mode),

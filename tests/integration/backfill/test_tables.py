@@ -1,4 +1,4 @@
-"""History goes into tables once, and persisters go on behind it."""
+"""History goes into tables once, and table writers go on behind it."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def positions(world: TablesWorld) -> dict[str, int]:
     return dict(rows)
 
 
-def test_history_is_in_the_tables_once_and_persisters_go_on_behind_it(
+def test_history_is_in_the_tables_once_and_table_writers_go_on_behind_it(
     world: TablesWorld, spark: SparkSession
 ) -> None:
     feed(world, 3000)
@@ -103,13 +103,13 @@ def test_history_is_in_the_tables_once_and_persisters_go_on_behind_it(
     feed(world, 1000)
     # What transforms would make of these numbers is in the topic of rows already.
     assert world.run("positions set", f"{world.source}=latest").exit_code == 0
-    persister = world.start_worker(instance="live")
+    live = world.start_worker(instance="live")
     world.wait_for(4000, "numbers")
     world.wait_for(4000, "doubled")
-    carry(world, spark, "third")  # left to the persister that runs
-    assert persister.process.poll() is None
-    persister.signal(signal.SIGTERM)
-    assert persister.wait() == 0, persister.log[-4000:]
+    carry(world, spark, "third")  # left to the table writer that runs
+    assert live.process.poll() is None
+    live.signal(signal.SIGTERM)
+    assert live.wait() == 0, live.log[-4000:]
     assert world.kept("numbers").clean
     assert world.kept("doubled", 2).clean
 

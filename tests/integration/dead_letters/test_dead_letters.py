@@ -61,7 +61,7 @@ def test_dead_letters_are_listed_shown_and_replayed_into_the_source_when_that_is
     assert (rest["replayed"], rest["replayed_before"]) == (len(app.refused) - 1, 1)
     assert app.run_at("show", place, "--json").json["replayed"] is True
 
-    app.mend()
+    app.fix()
     app.catch_up()
     assert app.written == Counter(app.numbers)
     audit = app.run("audit", "--by", "functions")
@@ -84,7 +84,7 @@ def test_the_last_attempt_makes_a_dead_letter_that_tells_of_all_of_them(
 
     done = app.run("dead-letters", "replay", "--all", "--yes", "--json").json
     assert done["into"] == {f"{app.pipeline.name}-numbers-replay": len(app.refused)}
-    app.mend()
+    app.fix()
     app.catch_up()
     assert app.written == Counter(app.numbers)
     doubled = app.read(f"{app.pipeline.name}.doubled")
@@ -110,7 +110,7 @@ def test_what_failed_behind_a_group_by_is_replayed_into_the_topic_that_its_task_
     assert "into" in done, done
     [into] = done["into"].items()
     assert into == (f"{app.pipeline.name}-doubled-repartition", len(app.refused))
-    app.mend()
+    app.fix()
     app.catch_up()
     found = Counter(
         (message.key(), int.from_bytes(message.value() or b"", "big"))

@@ -29,7 +29,7 @@ KILLS = {
     "transaction.after_produce": 40,
     "transaction.before_commit": 4,
     "state.before_write": 6,
-    "persister.before_commit": 2,
+    "table_writer.before_commit": 2,
 }
 """At which steps of their transactions workers are killed, and at the how manieth of a process."""
 

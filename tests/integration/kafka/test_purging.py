@@ -100,7 +100,7 @@ def test_a_topic_that_refuses_is_told_of_once_and_left(make_log: Callable[..., L
         purger.committed(log.at(60))
         [event] = events
     assert event["event"] == "purging_denied"
-    assert event["mend"] == "set its cleanup.policy to delete"
+    assert event["fix"] == "set its cleanup.policy to delete"
     assert log.first() == 0
 
 

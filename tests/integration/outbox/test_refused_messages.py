@@ -359,7 +359,7 @@ def test_a_relay_that_may_not_close_the_log_reports_who_could_forge_messages(
         try:
             outbox.finish(dsn=dsn)
             [told] = outbox.relays[-1].events("messages_can_be_forged")
-            for statement in str(told["mend"]).partition(": ")[2].split("; "):
+            for statement in str(told["fix"]).partition(": ")[2].split("; "):
                 admin.execute(statement.encode())
             outbox.publish(5)
             outbox.finish(dsn=dsn)

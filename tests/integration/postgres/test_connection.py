@@ -12,9 +12,9 @@ from eosframework.config import DatabaseSettings
 from eosframework.embedded import PostgresServer, start_postgres
 from eosframework.embedded.ports import free_ports
 from eosframework.errors import (
-    DatabaseAway,
     DatabaseConflict,
     DatabaseRefused,
+    DatabaseUnavailable,
     DatabaseUnusable,
     DataRefused,
 )
@@ -84,9 +84,9 @@ def test_a_suspended_server_fails_connect_and_statement_in_time(server: Postgres
     server.suspend()
     try:
         started = time.monotonic()
-        with pytest.raises(DatabaseAway, match="said nothing for 3 s"), translating("read"):
+        with pytest.raises(DatabaseUnavailable, match="said nothing for 3 s"), translating("read"):
             connection.execute("SELECT 2")
-        with pytest.raises(DatabaseAway, match="timeout expired"):
+        with pytest.raises(DatabaseUnavailable, match="timeout expired"):
             quick.connect()
         took = time.monotonic() - started
     finally:
@@ -103,7 +103,7 @@ def test_a_statement_that_takes_too_long_is_given_up_by_the_server(database: str
 
     with (
         quick.connect() as connection,
-        pytest.raises(DatabaseAway, match=r"statement_timeout_seconds.*57014"),
+        pytest.raises(DatabaseUnavailable, match=r"statement_timeout_seconds.*57014"),
         translating("wait"),
     ):
         connection.execute("SELECT pg_sleep(60)")
@@ -118,7 +118,7 @@ def test_a_transaction_that_stands_still_is_ended_and_gives_its_locks_up(databas
     with psycopg.connect(database) as connection:
         connection.execute("UPDATE locked SET n = 3")
 
-    with pytest.raises(DatabaseAway, match="25P03"):
+    with pytest.raises(DatabaseUnavailable, match="25P03"):
         commit(zombie, "write")
 
 
@@ -127,11 +127,11 @@ def test_a_killed_server_is_away_and_serves_the_next_connection(server: Postgres
     connection = database.connect()
 
     server.kill()
-    with pytest.raises(DatabaseAway, match=r"Connection refused.*; start the server"):
+    with pytest.raises(DatabaseUnavailable, match=r"Connection refused.*; start the server"):
         database.connect()
     server.start()
 
-    with pytest.raises(DatabaseAway, match="connection was lost"), translating("read"):
+    with pytest.raises(DatabaseUnavailable, match="connection was lost"), translating("read"):
         connection.execute("SELECT 1")
     with database.connect() as again:
         assert again.execute("SELECT 1").fetchone() == (1,)
@@ -142,7 +142,7 @@ def test_a_commit_without_an_answer_may_be_done(server: PostgresServer) -> None:
     connection.execute("CREATE TABLE in_doubt ()")
     server.kill()
 
-    with pytest.raises(DatabaseAway, match="could not write, or the answer is lost"):
+    with pytest.raises(DatabaseUnavailable, match="could not write, or the answer is lost"):
         commit(connection, "write")
     server.start()
 
@@ -238,7 +238,7 @@ def test_a_copy_that_stalls_is_cut(server: PostgresServer) -> None:
                 copy.write("x" * 100_000 + "\n")
 
     try:
-        with pytest.raises(DatabaseAway, match="connection was lost"), translating("copy"):
+        with pytest.raises(DatabaseUnavailable, match="connection was lost"), translating("copy"):
             fill()
     finally:
         server.resume()

@@ -81,7 +81,7 @@ def test_a_user_who_may_not_create_is_told_what_is_missing(database: str) -> Non
             connection.execute(sql.SQL("DROP ROLE {}").format(role))
 
 
-def test_what_persisters_keep_has_its_place(database: str) -> None:
+def test_what_table_writers_keep_has_its_place(database: str) -> None:
     migrate(database_at(database))
 
     with psycopg.connect(database) as connection:

@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel, SecretStr
 
 from eosframework.config import DatabaseSettings
-from eosframework.errors import Overtaken, RowRefused, StartRefused
+from eosframework.errors import RowRefused, StartRefused, Superseded
 from eosframework.postgres import Database, migrate
 from eosframework.postgres.tables.table_positions import (
     StoredPosition,
@@ -23,7 +23,7 @@ from eosframework.postgres.tables.table_positions import (
 from eosframework.postgres.tables.table_sink import PostgresRowStore
 from eosframework.records import TopicPartition
 from eosframework.tables.table_ports import Batch, Claim, Deletion, TableRows
-from eosframework.topology.graph.graph import Policy, TableMode, TableSink
+from eosframework.topology.graph.graph import Policy, SinkTable, TableMode
 from tests.unit.processing.memory import At
 
 P0, P1 = TopicPartition("in", 0), TopicPartition("in", 1)
@@ -40,11 +40,11 @@ def sink(
     mode: TableMode = TableMode.APPEND,
     keys: tuple[str, ...] = (),
     on_error: Policy = Policy.FAIL,
-) -> TableSink:
-    return TableSink(f"s.to({table})", table, mode, keys, None, None, on_error)
+) -> SinkTable:
+    return SinkTable(f"s.to({table})", table, mode, keys, None, None, on_error)
 
 
-def batch(claim: Claim, table: TableSink, *rows: Any) -> Batch:
+def batch(claim: Claim, table: SinkTable, *rows: Any) -> Batch:
     first = claim.next_offset or 0
     origins = [
         At(b"v", first + n, headers_=[("h", b"x")], place=claim.partition) for n in range(len(rows))
@@ -114,7 +114,7 @@ def test_a_zombie_writes_nothing(world: World) -> None:
     old = zombie.claim([P0, P1])
     [new] = successor.claim([P0])
     successor.write([batch(new, sink("t"), {"id": 1, "name": "successor"})])
-    with pytest.raises(Overtaken) as caught:
+    with pytest.raises(Superseded) as caught:
         zombie.write([batch(claim, sink("t"), {"id": 9, "name": "zombie"}) for claim in old])
     assert list(caught.value.partitions) == [P0]
     assert names(world) == [(1, "successor")]
@@ -127,7 +127,7 @@ def test_a_write_that_was_done_before_is_not_done_again(world: World) -> None:
     [claim] = store.claim([P0])
     again = batch(claim, sink("t", TableMode.UPSERT, ("id",)), {"id": 1, "name": "a"})
     store.write([again])
-    with pytest.raises(Overtaken):
+    with pytest.raises(Superseded):
         store.write([again])
 
 
@@ -289,7 +289,7 @@ def test_a_position_that_is_set_is_taken_from_whoever_writes_by_it(world: World)
     claims = store.claim([P0, P1])
     store.write([batch(claim, sink("t"), {"id": claim.epoch, "name": "a"}) for claim in claims[:1]])
     store_positions(world.database, "app", [StoredPosition(P0, "another", 7)])
-    with pytest.raises(Overtaken):
+    with pytest.raises(Superseded):
         store.write([batch(Claim(P0, 1, 1), sink("t"), {"id": 9, "name": "zombie"})])
     assert stored_positions(world.database, "app") == [
         StoredPosition(P0, "another", 7),
@@ -305,7 +305,7 @@ def test_a_position_that_is_forgotten_belongs_to_whichever_topic_is_claimed_next
     [claim] = store.claim([P0])
     store.write([batch(claim, sink("t"), {"id": 1, "name": "a"})])
     store_positions(world.database, "app", [StoredPosition(P0, "", None)])
-    with pytest.raises(Overtaken):
+    with pytest.raises(Superseded):
         store.write([batch(Claim(P0, 1, 1), sink("t"), {"id": 9, "name": "zombie"})])
     assert world.store("another").claim([P0]) == [Claim(P0, 3, None)]
     assert stored_positions(world.database, "app") == [StoredPosition(P0, "another", None)]

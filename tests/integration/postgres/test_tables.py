@@ -18,7 +18,7 @@ from eosframework.postgres.tables.table_sink import PostgresRowStore
 from eosframework.records import TopicPartition
 from eosframework.serialization.serdes import JSON, STRING
 from eosframework.tables.table_ports import Batch, TableRows
-from eosframework.topology.graph.graph import Persister, Policy, TableMode, TableSink
+from eosframework.topology.graph.graph import Policy, SinkTable, TableMode, TableSink
 from tests.support.databases import dsn_with
 from tests.unit.processing.memory import At
 
@@ -49,15 +49,15 @@ class Everything(BaseModel):
     maybe: int | None
 
 
-def persister(*tables: TableSink) -> Persister:
-    return Persister("s", "in", STRING, JSON, tables, Policy.FAIL)
+def table_sink(*tables: SinkTable) -> TableSink:
+    return TableSink("s", "in", STRING, JSON, tables, Policy.FAIL)
 
 
 def sink(
     table: str, model: type[BaseModel] | None, *keys: str, on_error: Policy = Policy.FAIL
-) -> TableSink:
+) -> SinkTable:
     mode = TableMode.UPSERT if keys else TableMode.APPEND
-    return TableSink(f"s.to({table})", table, mode, keys, None, model, on_error)
+    return SinkTable(f"s.to({table})", table, mode, keys, None, model, on_error)
 
 
 class World:
@@ -70,8 +70,8 @@ class World:
             cursor = connection.execute(query.encode())
             return cursor.fetchall() if cursor.description else []
 
-    def problems(self, *tables: TableSink) -> list[str]:
-        return plan_tables(self.database, [persister(*tables)]).problems
+    def problems(self, *tables: SinkTable) -> list[str]:
+        return plan_tables(self.database, [table_sink(*tables)]).problems
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def world(database: str) -> World:
 
 
 def test_what_is_missing_is_planned_then_made_then_complete(world: World) -> None:
-    topology = [persister(sink("orders", Order, "id"), sink("shop.log", Order))]
+    topology = [table_sink(sink("orders", Order, "id"), sink("shop.log", Order))]
     before = plan_tables(world.database, topology)
     assert [t.create for t in before.tables] == [True, True]
     assert before.revisions
@@ -97,7 +97,7 @@ def test_what_is_missing_is_planned_then_made_then_complete(world: World) -> Non
 def test_added_fields_become_columns_and_rows_stay(world: World) -> None:
     world.see("CREATE TABLE orders (id bigint PRIMARY KEY, kept text DEFAULT 'k')")
     world.see("INSERT INTO orders (id) VALUES (1)")
-    topology = [persister(sink("orders", Order, "id"))]
+    topology = [table_sink(sink("orders", Order, "id"))]
     assert "table orders, columns amount NUMERIC, note TEXT" in apply_tables(
         world.database, topology
     )
@@ -116,7 +116,7 @@ def test_a_table_that_does_not_fit_is_explained_and_not_touched(world: World) ->
     assert "note is NOT NULL, and the model's field may be None" in text
     assert "ALTER TABLE orders ADD UNIQUE (id)" in text
     assert "owner is NOT NULL without a default" in text
-    apply_tables(world.database, [persister(sink("orders", Order, "id"))])
+    apply_tables(world.database, [table_sink(sink("orders", Order, "id"))])
     assert len(world.problems(sink("orders", Order, "id"))) == 4
 
 
@@ -149,7 +149,7 @@ def test_values_of_every_type_come_back_from_the_table_that_was_made_for_them(
     world: World,
 ) -> None:
     target = sink("everything", Everything, "id")
-    apply_tables(world.database, [persister(target)])
+    apply_tables(world.database, [table_sink(target)])
     row = Everything(
         id=UUID(int=1),
         amount=Decimal("12345678901234567890.000000000000001"),
@@ -174,7 +174,7 @@ def test_values_of_every_type_come_back_from_the_table_that_was_made_for_them(
 def test_a_column_added_while_a_worker_runs_is_used_at_once(world: World) -> None:
     world.see("CREATE TABLE orders (id bigint)")
     target = sink("orders", None, on_error=Policy.DEAD_LETTER)
-    apply_tables(world.database, [persister(target)])
+    apply_tables(world.database, [table_sink(target)])
     store = PostgresRowStore(world.database, "app", {"in": "id"})
     try:
         [claim] = store.claim([TopicPartition("in", 0)])
@@ -190,7 +190,7 @@ def test_a_column_added_while_a_worker_runs_is_used_at_once(world: World) -> Non
     assert written.dead_letters == 1
 
 
-def write(world: World, target: TableSink, *rows: Any, store: Any = None, claim: Any = None) -> Any:
+def write(world: World, target: SinkTable, *rows: Any, store: Any = None, claim: Any = None) -> Any:
     own = store or PostgresRowStore(world.database, "app", {"in": "id"})
     claim = claim or own.claim([TopicPartition("in", 0)])[0]
     first = claim.next_offset or 0

@@ -99,7 +99,7 @@ def test_a_topic_of_another_partitioner_is_found_with_an_example() -> None:
     assert "of 100 sampled keys (CRC32 does: librdkafka's default)" in found.found
     assert "for example key 'key " in found.found
     assert found.others == ("planes",)
-    assert "partitioner=murmur2_random in the producers of orders" in found.mend
+    assert "partitioner=murmur2_random in the producers of orders" in found.fix
 
 
 def test_topics_that_crc32_placed_all_of_them_meet_as_they_should() -> None:

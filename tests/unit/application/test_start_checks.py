@@ -8,16 +8,20 @@ from eosframework.application.start_checks import Facts, new_entries, refuse, re
 from eosframework.application.start_positions import former_ids
 from eosframework.config import Settings
 from eosframework.errors import ConfigurationError, StartRefused, TopologyError
-from eosframework.kafka.admin.metadata import GroupFacts, SizeLimits, TopicFacts
+from eosframework.kafka.admin.metadata import GroupDescription, SizeLimits, TopicDescription
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
 from tests.support.graphs import graph_of
 
 GRAPH = graph_of("flights", {"late": (["raw"], ["late", "dead"])})
-RAW = TopicFacts(exists=True, topic_id="id-1", partitions=2, max_message_bytes=1_000_000)
+RAW = TopicDescription(exists=True, topic_id="id-1", partitions=2, max_message_bytes=1_000_000)
 HEALTHY = Facts(
     cluster_id="cluster-1",
-    topics={"raw": RAW, "late": TopicFacts(True, "id-2", 4), "dead": TopicFacts(True, "id-3", 1)},
+    topics={
+        "raw": RAW,
+        "late": TopicDescription(True, "id-2", 4),
+        "dead": TopicDescription(True, "id-3", 1),
+    },
     control=ControlState(),
     committed=(Position("raw", 0, None), Position("raw", 1, None)),
     brokers={1: {"transaction.max.timeout.ms": "900000", "offsets.retention.minutes": "10080"}},
@@ -37,7 +41,7 @@ KNOWN = replace(
 )
 
 
-def with_topics(facts: Facts, **topics: TopicFacts) -> Facts:
+def with_topics(facts: Facts, **topics: TopicDescription) -> Facts:
     return replace(facts, topics={**facts.topics, **topics})
 
 
@@ -59,20 +63,22 @@ def test_everything_is_registered_once():
 
 
 def test_a_missing_source_is_named_and_not_offered_to_be_created():
-    message = refusal(with_topics(HEALTHY, raw=TopicFacts(exists=False)))
+    message = refusal(with_topics(HEALTHY, raw=TopicDescription(exists=False)))
     assert "raw" in message
     assert "apply" not in message
 
 
 def test_missing_outputs_are_all_named_with_the_command_that_creates_them():
-    message = refusal(with_topics(HEALTHY, late=TopicFacts(False), dead=TopicFacts(False)))
+    message = refusal(
+        with_topics(HEALTHY, late=TopicDescription(False), dead=TopicDescription(False))
+    )
     assert "dead, late" in message
     assert "eosframework apply APP" in message
 
 
 def test_sources_that_are_not_co_partitioned_are_refused():
     graph = graph_of("flights", {"late": (["raw", "weather"], [])})
-    facts = with_topics(HEALTHY, weather=TopicFacts(True, "id-4", 3))
+    facts = with_topics(HEALTHY, weather=TopicDescription(True, "id-4", 3))
     with pytest.raises(TopologyError, match="raw=2, weather=3"):
         refuse(graph, Settings(), facts)
 
@@ -112,7 +118,7 @@ def test_an_application_of_the_same_name_with_other_inputs_is_refused():
 
 
 def test_members_that_are_no_workers_are_refused_by_client_id():
-    message = refusal(replace(HEALTHY, group=GroupFacts(("eosframework-consumer", "sarama"))))
+    message = refusal(replace(HEALTHY, group=GroupDescription(("eosframework-consumer", "sarama"))))
     assert "(client.id sarama)" in message
 
 
@@ -121,15 +127,15 @@ def test_a_topic_that_may_not_be_used_is_refused_before_its_first_record(
     topic: str, operation: str
 ):
     allowed = frozenset({"Read", "Write", "Describe"})
-    facts = with_topics(HEALTHY, **{topic: TopicFacts(True, "id-1", 2, allowed=allowed)})
+    facts = with_topics(HEALTHY, **{topic: TopicDescription(True, "id-1", 2, allowed=allowed)})
     refuse(GRAPH, Settings(), facts)
-    denied = TopicFacts(True, "id-1", 2, allowed=allowed - {operation})
+    denied = TopicDescription(True, "id-1", 2, allowed=allowed - {operation})
     message = refusal(with_topics(HEALTHY, **{topic: denied}))
     assert f"grant {operation} on Topic {topic}" in message
 
 
 def test_a_group_that_may_not_be_read_is_refused():
-    message = refusal(replace(HEALTHY, group=GroupFacts(allowed=frozenset({"Describe"}))))
+    message = refusal(replace(HEALTHY, group=GroupDescription(allowed=frozenset({"Describe"}))))
     assert "grant Read on Group flights" in message
 
 

@@ -23,7 +23,7 @@ from eosframework.backfill.cutover.cutover_rules import (
 from eosframework.backfill.job.fingerprint import fingerprint
 from eosframework.backfill.job.job_entry import Job, JobState, OffsetRange, TaskProgress
 from eosframework.errors import ConfigurationError, StartRefused
-from eosframework.kafka.admin.metadata import GroupFacts, TopicFacts
+from eosframework.kafka.admin.metadata import GroupDescription, TopicDescription
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.resolve.resolve import resolve
@@ -76,8 +76,8 @@ COMPLETE = JobState(
     },
 )
 TOPICS = {
-    "flights.raw": TopicFacts(exists=True, topic_id="raw-id", partitions=2),
-    OWN: TopicFacts(exists=True, topic_id="own-id", partitions=2),
+    "flights.raw": TopicDescription(exists=True, topic_id="raw-id", partitions=2),
+    OWN: TopicDescription(exists=True, topic_id="own-id", partitions=2),
 }
 
 
@@ -124,12 +124,12 @@ def test_what_is_not_complete_is_named(state: JobState, named: str) -> None:
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (TopicFacts(exists=False), "was deleted since"),
-        (TopicFacts(exists=True, topic_id="another", partitions=2), "created again"),
-        (TopicFacts(exists=True, topic_id="raw-id", partitions=3), "has 3 partitions"),
+        (TopicDescription(exists=False), "was deleted since"),
+        (TopicDescription(exists=True, topic_id="another", partitions=2), "created again"),
+        (TopicDescription(exists=True, topic_id="raw-id", partitions=3), "has 3 partitions"),
     ],
 )
-def test_a_topic_that_is_not_the_one_read_is_refused(found: TopicFacts, said: str) -> None:
+def test_a_topic_that_is_not_the_one_read_is_refused(found: TopicDescription, said: str) -> None:
     with pytest.raises(StartRefused, match=said):
         refuse_incomplete(GRAPH, COMPLETE, {**TOPICS, "flights.raw": found})
 
@@ -147,11 +147,13 @@ def test_another_topology_than_the_jobs_is_refused() -> None:
 
 
 def test_members_other_than_a_cutover_that_was_killed_are_refused() -> None:
-    refuse_members("flights", GroupFacts(), "cutover.january")
-    refuse_members("flights", GroupFacts(("x",), None, ("cutover.january",)), "cutover.january")
+    refuse_members("flights", GroupDescription(), "cutover.january")
+    refuse_members(
+        "flights", GroupDescription(("x",), None, ("cutover.january",)), "cutover.january"
+    )
     for instances in (("host.0", "cutover.january"), (None,), ("cutover.february",)):
         with pytest.raises(StartRefused, match="1 running worker"):
-            refuse_members("flights", GroupFacts(("x",), None, instances), "cutover.january")
+            refuse_members("flights", GroupDescription(("x",), None, instances), "cutover.january")
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ ELSEWHERE = """\
 import sys
 from eosframework.backfill.spark.pickling import unpack
 from eosframework.processing.codegen.compiler import compile_part
-from eosframework.processing.failures.failures import FailureHandler
+from eosframework.processing.failures.failure_handler import FailureHandler
 from eosframework.testing import Sent
 
 graph = unpack(sys.stdin.buffer.read())

@@ -14,11 +14,17 @@ from hypothesis import strategies as st
 
 from eosframework.backfill.executor.chunk import Run
 from eosframework.backfill.executor.table_attempt import Pace, TableAttempt
-from eosframework.errors import DatabaseAway, InstanceFenced, Overtaken, RecordFailed, RunError
+from eosframework.errors import (
+    DatabaseUnavailable,
+    InstanceFenced,
+    RecordFailed,
+    RunError,
+    Superseded,
+)
 from eosframework.serialization.serdes import JSON, STRING
 from eosframework.tables.row_conversion import RowMaker
 from eosframework.tables.table_ports import Claim, Seen
-from eosframework.topology.graph.graph import Persister, Policy, TableMode, TableSink
+from eosframework.topology.graph.graph import Policy, SinkTable, TableMode, TableSink
 from tests.unit.processing.memory import P0, At
 from tests.unit.tables.memory import MemoryStore
 
@@ -45,8 +51,8 @@ class Clock:
 
 
 def maker(on_error: Policy = Policy.FAIL) -> RowMaker:
-    table = TableSink("s.to(t)", "t", TableMode.APPEND, (), None, None, on_error)
-    return RowMaker(Persister("s", "in", STRING, JSON, (table,), on_error))
+    table = SinkTable("s.to(t)", "t", TableMode.APPEND, (), None, None, on_error)
+    return RowMaker(TableSink("s", "in", STRING, JSON, (table,), on_error))
 
 
 def messages(*offsets: int, bad: int | None = None) -> list[At]:
@@ -122,7 +128,8 @@ def test_a_range_that_begins_behind_the_tables_is_refused() -> None:
 
 @given(
     faults=st.lists(
-        st.one_of(st.none(), st.tuples(st.just(DatabaseAway("away")), st.booleans())), max_size=12
+        st.one_of(st.none(), st.tuples(st.just(DatabaseUnavailable("away")), st.booleans())),
+        max_size=12,
     ),
     claims=st.integers(0, 3),
     size=st.integers(1, 30),
@@ -132,7 +139,7 @@ def test_a_commit_in_doubt_loses_and_doubles_nothing(
 ) -> None:
     task = Task()
     task.store.write_faults = list(faults)
-    task.store.claim_faults = [DatabaseAway("away") for _ in range(claims)]
+    task.store.claim_faults = [DatabaseUnavailable("away") for _ in range(claims)]
     task.attempt().run(in_runs(messages(*range(95)), size), 0)
     assert task.numbers == list(range(95))
     assert task.store.positions[P0] == 100
@@ -140,7 +147,7 @@ def test_a_commit_in_doubt_loses_and_doubles_nothing(
 
 def test_an_attempt_that_was_overtaken_ends_and_writes_nothing() -> None:
     task = Task()
-    task.store.write_faults = [None, (Overtaken("gone", partitions=[P0]), False)]
+    task.store.write_faults = [None, (Superseded("gone", partitions=[P0]), False)]
     with pytest.raises(InstanceFenced):
         task.attempt().run(in_runs(messages(*range(95))), 0)
     [first, *_] = [task.numbers]
@@ -174,7 +181,7 @@ def test_records_that_give_no_row_by_their_policy_are_left_out() -> None:
 
 def test_a_database_that_stays_away_ends_the_attempt() -> None:
     task = Task()
-    task.store.claim_faults = [DatabaseAway("away") for _ in range(1000)]
+    task.store.claim_faults = [DatabaseUnavailable("away") for _ in range(1000)]
     with pytest.raises(RunError, match="start the job again"):
         task.attempt().run(in_runs(messages(*range(95))), 0)
     assert task.clock.now >= 300
@@ -190,7 +197,7 @@ def test_a_database_that_went_back_is_noticed() -> None:
             return super().claim(partitions)
 
     task.store = Back()
-    task.store.write_faults = [None, None, (DatabaseAway("away"), False)]
+    task.store.write_faults = [None, None, (DatabaseUnavailable("away"), False)]
     with pytest.raises(RunError, match="went back from offset"):
         task.attempt().run(in_runs(messages(*range(95))), 0)
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from eosframework.process.interrupts import lasts
+from eosframework.process.interrupts import is_long_running
 
 STOPPED_IMPORT = """
 import os, signal, sys
@@ -61,7 +61,7 @@ def test_ctrl_c_while_a_command_is_imported_that_does_one_thing_says_so() -> Non
 def test_a_command_that_lasts_is_told_from_one_that_does_one_thing(
     line: str, expected: bool
 ) -> None:
-    assert lasts(line.split()) == expected
+    assert is_long_running(line.split()) == expected
 
 
 def test_process_1_can_be_stopped_while_modules_are_imported() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from eosframework.demo.banks.tellers import draw_orders, make_importable
 from eosframework.demo.files import example_file
-from eosframework.topology.graph.graph import Persister
+from eosframework.topology.graph.graph import TableSink
 from eosframework.topology.lint.lint_pass import lint
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
@@ -28,10 +28,10 @@ def test_each_bank_credits_what_the_other_one_sends(bank: str, other: str) -> No
     graph = resolve(app)
     assert graph.application == bank
     assert graph.sub_topologies == ()
-    (persister,) = graph.persisters
-    assert isinstance(persister, Persister)
-    assert persister.topic == f"{other}.transfers"
-    assert [table.table for table in persister.tables] == ["credits"]
+    (table_sink,) = graph.table_sinks
+    assert isinstance(table_sink, TableSink)
+    assert table_sink.topic == f"{other}.transfers"
+    assert [table.table for table in table_sink.tables] == ["credits"]
 
 
 def test_a_seed_repeats_the_orders() -> None:

@@ -11,7 +11,7 @@ from eosframework.config import KafkaSettings
 from eosframework.errors import ClusterUnreachable
 from eosframework.kafka.admin import auto_creation
 from eosframework.kafka.admin.auto_creation import ChosenTopics
-from eosframework.kafka.admin.metadata import TopicFacts
+from eosframework.kafka.admin.metadata import TopicDescription
 
 
 class Cluster:
@@ -22,11 +22,11 @@ class Cluster:
         self.asked: list[str] = []
         self.is_away = False
 
-    def describe_written(self, names: Iterable[str]) -> dict[str, TopicFacts]:
+    def describe_written(self, names: Iterable[str]) -> dict[str, TopicDescription]:
         if self.is_away:
             raise ClusterUnreachable("no answer")
         self.asked += names
-        return {name: TopicFacts(exists=name in self.there) for name in names}
+        return {name: TopicDescription(exists=name in self.there) for name in names}
 
     def broker_settings(self) -> dict[int, Any]:
         return {1: {"auto.create.topics.enable": "false"}}

@@ -9,7 +9,7 @@ from confluent_kafka.schema_registry.common._httpx_compat import httpx
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from eosframework.config import RegistrySettings, SubjectNames
-from eosframework.errors import ConfigurationError, SchemasAway, SchemasRefused
+from eosframework.errors import ConfigurationError, SchemaRegistryUnavailable, SchemasRefused
 from eosframework.kafka.schema_registry.schema_codecs import SchemaRegistry, open_schemas
 from eosframework.serialization.schemas import (
     Codec,
@@ -72,14 +72,14 @@ def test_messages_round_trip() -> None:
 def test_a_value_that_does_not_fit_is_the_records_fault(declared: Registered, value: Any) -> None:
     with pytest.raises(Exception) as caught:  # noqa: PT011 - of whichever library writes it
         bound(declared).encode(value)
-    assert not isinstance(caught.value, SchemasAway)
+    assert not isinstance(caught.value, SchemaRegistryUnavailable)
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b'{"carrier":"UA"}', b"\0\0\0\0\7xxxx"])
 def test_bytes_that_name_no_schema_are_the_records_fault(data: bytes) -> None:
     with pytest.raises(Exception) as caught:  # noqa: PT011 - of whichever library reads it
         bound(MODELS).decode(data)
-    assert not isinstance(caught.value, SchemasAway)
+    assert not isinstance(caught.value, SchemaRegistryUnavailable)
 
 
 def test_a_registry_that_does_not_answer_is_no_records_fault(
@@ -93,7 +93,9 @@ def test_a_registry_that_does_not_answer_is_no_records_fault(
     written = bound(MODELS).encode(Flight(carrier="UA", minutes=20))
     monkeypatch.setattr(httpx.Client, "request", refuse)
     for work in (lambda: made.decode(written), lambda: made.encode(Flight(carrier="", minutes=1))):
-        with pytest.raises(SchemasAway, match=r"http://127\.0\.0\.1:9 .*the record waits"):
+        with pytest.raises(
+            SchemaRegistryUnavailable, match=r"http://127\.0\.0\.1:9 .*the record waits"
+        ):
             work()
 
 
@@ -102,16 +104,16 @@ def test_a_registry_that_does_not_answer_is_no_records_fault(
     [
         (404, 40403, SchemaRegistryError, SchemasRefused),
         (404, 40401, SchemaRegistryError, SchemasRefused),
-        (404, -1, SchemasAway, SchemasAway),
+        (404, -1, SchemaRegistryUnavailable, SchemaRegistryUnavailable),
         (422, 42201, SchemaRegistryError, SchemasRefused),
         (400, 400, SchemaRegistryError, SchemasRefused),
-        (409, 409, SchemasAway, SchemasRefused),
+        (409, 409, SchemaRegistryUnavailable, SchemasRefused),
         (401, 401, SchemasRefused, SchemasRefused),
         (403, 40301, SchemasRefused, SchemasRefused),
-        (429, 42901, SchemasAway, SchemasAway),
-        (500, 50001, SchemasAway, SchemasAway),
-        (503, None, SchemasAway, SchemasAway),
-        (418, None, SchemasAway, SchemasAway),
+        (429, 42901, SchemaRegistryUnavailable, SchemaRegistryUnavailable),
+        (500, 50001, SchemaRegistryUnavailable, SchemaRegistryUnavailable),
+        (503, None, SchemaRegistryUnavailable, SchemaRegistryUnavailable),
+        (418, None, SchemaRegistryUnavailable, SchemaRegistryUnavailable),
     ],
 )
 def test_each_answer_of_a_registry_is_somebodys(
@@ -143,7 +145,7 @@ def test_a_codec_is_bound_again_where_it_arrives(monkeypatch: pytest.MonkeyPatch
     open_schemas([made], NOBODY, checked=False)
     arrived = pickle.loads(pickle.dumps(codec_serde(made)))
     monkeypatch.setattr(httpx.Client, "request", refuse)
-    with pytest.raises(SchemasAway):
+    with pytest.raises(SchemaRegistryUnavailable):
         arrived.encode(Flight(carrier="UA", minutes=20))
     assert asked[0].startswith("http://127.0.0.1:9/subjects/flights-value")
 

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Producer
 
 from eosframework.config import KafkaSettings, Settings
-from eosframework.kafka.admin.metadata import SizeLimits, TopicFacts, size_limits
+from eosframework.kafka.admin.metadata import SizeLimits, TopicDescription, size_limits
 from eosframework.kafka.worker_clients import (
     NOTHING_KNOWN,
     UNKNOWN_OUTPUT_BYTES,
@@ -23,8 +23,8 @@ def with_properties(**values: Any) -> Settings:
     return Settings(kafka=KafkaSettings(properties=named))
 
 
-def topic(limit: int) -> TopicFacts:
-    return TopicFacts(exists=True, max_message_bytes=limit)
+def topic(limit: int) -> TopicDescription:
+    return TopicDescription(exists=True, max_message_bytes=limit)
 
 
 @pytest.mark.parametrize(

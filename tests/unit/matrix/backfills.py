@@ -42,7 +42,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "progress.read": ("ClusterUnreachable", "RunError", "kill"),
     "progress.newest": ("ClusterUnreachable", "RunError"),
     "rows": ("RunError", "kill"),
-    "user": ("StateDamaged", "SchemasAway", "KeyboardInterrupt", "Overtime", "kill"),
+    "user": ("StateDamaged", "SchemaRegistryUnavailable", "KeyboardInterrupt", "Overtime", "kill"),
 }
 """By call, what is raised there; see `faults.KINDS`."""
 

@@ -13,7 +13,7 @@ from eosframework.processing.transaction.overtime import Overtime
 TRANSACTION = (
     "Retriable",
     "TransactionAborted",
-    "SchemasAway",
+    "SchemaRegistryUnavailable",
     "TaskFenced",
     "IdExpired",
     "OutcomeUnknown",
@@ -77,7 +77,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "stores.next": STORE,
     "stores.write": (*STORE, KILL),
     "stores.clear": STORE,
-    "user": (*STORE, "SchemasAway", "KeyboardInterrupt", "Overtime"),
+    "user": (*STORE, "SchemaRegistryUnavailable", "KeyboardInterrupt", "Overtime"),
 }
 """By call, what is raised there.
 

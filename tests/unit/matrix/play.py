@@ -14,11 +14,11 @@ from eosframework.operators.entries import LAYOUT
 from eosframework.processing import worker as worker_module
 from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import compile_part
-from eosframework.processing.plan import Plan, WorkerOptions
 from eosframework.processing.stores.local_state import LocalState
 from eosframework.processing.stores.restoration import Restoration
 from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.processing.worker import Worker
+from eosframework.processing.worker_plan import Plan, WorkerOptions
 from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.resolve.resolve import resolve

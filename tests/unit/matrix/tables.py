@@ -9,22 +9,28 @@ from typing import Any
 
 import orjson
 
-from eosframework.errors import Overtaken
+from eosframework.errors import Superseded
 from eosframework.records import Position, Record, TopicPartition
 from eosframework.serialization.serdes import JSON, STRING
 from eosframework.tables.table_ports import Batch, Claim, Written
 from eosframework.tables.write_cycle import TableWriter, TableWriterOptions
-from eosframework.topology.graph.graph import Function, Persister, Policy, TableMode, TableSink
+from eosframework.topology.graph.graph import Function, Policy, SinkTable, TableMode, TableSink
 from tests.unit.matrix.faults import CURRENT, LOG, Faults, Killed, function_called
 from tests.unit.matrix.log import Log, PlannedInput
 from tests.unit.matrix.play import ROUNDS, Choices, Endless, Wrong
 
 KINDS = {
-    "store.claim": ("DatabaseAway", "DatabaseRefused", "StartRefused", "DatabaseAway done", "kill"),
+    "store.claim": (
+        "DatabaseUnavailable",
+        "DatabaseRefused",
+        "StartRefused",
+        "DatabaseUnavailable done",
+        "kill",
+    ),
     "store.write": (
-        "DatabaseAway",
-        "DatabaseAway done",
-        "DatabaseAway late",
+        "DatabaseUnavailable",
+        "DatabaseUnavailable done",
+        "DatabaseUnavailable late",
         "DatabaseConflict",
         "DatabaseRefused",
         "overtaken",
@@ -39,7 +45,7 @@ KINDS = {
     "log.resume": ("RunError",),
     "log.end_offsets": LOG,
     "log.partitions": LOG,
-    "user": ("SchemasAway", "KeyboardInterrupt"),
+    "user": ("SchemaRegistryUnavailable", "KeyboardInterrupt"),
 }
 """By call, what is raised there. Of a write is said besides: `done`, it took effect; `late`, it
 does before the next claim; `overtaken`, another table writer came and ran for a while."""
@@ -63,7 +69,7 @@ class Database:
         """Write batches, if all of them may be."""
         gone = [batch.claim.partition for batch in batches if not self._is_owned(batch)]
         if gone:
-            raise Overtaken("claimed by another", partitions=gone)
+            raise Superseded("claimed by another", partitions=gone)
         for batch in batches:
             self.positions[batch.claim.partition] = batch.next_offset
             self.refused += [(r.origin.partition(), r.origin.offset()) for r in batch.refused]
@@ -75,7 +81,7 @@ class Database:
         """End what is in doubt; a claim waits for that."""
         waiting, self.late = self.late, []
         for batches in waiting:
-            with suppress(Overtaken):
+            with suppress(Superseded):
                 self.take(batches)
 
     def _is_owned(self, batch: Batch) -> bool:
@@ -128,10 +134,10 @@ def row(record: Record) -> dict[str, int]:
     return {"n": record.value}
 
 
-SINK = TableSink(
+SINK = SinkTable(
     "s.to(t)", "t", TableMode.APPEND, (), Function("row", row), None, Policy.DEAD_LETTER
 )
-TABLE_SINK = Persister("s", "in", STRING, JSON, (SINK,), Policy.DEAD_LETTER)
+TABLE_SINK = TableSink("s", "in", STRING, JSON, (SINK,), Policy.DEAD_LETTER)
 
 
 def play_tables(faults: Faults, choices: Choices) -> list[str]:

@@ -1,4 +1,4 @@
-"""Every error of every call of a database and of the consumer, over the persister's cycle.
+"""Every error of every call of a database and of the consumer, over the table writer's cycle.
 
 As `test_matrix`, with the rows of a table in place of outputs.
 """

@@ -21,8 +21,8 @@ from eosframework.monitoring.metrics.metric_values import (
 from eosframework.outbox.outbox_ports import Backlog, RelayCounts
 from eosframework.outbox.relay import RelayView
 from eosframework.processing.measurements import HistogramSnapshot, Measures
-from eosframework.processing.plan import WorkerCounts
 from eosframework.processing.stores.state_ports import StoreStats
+from eosframework.processing.worker_plan import WorkerCounts
 from eosframework.processing.worker_views import TaskView, WorkerView
 from eosframework.records import TopicPartition
 

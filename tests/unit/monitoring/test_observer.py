@@ -11,8 +11,8 @@ from eosframework.monitoring.http.pages import Request, Text
 from eosframework.monitoring.metrics.catalogue import Process
 from eosframework.monitoring.metrics.observer import Identity, Observer, worker_observer
 from eosframework.processing.measurements import Measures
-from eosframework.processing.plan import WorkerCounts
 from eosframework.processing.stores.shared_stores import SharedStores
+from eosframework.processing.worker_plan import WorkerCounts
 from eosframework.processing.worker_views import TaskView, WorkerView
 from eosframework.records import TopicPartition
 

@@ -13,7 +13,7 @@ from eosframework.monitoring.metrics.readiness import (
 from eosframework.outbox.outbox_ports import RelayCounts
 from eosframework.outbox.relay import RelayView
 from eosframework.processing.measurements import Measures
-from eosframework.processing.plan import WorkerCounts
+from eosframework.processing.worker_plan import WorkerCounts
 from eosframework.processing.worker_views import TaskView, WorkerView
 from eosframework.records import TopicPartition
 
@@ -60,7 +60,7 @@ def test_tasks_that_do_not_run_are_named() -> None:
 
 
 def test_a_database_that_is_away_is_a_reason() -> None:
-    assert codes(replace(WORKER, away="the database is unavailable")) == ["unavailable"]
+    assert codes(replace(WORKER, unavailable="the database is unavailable")) == ["unavailable"]
 
 
 def test_many_tasks_are_listed_by_the_first_of_them() -> None:
@@ -106,7 +106,7 @@ def test_a_relay_is_ready_while_its_shards_run_or_others_have_them_all() -> None
     assert relay_reasons(RELAY, seen) == []
     assert relay_reasons(replace(RELAY, shards={}, stands_by=True), seen) == []
     assert [r.code for r in relay_reasons(replace(RELAY, shards={}), seen)] == ["unassigned"]
-    away = replace(RELAY, shards={}, away="database away")
+    away = replace(RELAY, shards={}, unavailable="database away")
     assert [r.code for r in relay_reasons(away, seen)] == ["unavailable"]
     [reason] = relay_reasons(replace(RELAY, shards={0: True, 3: False}), seen)
     assert (reason.code, "shard 3" in reason.message) == ("recovering", True)

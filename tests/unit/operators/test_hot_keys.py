@@ -22,7 +22,7 @@ from eosframework.operators.joins import history
 from eosframework.operators.joins import waiting_records as waiting
 from eosframework.operators.limits import Limits
 from eosframework.operators.store_transaction import EncodedTransaction, ValueTransaction
-from eosframework.processing.failures.failures import FailureHandler, Site
+from eosframework.processing.failures.failure_handler import FailureHandler, Site
 from eosframework.processing.ports import Message
 from eosframework.topology.dsl.builder import Topology
 from tests.support.one_task import OneTask, compiled_task

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 import orjson
 
 from eosframework.config import OutboxRefusal
-from eosframework.errors import DatabaseAway, StartRefused
+from eosframework.errors import DatabaseUnavailable, StartRefused
 from eosframework.outbox.outbox_ports import Backlog, Batch, Candidate, Destination, Refused
 from eosframework.outbox.relay import Relay, RelayOptions
-from eosframework.outbox.relay_position import Found, Origin, RelayPosition, position_key
+from eosframework.outbox.relay_position import DatabaseState, Origin, RelayPosition, position_key
 from eosframework.processing.ports import Output
 from tests.unit.processing.memory import Broker, MemoryOutputs
 
@@ -69,14 +69,14 @@ class MemorySource:
         for shard in [s for s, holder in self.table.holders.items() if holder is self]:
             del self.table.holders[shard]
 
-    def hold(self, shard: int) -> bool:
+    def lock_shard(self, shard: int) -> bool:
         self._may_fail("hold")
         return self.table.holders.setdefault(shard, self) is self
 
-    def let_go(self, shard: int) -> None:
+    def unlock_shard(self, shard: int) -> None:
         self.table.holders.pop(shard, None)
 
-    def holds(self, shard: int) -> bool:
+    def has_lock(self, shard: int) -> bool:
         self._may_fail("holds")
         return self.table.holders.get(shard) is self
 
@@ -106,15 +106,15 @@ class MemorySource:
     def hold_rival(self, name: str, shard: int) -> bool:
         return (name, shard) not in self.table.rivals_held
 
-    def found(self, shard: int) -> Found:
+    def found(self, shard: int) -> DatabaseState:
         table = self.table
-        return Found("table", table.origin, table.turn, table.cleaned, 0, table.last)
+        return DatabaseState("table", table.origin, table.turn, table.cleaned, 0, table.last)
 
     def next_turn(self, shard: int) -> int:
         self.table.turn += 1
         return self.table.turn
 
-    def start(self, shard: int, found: Found) -> int:
+    def start(self, shard: int, found: DatabaseState) -> int:
         return 0
 
     def look(self) -> bool:
@@ -196,7 +196,7 @@ class MemorySource:
         if self.table.faults and self.table.faults[0] == call:
             self.table.faults.pop(0)
             self.lose()
-            raise DatabaseAway(f"lost in {call}")
+            raise DatabaseUnavailable(f"lost in {call}")
 
 
 class MemoryPositions:

@@ -106,7 +106,7 @@ def test_a_relay_that_runs_is_in_the_way() -> None:
     case = Case()
     running = MemorySource(case.world.table, case.world.clock)
     running.connect()
-    assert running.hold(0)
+    assert running.lock_shard(0)
     with pytest.raises(StartRefused, match="runs and holds shard 0"):
         case.reconciler().compare()
 
@@ -146,7 +146,7 @@ def test_a_shard_that_only_the_database_knows_is_held_as_well() -> None:
     case.world.table.shards_taken = 2
     other = MemorySource(case.world.table, case.world.clock, shards=2)
     other.connect()
-    assert other.hold(1)
+    assert other.lock_shard(1)
     with pytest.raises(StartRefused, match="runs and holds shard 1"):
         case.settled()
     other.close()

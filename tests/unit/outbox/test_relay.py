@@ -132,8 +132,8 @@ def transactions(world: World) -> list[int]:
 def test_what_no_broker_would_accept_ends_the_relay() -> None:
     world = World()
     world.table.publish("a")
-    world.broker.commit_faults.append((TransactionFatal("mend it"), False))
-    with pytest.raises(RunError, match="mend it"):
+    world.broker.commit_faults.append((TransactionFatal("fix it"), False))
+    with pytest.raises(RunError, match="fix it"):
         world.caught_up()
 
 

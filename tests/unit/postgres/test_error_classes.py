@@ -6,9 +6,9 @@ from psycopg import errors as codes
 
 from eosframework import errors
 from eosframework.errors import (
-    DatabaseAway,
     DatabaseConflict,
     DatabaseRefused,
+    DatabaseUnavailable,
     DataRefused,
     EosError,
 )
@@ -48,14 +48,14 @@ def test_every_code_that_psycopg_knows_has_a_meaning() -> None:
         (codes.NumericValueOutOfRange, Category.ROW),
         (codes.ProgramLimitExceeded, Category.ROW),
         (codes.RaiseException, Category.ROW),
-        (codes.InsufficientPrivilege, Category.MEND),
-        (codes.UndefinedTable, Category.MEND),
-        (codes.UndefinedColumn, Category.MEND),
-        (codes.InternalError_, Category.MEND),
+        (codes.InsufficientPrivilege, Category.FIX),
+        (codes.UndefinedTable, Category.FIX),
+        (codes.UndefinedColumn, Category.FIX),
+        (codes.InternalError_, Category.FIX),
         (psycopg.OperationalError, Category.UNAVAILABLE),
         (psycopg.InterfaceError, Category.UNAVAILABLE),
         (psycopg.DataError, Category.ROW),
-        (psycopg.ProgrammingError, Category.MEND),
+        (psycopg.ProgrammingError, Category.FIX),
     ],
 )
 def test_what_follows_from_an_error(code: type[psycopg.Error], category: Category) -> None:
@@ -65,7 +65,7 @@ def test_what_follows_from_an_error(code: type[psycopg.Error], category: Categor
 @pytest.mark.parametrize(
     ("code", "raised"),
     [
-        (codes.AdminShutdown, DatabaseAway),
+        (codes.AdminShutdown, DatabaseUnavailable),
         (codes.DeadlockDetected, DatabaseConflict),
         (codes.NotNullViolation, DataRefused),
         (codes.UndefinedTable, DatabaseRefused),

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from eosframework.errors import DatabaseAway
+from eosframework.errors import DatabaseUnavailable
 from eosframework.postgres import Outage
 
 
@@ -17,7 +17,7 @@ class Clock:
         return self.now
 
 
-GONE = DatabaseAway("could not write: gone", reason="gone", sqlstate="57P01")
+GONE = DatabaseUnavailable("could not write: gone", reason="gone", sqlstate="57P01")
 
 
 def test_pauses_double_up_to_the_longest() -> None:
@@ -67,9 +67,9 @@ def test_an_outage_is_told_once_when_it_begins_and_once_when_it_ends() -> None:
         outage.over()
 
     away, back = events
-    assert away["event"] == "database_away"
+    assert away["event"] == "database_unavailable"
     assert (away["reason"], away["sqlstate"]) == ("gone", "57P01")
-    assert back["event"] == "database_back"
+    assert back["event"] == "database_available"
     assert (back["seconds"], back["attempts"]) == (7, 3)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from eosframework.process.progress import RestoreProgress, total
-from eosframework.processing.plan import WorkerCounts
+from eosframework.processing.worker_plan import WorkerCounts
 
 
 def test_a_restore_shows_what_is_left_how_fast_it_goes_and_how_long_it_takes() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from eosframework.process.fork import ChildProcess
 from eosframework.process.signals import (
-    interrupted_later,
+    interrupts_deferred,
     restore_default_handlers,
     signals_blocked,
     stop_requests,
@@ -184,7 +184,7 @@ def test_what_was_started_is_noted_before_an_interruption_is_heard_of() -> None:
     noted: list[str] = []
 
     def start() -> None:
-        with interrupted_later():
+        with interrupts_deferred():
             signal.raise_signal(signal.SIGINT)
             noted.append("process")
 
@@ -198,7 +198,7 @@ def test_a_start_off_the_main_thread_leaves_signals_alone() -> None:
     handlers: list[object] = []
 
     def start() -> None:
-        with interrupted_later():
+        with interrupts_deferred():
             handlers.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=start)

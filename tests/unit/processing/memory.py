@@ -13,7 +13,6 @@ from typing import Any, cast
 import orjson
 
 from eosframework.errors import TransactionError
-from eosframework.processing.plan import WorkerOptions
 from eosframework.processing.ports import (
     Commit,
     Committed,
@@ -24,6 +23,7 @@ from eosframework.processing.ports import (
     RebalanceListener,
     TransactionalOutput,
 )
+from eosframework.processing.worker_plan import WorkerOptions
 from eosframework.records import Position, TopicPartition
 from eosframework.testing import memory_kafka as testing
 from tests.unit.processing.messages import Sent

@@ -10,7 +10,7 @@ import orjson
 
 from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import CompiledPart, CompiledSource, compile_source
-from eosframework.processing.failures.failures import Site
+from eosframework.processing.failures.failure_handler import Site
 from eosframework.serialization.serdes import serde_of
 from eosframework.topology.graph.graph import (
     Function,

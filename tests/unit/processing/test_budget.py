@@ -8,13 +8,13 @@ import orjson
 import pytest
 
 from eosframework.processing.codegen.compiler import RUN_BYTES, RUN_RECORDS, compile_part
-from eosframework.processing.failures.failures import FailureHandler
+from eosframework.processing.failures.failure_handler import FailureHandler
 from eosframework.processing.stores.open_state import ChangesBudget
 from eosframework.processing.transaction.run_slices import RUN_OUTPUTS, EndableRun
 from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.resolve.resolve import resolve
+from tests.unit.operators.windows.bench import INPUT, Bench
 from tests.unit.processing.messages import Sent
-from tests.unit.windows.bench import INPUT, Bench
 
 VALUE_BYTES = 10_000
 BUDGET_BYTES = 1_000_000

@@ -18,7 +18,7 @@ from eosframework.errors import RecordFailed
 from eosframework.process.signals import handled
 from eosframework.processing.codegen.compiler import RUN_RECORDS
 from eosframework.processing.conversions import TopicChoice
-from eosframework.processing.failures.failures import (
+from eosframework.processing.failures.failure_handler import (
     STACK_TRACE_BYTES,
     FailureHandler,
     stack_trace,

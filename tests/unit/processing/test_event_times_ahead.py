@@ -11,7 +11,7 @@ from eosframework import Topology, dead_letter
 from eosframework.backfill.spark.ordering import SortKeys
 from eosframework.processing.codegen.compiler import compile_part, compile_source
 from eosframework.processing.conversions import event_time
-from eosframework.processing.failures.failures import FailureHandler
+from eosframework.processing.failures.failure_handler import FailureHandler
 from eosframework.records import Record
 from eosframework.topology.graph.graph import Graph, Operator
 from eosframework.topology.resolve.resolve import resolve

@@ -17,10 +17,10 @@ import pytest
 
 from eosframework.errors import RecordTooSlow
 from eosframework.process.fork import ChildProcess
-from eosframework.processing.plan import Plan
 from eosframework.processing.transaction import overtime
 from eosframework.processing.transaction.overtime import Overtime, RecordTimer, end_idle_watcher
 from eosframework.processing.worker import Worker
+from eosframework.processing.worker_plan import Plan
 from eosframework.topology.graph.graph import Operator
 from eosframework.txnid import TransactionalId
 from tests.unit.processing.memory import (

@@ -22,10 +22,10 @@ from eosframework.errors import (
     TransactionAborted,
     TransactionError,
 )
-from eosframework.processing.plan import Plan
 from eosframework.processing.ports import Committed
 from eosframework.processing.transaction.offsets import Progress
 from eosframework.processing.worker import Worker
+from eosframework.processing.worker_plan import Plan
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import Operator
 from eosframework.txnid import TransactionalId

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.processing.failures.failures import FailureHandler
+from eosframework.processing.failures.failure_handler import FailureHandler
 from eosframework.processing.transaction.offsets import Progress
 from eosframework.processing.transaction.receipts import (
     HEADER_RECEIPT,

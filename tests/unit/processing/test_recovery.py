@@ -8,12 +8,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from eosframework.errors import IdExpired, InstanceFenced, OutcomeUnknown, TaskFenced
-from eosframework.processing.plan import WorkerCounts
 from eosframework.processing.task import Task
 from eosframework.processing.task_states import TaskState
 from eosframework.processing.transaction.offsets import Outcome, Progress, outcome
 from eosframework.processing.transaction.overtime import RecordTimer
 from eosframework.processing.transaction.recovery import RIVAL_FENCES, Recovery
+from eosframework.processing.worker_plan import WorkerCounts
 from eosframework.records import Position
 from eosframework.txnid import TransactionalId
 from tests.unit.processing.memory import P0, Broker, MemoryLog, MemoryOutputs

@@ -10,7 +10,7 @@ import pytest
 from eosframework.errors import DataRejected
 from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import compile_source
-from eosframework.processing.failures.failures import FailureHandler
+from eosframework.processing.failures.failure_handler import FailureHandler
 from eosframework.processing.failures.refused_outputs import CLOCKS_MS, OutputLimits
 from tests.unit.processing.messages import DEAD, SKIP, Sent, sink, source
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from eosframework.errors import DataRejected
+from eosframework.processing.failures.failure_handler import FailureHandler, Site
 from eosframework.processing.failures.failure_headers import RetriedRecord
-from eosframework.processing.failures.failures import FailureHandler, Site
 from eosframework.processing.failures.retries import RetryQueue, delays_of
 from eosframework.processing.input_queues import BUFFER_RECORDS, ArrivalQueue, Pending
 from eosframework.processing.ports import Output

@@ -17,11 +17,11 @@ from eosframework.errors import (
     TransactionError,
     TransactionFatal,
 )
-from eosframework.processing.plan import Plan
 from eosframework.processing.ports import Commit, Fetched
 from eosframework.processing.task import Task
 from eosframework.processing.transaction import run_slices as slices
 from eosframework.processing.worker import Worker
+from eosframework.processing.worker_plan import Plan
 from eosframework.records import TopicPartition
 from eosframework.txnid import TransactionalId
 from tests.unit.processing.memory import (
@@ -135,8 +135,8 @@ def test_who_has_said_its_part_is_not_asked_again_when_another_cannot() -> None:
 
 def test_a_failure_that_ends_the_worker_while_a_round_begins_ends_no_other_transaction() -> None:
     run = Run()
-    fails[1, "commit"] = TransactionFatal("nobody mended it")
-    with pytest.raises(RunError, match="nobody mended it"):
+    fails[1, "commit"] = TransactionFatal("nobody fixed it")
+    with pytest.raises(RunError, match="nobody fixed it"):
         run.worker.run(until_caught_up=True)
     assert run.findings() == []
     assert run.broker.positions[P0].offset == RECORDS
@@ -158,8 +158,8 @@ def test_all_hear_that_they_failed_although_the_first_failure_ends_the_worker(
 ) -> None:
     run = Run()
     second = (error("?"), done and error is not TransactionAborted)
-    run.broker.commit_faults = [(TransactionFatal("nobody mended it"), False), second]
-    with pytest.raises(RunError, match="nobody mended it"):
+    run.broker.commit_faults = [(TransactionFatal("nobody fixed it"), False), second]
+    with pytest.raises(RunError, match="nobody fixed it"):
         run.worker.run(until_caught_up=True)
     assert run.findings() == []
 

@@ -18,10 +18,10 @@ from eosframework.errors import (
     TransactionAborted,
     TransactionError,
 )
-from eosframework.processing.plan import Plan
 from eosframework.processing.ports import Commit, Committed, TransactionalOutput
 from eosframework.processing.transaction.commit_rounds import LONGEST_OVERLAP_SECONDS
 from eosframework.processing.worker import Worker
+from eosframework.processing.worker_plan import Plan
 from eosframework.records import TopicPartition
 from eosframework.txnid import TransactionalId
 from tests.unit.processing.memory import (

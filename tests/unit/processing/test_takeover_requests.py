@@ -16,8 +16,8 @@ from eosframework.application.control_topic import (
 )
 from eosframework.application.start_positions import StartPositions
 from eosframework.config import Start
-from eosframework.processing.plan import Plan
 from eosframework.processing.takeover import Takeover
+from eosframework.processing.worker_plan import Plan
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
 from tests.unit.processing.memory import OPTIONS, Broker, MemoryLog, MemoryOutputs

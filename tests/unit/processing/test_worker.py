@@ -23,11 +23,11 @@ from eosframework.errors import (
     TransactionFatal,
 )
 from eosframework.processing.codegen import compiler as compiling
-from eosframework.processing.plan import Plan
 from eosframework.processing.ports import Committed
 from eosframework.processing.transaction import run_slices as slices
 from eosframework.processing.transaction.receipts import HEADER_RECEIPT, Receipt
 from eosframework.processing.worker import Worker
+from eosframework.processing.worker_plan import Plan
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph.graph import Operator
 from eosframework.txnid import TransactionalId

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eosframework.errors import Overtaken, RowRefused
+from eosframework.errors import RowRefused, Superseded
 from eosframework.records import TopicPartition
 from eosframework.tables.table_ports import Batch, Claim, Deletion, RefusedRow, Written
 
@@ -63,7 +63,7 @@ class MemoryStore:
             or self.positions.get(batch.claim.partition) != batch.claim.next_offset
         ]
         if gone:
-            raise Overtaken("claimed by another", partitions=gone)
+            raise Superseded("claimed by another", partitions=gone)
         for batch in batches:
             for table in batch.tables:
                 for row, origin in zip(table.rows, table.origins, strict=True):

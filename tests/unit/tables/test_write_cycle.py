@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from eosframework.errors import DatabaseAway, InstanceFenced, PositionLost, RecordFailed
+from eosframework.errors import DatabaseUnavailable, InstanceFenced, PositionLost, RecordFailed
 from eosframework.process.signals import handled
 from eosframework.records import Position, TopicPartition
 from eosframework.serialization.serdes import JSON, STRING, Serde
 from eosframework.tables.table_ports import Batch, Written
 from eosframework.tables.write_cycle import TableWriter, TableWriterOptions
-from eosframework.topology.graph.graph import Function, Persister, Policy, TableMode, TableSink
+from eosframework.topology.graph.graph import Function, Policy, SinkTable, TableMode, TableSink
 from tests.support.raising import RAISED, row
 from tests.unit.processing.memory import P0, At, Broker, MemoryLog
 from tests.unit.processing.test_worker import Clock
@@ -29,20 +29,20 @@ def table(
     keys: tuple[str, ...] = (),
     row: Any = None,
     on_error: Policy = Policy.FAIL,
-) -> TableSink:
+) -> SinkTable:
     function = None if row is None else Function("row", row)
-    return TableSink(f"s.to({name})", name, mode, keys, function, None, on_error)
+    return SinkTable(f"s.to({name})", name, mode, keys, function, None, on_error)
 
 
 class Run:
     """A table writer on a log and a store in memory."""
 
-    def __init__(self, broker: Broker, store: MemoryStore, *tables: TableSink, **of: Any) -> None:
+    def __init__(self, broker: Broker, store: MemoryStore, *tables: SinkTable, **of: Any) -> None:
         self.broker, self.store = broker, store
         self.log = MemoryLog(broker)
         self.told: list[Position] = []
         on_error = of.get("on_error", Policy.FAIL)
-        persister = Persister(
+        table_sink = TableSink(
             "s", "in", STRING, of.get("value", JSON), tables or (table(),), on_error
         )
         options = TableWriterOptions(
@@ -61,7 +61,7 @@ class Run:
 
         self.worker = TableWriter(
             "app",
-            [persister],
+            [table_sink],
             self.log,
             store,
             options,
@@ -119,7 +119,7 @@ def test_a_database_that_went_back_is_filled_again_before_it_counts_as_caught_up
             if len(self.epochs) == self.epochs.get(P0) and run.worker.tasks[P0].end_reached:
                 self.positions[P0] = 5
                 self.rows["t"] = self.rows["t"][:5]
-                raise DatabaseAway("a standby takes over")
+                raise DatabaseUnavailable("a standby takes over")
             return super().write(batches)
 
     store = GoesBack(positions={P0: 0})
@@ -130,7 +130,7 @@ def test_a_database_that_went_back_is_filled_again_before_it_counts_as_caught_up
 
 @pytest.mark.parametrize("done", [True, False])
 def test_an_unknown_outcome_is_claimed_not_guessed(store: MemoryStore, done: bool) -> None:
-    store.write_faults = [None, (DatabaseAway("cut in COMMIT"), done)]
+    store.write_faults = [None, (DatabaseUnavailable("cut in COMMIT"), done)]
     run = Run(broker_with(*rows(*range(25))), store)
     assert run.to_the_end() == rows(*range(25))
     assert store.epochs == {P0: 2}
@@ -140,7 +140,7 @@ def test_an_unknown_outcome_is_claimed_not_guessed(store: MemoryStore, done: boo
 
 
 def test_a_database_that_is_away_is_waited_for(store: MemoryStore) -> None:
-    store.claim_faults = [DatabaseAway("no answer")] * 8
+    store.claim_faults = [DatabaseUnavailable("no answer")] * 8
     assert Run(broker_with(*rows(1, 2)), store).to_the_end() == rows(1, 2)
 
 

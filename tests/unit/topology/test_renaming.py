@@ -53,7 +53,7 @@ def test_everything_written_has_the_suffix_and_nothing_else() -> None:
     assert after.application == "flights_v2"
     written = {f"{topic}_v2" for topic in topics(before) - {"flights-late-rows"}}
     assert topics(after) == written | {"flights_v2-late-rows"}
-    assert [t.table for p in after.persisters for t in p.tables] == ["late_v2", "stats.late_v2"]
+    assert [t.table for p in after.table_sinks for t in p.tables] == ["late_v2", "stats.late_v2"]
 
 
 def test_a_source_follows_only_where_the_application_writes_it() -> None:

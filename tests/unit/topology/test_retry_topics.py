@@ -106,7 +106,7 @@ def test_in_front_of_a_group_by_both_can() -> None:
 
 
 class Flaky:
-    """Fails until it is mended."""
+    """Fails until it is fixed."""
 
     def __init__(self) -> None:
         self.is_mended = False

@@ -37,23 +37,23 @@ def graph_of(text: str) -> Graph:
 def test_a_topic_that_goes_to_a_table_as_it_is_is_read_directly() -> None:
     graph = graph_of(DIRECT)
     assert graph.sub_topologies == ()
-    [persister] = graph.persisters
-    assert (persister.name, persister.topic, persister.sub_topology) == ("flights", "s", None)
-    assert [(t.table, t.mode, t.keys) for t in persister.tables] == [
+    [table_sink] = graph.table_sinks
+    assert (table_sink.name, table_sink.topic, table_sink.sub_topology) == ("flights", "s", None)
+    assert [(t.table, t.mode, t.keys) for t in table_sink.tables] == [
         ("flights", TableMode.UPSERT, ("id",)),
         ("public.log", TableMode.APPEND, ()),
     ]
-    assert [table.model for table in persister.tables] == [Flight, Flight]
+    assert [table.model for table in table_sink.tables] == [Flight, Flight]
 
 
 def test_rows_that_a_step_made_go_through_a_topic_in_the_transaction() -> None:
     graph = graph_of(THROUGH)
-    [part], [persister] = graph.sub_topologies, graph.persisters
+    [part], [table_sink] = graph.sub_topologies, graph.table_sinks
     assert part.sink_topics == ("a-late-rows", "dead", "late")
-    assert (persister.topic, persister.sub_topology) == ("a-late-rows", "late")
-    assert (persister.key.name, persister.value.name) == ("string", "json")
-    assert [table.on_error for table in persister.tables] == [Policy.DEAD_LETTER, Policy.FAIL]
-    assert persister.on_error is Policy.FAIL
+    assert (table_sink.topic, table_sink.sub_topology) == ("a-late-rows", "late")
+    assert (table_sink.key.name, table_sink.value.name) == ("string", "json")
+    assert [table.on_error for table in table_sink.tables] == [Policy.DEAD_LETTER, Policy.FAIL]
+    assert table_sink.on_error is Policy.FAIL
 
 
 def test_two_streams_from_one_topic_persist_together() -> None:
@@ -61,8 +61,8 @@ def test_two_streams_from_one_topic_persist_together() -> None:
         "application: a\nsources: {s: {topic: s, value: json}}\n"
         "streams: {x: {from: s, to: {table: x}}, y: {from: s, to: {table: y}}}"
     )
-    [persister] = graph.persisters
-    assert (persister.name, [table.table for table in persister.tables]) == ("x", ["x", "y"])
+    [table_sink] = graph.table_sinks
+    assert (table_sink.name, [table.table for table in table_sink.tables]) == ("x", ["x", "y"])
 
 
 def test_python_and_yaml_declare_the_same_tables() -> None:
@@ -70,15 +70,17 @@ def test_python_and_yaml_declare_the_same_tables() -> None:
     flights = app.stream("s", key=str, value=Flight).named("flights")
     flights.to_table("flights", mode="upsert", keys="id")
     flights.to_table("public.log")
-    assert describe(resolve(app.loaded()))["persisters"] == describe(graph_of(DIRECT))["persisters"]
+    assert (
+        describe(resolve(app.loaded()))["table_sinks"] == describe(graph_of(DIRECT))["table_sinks"]
+    )
 
 
 def test_a_model_is_the_serde_of_the_rows_it_describes() -> None:
     app = Topology("a")
     app.stream("s", value=dict).filter(is_late).named("late").to_table("late", model=Flight)
-    [persister] = resolve(app.loaded()).persisters
-    assert persister.value.name == f"{HERE}:Flight"
-    assert persister.tables[0].model is Flight
+    [table_sink] = resolve(app.loaded()).table_sinks
+    assert table_sink.value.name == f"{HERE}:Flight"
+    assert table_sink.tables[0].model is Flight
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from eosframework.kafka.schema_registry.schema_codecs import SchemaRegistry
 from eosframework.operators.deduplication import _identity
 from eosframework.operators.entries import EntryFormat, packed_all, unpacked
 from eosframework.operators.windows.window_entries import Span, SpansFormat
-from eosframework.processing.failures.failures import is_of_the_framework, summary
+from eosframework.processing.failures.failure_handler import is_of_the_framework, summary
 from eosframework.records import WindowResult
 from eosframework.serialization.schemas import avro, codec_of, json_schema, protobuf
 from eosframework.serialization.serdes import (

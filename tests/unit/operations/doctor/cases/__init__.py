@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from eosframework.operations.doctor import Severity
 from eosframework.operations.doctor.findings import Seen, Unseen
-from tests.unit.doctor.case import Case
-from tests.unit.doctor.cases import (
+from tests.unit.operations.doctor.case import Case
+from tests.unit.operations.doctor.cases import (
     brokers,
     clients,
     identity,
@@ -14,7 +14,7 @@ from tests.unit.doctor.cases import (
     topics,
     transactions,
 )
-from tests.unit.doctor.made_up import snapshot
+from tests.unit.operations.doctor.made_up import snapshot
 
 CASES = [
     *brokers.CASES,

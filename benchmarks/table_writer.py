@@ -1,4 +1,4 @@
-"""`persister`: a topic into a table of PostgreSQL, against a loop written by hand."""
+"""`table-writer`: a topic into a table of PostgreSQL, against a loop written by hand."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def run(session: Session, options: Options, report: Report) -> None:
         for own, other in zip(ours.records_per_second, theirs.records_per_second, strict=True)
     )
     report.add(
-        "persister",
+        "table-writer",
         _table(records, ours, theirs, ratio),
         {
             "records": records,

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eosframework.kafka.admin.metadata import GroupFacts, TopicFacts
+from eosframework.kafka.admin.metadata import GroupDescription, TopicDescription
 from eosframework.operations.doctor.findings import Seen
 from eosframework.txnid import TransactionalId
-from tests.unit.doctor.case import Case, E, W
-from tests.unit.doctor.made_up import snapshot, topic, with_tables, with_topic, with_worker
+from tests.unit.operations.doctor.case import Case, E, W
+from tests.unit.operations.doctor.made_up import (
+    snapshot,
+    topic,
+    with_tables,
+    with_topic,
+    with_worker,
+)
 
 CASES = [
     Case(
@@ -21,7 +27,7 @@ CASES = [
     Case(
         "topic-and-group-acls",
         E,
-        lambda: snapshot(group=Seen(GroupFacts((), frozenset({"Describe"})))),
+        lambda: snapshot(group=Seen(GroupDescription((), frozenset({"Describe"})))),
         "Read is not allowed",
         "--operation Read --group shop",
     ),
@@ -35,7 +41,9 @@ CASES = [
     Case(
         "topic-and-group-acls",
         E,
-        lambda: replace(with_tables(), tables_group=Seen(GroupFacts((), frozenset({"Describe"})))),
+        lambda: replace(
+            with_tables(), tables_group=Seen(GroupDescription((), frozenset({"Describe"})))
+        ),
         "Read is not allowed",
         "--operation Read --group shop:tables",
     ),
@@ -53,7 +61,7 @@ CASES = [
         "registry-acls",
         W,
         lambda: replace(
-            with_topic("shop-control", TopicFacts(exists=False)),
+            with_topic("shop-control", TopicDescription(exists=False)),
             allowed_on_cluster=Seen(frozenset({"Describe"})),
         ),
         "not allowed Create",

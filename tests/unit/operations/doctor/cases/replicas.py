@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eosframework.kafka.admin.metadata import Placement, TopicFacts
+from eosframework.kafka.admin.metadata import Placement, TopicDescription
 from eosframework.operations.doctor.findings import Seen
-from tests.unit.doctor.case import Case, E, W
-from tests.unit.doctor.made_up import FEW, TOPIC_VALUES, topic, with_brokers, with_topic
+from tests.unit.operations.doctor.case import Case, E, W
+from tests.unit.operations.doctor.made_up import FEW, TOPIC_VALUES, topic, with_brokers, with_topic
 
 CASES = [
     Case(
@@ -22,7 +22,7 @@ CASES = [
         W,
         lambda: replace(
             with_brokers(transaction_state_log_replication_factor="1"),
-            topics={"__transaction_state": Seen(TopicFacts(exists=False))},
+            topics={"__transaction_state": Seen(TopicDescription(exists=False))},
         ),
         "1 replica",
         "transaction.state.log.replication.factor=3 in every broker's",

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from eosframework import session
 from eosframework.errors import TopologyError
-from tests.unit.windows.bench import Bench
-from tests.unit.windows.functions import append, empty, itself, joined
-from tests.unit.windows.histories import histories, play
+from tests.unit.operators.windows.bench import Bench
+from tests.unit.operators.windows.functions import append, empty, itself, joined
+from tests.unit.operators.windows.histories import histories, play
 
 NUMBERS = st.sampled_from([(5, 0), (5, 4), (9, 20), (1, 0)])
 

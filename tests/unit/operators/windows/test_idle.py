@@ -13,7 +13,7 @@ from eosframework.processing.stores.restoration import Restoration
 from eosframework.records import TopicPartition
 from eosframework.testing import TopologyTestDriver, crash_everywhere
 from eosframework.testing.memory_kafka import MemoryChangelogs
-from tests.unit.windows.functions import append, empty, joined
+from tests.unit.operators.windows.functions import append, empty, joined
 
 KINDS = {"tumbling": tumbling("10ms"), "sliding": sliding("10ms"), "session": session("10ms")}
 

@@ -13,7 +13,7 @@ import pytest
 
 from eosframework.testing import TopologyTestDriver
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "howto" / "batches.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "howto" / "batches.md"
 
 
 @pytest.fixture

@@ -5,14 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eosframework.application.control_topic import interpret
-from eosframework.kafka.admin.metadata import GroupFacts
+from eosframework.kafka.admin.metadata import GroupDescription
 from eosframework.kafka.inspect.coordinators import TransactionListing
 from eosframework.kafka.inspect.formats import State
 from eosframework.operations.doctor.findings import Seen, Unseen
 from eosframework.records import Position
 from tests.support.graphs import graph_of
-from tests.unit.doctor.case import Case, E, N, W
-from tests.unit.doctor.made_up import EVERYTHING, facts, snapshot, topic, with_tables, with_topic
+from tests.unit.operations.doctor.case import Case, E, N, W
+from tests.unit.operations.doctor.made_up import (
+    EVERYTHING,
+    facts,
+    snapshot,
+    topic,
+    with_tables,
+    with_topic,
+)
 
 CASES = [
     Case(
@@ -39,14 +46,16 @@ CASES = [
     Case(
         "group-members",
         E,
-        lambda: snapshot(group=Seen(GroupFacts(("sarama", "eosframework-x"), EVERYTHING))),
+        lambda: snapshot(group=Seen(GroupDescription(("sarama", "eosframework-x"), EVERYTHING))),
         "1 members of client.id sarama",
         "stop them",
     ),
     Case(
         "group-members",
         E,
-        lambda: replace(with_tables(), tables_group=Seen(GroupFacts(("sarama",), EVERYTHING))),
+        lambda: replace(
+            with_tables(), tables_group=Seen(GroupDescription(("sarama",), EVERYTHING))
+        ),
         "1 members of client.id sarama",
         "stop them",
     ),
@@ -125,7 +134,7 @@ CASES = [
         "ids-in-use",
         N,
         lambda: snapshot(
-            group=Seen(GroupFacts((), EVERYTHING)),
+            group=Seen(GroupDescription((), EVERYTHING)),
             ids=Seen((TransactionListing("shop:big:0", State.ONGOING, 7, 1),)),
         ),
         "the group has no member",

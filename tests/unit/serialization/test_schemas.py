@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import eosframework
-from eosframework.errors import ConfigurationError, SchemasAway, TopologyError
+from eosframework.errors import ConfigurationError, SchemaRegistryUnavailable, TopologyError
 from eosframework.processing.conversions import event_time
-from eosframework.processing.failures.failures import FailureHandler, Site
+from eosframework.processing.failures.failure_handler import FailureHandler, Site
 from eosframework.records import TopicPartition
 from eosframework.serialization.schemas import (
     OPTIONS,
@@ -30,8 +30,8 @@ from eosframework.testing import Sent
 from eosframework.topology.graph.graph import (
     Function,
     OnError,
-    Persister,
     Policy,
+    SinkTable,
     Source,
     TableMode,
     TableSink,
@@ -143,7 +143,7 @@ def test_a_declaration_and_its_text_are_the_same_serde() -> None:
     assert serde_of(declared).name == serde_of(str(declared)).name == str(declared)
 
 
-AWAY = SchemasAway("the registry is away")
+AWAY = SchemaRegistryUnavailable("the registry is away")
 FLIGHTS = Sent("flights", b"\0", None, 7, 0, None)
 
 
@@ -153,7 +153,7 @@ def never(_: bytes) -> Any:
 
 def test_no_policy_takes_a_record_whose_schema_cannot_be_had() -> None:
     handler = FailureHandler()
-    with pytest.raises(SchemasAway):
+    with pytest.raises(SchemaRegistryUnavailable):
         handler(Site("decode", OnError(Policy.SKIP)), FLIGHTS, AWAY, [])
     assert handler.skipped == 0
 
@@ -161,14 +161,14 @@ def test_no_policy_takes_a_record_whose_schema_cannot_be_had() -> None:
 def test_no_time_is_guessed_for_a_record_whose_schema_cannot_be_had() -> None:
     serde, time = Serde("avro()", None, never), Function("time", lambda value: value)
     source = Source("flights", "flights", serde, serde, time, OnError(Policy.SKIP))
-    with pytest.raises(SchemasAway):
+    with pytest.raises(SchemaRegistryUnavailable):
         event_time(source, FLIGHTS)
 
 
 def test_no_row_is_left_out_because_its_schema_cannot_be_had() -> None:
     serde = Serde("avro()", None, never)
-    table = TableSink("t", "t", TableMode.APPEND, (), None, None, Policy.SKIP)
-    maker = RowMaker(Persister("flights", "flights", serde, serde, (table,), Policy.SKIP))
-    with pytest.raises(SchemasAway):
+    table = SinkTable("t", "t", TableMode.APPEND, (), None, None, Policy.SKIP)
+    maker = RowMaker(TableSink("flights", "flights", serde, serde, (table,), Policy.SKIP))
+    with pytest.raises(SchemaRegistryUnavailable):
         maker.add([FLIGHTS], maker.empty(Claim(TopicPartition("flights", 0), 1, 0), 0))
     assert maker.skipped == 0

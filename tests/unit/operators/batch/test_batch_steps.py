@@ -16,10 +16,10 @@ from eosframework import Topology, dead_letter
 from eosframework.errors import RecordFailed, RunError
 from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import compile_part
-from eosframework.processing.failures.failures import FailureHandler
+from eosframework.processing.failures.failure_handler import FailureHandler
 from eosframework.processing.ports import Output
 from eosframework.topology.resolve.resolve import resolve
-from tests.unit.batches.functions import (
+from tests.unit.operators.batch.functions import (
     SCHEMA,
     dear,
     double,

@@ -7,8 +7,8 @@ from datetime import timedelta
 from eosframework.config import Settings
 from eosframework.kafka.inspect.probes import Clock
 from eosframework.operations.doctor.findings import Seen
-from tests.unit.doctor.case import Case, E, N, W
-from tests.unit.doctor.made_up import snapshot, with_properties, with_worker
+from tests.unit.operations.doctor.case import Case, E, N, W
+from tests.unit.operations.doctor.made_up import snapshot, with_properties, with_worker
 
 CASES = [
     Case(

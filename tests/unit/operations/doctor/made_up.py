@@ -9,7 +9,12 @@ from typing import Any
 from eosframework.application.control_topic import ControlState, interpret
 from eosframework.application.start_checks import Facts, new_entries
 from eosframework.config import KafkaSettings, Settings, WorkerSettings
-from eosframework.kafka.admin.metadata import GroupFacts, Placement, SizeLimits, TopicFacts
+from eosframework.kafka.admin.metadata import (
+    GroupDescription,
+    Placement,
+    SizeLimits,
+    TopicDescription,
+)
 from eosframework.kafka.inspect.coordinators import (
     ActiveProducer,
     TransactionDescription,
@@ -23,7 +28,7 @@ from eosframework.operations.doctor.findings import Seen, Unseen
 from eosframework.operations.doctor.snapshot import EventTimes, Snapshot
 from eosframework.records import Position, TopicPartition
 from eosframework.serialization.serdes import JSON
-from eosframework.topology.graph.graph import Persister, Policy
+from eosframework.topology.graph.graph import Policy, TableSink
 from tests.support.graphs import graph_of
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -60,9 +65,9 @@ BROKER_VALUES = {
 }
 
 
-def topic(partitions: int = 2, **values: str) -> TopicFacts:
+def topic(partitions: int = 2, **values: str) -> TopicDescription:
     settings = TOPIC_VALUES | {name.replace("_", "."): value for name, value in values.items()}
-    return TopicFacts(
+    return TopicDescription(
         exists=True,
         topic_id="id",
         partitions=partitions,
@@ -111,7 +116,7 @@ def snapshot(settings: Settings | None = None, **changes: Any) -> Snapshot:
         consumer=effective_consumer("shop", settings),
         refused_properties=(),
         allowed_on_cluster=Seen(EVERYTHING),
-        group=Seen(GroupFacts(("eosframework-consumer",), EVERYTHING)),
+        group=Seen(GroupDescription(("eosframework-consumer",), EVERYTHING)),
         facts=Seen(facts()),
         levels=Seen(dict.fromkeys((1, 2, 3), 30)),
         clock=Seen(Clock(timedelta(milliseconds=40), timedelta(milliseconds=2))),
@@ -148,25 +153,25 @@ def with_brokers(**values: str | None) -> Snapshot:
     return snapshot(brokers=Seen(dict.fromkeys((1, 2, 3), kept)))
 
 
-def with_topic(name: str, found: TopicFacts | Unseen) -> Snapshot:
+def with_topic(name: str, found: TopicDescription | Unseen) -> Snapshot:
     topics = {topic: Seen(known) for topic, known in TOPICS.items()}
     return snapshot(topics={**topics, name: Seen(found)})
 
 
 def with_tables(name: str = "shop-kept-rows", **changes: Any) -> Snapshot:
     """A healthy cluster in which an input and a topic of rows go to tables, but for one topic."""
-    persisters = (
-        Persister("paid", "payments", JSON, JSON, (), Policy.FAIL),
-        Persister("kept", "shop-kept-rows", JSON, JSON, (), Policy.FAIL, "big"),
+    table_sinks = (
+        TableSink("paid", "payments", JSON, JSON, (), Policy.FAIL),
+        TableSink("kept", "shop-kept-rows", JSON, JSON, (), Policy.FAIL, "big"),
     )
     with_rows = graph_of("shop", {"big": (["orders"], ["large", "shop.kept.rows"])})
     rows = topic(retention_ms="-1", retention_bytes="-1")
     kept = {"payments": topic(), "shop-kept-rows": rows}
     kept[name] = replace(kept[name], **changes)
     return snapshot(
-        graph=replace(with_rows, persisters=persisters),
+        graph=replace(with_rows, table_sinks=table_sinks),
         topics={topic: Seen(known) for topic, known in {**TOPICS, **kept}.items()},
-        tables_group=Seen(GroupFacts(("eosframework-consumer",), EVERYTHING)),
+        tables_group=Seen(GroupDescription(("eosframework-consumer",), EVERYTHING)),
     )
 
 

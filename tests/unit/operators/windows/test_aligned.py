@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from eosframework import hopping, tumbling
 from eosframework.errors import RunError
 from eosframework.processing.transaction.receipts import HEADER_RECEIPT, Receipt
-from tests.unit.windows.bench import Bench, failed
-from tests.unit.windows.functions import append, append_even, empty, refuse_windows_of_13
-from tests.unit.windows.histories import Record, histories, play
+from tests.unit.operators.windows.bench import Bench, failed
+from tests.unit.operators.windows.functions import append, append_even, empty, refuse_windows_of_13
+from tests.unit.operators.windows.histories import Record, histories, play
 
 
 def by_windows(window: Any, grace: str = "0ms", **options: Any) -> Bench:

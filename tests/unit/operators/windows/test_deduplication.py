@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.windows.bench import Bench
-from tests.unit.windows.functions import itself
-from tests.unit.windows.histories import histories, play
+from tests.unit.operators.windows.bench import Bench
+from tests.unit.operators.windows.functions import itself
+from tests.unit.operators.windows.histories import histories, play
 
 
 def third(value: Any) -> Any:

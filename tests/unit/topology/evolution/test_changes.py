@@ -17,13 +17,14 @@ from eosframework.application.topology_changes import (
     topology_entry,
 )
 from eosframework.errors import StartRefused
-from eosframework.kafka.admin.metadata import TopicFacts
+from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.topology.evolution import Change, Verdict, as_markdown, rules
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.resolve.resolve import resolve
 from eosframework.topology.yaml_reader import read_yaml
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "howto" / "upgrades.md"
+MODELS = "tests.unit.topology.evolution.models"
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "howto" / "upgrades.md"
 
 F = "tests.support.functions"
 
@@ -62,11 +63,11 @@ def graph_of(text: str) -> Graph:
     return resolve(read_yaml(text, "a.yaml"))
 
 
-def topics_of(graph: Graph, **ids: str) -> dict[str, TopicFacts]:
+def topics_of(graph: Graph, **ids: str) -> dict[str, TopicDescription]:
     changelogs = [store.changelog for part in graph.sub_topologies for store in part.stores]
     sources = [source.topic for part in graph.sub_topologies for source in part.sources]
     return {
-        name: TopicFacts(True, ids.get(name, f"id of {name}"), TOPICS.get(name, 2))
+        name: TopicDescription(True, ids.get(name, f"id of {name}"), TOPICS.get(name, 2))
         for name in (*changelogs, *sources)
     }
 
@@ -208,7 +209,10 @@ def test_what_touches_nothing_that_is_kept_may_be_rolled_out_and_back(case: str)
 
 def test_a_model_in_place_of_json_is_read_from_the_same_bytes() -> None:
     new = changed(
-        ("value: json, partitions", 'value: "tests.unit.upgrading.models:Number", partitions')
+        (
+            "value: json, partitions",
+            'value: "tests.unit.topology.evolution.models:Number", partitions',
+        )
     )
     assert "topic a-totals-repartition" not in kinds(changes(new))
 

@@ -6,7 +6,7 @@ import pytest
 
 from eosframework import Topology
 from eosframework.testing import TopologyTestDriver, crash_everywhere, cut_everywhere
-from tests.unit.batches.functions import SCHEMA, dear, ranked, totals
+from tests.unit.operators.batch.functions import SCHEMA, dear, ranked, totals
 
 
 def counted() -> Topology:

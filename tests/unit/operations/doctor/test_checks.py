@@ -15,9 +15,9 @@ from eosframework.operations.doctor import CHECKS, Finding, Severity, examine
 from eosframework.operations.doctor.findings import Seen, Unseen
 from eosframework.operations.doctor.snapshot import Snapshot
 from eosframework.txnid import TransactionalId
-from tests.unit.doctor.case import Case
-from tests.unit.doctor.cases import CASES
-from tests.unit.doctor.made_up import (
+from tests.unit.operations.doctor.case import Case
+from tests.unit.operations.doctor.cases import CASES
+from tests.unit.operations.doctor.made_up import (
     BROKER_VALUES,
     VERIFY,
     snapshot,
@@ -123,5 +123,5 @@ def test_what_was_found_before_a_part_that_was_not_seen_is_kept() -> None:
 
 
 def test_the_page_of_the_checks_is_the_table() -> None:
-    page = Path(__file__).parents[3] / "docs" / "howto" / "doctor.md"
+    page = Path(__file__).parents[4] / "docs" / "howto" / "doctor.md"
     assert page.read_text(encoding="utf-8") == markdown()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from eosframework.kafka.inspect.hanging import Health
 from eosframework.operations.doctor.findings import Seen
-from tests.unit.doctor.case import Case, E, N, W
-from tests.unit.doctor.made_up import open_in, snapshot
+from tests.unit.operations.doctor.case import Case, E, N, W
+from tests.unit.operations.doctor.made_up import open_in, snapshot
 
 CASES = [
     Case(

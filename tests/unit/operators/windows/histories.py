@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.unit.windows.bench import Bench
+from tests.unit.operators.windows.bench import Bench
 
 Record = tuple[str, Any, int]
 

@@ -7,15 +7,15 @@ from typing import Any
 from zlib import crc32
 
 from eosframework.application.partitioner_checks import KeySample
-from eosframework.kafka.admin.metadata import TopicFacts
+from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.kafka.client.partitioner import partition_of
 from eosframework.operations.doctor.findings import Seen
 from eosframework.operations.doctor.snapshot import EventTimes, Snapshot
 from eosframework.topology.graph.graph import OnError, Policy
 from eosframework.topology.resolve.resolve import resolve
 from eosframework.topology.yaml_reader import read_yaml
-from tests.unit.doctor.case import Case, E, N, W
-from tests.unit.doctor.made_up import (
+from tests.unit.operations.doctor.case import Case, E, N, W
+from tests.unit.operations.doctor.made_up import (
     GRAPH,
     TOPIC_VALUES,
     TOPICS,
@@ -73,14 +73,14 @@ CASES = [
     Case(
         "missing-topics",
         E,
-        lambda: with_topic("large", TopicFacts(exists=False)),
+        lambda: with_topic("large", TopicDescription(exists=False)),
         "does not exist",
         "eosframework apply APP",
     ),
     Case(
         "missing-topics",
         E,
-        lambda: with_topic("orders", TopicFacts(exists=False)),
+        lambda: with_topic("orders", TopicDescription(exists=False)),
         "does not exist",
         "create it, or correct the name orders",
     ),
@@ -108,7 +108,7 @@ CASES = [
     Case(
         "missing-topics",
         N,
-        lambda: with_topic("shop-control", TopicFacts(exists=False)),
+        lambda: with_topic("shop-control", TopicDescription(exists=False)),
         "does not exist yet",
         "eosframework apply APP",
     ),

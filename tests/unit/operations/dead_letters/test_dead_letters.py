@@ -6,7 +6,7 @@ import pytest
 
 from eosframework.errors import ConfigurationError
 from eosframework.operations.dead_letters import Choice, DeadLetter, DeadLetterPlace, moment_of
-from eosframework.processing.failures.failures import Site, dead_letter
+from eosframework.processing.failures.failure_handler import Site, dead_letter
 from eosframework.records import TopicPartition
 from tests.unit.processing.messages import DEAD, Sent
 

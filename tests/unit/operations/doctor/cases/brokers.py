@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from eosframework.operations.doctor.findings import Seen
-from tests.unit.doctor.case import Case, E, N, W
-from tests.unit.doctor.made_up import VERIFY, snapshot, with_brokers
+from tests.unit.operations.doctor.case import Case, E, N, W
+from tests.unit.operations.doctor.made_up import VERIFY, snapshot, with_brokers
 
 CASES = [
     Case(
