@@ -82,11 +82,11 @@ containers: .venv ## Run the tests of the core against Kafka and PostgreSQL in c
 
 .PHONY: local-images
 local-images: .venv ## Build what stands in for official images where no registry is reached
-	$(BIN)/python -m tests.support.local_images
+	$(BIN)/python -m tests.support.servers.local_images
 
 .PHONY: pin-images
 pin-images: .venv ## Write the digests of the images that docker/ uses behind their tags
-	$(BIN)/python -m tests.support.pinned_images
+	$(BIN)/python -m tests.support.servers.pinned_images
 
 .PHONY: faults
 faults: .venv ## Run the tests that kill, stop and cut
@@ -131,7 +131,7 @@ lock: $(BIN)/uv ## Resolve the dependencies again into requirements/*.lock
 
 .PHONY: bill-of-materials
 bill-of-materials: .venv ## Write the bill of materials of the locked packages and jars again
-	$(BIN)/python -m tests.support.bill_of_materials
+	$(BIN)/python -m tests.support.documents.bill_of_materials
 
 AUDIT ?=
 

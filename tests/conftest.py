@@ -24,10 +24,10 @@ from eosframework.errors import EosError
 from eosframework.testing.providers import PROVIDER_VARIABLE, External, Service, choose_provider
 
 if TYPE_CHECKING:
-    from tests.support.engine import Engine
-    from tests.support.leftovers import Guard
+    from tests.support.processes.leftovers import Guard
+    from tests.support.servers.engine import Engine
 
-pytest_plugins = ["eosframework.testing.fixtures", "pytester", "tests.support.leftovers"]
+pytest_plugins = ["eosframework.testing.fixtures", "pytester", "tests.support.processes.leftovers"]
 
 # How long an example takes says how busy the machine is, and nothing of what is tested.
 hypothesis.settings.register_profile(
@@ -192,7 +192,7 @@ def postgres(request: pytest.FixtureRequest) -> Iterator[PostgresService]:
 @pytest.fixture(scope="session")
 def container_engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     """A Docker engine for the whole run; clients find it by DOCKER_HOST."""
-    from tests.support.engine import container_engine
+    from tests.support.servers.engine import container_engine
 
     with ExitStack() as stack:
         try:
@@ -214,8 +214,8 @@ def container_engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
 def need_images(
     request: pytest.FixtureRequest, container_engine: Engine
 ) -> Callable[[Sequence[str]], None]:
-    """Make sure that the engine has images, by their names in tests/support/local_images.py."""
-    from tests.support.local_images import ensure_images
+    """Make sure that the engine has images, by their names in servers/local_images.py."""
+    from tests.support.servers.local_images import ensure_images
 
     def need(names: Sequence[str]) -> None:
         try:
@@ -234,7 +234,7 @@ def _prepare_containers(request: pytest.FixtureRequest, service: str) -> None:
 
 def _guard(config: pytest.Config) -> Guard:
     # pytest wants to load a plugin before anybody else does.
-    from tests.support.leftovers import guard_of
+    from tests.support.processes.leftovers import guard_of
 
     return guard_of(config)
 
@@ -310,8 +310,8 @@ def topic_name(unique_name: Callable[[str], str]) -> str:
 def make_pipeline(
     kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path
 ) -> Iterator[Callable[..., Any]]:
-    """Make pipelines (tests/support/pipeline.py) on the shared broker; their workers are ended."""
-    from tests.support.pipeline import Pipeline
+    """Make pipelines (applications/pipeline.py) on the shared broker; their workers are ended."""
+    from tests.support.applications.pipeline import Pipeline
 
     made: list[Pipeline] = []
 
@@ -332,8 +332,8 @@ def make_outbox(
     own_names: list[str],
     tmp_path: Path,
 ) -> Iterator[Callable[..., Any]]:
-    """Make outboxes (tests/support/outbox.py) on the shared servers; their relays are ended."""
-    from tests.support.outbox import OutboxWorld
+    """Make outboxes (applications/outbox.py) on the shared servers; their relays are ended."""
+    from tests.support.applications.outbox import OutboxWorld
 
     made: list[OutboxWorld] = []
 
@@ -358,8 +358,8 @@ def make_tables(
     unique_name: Callable[[str], str],
     tmp_path: Path,
 ) -> Iterator[Callable[..., Any]]:
-    """Make applications that fill tables (tests/support/tables.py); their workers are ended."""
-    from tests.support.tables import TablesWorld
+    """Make applications that fill tables (applications/tables.py); their workers are ended."""
+    from tests.support.applications.tables import TablesWorld
 
     made: list[TablesWorld] = []
 

@@ -20,7 +20,7 @@ from eosframework.outbox.sharding import lane_of, shard_of
 from eosframework.postgres import Database, migrate
 from eosframework.postgres.outbox.outbox_slot import SlotSource
 from eosframework.postgres.outbox.outbox_table import TableSource
-from tests.support.pipeline import wait_until
+from tests.support.applications.pipeline import wait_until
 
 Source = TableSource | SlotSource
 

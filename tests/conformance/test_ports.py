@@ -35,10 +35,10 @@ from eosframework.processing.transaction.recovery import Recovery
 from eosframework.processing.worker_plan import WorkerCounts
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
-from tests.support.feeding import feeder
-from tests.support.kafka_admin import NewTopic
-from tests.support.pipeline import read_committed, wait_until
-from tests.support.topics import create_topics
+from tests.support.applications.feeding import feeder
+from tests.support.applications.pipeline import read_committed, wait_until
+from tests.support.servers.kafka_admin import NewTopic
+from tests.support.servers.topics import create_topics
 from tests.unit.processing.memory import Broker, MemoryLog, MemoryOutputs
 
 

@@ -8,11 +8,11 @@ from contextlib import closing
 
 import docker
 
-from tests.support.engine import Engine
-from tests.support.programs import REPOSITORY
+from tests.support.processes.programs import REPOSITORY
+from tests.support.servers.engine import Engine
 
 ANOTHER = """
-from tests.support.engine import container_engine
+from tests.support.servers.engine import container_engine
 
 with container_engine() as engine:
     print(engine.host)

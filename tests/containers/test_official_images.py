@@ -14,9 +14,9 @@ from docker.models.containers import Container
 
 from eosframework.embedded.jars import KAFKA_VERSION
 from eosframework.postgres.scratch import answers
-from tests.support.engine import Engine
-from tests.support.local_images import IMAGES, MADE_OF
-from tests.support.pipeline import wait_until
+from tests.support.applications.pipeline import wait_until
+from tests.support.servers.engine import Engine
+from tests.support.servers.local_images import IMAGES, MADE_OF
 
 pytestmark = pytest.mark.timeout(2400)
 """The first test that needs an image has it pulled or built."""

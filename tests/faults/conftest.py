@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from eosframework.embedded import start_kafka
-from tests.support.pipeline import Pipeline
-from tests.support.three_brokers import PROPERTIES, REPLICAS, ThreeBrokers
+from tests.support.applications.pipeline import Pipeline
+from tests.support.servers.three_brokers import PROPERTIES, REPLICAS, ThreeBrokers
 
 
 @pytest.fixture

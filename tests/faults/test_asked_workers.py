@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.pipeline import WorkerProcess, wait_until
-from tests.support.totals import Totals
+from tests.support.applications.pipeline import WorkerProcess, wait_until
+from tests.support.applications.totals import Totals
 
 RECORDS = 1500
 STORE = "totals.aggregate"

@@ -11,10 +11,10 @@ import pytest
 from eosframework.backfill.driver.stage_runner import end_leftovers
 from eosframework.embedded import KafkaCluster, start_kafka
 from tests.conftest import SMALL_BROKER, KafkaService
-from tests.support.backfilled import QUICK, Backfill
-from tests.support.pipeline import Pipeline, wait_until
-from tests.support.totals import Totals
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.applications.backfilled import QUICK, Backfill
+from tests.support.applications.pipeline import Pipeline, wait_until
+from tests.support.applications.totals import Totals
+from tests.support.processes.waiting import PATIENCE_SECONDS
 
 FENCED = 3
 """The exit code of an attempt that another one took its task from."""

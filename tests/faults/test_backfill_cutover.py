@@ -12,10 +12,10 @@ from eosframework.application.control_topic import ControlTopic
 from eosframework.config import KafkaSettings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from tests.conftest import KafkaService
-from tests.support.commands import here
-from tests.support.handed_over import JOB, HandedOver
-from tests.support.pipeline import wait_until
-from tests.support.programs import Program
+from tests.support.applications.handed_over import JOB, HandedOver
+from tests.support.applications.pipeline import wait_until
+from tests.support.processes.commands import here
+from tests.support.processes.programs import Program
 
 RECORDS = 1050
 

@@ -13,9 +13,15 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import KafkaService
-from tests.support.gates import ROW
-from tests.support.pipeline import wait_until
-from tests.support.spark_jobs import RECORDS, SparkCluster, SparkJob, are_gone, executor_of
+from tests.support.applications.pipeline import wait_until
+from tests.support.applications.spark_jobs import (
+    RECORDS,
+    SparkCluster,
+    SparkJob,
+    are_gone,
+    executor_of,
+)
+from tests.support.faults.gates import ROW
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(2400)]
 

@@ -16,8 +16,8 @@ from pydantic import SecretStr
 
 from eosframework.config import DatabaseSettings
 from eosframework.postgres import Database, migrate
-from tests.support.pipeline import WorkerProcess, wait_until
-from tests.support.programs import fork_program
+from tests.support.applications.pipeline import WorkerProcess, wait_until
+from tests.support.processes.programs import fork_program
 
 RECORDS = 2000
 
@@ -49,7 +49,7 @@ class Carriers:
     ) -> WorkerProcess:
         log_file = self.directory / f"carrier{len(self.running)}.log"
         process = fork_program(
-            "tests.support.table_carrier",
+            "tests.support.applications.table_carrier",
             [self.dsn, "history", *map(str, (RECORDS, attempt, pause_seconds, stall_seconds))],
             environment={
                 "EOS_TEST_FAULTS": ";".join(faults),

@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from tests.support.messages import headers_of
-from tests.support.pipeline import Pipeline, number_in
-from tests.support.raising import RAISED
-from tests.support.topics import configure
+from tests.support.applications.pipeline import Pipeline, number_in
+from tests.support.faults.raising import RAISED
+from tests.support.servers.topics import configure
+from tests.support.verifiers.messages import headers_of
 
 ONE_STREAM = """\
 application: NAME
@@ -21,7 +21,7 @@ sources:
 streams:
   doubled:
     from: numbers
-    steps: [{map_values: "tests.support.functions:FUNCTION"}]
+    steps: [{map_values: "tests.support.applications.functions:FUNCTION"}]
     on_error: ON_ERROR
     to: [{topic: NAME.doubled, value: json}]
 """
@@ -117,14 +117,14 @@ sources:
     topic: NAME.in
     key: bytes
     value: json
-    timestamp: "tests.support.raising:time_of"
+    timestamp: "tests.support.faults.raising:time_of"
     on_error: {dead_letter: NAME.dead}
 streams:
   doubled:
     from: numbers
     steps:
-      - map_batch: {call: "tests.support.raising:stop_batch", schema: {n: int64}}
-      - map_values: "tests.support.raising:stop"
+      - map_batch: {call: "tests.support.faults.raising:stop_batch", schema: {n: int64}}
+      - map_values: "tests.support.faults.raising:stop"
     on_error: {dead_letter: NAME.dead}
     to: [{topic: NAME.doubled, value: json}]
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.support.pipeline import Pipeline
+from tests.support.applications.pipeline import Pipeline
 
 RECORDS = 8000
 
@@ -16,11 +16,11 @@ streams:
   doubled:
     from: numbers
     steps:
-      - map_batch: {call: "tests.support.batch_functions:double", schema: {n: int64}}
+      - map_batch: {call: "tests.support.applications.batch_functions:double", schema: {n: int64}}
     to: [{topic: NAME.doubled}]
   tripled:
     from: numbers
-    steps: [{map_values: "tests.support.functions:triple"}]
+    steps: [{map_values: "tests.support.applications.functions:triple"}]
     to: [{topic: NAME.tripled, value: json}]
 """
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from eosframework.embedded import KafkaCluster, start_kafka
-from tests.support.pipeline import Pipeline, wait_until
+from tests.support.applications.pipeline import Pipeline, wait_until
 
 RECORDS = 4000
 

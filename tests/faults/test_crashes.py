@@ -8,7 +8,7 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from tests.support.pipeline import Pipeline, wait_until
+from tests.support.applications.pipeline import Pipeline, wait_until
 
 RECORDS = 4000
 

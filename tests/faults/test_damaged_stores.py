@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pipeline import Pipeline, WorkerProcess
+from tests.support.applications.pipeline import Pipeline, WorkerProcess
 
 TOPOLOGY = """\
 application: NAME
@@ -20,7 +20,7 @@ streams:
     from: numbers
     on_error: ON_ERROR
     steps:
-      - group_by: {by: "tests.support.functions:thousands", key: string}
+      - group_by: {by: "tests.support.applications.functions:thousands", key: string}
       - count: {}
     to: [{topic: NAME.counted, value: json}]
 """

@@ -13,7 +13,7 @@ from eosframework.embedded import KafkaCluster, start_kafka
 from eosframework.kafka.inspect.coordinators import list_transactions
 from eosframework.kafka.inspect.wire import Wire
 from tests.conftest import SMALL_BROKER
-from tests.support.pipeline import Pipeline, wait_until
+from tests.support.applications.pipeline import Pipeline, wait_until
 
 RECORDS = 400
 

@@ -13,9 +13,9 @@ from eosframework.config import KafkaSettings
 from eosframework.kafka.inspect.coordinators import describe_transaction
 from eosframework.kafka.inspect.wire import Wire
 from tests.conftest import SMALL_BROKER
-from tests.support.pipeline import Pipeline, wait_until
-from tests.support.proxied import ProxiedCluster, proxied_kafka
-from tests.support.proxy import END_TXN
+from tests.support.applications.pipeline import Pipeline, wait_until
+from tests.support.faults.proxied import ProxiedCluster, proxied_kafka
+from tests.support.faults.proxy import END_TXN
 
 RECORDS = 400
 TOGETHER = "worker.commit_interval_seconds=2"

@@ -15,7 +15,7 @@ import pytest
 
 from eosframework.embedded import KafkaCluster, start_kafka
 from tests.conftest import SMALL_BROKER
-from tests.support.pipeline import Pipeline, WorkerProcess, wait_until
+from tests.support.applications.pipeline import Pipeline, WorkerProcess, wait_until
 
 pytestmark = pytest.mark.slow
 

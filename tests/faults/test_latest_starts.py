@@ -10,7 +10,7 @@ from eosframework.application.control_topic import ControlTopic
 from eosframework.config import KafkaSettings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.records import TopicPartition
-from tests.support.pipeline import Pipeline, WorkerProcess
+from tests.support.applications.pipeline import Pipeline, WorkerProcess
 
 LATEST = "worker.start=latest"
 FED = 12

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import psycopg
 import pytest
 
-from tests.support.outbox import OutboxWorld
-from tests.support.pipeline import wait_until
+from tests.support.applications.outbox import OutboxWorld
+from tests.support.applications.pipeline import wait_until
 
 STEPS = [
     "relay.after_hold",

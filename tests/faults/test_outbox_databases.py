@@ -18,10 +18,10 @@ import pytest
 from eosframework.embedded import PostgresServer, start_kafka, start_postgres
 from eosframework.embedded.postgres.programs import give_to_account
 from eosframework.embedded.postgres.record import data_of
-from tests.support import debian_postgres
-from tests.support.outbox import OutboxWorld
-from tests.support.pipeline import wait_until
-from tests.support.programs import Finished
+from tests.support.applications.outbox import OutboxWorld
+from tests.support.applications.pipeline import wait_until
+from tests.support.processes.programs import Finished
+from tests.support.servers import debian_postgres
 
 MakeOutbox = Callable[..., OutboxWorld]
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.commands import here
-from tests.support.messages import headers_of
-from tests.support.pipeline import Pipeline, number_in, wait_until
+from tests.support.applications.pipeline import Pipeline, number_in, wait_until
+from tests.support.processes.commands import here
+from tests.support.verifiers.messages import headers_of
 
 TOPOLOGY = """\
 application: NAME
@@ -21,9 +21,9 @@ streams:
     from: numbers
     on_error: ON_ERROR
     steps:
-      - group_by: {by: "tests.support.functions:tens", key: string}
+      - group_by: {by: "tests.support.applications.functions:tens", key: string}
       - AGGREGATE
-      - map_values: "tests.support.functions:INFLATE"
+      - map_values: "tests.support.applications.functions:INFLATE"
     to: [{topic: NAME.doubled, value: json}]
 """
 WINDOWS = "count: {window: {tumbling: 100ms}, emit: close}"

@@ -12,11 +12,11 @@ import pytest
 
 from eosframework import failpoints
 from tests.conftest import KafkaService
-from tests.support.commands import here
-from tests.support.pipeline import number_in, wait_until
-from tests.support.programs import FAULTY, Finished, fork_program
-from tests.support.tables import BOTH_KINDS, TablesWorld
-from tests.support.totals import Totals
+from tests.support.applications.pipeline import number_in, wait_until
+from tests.support.applications.tables import BOTH_KINDS, TablesWorld
+from tests.support.applications.totals import Totals
+from tests.support.processes.commands import here
+from tests.support.processes.programs import FAULTY, Finished, fork_program
 
 FED = 200
 

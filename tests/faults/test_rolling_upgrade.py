@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.commands import here
-from tests.support.load import Feeder
-from tests.support.pipeline import wait_until
-from tests.support.upgraded import Upgraded
+from tests.support.applications.load import Feeder
+from tests.support.applications.pipeline import wait_until
+from tests.support.applications.upgraded import Upgraded
+from tests.support.processes.commands import here
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.pipeline import Pipeline, wait_until
-from tests.support.second_chances import TOPOLOGY, Forgiving
+from tests.support.applications.pipeline import Pipeline, wait_until
+from tests.support.applications.second_chances import TOPOLOGY, Forgiving
 
 REPLAY = (
     *("dead-letters", "replay", "--all", "--yes"),

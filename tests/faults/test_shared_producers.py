@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.pipeline import Pipeline, WorkerProcess, wait_until
-from tests.support.totals import Totals
+from tests.support.applications.pipeline import Pipeline, WorkerProcess, wait_until
+from tests.support.applications.totals import Totals
 
 RECORDS = 3000
 PARTITIONS = 8

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.asked import ANY_PORT, Scraped, addresses_of, get
-from tests.support.pipeline import Pipeline, WorkerProcess
-from tests.support.slow_clients import SlowClients, allow_descriptors
-from tests.support.waiting import wait_until, within
+from tests.support.applications.pipeline import Pipeline, WorkerProcess
+from tests.support.faults.slow_clients import SlowClients, allow_descriptors
+from tests.support.processes.waiting import wait_until, within
+from tests.support.verifiers.asked import ANY_PORT, Scraped, addresses_of, get
 
 DESCRIPTORS = 200
 """What the worker may open: fewer than there are clients."""

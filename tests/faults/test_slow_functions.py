@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.pipeline import Pipeline, number_in
+from tests.support.applications.pipeline import Pipeline, number_in
 
 TOPOLOGY = """\
 application: NAME
@@ -16,7 +16,7 @@ sources:
 streams:
   doubled:
     from: numbers
-    steps: [{map_values: "tests.support.functions:FUNCTION"}]
+    steps: [{map_values: "tests.support.applications.functions:FUNCTION"}]
     to: [{topic: NAME.doubled, value: json}]
 """
 AT_COMMIT = """\
@@ -27,9 +27,9 @@ streams:
   doubled:
     from: numbers
     steps:
-      - group_by: {by: "tests.support.functions:tens", key: string}
+      - group_by: {by: "tests.support.applications.functions:tens", key: string}
       - count: {emit: commit}
-      - map_values: "tests.support.functions:slow_result"
+      - map_values: "tests.support.applications.functions:slow_result"
     to: [{topic: NAME.doubled, value: json}]
 """
 

@@ -11,7 +11,7 @@ import pytest
 
 from eosframework.processing.stores.standby_assignment import Member, owners
 from tests.conftest import KafkaService
-from tests.support.pipeline import Pipeline, WorkerProcess, wait_until
+from tests.support.applications.pipeline import Pipeline, WorkerProcess, wait_until
 
 KEYS, PARTITIONS = 5000, 4
 TOPOLOGY = """\

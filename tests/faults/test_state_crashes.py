@@ -14,7 +14,7 @@ import pytest
 from eosframework.config import StateSettings
 from eosframework.embedded.suspension import suspend_process
 from eosframework.state.store_directories import application_directory, list_stores
-from tests.support.store_writer import (
+from tests.support.applications.store_writer import (
     APPLICATION,
     Expected,
     backend,
@@ -22,7 +22,7 @@ from tests.support.store_writer import (
     write_step,
     writers,
 )
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.processes.waiting import PATIENCE_SECONDS
 
 KILLS = 40
 
@@ -86,7 +86,7 @@ FULL_DISK = """
 import resource, sys
 from pathlib import Path
 from eosframework.errors import StateUnwritable
-from tests.support.store_writer import backend, open_task, write_step
+from tests.support.applications.store_writer import backend, open_task, write_step
 state = backend(Path(sys.argv[1]))
 stores = open_task(state)
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))

@@ -14,15 +14,15 @@ from structlog.testing import capture_logs
 from eosframework.errors import StateDamaged
 from eosframework.state import manifest
 from eosframework.state.store_directories import LOCK
-from tests.support.pipeline import wait_until
-from tests.support.store_writer import (
+from tests.support.applications.pipeline import wait_until
+from tests.support.applications.store_writer import (
     APPLICATION,
     Expected,
     backend,
     open_task,
     write_step,
 )
-from tests.support.stores import TASK, content
+from tests.support.applications.stores import TASK, content
 
 STEPS = 80
 STEPS_IN_FILES = 65

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import KafkaService
-from tests.support.pipeline import wait_until
-from tests.support.totals import Totals
+from tests.support.applications.pipeline import wait_until
+from tests.support.applications.totals import Totals
 
 RECORDS = 3000
 

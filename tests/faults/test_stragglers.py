@@ -1,8 +1,8 @@
 """A request that arrives late, after librdkafka repeated it and the caller saw success.
 
-`tests/support/stragglers.py` says what a case is. What happens without the protection was found by
-running: `HARM` and `HARMLESS` together name every case, and both are asserted, so that the tests
-with the protection on have something to be proud of.
+`tests/support/faults/stragglers.py` says what a case is. What happens without the protection was
+found by running: `HARM` and `HARMLESS` together name every case, and both are asserted, so that the
+tests with the protection on have something to be proud of.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from eosframework.embedded.jars import KAFKA_VERSION
 from eosframework.kafka.producer.producer_states import State
 from eosframework.kafka.producer.transactional import TransactionalProducer
 from tests.conftest import SMALL_BROKER
-from tests.support.kafka_versions import OLDEST_ACCEPTED
-from tests.support.leftovers import guard_of
-from tests.support.observer import NEAR, Observer
-from tests.support.pipeline import Pipeline, Verdict, wait_until
-from tests.support.proxied import ProxiedCluster, proxied_kafka
-from tests.support.proxy import END_TXN, TXN_OFFSET_COMMIT
-from tests.support.stragglers import Anomaly, Case, End, Late, Moment, Result, play
+from tests.support.applications.pipeline import Pipeline, Verdict, wait_until
+from tests.support.faults.proxied import ProxiedCluster, proxied_kafka
+from tests.support.faults.proxy import END_TXN, TXN_OFFSET_COMMIT
+from tests.support.faults.stragglers import Anomaly, Case, End, Late, Moment, Result, play
+from tests.support.processes.leftovers import guard_of
+from tests.support.servers.kafka_versions import OLDEST_ACCEPTED
+from tests.support.verifiers.observer import NEAR, Observer
 
 Kind = tuple[Late, End, Moment]
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.pipeline import wait_until
-from tests.support.tables import BOTH_KINDS, TablesWorld
+from tests.support.applications.pipeline import wait_until
+from tests.support.applications.tables import BOTH_KINDS, TablesWorld
 
 MakeTables = Callable[..., TablesWorld]
 

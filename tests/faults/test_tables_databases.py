@@ -15,10 +15,10 @@ import pytest
 
 from eosframework.embedded import PostgresServer, start_postgres
 from eosframework.embedded.postgres.programs import give_to_account
-from tests.support import debian_postgres
-from tests.support.database_proxy import Cut, DatabaseProxy
-from tests.support.pipeline import WorkerProcess, wait_until
-from tests.support.tables import DIRECT, TablesWorld
+from tests.support.applications.pipeline import WorkerProcess, wait_until
+from tests.support.applications.tables import DIRECT, TablesWorld
+from tests.support.faults.database_proxy import Cut, DatabaseProxy
+from tests.support.servers import debian_postgres
 
 MakeTables = Callable[..., TablesWorld]
 
@@ -26,7 +26,8 @@ SMALL = ["database.batch_rows=100", "worker.batch_records=50"]
 
 TRANSFORMED = DIRECT.replace(
     "to: [{table: numbers, mode: append}]",
-    'steps: [{map_values: "tests.support.functions:double"}]\n    to: [{table: numbers}]',
+    'steps: [{map_values: "tests.support.applications.functions:double"}]\n'
+    "    to: [{table: numbers}]",
 )
 
 WAITING = """

@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from eosframework.kafka.inspect.formats import CONSUMER_OFFSETS, TRANSACTION_STATE
-from tests.support.load import Feeder
-from tests.support.pipeline import Pipeline, WorkerProcess, wait_until
-from tests.support.three_brokers import IN_SYNC_AT_LEAST, REPLICAS, Failure, ThreeBrokers
+from tests.support.applications.load import Feeder
+from tests.support.applications.pipeline import Pipeline, WorkerProcess, wait_until
+from tests.support.servers.three_brokers import IN_SYNC_AT_LEAST, REPLICAS, Failure, ThreeBrokers
 
 RECORDS = 1000
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Message
 
-from tests.support.load import ConcurrentReader, Feeder
-from tests.support.pipeline import Pipeline, WorkerProcess, wait_until
-from tests.support.three_brokers import Failure, ThreeBrokers
+from tests.support.applications.load import ConcurrentReader, Feeder
+from tests.support.applications.pipeline import Pipeline, WorkerProcess, wait_until
+from tests.support.servers.three_brokers import Failure, ThreeBrokers
 
 PROGRESS = 400
 """Records committed between two bounces."""

@@ -10,8 +10,8 @@ import pytest
 from eosframework.kafka.inspect.coordinators import TransactionDescription
 from eosframework.kafka.inspect.formats import CONSUMER_OFFSETS, State
 from eosframework.records import TopicPartition
-from tests.support.pipeline import Pipeline, WorkerProcess, wait_until
-from tests.support.three_brokers import REPLICAS, Failure, ThreeBrokers
+from tests.support.applications.pipeline import Pipeline, WorkerProcess, wait_until
+from tests.support.servers.three_brokers import REPLICAS, Failure, ThreeBrokers
 
 RECORDS = 1000
 

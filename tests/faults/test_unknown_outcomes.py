@@ -15,10 +15,9 @@ import pytest
 
 from eosframework.embedded.jars import KAFKA_VERSION
 from tests.conftest import SMALL_BROKER
-from tests.support.kafka_versions import OLDEST_ACCEPTED
-from tests.support.pipeline import Pipeline, WorkerProcess, number_in, wait_until
-from tests.support.proxied import ProxiedCluster, proxied_kafka
-from tests.support.proxy import (
+from tests.support.applications.pipeline import Pipeline, WorkerProcess, number_in, wait_until
+from tests.support.faults.proxied import ProxiedCluster, proxied_kafka
+from tests.support.faults.proxy import (
     ADD_OFFSETS,
     ADD_PARTITIONS,
     END_TXN,
@@ -27,6 +26,7 @@ from tests.support.proxy import (
     TXN_OFFSET_COMMIT,
     HeldRequest,
 )
+from tests.support.servers.kafka_versions import OLDEST_ACCEPTED
 
 BATCH = 600
 SHORT = [
@@ -53,7 +53,7 @@ sources:
 streams:
   doubled:
     from: numbers
-    steps: [{map_values: "tests.support.functions:inflate"}]
+    steps: [{map_values: "tests.support.applications.functions:inflate"}]
     on_error: {dead_letter: NAME.dead}
     to: [{topic: NAME.doubled, value: json}]
 """

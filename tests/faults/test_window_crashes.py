@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import KafkaService
-from tests.support.pipeline import wait_until
-from tests.support.windowed import Windowed
+from tests.support.applications.pipeline import wait_until
+from tests.support.applications.windowed import Windowed
 
 RECORDS = 2000
 

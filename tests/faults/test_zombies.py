@@ -12,8 +12,8 @@ from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.inspect.coordinators import TransactionDescription, describe_transaction
 from eosframework.kafka.inspect.formats import State
 from eosframework.kafka.inspect.wire import Wire
-from tests.support.commands import here
-from tests.support.pipeline import Pipeline, wait_until
+from tests.support.applications.pipeline import Pipeline, wait_until
+from tests.support.processes.commands import here
 
 RECORDS = 4000
 SHORT_SESSION = ["worker.session_timeout_seconds=6"]

@@ -14,7 +14,7 @@ from tests.hostile.cases import HEALTHY, Case, cases, inputs
 from tests.hostile.drawing import Drawing
 from tests.hostile.inputs import DEAD, Feeder
 from tests.hostile.world import HostileWorld
-from tests.support.pipeline import Pipeline
+from tests.support.applications.pipeline import Pipeline
 
 SEED = int(os.environ.get("EOS_FUZZ_SEED", "17"))
 

@@ -9,9 +9,9 @@ from typing import Any
 import psycopg
 
 from tests.hostile.outbox import MESSAGES
-from tests.support.outbox import OutboxWorld
-from tests.support.pipeline import read_committed
-from tests.support.waiting import wait_until
+from tests.support.applications.outbox import OutboxWorld
+from tests.support.applications.pipeline import read_committed
+from tests.support.processes.waiting import wait_until
 
 
 def put(connection: psycopg.Connection[Any], arguments: str) -> None:

@@ -31,11 +31,11 @@ from tests.hostile.lanes import (
     TRANSFORMS,
     WINDOW_MS,
 )
-from tests.support.kafka_admin import NewTopic
-from tests.support.pipeline import WorkerProcess
-from tests.support.programs import FAULTY, REPOSITORY, Finished, fork_program, run_command
-from tests.support.topics import create_topics
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.applications.pipeline import WorkerProcess
+from tests.support.processes.programs import FAULTY, REPOSITORY, Finished, fork_program, run_command
+from tests.support.processes.waiting import PATIENCE_SECONDS
+from tests.support.servers.kafka_admin import NewTopic
+from tests.support.servers.topics import create_topics
 
 OPEN_TOPIC = {
     "retention.ms": "-1",

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.programs import REPOSITORY
+from tests.support.processes.programs import REPOSITORY
 
 VULNERABLE = "orjson"
 PINS = dict(

@@ -17,17 +17,17 @@ from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.processing.ports import Commit
 from eosframework.processing.transaction.producing import produce_all
 from eosframework.records import Position
-from tests.support.acls import wait_until_known
-from tests.support.commands import Cluster, Folder
-from tests.support.kafka_admin import (
+from tests.support.applications.pipeline import WorkerProcess, read_committed, wait_until
+from tests.support.processes.commands import Cluster, Folder
+from tests.support.processes.programs import Finished
+from tests.support.servers.acls import wait_until_known
+from tests.support.servers.kafka_admin import (
     AclBinding,
     AclOperation,
     AclPermissionType,
     ResourcePatternType,
     ResourceType,
 )
-from tests.support.pipeline import WorkerProcess, read_committed, wait_until
-from tests.support.programs import Finished
 
 GUARDED = {
     "offsets.topic.num.partitions": "2",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eosframework.embedded import start_kafka
-from tests.support.commands import Cluster, Folder
+from tests.support.processes.commands import Cluster, Folder
 
 TOPOLOGY = """\
 application: settings

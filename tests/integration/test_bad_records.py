@@ -12,12 +12,12 @@ import pytest
 from confluent_kafka import Producer
 
 from eosframework.processing.failures.refused_outputs import BATCH_BYTES
-from tests.support.commands import Cluster, Folder
-from tests.support.feeding import feeder
-from tests.support.messages import headers_of
-from tests.support.pipeline import read_committed
-from tests.support.programs import Finished
-from tests.support.topics import configure
+from tests.support.applications.feeding import feeder
+from tests.support.applications.pipeline import read_committed
+from tests.support.processes.commands import Cluster, Folder
+from tests.support.processes.programs import Finished
+from tests.support.servers.topics import configure
+from tests.support.verifiers.messages import headers_of
 
 TOPOLOGY = """\
 application: NAME

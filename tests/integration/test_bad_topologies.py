@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.commands import Cluster, Folder
+from tests.support.processes.commands import Cluster, Folder
 
 GOOD = """\
 application: NAME

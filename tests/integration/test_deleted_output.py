@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from confluent_kafka.admin import AdminClient
 
-from tests.support.kafka_admin import NewTopic
-from tests.support.pipeline import KEEP, Pipeline, number_in
-from tests.support.topics import create_topics
-from tests.support.waiting import wait_until
+from tests.support.applications.pipeline import KEEP, Pipeline, number_in
+from tests.support.processes.waiting import wait_until
+from tests.support.servers.kafka_admin import NewTopic
+from tests.support.servers.topics import create_topics
 
 BEFORE, MEANWHILE = 40, 20
 

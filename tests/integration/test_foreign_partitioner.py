@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from tests.conftest import KafkaService
-from tests.support.commands import Cluster, Folder, here
-from tests.support.feeding import feeder
-from tests.support.logged import logged
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.applications.feeding import feeder
+from tests.support.processes.commands import Cluster, Folder, here
+from tests.support.processes.waiting import PATIENCE_SECONDS
+from tests.support.verifiers.logged import logged
 
 TOPOLOGY = """\
 application: NAME

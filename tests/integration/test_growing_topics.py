@@ -8,12 +8,12 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from tests.support.commands import here
-from tests.support.kafka_admin import NewPartitions, NewTopic
-from tests.support.pipeline import KEEP, Pipeline, number_in
-from tests.support.programs import Finished
-from tests.support.topics import create_topics
-from tests.support.waiting import wait_until
+from tests.support.applications.pipeline import KEEP, Pipeline, number_in
+from tests.support.processes.commands import here
+from tests.support.processes.programs import Finished
+from tests.support.processes.waiting import wait_until
+from tests.support.servers.kafka_admin import NewPartitions, NewTopic
+from tests.support.servers.topics import create_topics
 
 REPARTITIONED = """\
 application: NAME
@@ -23,8 +23,8 @@ streams:
   doubled:
     from: numbers
     steps:
-      - group_by: {by: "tests.support.functions:by_number", partitions: 2}
-      - map_values: "tests.support.functions:double"
+      - group_by: {by: "tests.support.applications.functions:by_number", partitions: 2}
+      - map_values: "tests.support.applications.functions:double"
     to: [{topic: NAME.doubled, value: json}]
 """
 
@@ -36,7 +36,7 @@ streams:
   totals:
     from: numbers
     steps:
-      - group_by: {by: "tests.support.functions:by_number"}
+      - group_by: {by: "tests.support.applications.functions:by_number"}
       - count: {}
     to: [{topic: NAME.doubled, value: json}]
 """

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from tests.support.feeding import feeder
-from tests.support.kafka_admin import NewTopic
-from tests.support.pipeline import KEEP, Pipeline
-from tests.support.programs import megabytes
-from tests.support.topics import create_topics
-from tests.support.waiting import wait_until
+from tests.support.applications.feeding import feeder
+from tests.support.applications.pipeline import KEEP, Pipeline
+from tests.support.processes.programs import megabytes
+from tests.support.processes.waiting import wait_until
+from tests.support.servers.kafka_admin import NewTopic
+from tests.support.servers.topics import create_topics
 
 FUNCTIONS = "tests.unit.operators.hot_keys"
 AT = 1_700_000_000_000

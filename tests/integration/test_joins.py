@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.conftest import KafkaService
-from tests.support.joined import Shop
+from tests.support.applications.joined import Shop
 
 
 def test_joins_of_every_kind_give_what_the_inputs_say_although_their_worker_is_killed(

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from tests.support.kafka_admin import NewTopic
-from tests.support.pipeline import KEEP, Pipeline, number_in
-from tests.support.programs import megabytes
-from tests.support.topics import create_topics
-from tests.support.waiting import wait_until
+from tests.support.applications.pipeline import KEEP, Pipeline, number_in
+from tests.support.processes.programs import megabytes
+from tests.support.processes.waiting import wait_until
+from tests.support.servers.kafka_admin import NewTopic
+from tests.support.servers.topics import create_topics
 
 FOUR_SOURCES = """\
 application: NAME
@@ -26,7 +26,7 @@ sources:
 streams:
   doubled:
     from: [a, b, c, d]
-    steps: [{map_values: "tests.support.functions:double"}]
+    steps: [{map_values: "tests.support.applications.functions:double"}]
     to: [{topic: NAME.doubled, value: json}]
 """
 

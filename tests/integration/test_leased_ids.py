@@ -14,9 +14,9 @@ from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.inspect.coordinators import describe_transaction, list_transactions
 from eosframework.kafka.inspect.formats import State
 from eosframework.kafka.inspect.wire import Wire
-from tests.support.commands import Folder
-from tests.support.pipeline import Pipeline, WorkerProcess, wait_until
-from tests.support.programs import Finished
+from tests.support.applications.pipeline import Pipeline, WorkerProcess, wait_until
+from tests.support.processes.commands import Folder
+from tests.support.processes.programs import Finished
 
 RECORDS = 1000
 SHORT_SESSION = ["worker.session_timeout_seconds=6"]

@@ -1,4 +1,4 @@
-"""The guard of tests/support/leftovers.py, beside real servers."""
+"""The guard of tests/support/processes/leftovers.py, beside real servers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.conftest import KafkaService, PostgresService
 
 SERVICES = """
 import pytest
-from tests.support.leftovers import guard_of
+from tests.support.processes.leftovers import guard_of
 
 @pytest.fixture(scope="session")
 def broker(request):
@@ -25,7 +25,7 @@ def server(request):
 
 TOPICS = """
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.support.leftovers import guard_of
+from tests.support.processes.leftovers import guard_of
 
 def make(broker, name):
     admin = AdminClient({{"bootstrap.servers": broker}})
@@ -82,4 +82,6 @@ def test_a_test_that_leaves_a_database_fails_and_names_it(
 
 
 def run(suite: pytest.Pytester) -> pytest.RunResult:
-    return suite.runpytest_inprocess("-p", "tests.support.leftovers", "-p", "no:cacheprovider")
+    return suite.runpytest_inprocess(
+        "-p", "tests.support.processes.leftovers", "-p", "no:cacheprovider"
+    )

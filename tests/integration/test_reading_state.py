@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from eosframework.cli import main
-from tests.support.pipeline import WorkerProcess, number_in, wait_until
-from tests.support.programs import Finished
-from tests.support.totals import Totals
+from tests.support.applications.pipeline import WorkerProcess, number_in, wait_until
+from tests.support.applications.totals import Totals
+from tests.support.processes.programs import Finished
 
 STORE = "totals.aggregate"
 HTTP = "worker.http_address=127.0.0.1:0"

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.commands import Cluster, Folder
-from tests.support.pipeline import read_committed
-from tests.support.programs import REPOSITORY
+from tests.support.applications.pipeline import read_committed
+from tests.support.processes.commands import Cluster, Folder
+from tests.support.processes.programs import REPOSITORY
 
 
 def snippets(language: str) -> list[str]:

@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.conftest import KafkaService
-from tests.support.feeding import feeder
-from tests.support.handed_over import HandedOver
-from tests.support.pipeline import Pipeline, number_in, wait_until
+from tests.support.applications.feeding import feeder
+from tests.support.applications.handed_over import HandedOver
+from tests.support.applications.pipeline import Pipeline, number_in, wait_until
 
 CHOSEN = """\
 application: NAME
@@ -22,7 +22,7 @@ sources:
 streams:
   spread:
     from: numbers
-    to: [{topic_from: "tests.support.functions:by_parity", value: json}]
+    to: [{topic_from: "tests.support.applications.functions:by_parity", value: json}]
 """
 
 

@@ -13,11 +13,11 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from tests.support.databases import dsn_with
-from tests.support.guarded import Guarded
-from tests.support.pipeline import wait_until
-from tests.support.secured_kafka import KEY_PASSWORD, PASSWORD, SecuredKafka, secured_kafka
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.applications.guarded import Guarded
+from tests.support.applications.pipeline import wait_until
+from tests.support.processes.waiting import PATIENCE_SECONDS
+from tests.support.servers.databases import dsn_with
+from tests.support.servers.secured_kafka import KEY_PASSWORD, PASSWORD, SecuredKafka, secured_kafka
 
 TOPOLOGY = """\
 application: NAME
@@ -26,7 +26,7 @@ sources:
 streams:
   kept:
     from: numbers
-    steps: [{map_values: "tests.support.functions:double"}]
+    steps: [{map_values: "tests.support.applications.functions:double"}]
     to: [{topic: NAME.out, value: json}, {table: numbers, mode: append, value: json}]
 """
 DATABASE_PASSWORD = "p4ss-of-the-database"

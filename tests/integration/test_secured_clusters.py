@@ -19,9 +19,9 @@ from eosframework.kafka.inspect.wire import Wire
 from eosframework.outbox import publish
 from eosframework.postgres import Database, migrate
 from eosframework.runtime.worker import load
-from tests.support.guarded import CLIENT, Guarded, Right, rights, token_endpoint
-from tests.support.pipeline import wait_until
-from tests.support.secured_kafka import USER, SecuredKafka, secured_kafka
+from tests.support.applications.guarded import CLIENT, Guarded, Right, rights, token_endpoint
+from tests.support.applications.pipeline import wait_until
+from tests.support.servers.secured_kafka import USER, SecuredKafka, secured_kafka
 
 TOPOLOGY = """\
 application: NAME
@@ -32,12 +32,12 @@ streams:
     from: numbers
     on_error: {dead_letter: NAME.dead}
     steps:
-      - group_by: {by: "tests.support.functions:tens", key: string}
+      - group_by: {by: "tests.support.applications.functions:tens", key: string}
       - count: {emit: commit}
     to: [{topic: NAME.out}]
   kept:
     from: numbers
-    steps: [{map_values: "tests.support.functions:double"}]
+    steps: [{map_values: "tests.support.applications.functions:double"}]
     to: [{table: numbers, mode: append, value: json}]
 """
 ALICE = f"User:{USER}"

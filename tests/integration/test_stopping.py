@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.commands import Folder
-from tests.support.logged import logged
-from tests.support.pipeline import Pipeline, WorkerProcess, wait_until
-from tests.support.programs import FRAMEWORK, start_program
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.applications.pipeline import Pipeline, WorkerProcess, wait_until
+from tests.support.processes.commands import Folder
+from tests.support.processes.programs import FRAMEWORK, start_program
+from tests.support.processes.waiting import PATIENCE_SECONDS
+from tests.support.verifiers.logged import logged
 
 ANY_TOPOLOGY = """\
 application: app

@@ -12,8 +12,8 @@ import orjson
 import pytest
 
 from tests.conftest import KafkaService
-from tests.support.pipeline import Pipeline, number_in
-from tests.support.programs import REPOSITORY
+from tests.support.applications.pipeline import Pipeline, number_in
+from tests.support.processes.programs import REPOSITORY
 
 TTL_MS = 100
 TOPOLOGY = """\
@@ -24,7 +24,7 @@ streams:
   counted:
     from: numbers
     steps:
-      - group_by: {by: "tests.support.functions:fifties", key: string}
+      - group_by: {by: "tests.support.applications.functions:fifties", key: string}
       - count: {ttl: 100ms}
     to: {topic: NAME.counted}
 """

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.conftest import KafkaService
-from tests.support.pipeline import wait_until
-from tests.support.windowed import Windowed
+from tests.support.applications.pipeline import wait_until
+from tests.support.applications.windowed import Windowed
 
 
 def test_windows_go_out_once_each_and_survive_the_loss_of_their_stores(

@@ -17,8 +17,8 @@ from eosframework.embedded.node import Node
 from tests.soak.foreign import ForeignTransaction
 from tests.soak.schedule import ASLEEP, EACH_MINUTE, REQUESTS, Fault, Way
 from tests.soak.workers import Workers
-from tests.support.proxied import ProxiedCluster
-from tests.support.proxy import HeldRequest
+from tests.support.faults.proxied import ProxiedCluster
+from tests.support.faults.proxy import HeldRequest
 
 WAIT_FOR_REQUEST_SECONDS = 5.0
 

@@ -7,7 +7,7 @@ import uuid
 from confluent_kafka import KafkaError, Producer
 
 from tests.soak.recording import QUIET
-from tests.support.programs import run_command
+from tests.support.processes.programs import run_command
 
 _TIMEOUT_SECONDS = 30.0
 

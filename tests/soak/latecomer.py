@@ -17,7 +17,7 @@ from typing import Any
 
 from tests.soak.operating import Operator
 from tests.soak.recording import ends_of
-from tests.support.pipeline import Pipeline, WorkerProcess, number_in
+from tests.support.applications.pipeline import Pipeline, WorkerProcess, number_in
 
 TOPOLOGY = """\
 application: NAME

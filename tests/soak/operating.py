@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from tests.support.pipeline import Pipeline
-from tests.support.programs import Finished, run_command
+from tests.support.applications.pipeline import Pipeline
+from tests.support.processes.programs import Finished, run_command
 
 COMMAND_SECONDS = 90.0
 """A killed worker is a member until its session ends, and a broker may stand still meanwhile."""

@@ -15,7 +15,7 @@ from kafka import KafkaAdminClient
 
 from tests.soak.effects import Total
 from tests.soak.history import Input, Polled, Seen
-from tests.support.messages import position_of
+from tests.support.verifiers.messages import position_of
 
 POLL_SECONDS = 0.1
 QUIET = {"log_level": 0}

@@ -34,8 +34,8 @@ from tests.soak.resources import ResourceRecorder, judge
 from tests.soak.schedule import WORKERS, Fault, sharing
 from tests.soak.segments import offsets_in, outputs_in
 from tests.soak.workers import SETTINGS, Workers
-from tests.support.pipeline import Pipeline, wait_until
-from tests.support.proxied import ProxiedCluster, proxied_kafka
+from tests.support.applications.pipeline import Pipeline, wait_until
+from tests.support.faults.proxied import ProxiedCluster, proxied_kafka
 
 PARTITIONS = 5
 RESOURCES = "resources.csv"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil
 
-from tests.support.proxy import (
+from tests.support.faults.proxy import (
     ADD_OFFSETS,
     ADD_PARTITIONS,
     END_TXN,

@@ -14,7 +14,7 @@ import psutil
 from eosframework.embedded.suspension import suspend_process
 from tests.soak.schedule import SPARED, SUPERVISOR
 from tests.soak.stores import damage_a_store, remove_as_told
-from tests.support.pipeline import COMPRESSED, Pipeline, WorkerProcess, wait_until
+from tests.support.applications.pipeline import COMPRESSED, Pipeline, WorkerProcess, wait_until
 
 RESTART_SECONDS = 1.0
 SETTINGS = (

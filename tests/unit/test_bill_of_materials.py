@@ -10,7 +10,7 @@ import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
-from tests.support.bill_of_materials import (
+from tests.support.documents.bill_of_materials import (
     BILL,
     PACKAGES,
     Package,

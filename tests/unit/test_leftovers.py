@@ -1,4 +1,4 @@
-"""The guard of tests/support/leftovers.py, on small suites that leave something behind."""
+"""The guard of processes/leftovers.py, on small suites that leave something behind."""
 
 from __future__ import annotations
 
@@ -167,4 +167,6 @@ def test_tests_that_leave_nothing_behind_pass(pytester: pytest.Pytester) -> None
 
 
 def run(suite: pytest.Pytester) -> pytest.RunResult:
-    return suite.runpytest_inprocess("-p", "tests.support.leftovers", "-p", "no:cacheprovider")
+    return suite.runpytest_inprocess(
+        "-p", "tests.support.processes.leftovers", "-p", "no:cacheprovider"
+    )

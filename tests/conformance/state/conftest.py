@@ -8,7 +8,7 @@ import pytest
 from eosframework.config import StateBackendKind, StateSettings
 from eosframework.state import state_backend
 from eosframework.state.rocksdb_backend import RocksState
-from tests.support.stores import SMALL_CACHE_BYTES
+from tests.support.applications.stores import SMALL_CACHE_BYTES
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 from eosframework.processing.stores.state_ports import CopyBackend, TaskStores
 from eosframework.state.rocksdb_backend import RocksState
 from eosframework.state.store_directories import list_stores
-from tests.support.stores import COUNTS, TASK, content
+from tests.support.applications.stores import COUNTS, TASK, content
 
 MakeRocks = Callable[..., RocksState]
 

@@ -27,7 +27,7 @@ from eosframework.operators.store_transaction import Journal, undo
 from eosframework.processing.stores.state_ports import TaskStores
 from eosframework.serialization.serdes import INTEGER, JSON, Serde
 from eosframework.state import state_backend
-from tests.support.stores import COUNTS, SMALL_CACHE_BYTES, TASK, content
+from tests.support.applications.stores import COUNTS, SMALL_CACHE_BYTES, TASK, content
 
 TTL_MS = 10
 KEYS = st.sampled_from([b"", b"a", b"ab", b"b", b"c"])

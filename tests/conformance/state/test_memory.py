@@ -9,8 +9,8 @@ from pathlib import Path
 
 from eosframework.state.rocksdb_backend import RocksState
 from eosframework.state.rocksdb_stores import RocksTaskStores
-from tests.support.pipeline import wait_until
-from tests.support.stores import COUNTS, SMALL_CACHE_BYTES
+from tests.support.applications.pipeline import wait_until
+from tests.support.applications.stores import COUNTS, SMALL_CACHE_BYTES
 
 MakeRocks = Callable[..., RocksState]
 

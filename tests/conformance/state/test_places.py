@@ -13,7 +13,7 @@ from eosframework.errors import ConfigurationError, StateUnwritable
 from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.state.rocksdb_backend import RocksState
 from eosframework.state.store_directories import FoundStores, list_stores, remove, take, unused
-from tests.support.stores import COUNTS, NAMES, TASK, content
+from tests.support.applications.stores import COUNTS, NAMES, TASK, content
 
 MakeRocks = Callable[..., RocksState]
 

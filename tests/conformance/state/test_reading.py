@@ -10,9 +10,9 @@ import pytest
 from eosframework.errors import ConfigurationError, StateDamaged
 from eosframework.state.rocksdb_backend import RocksState
 from eosframework.state.store_reader import OPEN_SECONDS, read_only
-from tests.support.store_writer import LARGE_CACHE_BYTES, Expected, writers
-from tests.support.stores import COUNTS, NAMES, TASK, content
-from tests.support.waiting import within
+from tests.support.applications.store_writer import LARGE_CACHE_BYTES, Expected, writers
+from tests.support.applications.stores import COUNTS, NAMES, TASK, content
+from tests.support.processes.waiting import within
 
 MakeRocks = Callable[..., RocksState]
 

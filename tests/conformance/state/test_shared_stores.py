@@ -12,8 +12,8 @@ import pytest
 
 from eosframework.processing.stores.shared_stores import SharedStores, StoresGone
 from eosframework.processing.stores.state_ports import StateBackend
-from tests.support.pipeline import wait_until
-from tests.support.stores import COUNTS, TASK
+from tests.support.applications.pipeline import wait_until
+from tests.support.applications.stores import COUNTS, TASK
 
 ENTRIES = 2000
 

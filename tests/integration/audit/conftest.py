@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import KafkaService
-from tests.support.histories import Application
+from tests.support.applications.histories import Application
 
 
 @pytest.fixture

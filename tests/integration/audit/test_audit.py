@@ -19,7 +19,7 @@ from eosframework.operations.audit import audit_application
 from eosframework.processing.failures.failure_headers import HEADER_STEP
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
-from tests.support.histories import START, Application
+from tests.support.applications.histories import START, Application
 
 
 def test_an_exact_history_is_clean(application: Application) -> None:

@@ -15,11 +15,11 @@ from eosframework.operations.audit import Proof, Scope, Verdict, audit_applicati
 from eosframework.processing.transaction.receipts import HEADER_RECEIPT, Receipt
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
-from tests.support.commands import Folder
-from tests.support.feeding import feeder
-from tests.support.messages import headers_of, position_of
-from tests.support.pipeline import TOPOLOGY, Pipeline, wait_until
-from tests.support.totals import Totals
+from tests.support.applications.feeding import feeder
+from tests.support.applications.pipeline import TOPOLOGY, Pipeline, wait_until
+from tests.support.applications.totals import Totals
+from tests.support.processes.commands import Folder
+from tests.support.verifiers.messages import headers_of, position_of
 
 RECEIPTS = ("worker.receipts=true",)
 
@@ -31,8 +31,8 @@ streams:
   chosen:
     from: numbers
     steps:
-      - {filter: "tests.support.functions:by_chance"}
-      - {map_values: "tests.support.functions:at_this_moment"}
+      - {filter: "tests.support.applications.functions:by_chance"}
+      - {map_values: "tests.support.applications.functions:at_this_moment"}
     to: [{topic: NAME.doubled, value: json}, {topic: NAME.tripled, value: json}]
 """
 """Functions that give something else each time, so that nothing but receipts can judge them."""

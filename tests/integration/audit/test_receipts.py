@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient
 
 from eosframework.errors import ConfigurationError, StartRefused
 from eosframework.operations.audit import Proof, Verdict
-from tests.support.histories import START, Application
+from tests.support.applications.histories import START, Application
 
 
 def faults(verdict: Verdict) -> dict[str, int]:

@@ -12,11 +12,11 @@ from confluent_kafka import Producer
 
 from eosframework.errors import ConfigurationError, RunError
 from tests.conftest import KafkaService
-from tests.support.backfilled import QUICK, Backfill
-from tests.support.feeding import feeder
-from tests.support.joined import PARTITIONS, Shop
-from tests.support.pipeline import COMPRESSED, Pipeline, number_in
-from tests.support.totals import Totals
+from tests.support.applications.backfilled import QUICK, Backfill
+from tests.support.applications.feeding import feeder
+from tests.support.applications.joined import PARTITIONS, Shop
+from tests.support.applications.pipeline import COMPRESSED, Pipeline, number_in
+from tests.support.applications.totals import Totals
 
 ONE_STREAM = """\
 application: NAME
@@ -25,7 +25,7 @@ sources:
 streams:
   doubled:
     from: numbers
-    steps: [{map_values: "tests.support.functions:inflate"}]
+    steps: [{map_values: "tests.support.applications.functions:inflate"}]
     on_error: {dead_letter: NAME.dead}
     to: [{topic: NAME.doubled, value: json}]
 """
@@ -41,8 +41,8 @@ streams:
     steps:
       - join:
           with: factors
-          key: "tests.support.functions:tens"
-          by: "tests.support.functions:times"
+          key: "tests.support.applications.functions:tens"
+          by: "tests.support.applications.functions:times"
     to: [{topic: NAME.doubled, value: json}]
 """
 

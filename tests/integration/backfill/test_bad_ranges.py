@@ -29,10 +29,10 @@ from eosframework.errors import (
 )
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from tests.conftest import KafkaService
-from tests.support.handed_over import JOB, HandedOver
-from tests.support.kafka_admin import NewPartitions
-from tests.support.programs import Finished
-from tests.support.sleepers import Sleeper
+from tests.support.applications.handed_over import JOB, HandedOver
+from tests.support.faults.sleepers import Sleeper
+from tests.support.processes.programs import Finished
+from tests.support.servers.kafka_admin import NewPartitions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,7 +23,7 @@ from eosframework.serialization.serdes import WINDOW
 from eosframework.topology.loader import load_app
 from eosframework.topology.spec.window_spec import Window, WindowKind
 from tests.conftest import KafkaService
-from tests.support.tables import TablesWorld
+from tests.support.applications.tables import TablesWorld
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,18 +35,18 @@ sources:
 streams:
   doubled:
     from: numbers
-    steps: [{map_values: "tests.support.functions:double"}]
+    steps: [{map_values: "tests.support.applications.functions:double"}]
     to: [{topic: NAME.doubled, value: json}, {table: doubled, mode: append}]
   totals:
     from: numbers
     steps:
-      - group_by: {by: "tests.support.functions:tens", key: string}
+      - group_by: {by: "tests.support.applications.functions:tens", key: string}
       - count: {}
     to: {topic: NAME.totals, value: json}
   windows:
     from: numbers
     steps:
-      - group_by: {by: "tests.support.functions:tens", key: string}
+      - group_by: {by: "tests.support.applications.functions:tens", key: string}
       - count: {window: {tumbling: 100ms}}
     to: NAME.windows
 """

@@ -15,12 +15,12 @@ import pytest
 from eosframework.embedded.java import find_spark_java
 from eosframework.errors import EosError
 from tests.conftest import KafkaService
-from tests.support.commands import Cluster, Folder
-from tests.support.feeding import feeder
-from tests.support.kafka_admin import NewPartitions
-from tests.support.pipeline import read_committed, wait_until
-from tests.support.programs import REPOSITORY
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.applications.feeding import feeder
+from tests.support.applications.pipeline import read_committed, wait_until
+from tests.support.processes.commands import Cluster, Folder
+from tests.support.processes.programs import REPOSITORY
+from tests.support.processes.waiting import PATIENCE_SECONDS
+from tests.support.servers.kafka_admin import NewPartitions
 
 PAGE = REPOSITORY / "docs" / "howto" / "growing-partitions.md"
 

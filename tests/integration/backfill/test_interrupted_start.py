@@ -11,9 +11,9 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from tests.support.pipeline import wait_until
-from tests.support.programs import REPOSITORY
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.applications.pipeline import wait_until
+from tests.support.processes.programs import REPOSITORY
+from tests.support.processes.waiting import PATIENCE_SECONDS
 
 STARTING = """\
 import signal

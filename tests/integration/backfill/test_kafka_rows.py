@@ -15,9 +15,9 @@ from eosframework.backfill.spark.kafka_rows import kafka_rows
 from eosframework.config import KafkaSettings
 from eosframework.records import TopicPartition
 from tests.conftest import KafkaService
-from tests.support.feeding import feeder
-from tests.support.kafka_admin import NewTopic
-from tests.support.topics import create_topics
+from tests.support.applications.feeding import feeder
+from tests.support.servers.kafka_admin import NewTopic
+from tests.support.servers.topics import create_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

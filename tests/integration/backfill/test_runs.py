@@ -13,7 +13,7 @@ from eosframework.backfill.job.job_entry import JobState
 from eosframework.config import load_settings
 from eosframework.errors import ConfigurationError, StartRefused
 from tests.conftest import KafkaService
-from tests.support.handed_over import JOB, HandedOver
+from tests.support.applications.handed_over import JOB, HandedOver
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

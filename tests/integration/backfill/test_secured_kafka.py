@@ -13,8 +13,14 @@ from eosframework.backfill.spark.kafka_rows import kafka_rows
 from eosframework.config import KafkaSettings
 from eosframework.kafka.client.properties import Role, client_properties
 from eosframework.records import TopicPartition
-from tests.support.messages import position_of
-from tests.support.secured_kafka import KEY_PASSWORD, PASSWORD, USER, SecuredKafka, secured_kafka
+from tests.support.servers.secured_kafka import (
+    KEY_PASSWORD,
+    PASSWORD,
+    USER,
+    SecuredKafka,
+    secured_kafka,
+)
+from tests.support.verifiers.messages import position_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,7 +14,7 @@ from eosframework.backfill.job.job_entry import Job, OffsetRange, TaskProgress, 
 from eosframework.config import KafkaSettings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from tests.conftest import KafkaService
-from tests.support.commands import Folder
+from tests.support.processes.commands import Folder
 
 TOPOLOGY = """\
 application: NAME
@@ -23,7 +23,7 @@ sources:
 streams:
   doubled:
     from: numbers
-    steps: [{map_values: "tests.support.functions:double"}]
+    steps: [{map_values: "tests.support.applications.functions:double"}]
     to: [{topic: NAME.doubled, value: json}]
 """
 

@@ -19,8 +19,8 @@ from eosframework.errors import RunError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
-from tests.support.feeding import feeder
-from tests.support.tables import TablesWorld
+from tests.support.applications.feeding import feeder
+from tests.support.applications.tables import TablesWorld
 
 pytest.importorskip("pyspark")
 from py4j.protocol import Py4JJavaError
@@ -38,7 +38,7 @@ streams:
     to: [{table: numbers, mode: append}]
   doubled:
     from: numbers
-    steps: [{map_values: "tests.support.functions:double"}]
+    steps: [{map_values: "tests.support.applications.functions:double"}]
     to: [{table: doubled, mode: append}]
 """
 

@@ -20,9 +20,9 @@ from eosframework.serialization.serdes import INTEGER
 from eosframework.testing import Sent
 from eosframework.topology.graph.graph import Function, Graph, OnError, Source, SubTopology
 from tests.conftest import KafkaService
-from tests.support.feeding import feeder
-from tests.support.kafka_admin import NewTopic
-from tests.support.topics import create_topics
+from tests.support.applications.feeding import feeder
+from tests.support.servers.kafka_admin import NewTopic
+from tests.support.servers.topics import create_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.messages import headers_of
-from tests.support.pipeline import Pipeline
-from tests.support.second_chances import TOPOLOGY, Forgiving
+from tests.support.applications.pipeline import Pipeline
+from tests.support.applications.second_chances import TOPOLOGY, Forgiving
+from tests.support.verifiers.messages import headers_of
 
 COUNT = 40
 
@@ -95,9 +95,9 @@ def test_the_last_attempt_makes_a_dead_letter_that_tells_of_all_of_them(
 
 
 COUNTED = TOPOLOGY.replace(
-    'steps: [{map_values: "tests.support.functions:refuse_threes"}]',
-    'steps: [{group_by: {by: "tests.support.functions:tens", key: string}}, '
-    '{map_values: "tests.support.functions:refuse_threes"}, {count: {}}]',
+    'steps: [{map_values: "tests.support.applications.functions:refuse_threes"}]',
+    'steps: [{group_by: {by: "tests.support.applications.functions:tens", key: string}}, '
+    '{map_values: "tests.support.applications.functions:refuse_threes"}, {count: {}}]',
 ).replace(", POLICY}\n    to: [{topic: NAME.doubled, value: json}]", "}\n    to: [NAME.doubled]")
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.demos import Demo
+from tests.support.processes.demos import Demo
 
 
 @pytest.fixture

@@ -17,10 +17,10 @@ import pytest
 
 from eosframework.embedded import start_kafka
 from tests.conftest import SMALL_BROKER
-from tests.support.commands import Folder
-from tests.support.delays import Expected, expected, name_of
-from tests.support.pipeline import WorkerProcess, read_committed
-from tests.support.programs import REPOSITORY, Finished
+from tests.support.applications.pipeline import WorkerProcess, read_committed
+from tests.support.processes.commands import Folder
+from tests.support.processes.programs import REPOSITORY, Finished
+from tests.support.verifiers.delays import Expected, expected, name_of
 
 MONTH = 12
 """With storms, and without any weather of its last day."""
@@ -69,7 +69,7 @@ class Delays:
         number = len(self.workers)
         log_file, faults = self._directory / f"{number}.log", self._directory / f"faults{number}"
         faults.mkdir()
-        command = [sys.executable, "-m", "tests.support.faulty_worker", "run-worker"]
+        command = [sys.executable, "-m", "tests.support.faults.faulty_worker", "run-worker"]
         command += ["delays.yaml", *arguments, *(f"--set={setting}" for setting in SETTINGS)]
         chosen = {
             "EOS_TEST_FAULTS": ";".join(f"{point}=kill@{hit}" for point, hit in kill_at.items()),

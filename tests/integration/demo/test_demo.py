@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.demos import Demo
-from tests.support.pipeline import wait_until
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.applications.pipeline import wait_until
+from tests.support.processes.demos import Demo
+from tests.support.processes.waiting import PATIENCE_SECONDS
 
 SMALL = ["--flights", "20000", "--rate", "2000", "--kills", "3", "--seed", "7"]
 

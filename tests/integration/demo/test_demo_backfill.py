@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.demos import Demo
+from tests.support.processes.demos import Demo
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 

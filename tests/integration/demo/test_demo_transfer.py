@@ -11,9 +11,9 @@ import psycopg
 import pytest
 
 from eosframework.embedded import find_postgres
-from tests.support.demos import Demo
-from tests.support.pipeline import wait_until
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.applications.pipeline import wait_until
+from tests.support.processes.demos import Demo
+from tests.support.processes.waiting import PATIENCE_SECONDS
 
 NOTHING_WRONG = {
     "lost": 0,

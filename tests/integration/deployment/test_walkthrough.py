@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.composed import docker_environment
-from tests.support.engine import Engine
-from tests.support.pipeline import wait_until
-from tests.support.programs import REPOSITORY
-from tests.support.terminal import Terminal, blocks, terminal
+from tests.support.applications.pipeline import wait_until
+from tests.support.processes.programs import REPOSITORY
+from tests.support.processes.terminal import Terminal, blocks, terminal
+from tests.support.servers.composed import docker_environment
+from tests.support.servers.engine import Engine
 
 IMAGE = "eosframework:0.1.0"
 PAGE = REPOSITORY / "docs" / "howto" / "production.md"

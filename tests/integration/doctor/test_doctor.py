@@ -20,11 +20,14 @@ from eosframework.kafka.inspect.coordinators import describe_transaction
 from eosframework.kafka.inspect.wire import Wire
 from eosframework.records import TopicPartition
 from tests.conftest import KafkaService
-from tests.support.acls import wait_until_known
-from tests.support.commands import Cluster, Folder
-from tests.support.feeding import feeder
-from tests.support.hanging import write_unannounced
-from tests.support.kafka_admin import (
+from tests.support.applications.feeding import feeder
+from tests.support.applications.pipeline import wait_until
+from tests.support.faults.hanging import write_unannounced
+from tests.support.processes.commands import Cluster, Folder
+from tests.support.processes.programs import Finished
+from tests.support.processes.waiting import within
+from tests.support.servers.acls import wait_until_known
+from tests.support.servers.kafka_admin import (
     AclBinding,
     AclBindingFilter,
     AclOperation,
@@ -33,10 +36,7 @@ from tests.support.kafka_admin import (
     ResourcePatternType,
     ResourceType,
 )
-from tests.support.pipeline import wait_until
-from tests.support.programs import Finished
-from tests.support.topics import configure, create_topics
-from tests.support.waiting import within
+from tests.support.servers.topics import configure, create_topics
 
 SMALL = {"offsets.topic.num.partitions": "2", "transaction.state.log.num.partitions": "2"}
 UNWELL = {

@@ -15,11 +15,11 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
 from eosframework.embedded import find_kafka
-from tests.support.feeding import feeder
-from tests.support.kafka_admin import NewTopic
-from tests.support.pipeline import wait_until
-from tests.support.topics import create_topics
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.applications.feeding import feeder
+from tests.support.applications.pipeline import wait_until
+from tests.support.processes.waiting import PATIENCE_SECONDS
+from tests.support.servers.kafka_admin import NewTopic
+from tests.support.servers.topics import create_topics
 
 BROKER = [sys.executable, "-m", "eosframework", "broker"]
 

@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient
 from eosframework.embedded import start_kafka
 from eosframework.embedded.ports import live_brokers
 from eosframework.errors import ConfigurationError
-from tests.support.kafka_admin import NewTopic
-from tests.support.modes import open_to_others, open_umask
-from tests.support.topics import create_topics
+from tests.support.servers.kafka_admin import NewTopic
+from tests.support.servers.topics import create_topics
+from tests.support.verifiers.modes import open_to_others, open_umask
 
 START_AND_WAIT = """
 import sys

@@ -15,7 +15,7 @@ from psycopg import sql
 from eosframework.embedded import PostgresServer, find_postgres, start_postgres
 from eosframework.embedded.ports import free_ports, is_free
 from eosframework.errors import ConfigurationError
-from tests.support.modes import open_to_others, open_umask
+from tests.support.verifiers.modes import open_to_others, open_umask
 
 START_AND_WAIT = """
 import sys

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from tests.soak.foreign import ForeignTransaction
-from tests.support.commands import here
-from tests.support.pipeline import wait_until
-from tests.support.upgraded import OLD, Upgraded
+from tests.support.applications.pipeline import wait_until
+from tests.support.applications.upgraded import OLD, Upgraded
+from tests.support.processes.commands import here
 
 COUNT = "count: {}"
 

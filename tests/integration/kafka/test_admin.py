@@ -11,7 +11,7 @@ from eosframework.embedded import start_kafka
 from eosframework.errors import ClusterUnreachable
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from eosframework.records import TopicPartition
-from tests.support.pipeline import wait_until
+from tests.support.applications.pipeline import wait_until
 
 
 def test_a_broker_that_was_restarted_is_asked_for_offsets_under_its_new_epoch(

@@ -8,7 +8,7 @@ from pathlib import Path
 from eosframework.config import KafkaSettings
 from eosframework.errors import ClusterUnreachable
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-from tests.support.proxied import proxied_kafka
+from tests.support.faults.proxied import proxied_kafka
 
 IDLE_SECONDS = 3.0
 """Behind a break, after which librdkafka was seen not to connect for a question any more."""

@@ -18,7 +18,8 @@ from eosframework.kafka.inspect.formats import State
 from eosframework.kafka.inspect.wire import Wire
 from eosframework.kafka.taxonomy import Call, classify, exception_for, table
 from tests.integration.kafka import test_forgotten_ids  # noqa: F401 - raises some of the rows
-from tests.support.errors_raised import (
+from tests.support.applications.pipeline import wait_until
+from tests.support.faults.errors_raised import (
     RAISED,
     Seen,
     error_from_poll,
@@ -26,9 +27,8 @@ from tests.support.errors_raised import (
     raises,
     raises_one_of,
 )
-from tests.support.kafka_admin import AclOperation, ResourceType
-from tests.support.pipeline import wait_until
-from tests.support.provocateur import Provocateur, join, next_offset
+from tests.support.faults.provocateur import Provocateur, join, next_offset
+from tests.support.servers.kafka_admin import AclOperation, ResourceType
 
 pytestmark = pytest.mark.kafka
 

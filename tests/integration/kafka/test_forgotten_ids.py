@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from eosframework.embedded import start_kafka
-from tests.support.errors_raised import Seen, error_of, raises
-from tests.support.pipeline import wait_until
-from tests.support.provocateur import Provocateur, next_offset
+from tests.support.applications.pipeline import wait_until
+from tests.support.faults.errors_raised import Seen, error_of, raises
+from tests.support.faults.provocateur import Provocateur, next_offset
 
 pytestmark = pytest.mark.kafka
 

@@ -14,10 +14,10 @@ from eosframework.kafka.consumer.group import GroupSettings
 from eosframework.kafka.consumer.input_log import KafkaInputLog
 from eosframework.records import Position, TopicPartition
 from tests.conftest import KafkaService
-from tests.support.feeding import feeder
-from tests.support.kafka_admin import NewTopic
-from tests.support.pipeline import wait_until
-from tests.support.topics import create_topics
+from tests.support.applications.feeding import feeder
+from tests.support.applications.pipeline import wait_until
+from tests.support.servers.kafka_admin import NewTopic
+from tests.support.servers.topics import create_topics
 
 Join = Callable[..., "Member"]
 

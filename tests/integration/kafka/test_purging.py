@@ -13,7 +13,7 @@ from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.admin.purging import RecordPurger
 from eosframework.records import Position, TopicPartition
 from tests.conftest import KafkaService
-from tests.support.pipeline import wait_until
+from tests.support.applications.pipeline import wait_until
 
 
 class Log:

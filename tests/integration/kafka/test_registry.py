@@ -33,11 +33,11 @@ from eosframework.kafka.consumer.read_committed import ReadCommittedConsumer
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import TransactionalId
-from tests.support.graphs import graph_of
-from tests.support.kafka_admin import NewPartitions
-from tests.support.pipeline import wait_until
-from tests.support.sleepers import Sleeper
-from tests.support.waiting import within
+from tests.support.applications.graphs import graph_of
+from tests.support.applications.pipeline import wait_until
+from tests.support.faults.sleepers import Sleeper
+from tests.support.processes.waiting import within
+from tests.support.servers.kafka_admin import NewPartitions
 
 RECORDS = 10
 

@@ -18,10 +18,10 @@ from eosframework.kafka.consumer.read_committed import ReadCommittedConsumer
 from eosframework.kafka.producer.producer_states import State
 from eosframework.kafka.producer.transactional import TransactionalProducer
 from tests.conftest import SMALL_BROKER, KafkaService
-from tests.support.kafka_admin import NewTopic
-from tests.support.kafka_versions import LAST_REFUSED, kafka_of
-from tests.support.pipeline import Pipeline, read_committed, wait_until
-from tests.support.topics import create_topics
+from tests.support.applications.pipeline import Pipeline, read_committed, wait_until
+from tests.support.servers.kafka_admin import NewTopic
+from tests.support.servers.kafka_versions import LAST_REFUSED, kafka_of
+from tests.support.servers.topics import create_topics
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from kafka import KafkaProducer
 
 from eosframework.kafka.consumer.read_committed import HEADER_UNREADABLE, ReadCommittedConsumer
 from tests.conftest import KafkaService
-from tests.support.kafka_admin import NewTopic
-from tests.support.topics import create_topics
+from tests.support.servers.kafka_admin import NewTopic
+from tests.support.servers.topics import create_topics
 
 
 class Bytes(str):

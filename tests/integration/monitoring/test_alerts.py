@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.programs import REPOSITORY
-from tests.support.promtool import promtool
+from tests.support.processes.programs import REPOSITORY
+from tests.support.servers.promtool import promtool
 
 ALERTS = REPOSITORY / "docker" / "prometheus" / "alerts.yml"
 

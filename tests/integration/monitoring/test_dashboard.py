@@ -6,11 +6,11 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support.asked import ANY_PORT, addresses_of, wait_until_ready
-from tests.support.outbox import OutboxWorld
-from tests.support.pipeline import wait_until
-from tests.support.prometheus import scraping
-from tests.support.tables import TablesWorld
+from tests.support.applications.outbox import OutboxWorld
+from tests.support.applications.pipeline import wait_until
+from tests.support.applications.tables import TablesWorld
+from tests.support.servers.prometheus import scraping
+from tests.support.verifiers.asked import ANY_PORT, addresses_of, wait_until_ready
 from tests.unit.deployment.files import queries
 
 COUNTED_AND_KEPT = """\
@@ -21,7 +21,7 @@ streams:
   counted:
     from: numbers
     steps:
-      - group_by: {by: "tests.support.functions:tens", key: string}
+      - group_by: {by: "tests.support.applications.functions:tens", key: string}
       - count: {emit: commit}
     to: {topic: NAME.counted}
   kept:

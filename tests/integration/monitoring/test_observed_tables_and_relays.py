@@ -7,16 +7,16 @@ from collections.abc import Callable
 
 import psycopg
 
-from tests.support.asked import (
+from tests.support.applications.outbox import OutboxWorld
+from tests.support.applications.pipeline import wait_until
+from tests.support.applications.tables import TablesWorld
+from tests.support.verifiers.asked import (
     ANY_PORT,
     Scraped,
     addresses_of,
     get_json,
     wait_until_ready,
 )
-from tests.support.outbox import OutboxWorld
-from tests.support.pipeline import wait_until
-from tests.support.tables import TablesWorld
 
 
 def test_what_fills_tables_tells_the_rows_that_are_in_them(

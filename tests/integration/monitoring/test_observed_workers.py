@@ -8,7 +8,9 @@ from contextlib import contextmanager
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.support.asked import (
+from tests.support.applications.pipeline import Pipeline, wait_until
+from tests.support.processes.commands import Folder
+from tests.support.verifiers.asked import (
     ANY_PORT,
     Scraped,
     addresses_of,
@@ -16,9 +18,7 @@ from tests.support.asked import (
     not_ready,
     wait_until_ready,
 )
-from tests.support.commands import Folder
-from tests.support.messages import position_of
-from tests.support.pipeline import Pipeline, wait_until
+from tests.support.verifiers.messages import position_of
 
 LISTENING = f"worker.http_address={ANY_PORT}"
 
@@ -30,7 +30,7 @@ streams:
   copied:
     from: numbers
     on_error: {dead_letter: NAME.dead}
-    steps: [{map_values: "tests.support.functions:inflate"}]
+    steps: [{map_values: "tests.support.applications.functions:inflate"}]
     to: [{topic: NAME.doubled, value: json}]
 """
 """Its output for record 13 is larger than the topic takes, which aborts a transaction."""

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from tests.support.commands import Cluster, Folder
-from tests.support.feeding import feeder
-from tests.support.pipeline import read_committed
+from tests.support.applications.feeding import feeder
+from tests.support.applications.pipeline import read_committed
+from tests.support.processes.commands import Cluster, Folder
 
 TOPOLOGY = """\
 application: NAME

@@ -16,12 +16,12 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from eosframework.outbox import emit, publish
-from tests.support.asked import ANY_PORT, Scraped, addresses_of, wait_until_ready
-from tests.support.databases import dsn_with
-from tests.support.kafka_admin import NewTopic
-from tests.support.outbox import OutboxWorld
-from tests.support.pipeline import read_committed, wait_until
-from tests.support.topics import create_topics
+from tests.support.applications.outbox import OutboxWorld
+from tests.support.applications.pipeline import read_committed, wait_until
+from tests.support.servers.databases import dsn_with
+from tests.support.servers.kafka_admin import NewTopic
+from tests.support.servers.topics import create_topics
+from tests.support.verifiers.asked import ANY_PORT, Scraped, addresses_of, wait_until_ready
 
 MakeOutbox = Callable[..., OutboxWorld]
 Connection = psycopg.Connection[Any]

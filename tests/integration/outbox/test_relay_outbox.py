@@ -14,9 +14,9 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 
 from eosframework.outbox import publish
-from tests.support.commands import Folder
-from tests.support.databases import dsn_with
-from tests.support.outbox import OutboxWorld
+from tests.support.applications.outbox import OutboxWorld
+from tests.support.processes.commands import Folder
+from tests.support.servers.databases import dsn_with
 
 MakeOutbox = Callable[..., OutboxWorld]
 

@@ -19,7 +19,7 @@ from eosframework.errors import (
     DataRefused,
 )
 from eosframework.postgres import Database, commit, translating
-from tests.support.databases import dsn_with
+from tests.support.servers.databases import dsn_with
 
 SECRET = "p4ssw0rd"
 

@@ -12,8 +12,14 @@ from eosframework.config import DatabaseSettings
 from eosframework.embedded import PostgresServer
 from eosframework.errors import DatabaseUnusable
 from eosframework.postgres import Database
-from tests.support.debian_postgres import both, identity, promote, start_primary, start_standby
-from tests.support.pipeline import wait_until
+from tests.support.applications.pipeline import wait_until
+from tests.support.servers.debian_postgres import (
+    both,
+    identity,
+    promote,
+    start_primary,
+    start_standby,
+)
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from eosframework.postgres.grants import RELAY_GRANTS, require_grants
 from eosframework.runtime.table_writer import require_tables
 from eosframework.runtime.worker import load
 from tests.conftest import KafkaService
-from tests.support.debian_postgres import start_primary
-from tests.support.outbox import OutboxWorld
-from tests.support.tables import TablesWorld
+from tests.support.applications.outbox import OutboxWorld
+from tests.support.applications.tables import TablesWorld
+from tests.support.servers.debian_postgres import start_primary
 
 PAGE = Path(__file__).parents[3] / "docs" / "howto" / "security.md"
 ROLE, PASSWORD = "shop_worker", "of the worker"

@@ -9,7 +9,7 @@ from psycopg import sql
 from eosframework.config import DatabaseSettings
 from eosframework.errors import DatabaseRefused, StartRefused
 from eosframework.postgres import Database, migrate, pending
-from tests.support.databases import dsn_with
+from tests.support.servers.databases import dsn_with
 
 
 def database_at(dsn: str) -> Database:

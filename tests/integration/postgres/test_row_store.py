@@ -321,6 +321,6 @@ def _in_thread(call: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def _until(condition: Callable[[], bool]) -> None:
-    from tests.support.pipeline import wait_until
+    from tests.support.applications.pipeline import wait_until
 
     wait_until(condition, "a claim that waits")

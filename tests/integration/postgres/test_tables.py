@@ -19,7 +19,7 @@ from eosframework.records import TopicPartition
 from eosframework.serialization.serdes import JSON, STRING
 from eosframework.tables.table_ports import Batch, TableRows
 from eosframework.topology.graph.graph import Policy, SinkTable, TableMode, TableSink
-from tests.support.databases import dsn_with
+from tests.support.servers.databases import dsn_with
 from tests.unit.processing.memory import At
 
 

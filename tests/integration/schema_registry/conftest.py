@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from eosframework.errors import EosError
-from tests.support.schema_registry import Registry, start_registry
+from tests.support.servers.schema_registry import Registry, start_registry
 
 
 @pytest.fixture(scope="session")

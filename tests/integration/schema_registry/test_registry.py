@@ -19,15 +19,15 @@ from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from tests.support import schema_functions as air
-from tests.support.commands import Cluster, Folder
-from tests.support.pipeline import read_committed, wait_until
-from tests.support.programs import Finished
-from tests.support.registry_proxy import registry_proxy
-from tests.support.schema_registry import Registry
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.applications import schema_functions as air
+from tests.support.applications.pipeline import read_committed, wait_until
+from tests.support.faults.registry_proxy import registry_proxy
+from tests.support.processes.commands import Cluster, Folder
+from tests.support.processes.programs import Finished
+from tests.support.processes.waiting import PATIENCE_SECONDS
+from tests.support.servers.schema_registry import Registry
 
-HERE = "tests.support.schema_functions"
+HERE = "tests.support.applications.schema_functions"
 
 # Their constructors are assigned to __init__, which a checker takes for that of object.
 WRITER: Any = AvroSerializer

@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tests.support.kafka_admin import NewTopic
-from tests.support.pipeline import wait_until
-from tests.support.tables import TablesWorld
+from tests.support.applications.pipeline import wait_until
+from tests.support.applications.tables import TablesWorld
+from tests.support.servers.kafka_admin import NewTopic
 
 MakeTables = Callable[..., TablesWorld]
 

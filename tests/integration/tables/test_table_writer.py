@@ -10,8 +10,8 @@ from decimal import Decimal
 
 import pytest
 
-from tests.support.pipeline import number_in, wait_until
-from tests.support.tables import TablesWorld
+from tests.support.applications.pipeline import number_in, wait_until
+from tests.support.applications.tables import TablesWorld
 
 MakeTables = Callable[..., TablesWorld]
 
@@ -22,21 +22,23 @@ sources:
 streams:
   doubled:
     from: numbers
-    steps: [{map_values: "tests.support.functions:double"}]
+    steps: [{map_values: "tests.support.applications.functions:double"}]
     to:
       - {topic: NAME.dead, value: json}
-      - {table: doubled, model: "tests.support.rows:Number", value: json}
+      - {table: doubled, model: "tests.support.applications.rows:Number", value: json}
   straight:
     from: numbers
     to:
-      - {table: numbers, model: "tests.support.rows:Number"}
-      - {table: twice, row: "tests.support.rows:two_rows", model: "tests.support.rows:Number"}
+      - {table: numbers, model: "tests.support.applications.rows:Number"}
+      - table: twice
+        row: "tests.support.applications.rows:two_rows"
+        model: "tests.support.applications.rows:Number"
 """
 
 UPSERTED = """\
 application: NAME
 sources:
-  orders: {topic: NAME.in, key: json, value: "tests.support.rows:Order"}
+  orders: {topic: NAME.in, key: json, value: "tests.support.applications.rows:Order"}
 streams:
   kept:
     from: orders
@@ -51,7 +53,7 @@ streams:
   kept:
     from: totals
     on_error: POLICY
-    to: [{table: totals, mode: upsert, keys: id, model: "tests.support.rows:Total"}]
+    to: [{table: totals, mode: upsert, keys: id, model: "tests.support.applications.rows:Total"}]
 """
 
 

@@ -12,8 +12,8 @@ from eosframework.config import KafkaSettings
 from eosframework.kafka.inspect import transaction_trace as tracing
 from eosframework.kafka.inspect.wire import Wire
 from tests.conftest import KafkaService
-from tests.support.kafka_admin import NewTopic
-from tests.support.topics import create_topics
+from tests.support.servers.kafka_admin import NewTopic
+from tests.support.servers.topics import create_topics
 
 
 def test_the_offsets_of_an_id_s_first_transaction_are_found_behind_older_commits(

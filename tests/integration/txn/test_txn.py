@@ -27,9 +27,12 @@ from eosframework.kafka.inspect.hanging import Health, find_open
 from eosframework.kafka.inspect.wire import Wire
 from eosframework.records import TopicPartition as Partition
 from tests.conftest import SMALL_BROKER, KafkaService
-from tests.support.acls import wait_until_known
-from tests.support.hanging import write_unannounced
-from tests.support.kafka_admin import (
+from tests.support.applications.pipeline import WorkerProcess, read_committed, wait_until
+from tests.support.applications.totals import Totals
+from tests.support.faults.hanging import write_unannounced
+from tests.support.processes.waiting import within
+from tests.support.servers.acls import wait_until_known
+from tests.support.servers.kafka_admin import (
     AclBinding,
     AclBindingFilter,
     AclOperation,
@@ -41,10 +44,7 @@ from tests.support.kafka_admin import (
     ResourcePatternType,
     ResourceType,
 )
-from tests.support.pipeline import WorkerProcess, read_committed, wait_until
-from tests.support.topics import create_topics
-from tests.support.totals import Totals
-from tests.support.waiting import within
+from tests.support.servers.topics import create_topics
 
 VERIFICATION = "transaction.partition.verification.enable"
 

@@ -8,7 +8,7 @@ from eosframework.application.application_reset import refuse_unfinished_reset
 from eosframework.application.control_topic import interpret
 from eosframework.application.fencing import all_ids, live_ids
 from eosframework.errors import StartRefused
-from tests.support.graphs import graph_of
+from tests.support.applications.graphs import graph_of
 
 GRAPH = graph_of("flights", {"late": (["raw"], ["late"])})
 

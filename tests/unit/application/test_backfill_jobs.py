@@ -10,7 +10,7 @@ from eosframework.application.backfill_jobs import backfill_jobs, refuse_unfinis
 from eosframework.application.control_topic import interpret
 from eosframework.errors import StartRefused
 from eosframework.records import Position
-from tests.support.graphs import graph_of
+from tests.support.applications.graphs import graph_of
 
 GRAPH = graph_of("flights", {"late": (["raw"], ["late"])})
 PARTITIONS = {"raw": 2}

@@ -26,7 +26,7 @@ from eosframework.errors import (
 )
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import DerivedIds, TransactionalId
-from tests.support.graphs import graph_of
+from tests.support.applications.graphs import graph_of
 
 GRAPH = graph_of("flights", {"late": (["raw"], ["late"])})
 NAMES = task_names(GRAPH, {"raw": 2})

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from eosframework.application.partition_growth import LOOK_SECONDS, PartitionGrowth
 from eosframework.errors import RunError
 from eosframework.records import TopicPartition
-from tests.support.waiting import wait_until
+from tests.support.processes.waiting import wait_until
 
 
 class Cluster:

@@ -25,7 +25,7 @@ from eosframework.errors import (
 from eosframework.kafka.consumer.group import sharing_client_id
 from eosframework.records import TopicPartition
 from eosframework.txnid import DerivedIds
-from tests.support.graphs import graph_of
+from tests.support.applications.graphs import graph_of
 
 GRAPH = graph_of("flights", {"late": (["raw"], ["late"])})
 NAMES = task_names(GRAPH, {"raw": 4})

@@ -11,7 +11,7 @@ from eosframework.errors import ConfigurationError, StartRefused, TopologyError
 from eosframework.kafka.admin.metadata import GroupDescription, SizeLimits, TopicDescription
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
-from tests.support.graphs import graph_of
+from tests.support.applications.graphs import graph_of
 
 GRAPH = graph_of("flights", {"late": (["raw"], ["late", "dead"])})
 RAW = TopicDescription(exists=True, topic_id="id-1", partitions=2, max_message_bytes=1_000_000)

@@ -10,7 +10,7 @@ from eosframework.backfill.spark.spark_rows import WRITER_HEADER
 from eosframework.processing.input_queues import Pending, TimestampQueue
 from eosframework.records import TopicPartition
 from eosframework.testing import Sent
-from tests.support.graphs import graph_of
+from tests.support.applications.graphs import graph_of
 
 Lanes = dict[str, list[int]]
 """Event times of a partition of each topic, in the order of their offsets."""

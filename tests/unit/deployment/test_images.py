@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from eosframework.testing.containers import DEFAULT_IMAGES
-from tests.support.local_images import IMAGES
-from tests.support.pinned_images import DIGEST, FILES, OWN, external_images, pin
+from tests.support.servers.local_images import IMAGES
+from tests.support.servers.pinned_images import DIGEST, FILES, OWN, external_images, pin
 from tests.unit.deployment.files import COMPOSE_FILES, DOCKER, REPOSITORY, compose, pods
 
 NOT_PINNED = {

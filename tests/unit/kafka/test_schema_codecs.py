@@ -22,9 +22,9 @@ from eosframework.serialization.schemas import (
 from eosframework.serialization.serdes import codec_serde
 from eosframework.testing import TopologyTestDriver
 from eosframework.topology.dsl.builder import Topology
-from tests.support.schema_functions import Flight, carrier, is_late, message_class
+from tests.support.applications.schema_functions import Flight, carrier, is_late, message_class
 
-AIR = "tests.support.schema_functions"
+AIR = "tests.support.applications.schema_functions"
 MODELS = avro(f"{AIR}:FLIGHT", model=Flight)
 NOBODY = RegistrySettings(url="http://127.0.0.1:9", request_timeout_seconds=0.1)
 

@@ -25,7 +25,7 @@ from eosframework.operators.store_transaction import EncodedTransaction, ValueTr
 from eosframework.processing.failures.failure_handler import FailureHandler, Site
 from eosframework.processing.ports import Message
 from eosframework.topology.dsl.builder import Topology
-from tests.support.one_task import OneTask, compiled_task
+from tests.support.applications.one_task import OneTask, compiled_task
 from tests.unit.operators.hot_keys import CASES, HotKey, either
 
 TOLERATED = 1.35

@@ -14,7 +14,7 @@ from eosframework.processing.stores.global_tables import HELD_SECONDS, GlobalTab
 from eosframework.records import TopicPartition
 from eosframework.testing import Sent
 from eosframework.topology.dsl.builder import Topology
-from tests.support.one_task import OneTask, compiled_task
+from tests.support.applications.one_task import OneTask, compiled_task
 
 
 def both(left: Any, right: Any) -> list[Any]:

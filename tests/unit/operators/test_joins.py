@@ -14,7 +14,7 @@ from eosframework.operators.joins import history
 from eosframework.operators.joins import waiting_records as waiting
 from eosframework.processing.codegen.compiler import CompiledPart
 from eosframework.topology.dsl.builder import Topology
-from tests.support.one_task import OneTask, Out, compiled_task
+from tests.support.applications.one_task import OneTask, Out, compiled_task
 
 KEYS = st.sampled_from(["a", "b"])
 TIMES = st.integers(1, 60)

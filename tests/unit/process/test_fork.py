@@ -13,7 +13,7 @@ import pytest
 
 from eosframework.process.fork import ChildProcess, is_orphaned, run_in_child
 from eosframework.process.signals import signals_blocked
-from tests.support.waiting import within
+from tests.support.processes.waiting import within
 
 KILLS_ITS_PARENT = """
 import os, signal, time

@@ -13,7 +13,7 @@ from eosframework.embedded.postgres.record import Record, mark_initialized, save
 from eosframework.process.instance import own_instance
 from eosframework.process.private_files import make_directory
 from eosframework.state.store_directories import take, take_own
-from tests.support.modes import open_to_others, open_umask
+from tests.support.verifiers.modes import open_to_others, open_umask
 
 
 @pytest.fixture(autouse=True)

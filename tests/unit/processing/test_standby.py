@@ -17,7 +17,7 @@ from eosframework.processing.stores.standby_assignment import Member, standby_me
 from eosframework.processing.stores.state_ports import Bounds, StoreIdentity, TaskStores
 from eosframework.records import TopicPartition
 from eosframework.state import MemoryState
-from tests.support.stores import content
+from tests.support.applications.stores import content
 
 TASKS, KEPT_SECONDS, BATCH = 4, 1000.0, 3
 ME, OTHER, THIRD = Member("b", "b"), Member("a", "a"), Member("c", "c")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tests.support.api_reference import PACKAGES, PAGE, markdown, public_names
+from tests.support.documents.api_reference import PACKAGES, PAGE, markdown, public_names
 from tests.unit.public.test_public_names import PUBLIC
 
 
 def test_the_page_is_made_of_the_docstrings() -> None:
-    expected = "run: python -m tests.support.api_reference"
+    expected = "run: python -m tests.support.documents.api_reference"
     assert PAGE.read_text(encoding="utf-8") == markdown(), expected
 
 

@@ -36,9 +36,9 @@ from eosframework.topology.graph.graph import (
     TableMode,
     TableSink,
 )
-from tests.support.schema_functions import FLIGHT, Flight
+from tests.support.applications.schema_functions import FLIGHT, Flight
 
-AIR = "tests.support.schema_functions"
+AIR = "tests.support.applications.schema_functions"
 
 words = st.from_regex(r"[^\s,()=]+", fullmatch=True)
 

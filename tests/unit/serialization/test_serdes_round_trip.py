@@ -32,7 +32,7 @@ from eosframework.serialization.serdes import (
     codec_serde,
     serde_of,
 )
-from tests.support.schema_functions import message_class
+from tests.support.applications.schema_functions import message_class
 
 REFUSALS = (TypeError, ValueError, OverflowError, RecursionError, struct.error)
 """What a user's own mistake raises; each goes the way of on_error."""

@@ -14,7 +14,7 @@ from eosframework.serialization.serdes import JSON, STRING, Serde
 from eosframework.tables.table_ports import Batch, Written
 from eosframework.tables.write_cycle import TableWriter, TableWriterOptions
 from eosframework.topology.graph.graph import Function, Policy, SinkTable, TableMode, TableSink
-from tests.support.raising import RAISED, row
+from tests.support.faults.raising import RAISED, row
 from tests.unit.processing.memory import P0, At, Broker, MemoryLog
 from tests.unit.processing.test_worker import Clock
 from tests.unit.tables.memory import MemoryStore

@@ -8,10 +8,10 @@ from eosframework.serialization.schemas import avro
 from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.lint.lint_pass import lint
 from eosframework.topology.resolve.resolve import resolve
-from tests.support.schema_functions import Flight, is_late
+from tests.support.applications.schema_functions import Flight, is_late
 from tests.unit.topology.apps import read
 
-AIR = "tests.support.schema_functions"
+AIR = "tests.support.applications.schema_functions"
 MAPS = f"{{avro: {{schema: '{AIR}:FLIGHT'}}}}"
 MODELS = f"{{avro: {{schema: '{AIR}:FLIGHT', model: '{AIR}:Flight'}}}}"
 UNKNOWN = "{avro: {}}"

@@ -29,7 +29,7 @@ from eosframework.operations.doctor.snapshot import EventTimes, Snapshot
 from eosframework.records import Position, TopicPartition
 from eosframework.serialization.serdes import JSON
 from eosframework.topology.graph.graph import Policy, TableSink
-from tests.support.graphs import graph_of
+from tests.support.applications.graphs import graph_of
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 GRAPH = graph_of("shop", {"big": (["orders"], ["large"])})

@@ -26,7 +26,7 @@ from eosframework.topology.yaml_reader import read_yaml
 MODELS = "tests.unit.topology.evolution.models"
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "howto" / "upgrades.md"
 
-F = "tests.support.functions"
+F = "tests.support.applications.functions"
 
 RUNNING = f"""
 application: a
@@ -100,7 +100,7 @@ def kinds(found: list[Change]) -> dict[str, str]:
     return {change.subject: change.change for change in found}
 
 
-FEED = '      - filter: "tests.support.functions:by_chance"\n'
+FEED = '      - filter: "tests.support.applications.functions:by_chance"\n'
 COUNT = "count: {window: {tumbling: 1h}, store: hours}"
 REDUCE = f'reduce: {{add: "{F}:times", store: sums}}'
 COPIED = "  copied:\n    from: plain\n    to: copied\n"

@@ -10,7 +10,7 @@ from eosframework.kafka.inspect.coordinators import TransactionListing
 from eosframework.kafka.inspect.formats import State
 from eosframework.operations.doctor.findings import Seen, Unseen
 from eosframework.records import Position
-from tests.support.graphs import graph_of
+from tests.support.applications.graphs import graph_of
 from tests.unit.operations.doctor.case import Case, E, N, W
 from tests.unit.operations.doctor.made_up import (
     EVERYTHING,

@@ -1,0 +1,1 @@
+"""Applications under test, their functions, inputs and stores."""

@@ -1,0 +1,419 @@
+"""A topology with two outputs for each input, its workers, and an independent verifier.
+
+The verifier shares no code with the framework: it reads the input and the outputs with a plain
+confluent_kafka consumer and derives what must be there from the numbers in the input.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from eosframework.embedded.suspension import suspend_process
+from tests.support.processes.commands import here
+from tests.support.processes.programs import (
+    FAULTY,
+    Finished,
+    Program,
+    Running,
+    fork_program,
+    start_program,
+)
+from tests.support.processes.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.servers.kafka_admin import NewTopic
+from tests.support.servers.topics import create_topics
+from tests.support.verifiers.logged import logged
+from tests.support.verifiers.messages import position_of
+
+COORDINATOR_MOVES = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+)
+
+KEEP = {"retention.ms": "-1"}
+"""Event times lie in the past, and a broker deletes by them."""
+
+TOPOLOGY = """\
+application: NAME
+sources:
+  numbers: {topic: NAME.in, key: bytes, value: json}
+streams:
+  doubled:
+    from: numbers
+    steps: [{map_values: "tests.support.applications.functions:double"}]
+    to: [{topic: NAME.doubled, value: json}]
+  tripled:
+    from: numbers
+    steps: [{map_values: "tests.support.applications.functions:triple"}]
+    to: [{topic: NAME.tripled, value: json}]
+"""
+
+DOUBLED_AND_TRIPLED = {"doubled": 2, "tripled": 3}
+
+
+@dataclass
+class WorkerProcess:
+    """A real `eosframework run-worker` in a process of its own."""
+
+    process: Running
+    log_file: Path
+    fault_directory: Path
+
+    @property
+    def log(self) -> str:
+        return self.log_file.read_text(errors="replace")
+
+    def events(self, name: str) -> list[dict[str, object]]:
+        """The log events of this name so far."""
+        return [event for event in logged(self.log) if event.get("event") == name]
+
+    def wait_for_event(self, name: str, count: int = 1, seconds: float = PATIENCE_SECONDS) -> None:
+        def happened() -> bool:
+            assert self.process.poll() is None or len(self.events(name)) >= count, (
+                f"worker ended with {self.process.returncode} before {name}:\n{self.log[-4000:]}"
+            )
+            return len(self.events(name)) >= count
+
+        wait_until(happened, f"event {name} in {self.log_file}", seconds)
+
+    def wait_until_displaced(self) -> None:
+        """Wait until it hears that another worker has what it had, or ends."""
+        wait_until(
+            lambda: (
+                bool(self.events("task_fenced") or self.events("partitions_lost"))
+                or self.process.poll() is not None
+            ),
+            "the zombie noticing",
+        )
+
+    def fired(self, point: str) -> bool:
+        return (self.fault_directory / f"{point}.fired").exists()
+
+    def wait_for_fault(self, point: str, seconds: float = PATIENCE_SECONDS) -> None:
+        def happened() -> bool:
+            ended = self.process.poll() is not None
+            assert self.fired(point) or not ended, (
+                f"it ended with {self.process.returncode} before {point}:\n{self.log[-4000:]}"
+            )
+            return self.fired(point)
+
+        wait_until(happened, f"fault {point} in {self.fault_directory}", seconds)
+
+    def finish(self, seconds: float = PATIENCE_SECONDS) -> Finished:
+        """Wait for the end of a command and return what it printed."""
+        assert isinstance(self.process, Program), "started from a terminal"
+        return self.process.finish(seconds)
+
+    def release(self) -> None:
+        """Let whatever a fault or function holds go on."""
+        (self.fault_directory / "release").touch()
+
+    def signal(self, number: signal.Signals) -> None:
+        if number == signal.SIGSTOP:
+            suspend_process(self.process.pid)
+        else:
+            self.process.send_signal(number)
+
+    def wait(self, seconds: float = PATIENCE_SECONDS) -> int:
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(
+                f"worker still runs after {seconds:g} s:\n{self.log[-4000:]}"
+            ) from None
+
+
+@dataclass
+class Verdict:
+    """What an independent reader found."""
+
+    lost: list[tuple[str, int]] = field(default_factory=list)
+    duplicated: list[tuple[str, int]] = field(default_factory=list)
+    reordered: list[tuple[str, int]] = field(default_factory=list)
+    torn: list[int] = field(default_factory=list)
+    unexpected: list[tuple[str, int]] = field(default_factory=list)
+
+    @property
+    def clean(self) -> bool:
+        return self == Verdict()
+
+
+COMPRESSED = "kafka.properties.compression.type=lz4"
+
+
+class Pipeline:
+    """One application on one broker, with topics of its own.
+
+    Args:
+        topology: YAML with `NAME` where the application's name goes.
+        small_outputs: the outputs take batches of at most 10,000 bytes. Workers compress, so that
+            it is not known before a commit which output is refused.
+        replication_factor: of every topic.
+        outputs: by name, what its records' numbers are a multiple of.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        name: str,
+        directory: Path,
+        *,
+        topology: str = TOPOLOGY,
+        partitions: int = 4,
+        small_outputs: bool = False,
+        replication_factor: int = 1,
+        outputs: Mapping[str, int] = DOUBLED_AND_TRIPLED,
+    ) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self.name = name
+        self.directory = directory
+        self.source = f"{name}.in"
+        self._own_settings = [COMPRESSED] if small_outputs else []
+        self.outputs = {f"{name}.{output}": factor for output, factor in outputs.items()}
+        self.workers: list[WorkerProcess] = []
+        self._fed = 0
+        self._producer: Producer | None = None
+        self.partitions = partitions
+        directory.mkdir(parents=True, exist_ok=True)
+        self.topology_file = directory / "topology.yaml"
+        self.topology_file.write_text(topology.replace("NAME", name))
+        admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+        wanted = [NewTopic(self.source, partitions, replication_factor, config=KEEP)]
+        wanted += [
+            NewTopic(
+                topic,
+                partitions,
+                replication_factor,
+                config={**KEEP, **({"max.message.bytes": "10000"} if small_outputs else {})},
+            )
+            for topic in self.outputs
+        ]
+        wanted.append(NewTopic(f"{name}.dead", 1, replication_factor, config=KEEP))
+        create_topics(admin, wanted)
+
+    @property
+    def fed(self) -> int:
+        """How many numbers are in the input."""
+        return self._fed
+
+    def feed(self, count: int) -> None:
+        """Append the next `count` numbers to the input, spread over its partitions."""
+        producer = self._producer = self._producer or self._new_producer()
+        for n in range(self._fed, self._fed + count):
+            producer.produce(
+                self.source,
+                json.dumps({"n": n}).encode(),
+                str(n).encode(),
+                n % self.partitions,
+                timestamp=1_700_000_000_000 + n,
+            )
+            if n % 1000 == 0:
+                producer.poll(0)
+        assert producer.flush(60) == 0
+        self._fed += count
+
+    def _new_producer(self) -> Producer:
+        return Producer(
+            {
+                "bootstrap.servers": self.bootstrap_servers,
+                "enable.idempotence": True,
+                "queue.buffering.max.messages": 1_000_000,
+                "socket.timeout.ms": 5000,
+                "reconnect.backoff.max.ms": 500,
+                "topic.metadata.refresh.interval.ms": 2000,
+            }
+        )
+
+    def apply(self) -> None:
+        """Create what the application needs on its cluster."""
+        server = f"kafka.bootstrap_servers={self.bootstrap_servers}"
+        done = here("apply", str(self.topology_file), "--set", server)
+        assert done.exit_code == 0, done.err
+
+    def start_worker(
+        self,
+        *arguments: str,
+        instance: str | None = None,
+        faults: Sequence[str] = (),
+        settings: Sequence[str] = (),
+        until_caught_up: bool = False,
+        environment: Mapping[str, str] | None = None,
+        own_group: bool = False,
+    ) -> WorkerProcess:
+        """Start `run-worker` on this pipeline's topology; logs are JSON in a file."""
+        number = len(self.workers)
+        fault_directory = self.directory / f"faults{number}"
+        fault_directory.mkdir()
+        log_file = self.directory / f"worker{number}.log"
+        command = ["run-worker", str(self.topology_file), *arguments]
+        chosen = [f"kafka.bootstrap_servers={self.bootstrap_servers}"]
+        chosen += [*self._own_settings, *settings]
+        if instance is not None:
+            chosen.append(f"worker.instance={self.name}.{instance}")
+        for setting in chosen:
+            command += ["--set", setting]
+        if until_caught_up:
+            command.append("--until-caught-up")
+        faulty = {
+            "EOS_TEST_FAULTS": ";".join(faults),
+            "EOS_TEST_FAULT_DIRECTORY": str(fault_directory),
+        }
+        own = faulty | dict(environment or {})
+        start = start_program if own_group else fork_program
+        process = start(FAULTY, command, environment=own, out=log_file)
+        worker = WorkerProcess(process, log_file, fault_directory)
+        self.workers.append(worker)
+        return worker
+
+    def finish(self, *, instance: str | None = None, seconds: float = 2 * PATIENCE_SECONDS) -> None:
+        """Let a healthy worker read the input to its end, and see it end well."""
+        worker = self.start_worker(instance=instance, until_caught_up=True)
+        code = worker.wait(seconds)
+        assert code == 0, f"exit code {code}:\n{worker.log[-4000:]}"
+
+    def committed(self) -> int:
+        """How many input offsets the group has committed, over all partitions."""
+        consumer = Consumer({"bootstrap.servers": self.bootstrap_servers, "group.id": self.name})
+        wanted = [TopicPartition(self.source, p) for p in range(self.partitions)]
+        answers: list[TopicPartition] = []
+
+        def answered() -> bool:
+            try:
+                answers[:] = consumer.committed(wanted, timeout=20)
+            except KafkaException as error:
+                if error.args[0].code() not in COORDINATOR_MOVES:
+                    raise
+                return False
+            return True
+
+        try:
+            wait_until(answered, "an answer of the group's coordinator")
+            return sum(max(position.offset, 0) for position in answers)
+        finally:
+            consumer.close()
+
+    def nothing_is_open(self) -> bool:
+        """Whether every output partition's last stable offset is its end."""
+        return self._ends("read_committed") == self._ends("read_uncommitted")
+
+    def _ends(self, isolation: str) -> list[int]:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap_servers,
+                "group.id": "watcher",
+                "isolation.level": isolation,
+            }
+        )
+        try:
+            return [
+                consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=60)[1]
+                for topic in self.outputs
+                for p in range(self.partitions)
+            ]
+        finally:
+            consumer.close()
+
+    def read(self, topic: str) -> list[Message]:
+        """Read a topic read_committed to its end."""
+        return read_committed(self.bootstrap_servers, topic)
+
+    def verify(self, outputs: Mapping[str, list[Message]] | None = None) -> Verdict:
+        """Derive the outputs from the input and compare; see `Verdict`.
+
+        Args:
+            outputs: what a reader got of each output topic; None: they are read now.
+        """
+        numbers = [number_in(message) for message in self.read(self.source)]
+        verdict = Verdict()
+        seen: dict[str, Counter[int]] = {}
+        for topic, factor in self.outputs.items():
+            records = self.read(topic) if outputs is None else outputs[topic]
+            found = Counter(number_in(message) for message in records)
+            seen[topic] = found
+            expected = Counter(n * factor for n in numbers)
+            verdict.lost += [(topic, n) for n in sorted((expected - found).keys())]
+            extra = found - expected
+            verdict.duplicated += [(topic, n) for n in sorted(extra) if n in expected]
+            verdict.unexpected += [(topic, n) for n in sorted(extra) if n not in expected]
+            verdict.reordered += [(topic, n) for n in _out_of_order(records, self.partitions)]
+        verdict.torn = [
+            n
+            for n in numbers
+            if len({seen[topic][n * factor] > 0 for topic, factor in self.outputs.items()}) > 1
+        ]
+        return verdict
+
+    def stop(self) -> None:
+        """End every process that this pipeline started, and its producer."""
+        self._producer = None
+        for worker in self.workers:
+            if worker.process.poll() is None:
+                worker.process.kill()
+                worker.process.wait()
+
+
+def number_in(message: Message) -> int:
+    """The number that a record of these topologies carries."""
+    return json.loads(message.value() or b"")["n"]
+
+
+def _out_of_order(records: list[Message], partitions: int) -> list[int]:
+    """Numbers that come before an earlier number of the same input and output partition."""
+    last: dict[tuple[int, int], int] = {}
+    wrong = []
+    for message in records:
+        number = int(message.key() or b"-1")
+        _, partition, _ = position_of(message)
+        lane = (partition, number % partitions)
+        if number < last.get(lane, -1):
+            wrong.append(number)
+        last[lane] = number
+    return wrong
+
+
+def read_committed(bootstrap_servers: str, topic: str) -> list[Message]:
+    """Read every committed record of a topic, in the order of each partition.
+
+    Waits for the last stable offset to reach the end, so a transaction left open fails here.
+    """
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "reader",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+        }
+    )
+    try:
+        metadata = consumer.list_topics(topic, 60).topics[topic]
+        partitions = [TopicPartition(topic, p, 0) for p in metadata.partitions]
+        consumer.assign(partitions)
+        records: list[Message] = []
+        open_ = {p.partition for p in partitions}
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while open_:
+            assert time.monotonic() < deadline, f"{topic}: partitions {open_} have no end"
+            for message in consumer.consume(1000, 0.2):
+                error = message.error()
+                assert error is None or error.code() == KafkaError._PARTITION_EOF, error
+                if error is None:
+                    records.append(message)
+                else:
+                    open_.discard(message.partition())
+        return records
+    finally:
+        consumer.close()

@@ -1,0 +1,1 @@
+"""Generated documents: the reference of the API and the bill of materials."""

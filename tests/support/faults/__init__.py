@@ -1,0 +1,1 @@
+"""Faults that tests bring about: proxies, hanging transactions, late requests."""

@@ -1,0 +1,1 @@
+"""Processes under test: started, waited for, and found if they are left behind."""

@@ -1,0 +1,143 @@
+"""The `eosframework` command in a process of its own, as a user runs it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from eosframework.cli import main
+from tests.support.applications.feeding import feeder
+from tests.support.processes.programs import REPOSITORY, Finished, run_command
+from tests.support.processes.waiting import PATIENCE_SECONDS
+from tests.support.servers.kafka_admin import NewTopic, OffsetSpec
+from tests.support.servers.topics import create_topics
+
+_STARTING = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
+"""What a broker answers whose internal topics are just being made."""
+
+
+def here(*arguments: str) -> Finished:
+    """Run a command in this process: for what starts no worker, and takes a second to start."""
+    out, err, path, stdin = io.StringIO(), io.StringIO(), list(sys.path), sys.stdin
+    code: str | int | None = 0
+    sys.stdin = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            main(list(arguments))
+    except SystemExit as ended:
+        code = ended.code
+    finally:
+        sys.path[:], sys.stdin = path, stdin
+    return Finished(int(code or 0), out.getvalue(), err.getvalue())
+
+
+class Folder:
+    """A directory of a user's, on one broker.
+
+    Args:
+        bootstrap_servers: reached by default; None: whatever the command takes by itself.
+    """
+
+    def __init__(self, path: Path, bootstrap_servers: str | None = None) -> None:
+        self.path = path
+        self.bootstrap_servers = bootstrap_servers
+
+    def write(self, name: str, text: str) -> str:
+        (self.path / name).write_text(text)
+        return name
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "eosframework", *arguments]
+
+    def environment(self, own: Mapping[str, str] | None = None) -> dict[str, str]:
+        return os.environ | self._own(own)
+
+    def _own(self, own: Mapping[str, str] | None) -> dict[str, str]:
+        chosen = {"PYTHONPATH": str(REPOSITORY)} | dict(own or {})
+        if self.bootstrap_servers is not None:
+            chosen.setdefault("EOS_KAFKA__BOOTSTRAP_SERVERS", self.bootstrap_servers)
+        return chosen
+
+    def run(
+        self,
+        *arguments: str,
+        environment: Mapping[str, str] | None = None,
+        seconds: float = PATIENCE_SECONDS,
+    ) -> Finished:
+        """Run a command to its end."""
+        return run_command(
+            *arguments,
+            environment=self._own(environment),
+            directory=self.path,
+            seconds=seconds,
+        )
+
+    def start(
+        self, *arguments: str, stderr: IO[bytes], own_group: bool = False
+    ) -> subprocess.Popen[bytes]:
+        """Start a command that goes on until it is stopped."""
+        return subprocess.Popen(
+            self.command(*arguments),
+            cwd=self.path,
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            process_group=0 if own_group else None,
+        )
+
+
+class Cluster:
+    """What tests ask of a broker, with plain clients."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self._settings = {"bootstrap.servers": bootstrap_servers}
+        self.admin = AdminClient({**self._settings})
+
+    def create(self, *topics: str, partitions: int = 1) -> None:
+        wanted = [NewTopic(topic, partitions, 1) for topic in topics]
+        create_topics(self.admin, wanted)
+
+    def feed(self, topic: str, *values: bytes) -> None:
+        producer = feeder(self.bootstrap_servers)
+        for value in values:
+            producer.produce(topic, value)
+        assert producer.flush(60) == 0
+
+    def end(self, topic: str) -> int:
+        """The last stable offset of partition 0: 0 if nothing was ever committed into it."""
+        partition = TopicPartition(topic, 0)
+        latest = OffsetSpec.latest()
+        assert latest is not None
+        return self.admin.list_offsets({partition: latest})[partition].result(60).offset
+
+    def committed(self, group: str, topic: str) -> int | None:
+        """The offset that the group has committed in partition 0."""
+        consumer = Consumer({**self._settings, "group.id": group})
+        wanted = [TopicPartition(topic, 0)]
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        try:
+            while True:
+                try:
+                    [position] = consumer.committed(wanted, timeout=20)
+                    return position.offset if position.offset >= 0 else None
+                except KafkaException as error:
+                    if error.args[0].code() not in _STARTING or time.monotonic() > deadline:
+                        raise
+        finally:
+            consumer.close()

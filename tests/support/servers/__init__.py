@@ -1,0 +1,1 @@
+"""Servers and clusters that tests start: brokers, databases, registries, engines, Prometheus."""

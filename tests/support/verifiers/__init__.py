@@ -1,0 +1,1 @@
+"""Views of an application that do not depend on the framework."""
