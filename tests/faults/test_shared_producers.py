@@ -28,7 +28,7 @@ def pipeline(make_pipeline: Callable[..., Pipeline]) -> Pipeline:
 def ids(worker: WorkerProcess) -> set[str]:
     """The transactional ids that a worker took, without the application's name."""
     return {
-        str(event["transactional_id"]).partition("-")[2] for event in worker.events("task_assigned")
+        str(event["transactional_id"]).partition(":")[2] for event in worker.events("task_assigned")
     }
 
 
@@ -50,7 +50,7 @@ def test_shared_producers_move_whole_between_workers_that_come_and_are_killed(
     pipeline.feed(RECORDS)
     first = started(pipeline, "a", faults=["transaction.before_commit=kill@9"])
     first.wait_for_event("task_assigned", PARTITIONS)
-    assert ids(first) == {"doubled-0..2", "doubled-3..5", "doubled-6..8"}
+    assert ids(first) == {"doubled:0..2", "doubled:3..5", "doubled:6..8"}
     others = [started(pipeline, name) for name in ("b", "c")]
     while not first.fired("transaction.before_commit"):
         pipeline.feed(200)
