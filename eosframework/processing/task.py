@@ -27,7 +27,12 @@ from eosframework.errors import (
     TransactionTooLong,
 )
 from eosframework.processing.codegen.compiler import CompiledSource, Emission
-from eosframework.processing.failures.failure_handler import FailureHandler, Site, describe
+from eosframework.processing.failures.failure_handler import (
+    FailureHandler,
+    LateRecords,
+    Site,
+    describe,
+)
 from eosframework.processing.input_queues import ArrivalQueue, Pending, Queue
 from eosframework.processing.measurements import TransactionMeasures
 from eosframework.processing.ports import Commit, Message, Output, TransactionalOutput
@@ -182,9 +187,9 @@ class Task:
         return self._queue.sizes()
 
     @property
-    def late_records(self) -> int:
-        """The number of records that came too late for a step."""
-        return 0 if self.stores is None else self.stores.late.count
+    def late_records(self) -> LateRecords:
+        """The records that came too late for a step."""
+        return LateRecords() if self.stores is None else self.stores.late
 
     @property
     def wants_commit(self) -> bool:

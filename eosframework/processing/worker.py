@@ -14,6 +14,7 @@ The takeover of a partition (tests cite the numbers):
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -22,7 +23,7 @@ import structlog
 from eosframework import failpoints
 from eosframework.errors import EosError, Retriable, TransactionError, TransactionFatal
 from eosframework.processing.catch_up import CatchUp
-from eosframework.processing.failures.failure_handler import LateNotice
+from eosframework.processing.failures.failure_handler import LateNotice, LatePlace
 from eosframework.processing.fetch_control import FetchControl
 from eosframework.processing.idle_windows import IdleWindows
 from eosframework.processing.measurements import Measures
@@ -46,6 +47,7 @@ from eosframework.processing.worker_views import (
     WorkerView,
     add_task,
     committed_positions,
+    late_records,
     task_view,
     with_tasks,
 )
@@ -127,6 +129,7 @@ class Worker:
         self._membership: object = None
         self._idle_windows = IdleWindows(plan, log, state, clock)
         self._late_notice = LateNotice(clock)
+        self._late_of_released: Counter[LatePlace] = Counter()
         self._events = structlog.get_logger("eosframework.worker", application=plan.application)
 
     def stop(self) -> None:
@@ -165,7 +168,13 @@ class Worker:
     def view(self) -> WorkerView:
         """Return a snapshot of this worker; on the main thread."""
         tasks = tuple(map(task_view, self.tasks.values()))
-        return WorkerView(self._snapshot(), tasks, self._was_assigned, self._measures.snapshot())
+        return WorkerView(
+            self._snapshot(),
+            tasks,
+            self._was_assigned,
+            self._measures.snapshot(),
+            late=late_records(self._late_of_released, self.tasks.values()),
+        )
 
     def start(self) -> None:
         """Join the group; required before the first `turn`."""
@@ -231,6 +240,7 @@ class Worker:
             task.enter(TaskState.CLOSED)
             task.close_stores()
             add_task(self.counts, task)
+            self._late_of_released += task.late_records.committed
             del self.tasks[task.identity]
             self._events.info(event, transactional_id=str(task.identity))
         self._up_to_date.difference_update(tasks)
@@ -359,7 +369,7 @@ class Worker:
         return self._catch_up.is_done(self.tasks.values())
 
     def _report(self) -> None:
-        self._late_notice.turn(self.counts.late + sum(t.late_records for t in self.tasks.values()))
+        self._late_notice.turn(late_records(self._late_of_released, self.tasks.values()))
         if self._on_round is not None:
             self._on_round(self._snapshot())
 
@@ -392,6 +402,7 @@ class Worker:
         self._takeover.close()
         tasks = list(self.tasks.values())
         self._release(tasks, "task_closed")
+        self._late_notice.warn(self._late_of_released)
         if self._state is not None:
             self._state.close()
         self._outputs.stop()

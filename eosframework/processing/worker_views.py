@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from eosframework.processing.failures.failure_handler import LatePlace
 from eosframework.processing.measurements import MeasuresSnapshot
 from eosframework.processing.task import Task
 from eosframework.processing.worker_plan import WorkerCounts
@@ -32,6 +34,7 @@ class WorkerView:
         was_assigned: the group has assigned partitions to it at least once.
         unavailable: the system outside Kafka that the worker waits for, such as its database; None:
             nothing.
+        late: late records of committed transactions, by step and topic.
     """
 
     counts: WorkerCounts
@@ -39,6 +42,7 @@ class WorkerView:
     was_assigned: bool
     measured: MeasuresSnapshot
     unavailable: str | None = None
+    late: Mapping[LatePlace, int] = field(default_factory=dict[LatePlace, int])
 
 
 def task_view(task: Task) -> TaskView:
@@ -61,6 +65,11 @@ def committed_positions(tasks: Iterable[Task], topics: Set[str]) -> list[Positio
     ]
 
 
+def late_records(released: Counter[LatePlace], tasks: Iterable[Task]) -> Counter[LatePlace]:
+    """Return the late records of released tasks with those of `tasks` added."""
+    return sum((task.late_records.committed for task in tasks), released)
+
+
 def with_tasks(counts: WorkerCounts, tasks: Iterable[Task]) -> WorkerCounts:
     """Return the worker's counters with those of `tasks` added."""
     whole = replace(counts)
@@ -72,7 +81,7 @@ def with_tasks(counts: WorkerCounts, tasks: Iterable[Task]) -> WorkerCounts:
 def add_task(counts: WorkerCounts, task: Task) -> None:
     """Add the counters of a task."""
     counts.records += task.processed
-    counts.late += task.late_records
+    counts.late += task.late_records.committed.total()
     counts.skipped += task.failures.skipped
     counts.dead_letters += task.failures.dead_letters
     counts.retries += task.failures.retries

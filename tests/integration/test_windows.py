@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 from tests.conftest import KafkaService
+from tests.support.applications.feeding import feeder
 from tests.support.applications.pipeline import wait_until
 from tests.support.applications.windowed import Windowed
 
@@ -30,5 +33,25 @@ def test_windows_go_out_once_each_and_survive_the_loss_of_their_stores(
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0, worker.log[-3000:]
         assert windowed.findings() == []
+        assert_late_records_are_reported(windowed)
     finally:
         windowed.stop()
+
+
+def assert_late_records_are_reported(windowed: Windowed) -> None:
+    """The first warning comes with the first late record; the last one when the worker ends."""
+    producer = feeder(windowed.bootstrap_servers)
+    for number in range(7):
+        producer.produce(windowed.source, json.dumps({"n": number}), timestamp=1)
+    assert producer.flush(60) == 0
+    worker = windowed.start_worker(until_caught_up=True, settings=windowed.keeping)
+    assert worker.wait() == 0, worker.log[-3000:]
+    assert len(windowed.read(f"{windowed.name}.late")) == 2 * 7
+    reported: Counter[tuple[str, str]] = Counter()
+    for event in worker.events("late_records"):
+        reported[str(event["step"]), str(event["topic"])] += int(str(event["new"]))
+    own = f"{windowed.name}-"
+    assert reported == {
+        ("counted.steps[0] count()", f"{own}counted-repartition"): 7,
+        ("visits.steps[0] count()", f"{own}visits-repartition"): 7,
+    }

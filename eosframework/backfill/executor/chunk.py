@@ -113,4 +113,4 @@ class Counters:
 
     def _all(self) -> Counted:
         failures = self._task.failures
-        return Counted(self._task.late_records, failures.skipped, failures.dead_letters)
+        return Counted(self._task.late_records.count, failures.skipped, failures.dead_letters)

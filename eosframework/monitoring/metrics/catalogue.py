@@ -229,7 +229,7 @@ _TRANSACTIONS = (
         "Records that were too late for a window, join or expiry.",
         "0, or a small share.",
         "Rising: producers are later than `grace` allows.",
-        (),
+        ("step", "topic"),
         _TRANSFORMS,
     ),
 )

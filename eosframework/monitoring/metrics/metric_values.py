@@ -29,7 +29,7 @@ def transforms_values(
         "producer_recycles_total": _one(counts.recycles),
         "fences_total": _one(counts.fences),
         "unknown_outcomes_total": _one(counts.unknown_outcomes),
-        "late_records_total": _one(counts.late),
+        "late_records_total": [(tuple(place), count) for place, count in view.late.items()],
         "restore_records": _one(counts.restoring),
         **_stores(stores),
     }

@@ -106,7 +106,7 @@ def _listed(names: Iterable[str], most: int = 5) -> str:
 
 
 def worker_status(view: WorkerView, seen: ClientsSeen) -> Mapping[str, Any]:
-    """Return a worker's tasks, each with its partitions' positions and lag."""
+    """Return a worker's tasks, each with its partitions' positions and lag, and late records."""
     return {
         "tasks": [
             {
@@ -121,6 +121,10 @@ def worker_status(view: WorkerView, seen: ClientsSeen) -> Mapping[str, Any]:
         ],
         "records": view.counts.records,
         "restoring": view.counts.restoring,
+        "late": [
+            {"step": place.step, "topic": place.topic, "records": count}
+            for place, count in sorted(view.late.items())
+        ],
     }
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import structlog
 
@@ -225,11 +227,33 @@ NOTICE_SECONDS = 60.0
 """Minimum interval between two warnings about late records."""
 
 
+class LatePlace(NamedTuple):
+    """A step for which records are late, and their topic."""
+
+    step: str
+    topic: str
+
+
 class LateRecords:
-    """Counts the late records of a task."""
+    """Counts the late records of a task; a transaction that is dropped counts none."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.committed: Counter[LatePlace] = Counter()
+        self._open: Counter[LatePlace] = Counter()
+
+    @property
+    def count(self) -> int:
+        """The number of late records, including those of the open transaction."""
+        return self.committed.total() + self._open.total()
+
+    def were_committed(self) -> None:
+        """Take the records of the open transaction as committed."""
+        self.committed += self._open
+        self._open.clear()
+
+    def drop(self) -> None:
+        """Discard the records of the open transaction; they run again."""
+        self._open.clear()
 
     def __call__(self, site: Site, message: Message, stream_time: int, out: list[Output]) -> None:
         """Count a record, and send it unchanged to the topic of late records, if there is one.
@@ -240,7 +264,7 @@ class LateRecords:
             stream_time: stream time of the task, in milliseconds.
             out: takes the record.
         """
-        self.count += 1
+        self._open[LatePlace(site.name, _origin(message)[0])] += 1
         if site.on_error.topic is not None:
             behind_ms = stream_time - message.timestamp()[1]
             error = LateRecord(f"stream time is {stream_time}, {behind_ms} ms ahead")
@@ -252,17 +276,24 @@ class LateRecord(Exception):
 
 
 class LateNotice:
-    """Warns of new late records at a bounded rate."""
+    """Warns of new late records, by step and topic, at a bounded rate."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._warned = 0
+        self._warned: Counter[LatePlace] = Counter()
         self._not_before = 0.0
         self._events = structlog.get_logger("eosframework.worker")
 
-    def turn(self, count: int) -> None:
-        """Warn if the count has grown since the last warning and that is old enough."""
-        if count > self._warned and self._clock() >= self._not_before:
-            self._events.warning("late_records", new=count - self._warned, all=count)
-            self._warned = count
+    def turn(self, late: Counter[LatePlace]) -> None:
+        """Warn if a number has grown since the last warnings and those are old enough."""
+        if self._clock() >= self._not_before and late != self._warned:
+            self.warn(late)
             self._not_before = self._clock() + NOTICE_SECONDS
+
+    def warn(self, late: Counter[LatePlace]) -> None:
+        """Warn of each number that has grown since the last warnings."""
+        for place, new in sorted((late - self._warned).items()):
+            self._events.warning(
+                "late_records", step=place.step, topic=place.topic, new=new, all=late[place]
+            )
+        self._warned = late

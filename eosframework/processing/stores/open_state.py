@@ -191,6 +191,7 @@ class OpenState:
         Raises:
             RunError: the disk rejects the write.
         """
+        self.late.were_committed()
         if not self._sent:
             self._note_time(self._committing)
             return
@@ -213,6 +214,7 @@ class OpenState:
         """Discard the uncommitted changes."""
         for session in self._sessions.values():
             session.drop()
+        self.late.drop()
         self.windows.reset()
         self._sent = {}
         self.journal.clear()

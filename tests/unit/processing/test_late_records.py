@@ -1,0 +1,62 @@
+"""Counts of late records: by step and topic, and only of committed transactions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+from structlog.testing import capture_logs
+
+from eosframework.processing.failures.failure_handler import (
+    NOTICE_SECONDS,
+    LateNotice,
+    LatePlace,
+    LateRecords,
+    Site,
+)
+from eosframework.topology.graph.graph import OnError, Policy
+
+HOURLY, DAILY = LatePlace("clicks.hourly", "clicks"), LatePlace("clicks.daily", "clicks")
+SITE = Site("clicks.hourly", OnError(Policy.SKIP))
+RECORD: Any = SimpleNamespace(topic=lambda: "clicks", partition=lambda: 0, offset=lambda: 0)
+
+
+def late(count: int, records: LateRecords) -> LateRecords:
+    for _ in range(count):
+        records(SITE, RECORD, 100, [])
+    return records
+
+
+def test_a_dropped_transaction_counts_no_late_record() -> None:
+    records = late(3, LateRecords())
+    assert (records.count, records.committed) == (3, {})
+    records.drop()
+    assert records.count == 0
+    late(2, records).were_committed()
+    late(1, records).drop()
+    assert (records.count, records.committed) == (2, {HOURLY: 2})
+
+
+def test_warnings_name_step_topic_and_number_once_a_minute() -> None:
+    now = 100.0
+    notice = LateNotice(lambda: now)
+    with capture_logs() as events:
+        notice.turn(Counter({HOURLY: 4}))
+        notice.turn(Counter({HOURLY: 9}))
+        now += NOTICE_SECONDS
+        notice.turn(Counter({HOURLY: 9, DAILY: 1}))
+        now += NOTICE_SECONDS
+        notice.turn(Counter({HOURLY: 9, DAILY: 1}))
+        notice.warn(Counter({HOURLY: 1241, DAILY: 1}))
+    assert [warned(event) for event in events] == [
+        ("clicks.hourly", 4, 4),
+        ("clicks.daily", 1, 1),
+        ("clicks.hourly", 5, 9),
+        ("clicks.hourly", 1232, 1241),
+    ]
+
+
+def warned(event: Any) -> tuple[str, int, int]:
+    assert (event["event"], event["topic"]) == ("late_records", "clicks")
+    return event["step"], event["new"], event["all"]
