@@ -154,7 +154,7 @@ class WorkerSettings(Section):
     """The processing of records by a worker."""
 
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
-    """exactly_once; at_least_once where no transactions can be had, such as with brokers before 4.0."""
+    """exactly_once; at_least_once for clusters without transactions, or with brokers before 4.0."""
 
     commit_interval_seconds: float = Field(default=0.1, gt=0)
     """Seconds between commits. A commit that takes longer delays the next one."""
