@@ -1,0 +1,352 @@
+"""A simulation of ADR 24: watermarks give what a run over the sorted records gives.
+
+    python docs/model/watermarks.py [CASES] [SEED]
+
+Each case draws upstream tasks with records out of order, some of which a filter drops, and a
+random log of one downstream partition: records and watermarks of tasks of different speeds. The
+operators run over that log as ADR 24 says, and over all records sorted by L. Results and late
+records must be equal. Then one rule after the other is removed, which must show.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+END = 10**9
+"""A watermark later than every time: the end of the input."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record of a repartition topic; `written` is L, `number` its place in its writer's order."""
+
+    time: int
+    written: int
+    key: str
+    value: int
+    side: int
+    writer: int
+    number: int
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """A promise of a writer; in a writer's own sequence: its stream time, which it may announce."""
+
+    writer: int
+    time: int
+
+
+Event = Record | Watermark
+Log = Sequence[Event]
+Found = tuple[list[Any], list[tuple[int, int]]]
+"""Results and late records."""
+
+
+def upstream(draw: random.Random) -> list[list[Event]]:
+    """Return what each upstream task does: a record is written, or a dropped one moves time."""
+    writers: list[list[Event]] = []
+    for writer in range(draw.randint(1, 4)):
+        at, stream_time, events = draw.randint(0, 20), 0, list[Event]()
+        for number in range(draw.randint(0, 25)):
+            at += draw.choice([0, 1, 1, 2, 5, 30])
+            time = max(0, at - draw.choice([0, 0, 0, 0, 1, 3, 8, 20, 40]))
+            stream_time = max(stream_time, time)
+            drawn = draw.choice("ab"), draw.randint(1, 9), draw.randint(0, 1)
+            if draw.random() < 0.15:
+                events.append(Watermark(writer, stream_time))
+            else:
+                events.append(Record(time, stream_time, *drawn, writer, number))
+        writers.append(events)
+    return writers
+
+
+def partition(draw: random.Random, writers: Sequence[Sequence[Event]], share: float) -> Log:
+    """Return a log: tasks of random speeds, which announce their time after a share of events."""
+    log: list[Event] = []
+    left = [list(reversed(events)) for events in writers]
+    speeds = [draw.random() ** 3 + 1e-6 for _ in writers]
+    while any(left):
+        ready = [writer for writer, events in enumerate(left) if events]
+        [writer] = draw.choices(ready, [speeds[one] for one in ready])
+        event = left[writer].pop()
+        if isinstance(event, Record):
+            log.append(event)
+        if draw.random() < share:
+            time = event.written if isinstance(event, Record) else event.time
+            log.append(Watermark(writer, time))
+    return [*log, *(Watermark(writer, END) for writer in range(len(writers)))]
+
+
+def in_order(log: Iterable[Event]) -> list[Record]:
+    """Return the records in the order of a backfill."""
+    records = [event for event in log if isinstance(event, Record)]
+    return sorted(records, key=lambda r: (r.written, r.side, r.writer, r.number))
+
+
+class Time:
+    """T: the least watermark of all upstream tasks, once each has one."""
+
+    def __init__(self, writers: int, of: Callable[[Iterable[int]], int] = min) -> None:
+        self.now = 0
+        self._vector: list[int | None] = [None] * writers
+        self._of = of
+
+    def take(self, watermark: Watermark) -> None:
+        """Take a watermark; time never goes back."""
+        known = self._vector[watermark.writer]
+        self._vector[watermark.writer] = max(known or 0, watermark.time)
+        found = [time for time in self._vector if time is not None]
+        if len(found) == len(self._vector) or self._of is max:
+            self.now = max(self.now, self._of(found))
+
+
+class Operator:
+    """An operator: judges a record by `now`, and closes what T has passed."""
+
+    def __init__(self) -> None:
+        self.results: list[Any] = []
+        self.late: list[tuple[int, int]] = []
+
+    def take(self, record: Record, now: int) -> None:
+        """Take a record."""
+        raise NotImplementedError
+
+    def close(self, time: int) -> None:
+        """Send and remove what `time` has passed."""
+        raise NotImplementedError
+
+
+class Tumbling(Operator):
+    """Sums in tumbling windows, sent when they close."""
+
+    def __init__(self, size: int, grace: int) -> None:
+        super().__init__()
+        self._size = size
+        self._grace = grace
+        self._windows: dict[tuple[str, int], tuple[int, int]] = {}
+
+    def take(self, record: Record, now: int) -> None:
+        """Take a record."""
+        start = record.time - record.time % self._size
+        if start + self._size + self._grace <= now:
+            self.late.append((record.writer, record.number))
+            return
+        value, latest = self._windows.get((record.key, start), (0, 0))
+        self._windows[record.key, start] = value + record.value, max(latest, record.time)
+
+    def close(self, time: int) -> None:
+        """Send and remove what `time` has passed."""
+        due = [w for w in sorted(self._windows) if w[1] + self._size + self._grace <= time]
+        self.results += [(*window, *self._windows.pop(window)) for window in due]
+
+
+class Join(Operator):
+    """Pairs of two sides within an interval, and records without a partner when it is over.
+
+    Args:
+        keeps_written: entries keep their L.
+    """
+
+    def __init__(self, interval: int, grace: int, *, keeps_written: bool = True) -> None:
+        super().__init__()
+        self._interval = interval
+        self._reach = interval + grace
+        self._keeps_written = keeps_written
+        self._entries: dict[tuple[str, int], dict[Record, bool]] = defaultdict(dict)
+
+    def take(self, record: Record, now: int) -> None:
+        """Take a record."""
+        if record.time + self._reach < now:
+            self.late.append((record.writer, record.number))
+            return
+        own = self._entries[record.key, record.side]
+        own[record] = False
+        others = self._entries[record.key, 1 - record.side]
+        for other in others:
+            met = abs(other.time - record.time) <= self._interval
+            open_ = other.time + self._reach >= now
+            if self._keeps_written:
+                open_ = open_ and record.time + self._reach >= other.written
+            if met and open_:
+                names = sorted([(record.writer, record.number), (other.writer, other.number)])
+                self.results.append(tuple(names))
+                own[record] = others[other] = True
+
+    def close(self, time: int) -> None:
+        """Send and remove what `time` has passed."""
+        for entries in self._entries.values():
+            for record in [r for r in entries if r.time + self._reach < time]:
+                if not entries.pop(record):
+                    self.results.append(((record.writer, record.number),))
+
+
+class Sessions(Operator):
+    """Sums in sessions, sent when they close."""
+
+    def __init__(self, gap: int, grace: int) -> None:
+        super().__init__()
+        self._gap = gap
+        self._reach = gap + grace
+        self._open: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
+
+    def take(self, record: Record, now: int) -> None:
+        """Take a record."""
+        if record.time + self._reach < now:
+            self.late.append((record.writer, record.number))
+            return
+        start = end = record.time
+        value, others = record.value, list[tuple[int, int, int]]()
+        for session in self._open[record.key]:
+            first, last, sum_ = session
+            joins = first - self._gap <= end and last + self._gap >= start
+            if joins and last + self._reach >= now:
+                start, end, value = min(start, first), max(end, last), value + sum_
+            else:
+                others.append(session)
+        self._open[record.key] = [*others, (start, end, value)]
+
+    def close(self, time: int) -> None:
+        """Send and remove what `time` has passed."""
+        for key, sessions in self._open.items():
+            self.results += [(key, *s) for s in sessions if s[1] + self._reach < time]
+            self._open[key] = [s for s in sessions if s[1] + self._reach >= time]
+
+
+def run_sorted(operator: Operator, log: Log) -> Found:
+    """Run the records sorted by L; stream time is their greatest L."""
+    for record in in_order(log):
+        operator.close(record.written)
+        operator.take(record, record.written)
+    operator.close(END)
+    return sorted(operator.results), sorted(operator.late)
+
+
+def run(operator: Operator, log: Log, time: Time, *, by_written: bool = True) -> Found:
+    """Run a log with watermarks, in its own order."""
+    for event in log:
+        if isinstance(event, Record):
+            operator.take(event, max(time.now, event.written) if by_written else time.now)
+        else:
+            time.take(event)
+            operator.close(time.now)
+    return sorted(operator.results), sorted(operator.late)
+
+
+def run_reordered(operator: Operator, log: Log, time: Time) -> Found:
+    """Run a log with watermarks, through a reorder step."""
+    held: list[Event] = []
+    for event in log:
+        if isinstance(event, Record):
+            held.append(event)
+            continue
+        time.take(event)
+        ready = [record for record in in_order(held) if record.written < time.now]
+        for record in ready:
+            operator.close(record.written)
+            operator.take(record, record.written)
+        held = [event for event in held if event not in ready]
+        operator.close(time.now)
+    return sorted(operator.results), sorted(operator.late)
+
+
+def two_levels(
+    seed: int, writers: Sequence[Sequence[Event]], size: int, grace: int, share: float, hold: int
+) -> Found:
+    """Return windows over the results of windows of two tasks, each of which has one key."""
+    draw, middle = random.Random(seed), list[list[Event]]()
+    for task, key in enumerate("ab"):
+        own = [
+            [e if _is_for(e, key) else Watermark(e.writer, _time(e)) for e in w] for w in writers
+        ]
+        operator, time, events = Tumbling(size, grace), Time(len(writers)), list[Event]()
+        for event in partition(draw, own, share):
+            if isinstance(event, Record):
+                operator.take(event, max(time.now, event.written))
+                continue
+            time.take(event)
+            operator.close(time.now)
+            for *_, value, at in operator.results:
+                events.append(Record(at, at, "all", value, 0, task, len(events)))
+            operator.results.clear()
+            events.append(Watermark(task, time.now - hold))
+        middle.append(events)
+    log = [e for e in partition(draw, middle, 0) if isinstance(e, Record)]
+    return run(Tumbling(10, 0), _announced(draw, log, middle, share), Time(len(middle)))
+
+
+def _announced(
+    draw: random.Random, order: Sequence[Record], writers: Sequence[Sequence[Event]], share: float
+) -> Log:
+    """Return a log with records in an order, and a share of their writers' watermarks between."""
+    log, left = list[Event](), [list(reversed(events)) for events in writers]
+    for record in order:
+        events = left[record.writer]
+        while (event := events.pop()) != record:
+            if draw.random() < share:
+                log.append(event)
+        log.append(record)
+    return [*log, *(Watermark(writer, END) for writer in range(len(writers)))]
+
+
+def _is_for(event: Event, key: str) -> bool:
+    return isinstance(event, Watermark) or event.key == key
+
+
+def _time(event: Event) -> int:
+    return event.written if isinstance(event, Record) else event.time
+
+
+def differences(seed: int) -> set[str]:
+    """Return the variants whose results differ from those of the sorted run, in one case."""
+    draw = random.Random(seed)
+    writers = upstream(draw)
+    size, grace = draw.choice([5, 10, 20]), draw.choice([0, 2, 10, 30])
+    log, count = partition(draw, writers, draw.choice([0, 0.1, 0.5, 1])), len(writers)
+    tumbling, join = partial(Tumbling, size, grace), partial(Join, size, grace)
+    sessions, keyless = partial(Sessions, size, grace), partial(join, keeps_written=False)
+    variants: dict[str, tuple[Callable[[], Operator], Found]] = {
+        "windows": (tumbling, run(tumbling(), log, Time(count))),
+        "joins": (join, run(join(), log, Time(count))),
+        "sessions, reordered": (sessions, run_reordered(sessions(), log, Time(count))),
+        "windows, late by T": (tumbling, run(tumbling(), log, Time(count), by_written=False)),
+        "windows, greatest watermark": (tumbling, run(tumbling(), log, Time(count, max))),
+        "joins, entries without L": (join, run(keyless(), log, Time(count))),
+        "sessions, not reordered": (sessions, run(sessions(), log, Time(count))),
+    }
+    found = {name for name, (new, got) in variants.items() if got != run_sorted(new(), log)}
+    for name, hold in (("two levels", size + grace), ("two levels, no hold", 0)):
+        runs = [two_levels(seed + n, writers, size, grace, n / 4, hold) for n in (1, 2, 4)]
+        if any(other != runs[0] for other in runs) or any(late for _, late in runs):
+            found.add(name)
+    return found
+
+
+def main() -> int:
+    """Run all cases; 0 if the rules hold, and each removed rule shows."""
+    cases = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
+    first = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    found: Counter[str] = Counter()
+    for seed in range(first, first + cases):
+        found.update(differences(seed * 1009))
+    whole = ("windows", "joins", "sessions, reordered", "two levels")
+    broken = (
+        "windows, late by T",
+        "windows, greatest watermark",
+        "joins, entries without L",
+        "sessions, not reordered",
+        "two levels, no hold",
+    )
+    for name in (*whole, *broken):
+        print(f"{name:30} {found[name]:>6} of {cases} differ from the sorted run")
+    return int(any(found[name] for name in whole) or not all(found[name] for name in broken))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
