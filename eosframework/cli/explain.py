@@ -18,7 +18,7 @@ commands = group("explain", "Print reference tables of errors, metrics and setti
 _METRICS_HEAD = """\
 # Metrics
 
-Generated from `eosframework/monitoring/metrics/catalogue.py` by
+Generated from `eosframework/monitoring/metrics/metrics.yaml` by
 `eosframework explain metrics --markdown`. [howto/observe.md](howto/observe.md) says how to scrape
 them.
 

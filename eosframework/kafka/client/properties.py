@@ -8,16 +8,15 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from enum import StrEnum
 from functools import cache
-from importlib.resources import files
 from typing import Any, TypeVar
 
-import yaml
 from confluent_kafka import KafkaError, KafkaException
 
 from eosframework.config import KafkaSettings
 from eosframework.config.secrets import is_secret
 from eosframework.errors import ConfigurationError
 from eosframework.process.logs import CLIENT_LOGGER
+from eosframework.serialization.package_data import read_table
 
 Client = TypeVar("Client")
 
@@ -112,7 +111,4 @@ def _explained(reason: str, properties: Mapping[str, Any]) -> str:
 
 @cache
 def _property_names() -> dict[str, list[str]]:
-    table = files("eosframework.kafka.client").joinpath("properties.yaml")
-    text = table.read_text(encoding="utf-8")
-    names: dict[str, list[str]] = yaml.safe_load(text)
-    return names
+    return read_table("eosframework.kafka.client", "properties.yaml", dict[str, list[str]])
