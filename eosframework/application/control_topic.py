@@ -34,6 +34,7 @@ from eosframework.application.needed_access import control_topic_access, refuse_
 from eosframework.config import Ids, KafkaSettings
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
+from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.kafka.client.plain_writes import write_records
 from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.kafka.consumer.settled import settled_ends
@@ -263,6 +264,11 @@ class ControlTopic:
 def topic_key(topic: str) -> str:
     """Return the key of a source topic's entry."""
     return f"topic/{topic}"
+
+
+def topic_entry(found: TopicDescription) -> dict[str, object]:
+    """Return the entry of a topic as it is now."""
+    return {"topic_id": found.topic_id, "partitions": found.partitions}
 
 
 def owner_key(topic: str, sub_topology: str) -> str:

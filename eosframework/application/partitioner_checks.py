@@ -202,7 +202,7 @@ def _meeting(graph: Graph) -> Iterable[frozenset[str]]:
 
 
 def _internal(graph: Graph) -> frozenset[str]:
-    return frozenset(repartition.topic for repartition in graph.repartitions)
+    return graph.repartition_topics
 
 
 def _crc32(key: bytes, partitions: int) -> int:

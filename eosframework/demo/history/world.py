@@ -99,15 +99,13 @@ class World:
     @property
     def read(self) -> set[str]:
         """Topics that tasks read, internal topics included."""
-        return {source.topic for part in self.graph.sub_topologies for source in part.sources}
+        return set(self.graph.source_topics)
 
     @property
     def outputs(self) -> list[str]:
         """Output topics that the application does not read itself."""
-        written = {topic for part in self.graph.sub_topologies for topic in part.sink_topics}
-        return sorted(
-            written - self.read - {table_sink.topic for table_sink in self.graph.table_sinks}
-        )
+        written = set(self.graph.sink_topics)
+        return sorted(written - self.read - set(self.graph.table_sink_topics))
 
     def records(self, topic: str) -> Content:
         """Return the records of a topic that a `read_committed` reader sees.
