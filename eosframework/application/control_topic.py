@@ -201,6 +201,9 @@ class ControlTopic:
         """
         if not self._admin.describe_topics([self.topic])[self.topic].exists:
             return self._state
+        # 1. the end is read  2. a transaction commits up to it  3. the stable offset is read. In
+        # the other order a record that is committed between the two reads would lie beyond the
+        # first and be taken for undecided by the second.
         written = self._admin.high_watermarks([self._partition])[self._partition]
         stable = self._read_committed()
         ahead: dict[str, Any] = {}

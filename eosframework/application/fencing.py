@@ -72,6 +72,9 @@ def fence(ids_of: IdsOf, settings: Settings, control_topic: ControlTopic) -> Con
     fenced: set[str] = set()
     outputs = producers(settings)
     try:
+        # 1. a suspended worker has an open transaction with entries for further ids  2. the entries
+        # after its begin are hidden from this reader  3. the init of its id aborts it  4. the next
+        # look shows what it hid. A look that shows no new id was not obstructed by these ids.
         while waiting := sorted(set(ids_of(control)) - fenced):
             for first in range(0, len(waiting), IDS_AT_ONCE):
                 outputs.close(outputs.open(waiting[first : first + IDS_AT_ONCE]))

@@ -171,6 +171,8 @@ def release(
     control_topic.ensure()
     known = {str(task) for leased in control_topic.refresh().leased.values() for task in leased}
     outputs.close(outputs.open(sorted(known | {str(task) for task in ids})))
+    # R3. An entry that a worker writes (L2) after this read is not deleted; the second read finds
+    # it, and nothing is released.
     entries = _entries_of(ids, control_topic.refresh())
     control_topic.write(dict.fromkeys(entries))
     try:
@@ -180,9 +182,11 @@ def release(
                 f"the end of its control topic {control_topic.topic!r}; wait for its timeout "
                 f"(`eosframework txn hanging --topic {control_topic.topic}` shows it) and try again"
             )
+        # R4. A worker that joins from here on reads the topic without the entries (L4), and ends.
         refuse_members([application], context.admin, "its ids are released")
         outputs.close(outputs.open(sorted(map(str, ids))))
     except EosError:
+        # The ids stay leased: takeovers need the entries to fence their former owners.
         control_topic.write(entries)
         raise
 

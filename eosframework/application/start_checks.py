@@ -221,6 +221,9 @@ def _committed(
     The markers of a transaction reach the control topic and the offsets one after the other. If the
     control topic shows a first commit and its offset is missing, this waits for that marker.
     """
+    # 1. a task's first transaction commits  2. its marker reaches the control topic, which shows
+    # the partition as committed  3. its marker reaches __consumer_offsets. Read between 2 and 3
+    # the offset looks lost, so these partitions are read again, and that read waits for 3.
     found = admin.committed(application, partitions, stable=False)
     on_its_way = [
         position.topic_partition

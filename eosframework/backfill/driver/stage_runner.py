@@ -260,6 +260,8 @@ def _run_watched(
         except BaseException as error:
             failures.append(error)
 
+    # Ctrl-C interrupts this thread in `join`, not the one that waits for Spark; this one then
+    # cancels the job group. The other inherits the group only if it is set before it starts.
     group = f"eosframework backfill {started.state.job.name}"
     spark.sparkContext.setJobGroup(group, group, interruptOnCancel=False)
     thread = InheritableThread(target=act, name="spark-action", daemon=True)
@@ -313,6 +315,8 @@ def end_leftovers(
     """
     if log.is_decided(decided_seconds):
         return []
+    # 1. an attempt of a driver that is still alive commits here  2. its id is initialized. Its next
+    # transaction is fenced, Spark retries its task, and that resumes at the committed position.
     tasks = {task for key in log.undecided_keys() if (task := task_of(log.name, key))}
     ids = [
         str(TransactionalId.backfill(application, f"{log.name}.{sub_topology}", partition))

@@ -137,6 +137,10 @@ class _Audit:
 
         outputs, missing = logs.partitions(self._derivation.topics)
         self._notes += [f"topic {topic} does not exist" for topic in missing]
+        # 1. `_divided` reads the committed positions  2. workers commit more  3. the ends of the
+        # outputs are read, which contain outputs of 2  4. the positions are read again. Input
+        # between 1 and 4 explains the outputs of 2. Its outputs need not all be there, since a
+        # commit after 3 moved only the positions; so `required` was counted before.
         ends = logs.settled_ends(outputs)
         now = logs.committed()
         if portions.is_whole:

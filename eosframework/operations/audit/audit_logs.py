@@ -138,6 +138,7 @@ class Logs:
             try:
                 return self.admin.committed(self._application, inputs)
             except ClusterUnreachable:
+                # Unavailable brokers fail here too; an open transaction delays stable reads only.
                 self.admin.committed(self._application, inputs, stable=False)
                 if time.monotonic() > deadline:
                     raise RunError(
@@ -153,6 +154,8 @@ class Logs:
         Raises:
             RunError: a transaction stays open.
         """
+        # 1. the ends are read  2. workers go on writing. Only what was written by 1 has to be
+        # decided, so this ends although some transaction is open at every moment.
         written = self.admin.high_watermarks(outputs)
         deadline = time.monotonic() + OPEN_TRANSACTION_SECONDS
         while True:
