@@ -154,7 +154,7 @@ class Logs:
         Raises:
             RunError: a transaction stays open.
         """
-        # 1. the ends are read  2. workers go on writing. Only what was written by 1 has to be
+        # 1. the ends are read  2. workers write more. Only what was written by 1 has to be
         # decided, so this ends although some transaction is open at every moment.
         written = self.admin.high_watermarks(outputs)
         deadline = time.monotonic() + OPEN_TRANSACTION_SECONDS
