@@ -29,7 +29,12 @@ from eosframework.kafka.consumer.input_log import KafkaInputLog
 from eosframework.kafka.consumer.range_reader import hold_nothing
 from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.kafka.schema_registry.schema_codecs import open_schemas
-from eosframework.kafka.worker_clients import consumer_client, group_settings, producer_client
+from eosframework.kafka.worker_clients import (
+    consumer_client,
+    group_settings,
+    producer_client,
+    producer_pool,
+)
 from eosframework.process.fork import is_orphaned
 from eosframework.process.instance import own_instance
 from eosframework.process.progress import PIPE_VARIABLE, ProgressLine, reporter
@@ -351,14 +356,7 @@ def _outputs(context: WorkerContext, log: KafkaInputLog) -> ProducerPool | AtLea
     timeout_seconds = settings.worker.transaction_timeout_seconds
     if settings.worker.guarantee is Guarantee.AT_LEAST_ONCE:
         return AtLeastOnceOutputs(properties, log, delivery_timeout_seconds=timeout_seconds)
-    return ProducerPool(
-        properties,
-        transaction_timeout_seconds=timeout_seconds,
-        request_timeout_seconds=settings.kafka.request_timeout_seconds,
-        assume_transaction_verification=settings.kafka.assume_transaction_verification,
-        topics=graph.written_topics,
-        statistics=context.statistics,
-    )
+    return producer_pool(settings, properties, graph.written_topics, context.statistics)
 
 
 def _watchdog(settings: Settings) -> Watchdog:

@@ -32,7 +32,7 @@ from eosframework.operations.doctor.coordinator_requests import ask_coordinators
 from eosframework.operations.doctor.findings import Seen, Unseen, not_asked
 from eosframework.operations.doctor.snapshot import COORDINATION, EventTimes, Snapshot
 from eosframework.processing.conversions import as_milliseconds
-from eosframework.records import TopicPartition
+from eosframework.records import TopicPartition, partitions_of
 from eosframework.runtime.ids import id_source, known_leases
 from eosframework.topology.graph.graph import Graph, Source
 from eosframework.txnid import TransactionalId, control_topic
@@ -261,7 +261,7 @@ def next_event_times(
         source: its timestamp function gives the event time, if it has one.
         partitions: number of partitions of its topic.
     """
-    wanted = [TopicPartition(source.topic, number) for number in range(min(partitions, PARTITIONS))]
+    wanted = partitions_of({source.topic: min(partitions, PARTITIONS)})
     ranges: dict[TopicPartition, tuple[int, int]] = {}
     for partition, (first, end) in admin.log_bounds(wanted).items():
         start = max(first, committed.get(partition, first))
