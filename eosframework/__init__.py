@@ -1,4 +1,7 @@
-"""Exactly-once stream processing over real Apache Kafka."""
+"""Exactly-once stream processing over real Apache Kafka.
+
+Public: the names in `__all__`, and those of the packages whose docstring says so.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

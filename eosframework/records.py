@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -24,6 +24,15 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}[{self.partition}]"
+
+
+def partitions_of(counts: Mapping[str, int]) -> list[TopicPartition]:
+    """Return the partitions of topics.
+
+    Args:
+        counts: number of partitions, by topic.
+    """
+    return [TopicPartition(topic, n) for topic, count in counts.items() for n in range(count)]
 
 
 class Record(NamedTuple):

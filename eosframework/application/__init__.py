@@ -1,1 +1,4 @@
-"""State that an application owns on a cluster: control topic, positions, internal topics, ACLs."""
+"""State that an application owns on a cluster: control topic, positions, internal topics, ACLs.
+
+Internal: no module here is public.
+"""

@@ -18,20 +18,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from eosframework import failpoints
+from eosframework.application.context import ApplicationContext
 from eosframework.application.control_topic import (
     RESET,
     ControlState,
-    ControlTopic,
     committed_key,
+    topic_entry,
     topic_key,
 )
 from eosframework.application.fencing import IdsOf, fence, refuse_members
-from eosframework.config import Settings
 from eosframework.errors import ClusterUnreachable, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.records import Position
 
 FORGOTTEN = ("topic", "committed", "topology", "backfill")
@@ -55,7 +56,7 @@ class KafkaReset:
         entries: keys to delete from the control topic.
         positions: next offsets of source partitions; other partitions start as if the application
             had never run.
-        topic_ids: of the topics of these positions, with their number of partitions.
+        sources: the topics of these positions.
     """
 
     application: str
@@ -65,7 +66,7 @@ class KafkaReset:
     ids_of: IdsOf
     entries: tuple[str, ...]
     positions: tuple[Position, ...] = ()
-    topic_ids: Mapping[str, tuple[str, int]] | None = None
+    sources: Mapping[str, TopicDescription] = field(default_factory=dict[str, TopicDescription])
 
 
 def refuse_unfinished_reset(application: str, control: ControlState) -> None:
@@ -81,9 +82,7 @@ def refuse_unfinished_reset(application: str, control: ControlState) -> None:
         )
 
 
-def remove_state(
-    reset: KafkaReset, settings: Settings, admin: ClusterAdmin, control_topic: ControlTopic
-) -> None:
+def remove_state(reset: KafkaReset, context: ApplicationContext) -> None:
     """Perform R1 to R5; after an interruption it can be repeated.
 
     Raises:
@@ -91,11 +90,12 @@ def remove_state(
         TransactionError: an id could not be initialized.
         ClusterUnreachable: no broker answered in time.
     """
+    admin, control_topic = context.admin, context.control_topic
     refuse_members(reset.groups, admin, BEFORE_RESET)
     control_topic.ensure()
     control_topic.write({RESET: {"begun_at": round(time.time() * 1000)}})
     failpoints.hit("reset.after_mark")
-    fence(reset.ids_of, settings, control_topic)
+    fence(reset.ids_of, context.settings, control_topic)
     failpoints.hit("reset.after_fence")
     for group in reset.groups:
         if not admin.delete_group(group):
@@ -110,15 +110,16 @@ def remove_state(
     failpoints.hit("reset.after_topics")
 
 
-def finish_reset(reset: KafkaReset, admin: ClusterAdmin, control_topic: ControlTopic) -> None:
+def finish_reset(reset: KafkaReset, context: ApplicationContext) -> None:
     """Perform R6 and R7: from here on workers may start.
 
     Raises:
         ConfigurationError: a worker has joined meanwhile; repeat the reset.
         ClusterUnreachable: no broker answered in time.
     """
+    control_topic = context.control_topic
     if reset.positions:
-        admin.commit(reset.application, reset.positions)
+        context.admin.commit(reset.application, reset.positions)
     failpoints.hit("reset.after_positions")
     known = control_topic.refresh().entries
     forgotten = {key: None for key in known if key.partition("/")[0] in FORGOTTEN}
@@ -126,11 +127,11 @@ def finish_reset(reset: KafkaReset, admin: ClusterAdmin, control_topic: ControlT
     remembered: dict[str, object] = {}
     readers = control_topic.state.owners
     for position in reset.positions:
-        topic_id, count = (reset.topic_ids or {})[position.topic]
-        remembered[topic_key(position.topic)] = {"topic_id": topic_id, "partitions": count}
+        source = reset.sources[position.topic]
+        remembered[topic_key(position.topic)] = topic_entry(source)
         for name in readers.get(position.topic, ()):
             key = committed_key(name, position.topic_partition)
-            remembered[key] = {"topic_id": topic_id}
+            remembered[key] = {"topic_id": source.topic_id}
     control_topic.write({**remembered, RESET: {"done_at": round(time.time() * 1000)}})
     control_topic.refresh()
 

@@ -106,7 +106,7 @@ def refuse_unfinished_jobs(
     Raises:
         StartRefused: names the job and the two ways to resume.
     """
-    read = {source.topic for part in graph.sub_topologies for source in part.sources}
+    read = set(graph.source_topics)
     new = [p.topic_partition for p in committed if p.offset is None and p.topic in read]
     for job in jobs:
         if job.cut_over or job.suffix is not None:

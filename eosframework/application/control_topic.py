@@ -34,6 +34,7 @@ from eosframework.application.needed_access import control_topic_access, refuse_
 from eosframework.config import Ids, KafkaSettings
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
+from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.kafka.client.plain_writes import write_records
 from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.kafka.consumer.settled import settled_ends
@@ -200,6 +201,9 @@ class ControlTopic:
         """
         if not self._admin.describe_topics([self.topic])[self.topic].exists:
             return self._state
+        # 1. the end is read  2. a transaction commits up to it  3. the stable offset is read. In
+        # the other order a record that is committed between the two reads would lie beyond the
+        # first and be taken for undecided by the second.
         written = self._admin.high_watermarks([self._partition])[self._partition]
         stable = self._read_committed()
         ahead: dict[str, Any] = {}
@@ -263,6 +267,11 @@ class ControlTopic:
 def topic_key(topic: str) -> str:
     """Return the key of a source topic's entry."""
     return f"topic/{topic}"
+
+
+def topic_entry(found: TopicDescription) -> dict[str, object]:
+    """Return the entry of a topic as it is now."""
+    return {"topic_id": found.topic_id, "partitions": found.partitions}
 
 
 def owner_key(topic: str, sub_topology: str) -> str:

@@ -117,11 +117,6 @@ def task_counts(graph: Graph, partitions: Mapping[str, int]) -> dict[str, int]:
     return {name: count for name, count in tasks.items() if count}
 
 
-def changelog_topics(graph: Graph) -> list[str]:
-    """Return the changelogs of all stores, sorted."""
-    return sorted(store.changelog for part in graph.sub_topologies for store in part.stores)
-
-
 def refuse_unfit_topics(graph: Graph, topics: Mapping[str, TopicDescription]) -> None:
     """Refuse internal topics that would lose records or do not match the tasks.
 
@@ -178,7 +173,7 @@ def _counts(graph: Graph, partitions: Mapping[str, int]) -> dict[str, int]:
 
 def _partitions(graph: Graph, wanted: Repartition, counts: Mapping[str, int]) -> int | None:
     """Return a repartition topic's partition count: that of topics it is joined with, if any."""
-    own = {r.topic for r in graph.repartitions}
+    own = graph.repartition_topics
     topics = [[source.topic for source in part.sources] for part in graph.sub_topologies]
     joined = next((read for read in topics if wanted.topic in read), list[str]())
     others = max((counts.get(topic, 0) for topic in joined if topic not in own), default=0)

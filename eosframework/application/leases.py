@@ -25,11 +25,11 @@ from collections.abc import Mapping, Sequence
 
 import structlog
 
-from eosframework.application.control_topic import IDS, ControlState, ControlTopic, leased_key
+from eosframework.application.context import ApplicationContext
+from eosframework.application.control_topic import IDS, ControlState, leased_key
 from eosframework.application.fencing import refuse_members
 from eosframework.config import Ids
 from eosframework.errors import DatabaseUnusable, EosError, StartRefused
-from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import Graph
@@ -93,7 +93,8 @@ def id_entries(
         }
         for task in ids
         if task.leased is not None
-        for topic in _topics(graph, task)
+        for topic, part in graph.readers.items()
+        if part.name == task.sub_topology
         if task not in control.leased.get(TopicPartition(topic, task.partition), ())
     }
     if ids and kind is not control.ids:
@@ -150,17 +151,13 @@ def refuse_other_ids(before: Sequence[TransactionalId], now: Sequence[Transactio
 
 
 def release(
-    ids: Sequence[TransactionalId],
-    admin: ClusterAdmin,
-    control_topic: ControlTopic,
-    outputs: ProducerPool,
+    ids: Sequence[TransactionalId], context: ApplicationContext, outputs: ProducerPool
 ) -> None:
     """Make sure that no producer writes under the ids, now or later (R2 to R5).
 
     Args:
         ids: of one application, locked at their source.
-        admin: describes the group.
-        control_topic: of the application.
+        context: of the application.
         outputs: inits the ids.
 
     Raises:
@@ -169,11 +166,13 @@ def release(
     """
     if not ids:
         return
-    application = ids[0].application
-    refuse_members([application], admin, "its ids are released")
+    application, control_topic = ids[0].application, context.control_topic
+    refuse_members([application], context.admin, "its ids are released")
     control_topic.ensure()
     known = {str(task) for leased in control_topic.refresh().leased.values() for task in leased}
     outputs.close(outputs.open(sorted(known | {str(task) for task in ids})))
+    # R3. An entry that a worker writes (L2) after this read is not deleted; the second read finds
+    # it, and nothing is released.
     entries = _entries_of(ids, control_topic.refresh())
     control_topic.write(dict.fromkeys(entries))
     try:
@@ -183,9 +182,11 @@ def release(
                 f"the end of its control topic {control_topic.topic!r}; wait for its timeout "
                 f"(`eosframework txn hanging --topic {control_topic.topic}` shows it) and try again"
             )
-        refuse_members([application], admin, "its ids are released")
+        # R4. A worker that joins from here on reads the topic without the entries (L4), and ends.
+        refuse_members([application], context.admin, "its ids are released")
         outputs.close(outputs.open(sorted(map(str, ids))))
     except EosError:
+        # The ids stay leased: takeovers need the entries to fence their former owners.
         control_topic.write(entries)
         raise
 
@@ -198,12 +199,3 @@ def _entries_of(ids: Sequence[TransactionalId], control: ControlState) -> dict[s
         if task in ids
     }
     return {key: control.entries[key] for key in sorted(keys)}
-
-
-def _topics(graph: Graph, task: TransactionalId) -> list[str]:
-    return [
-        source.topic
-        for part in graph.sub_topologies
-        if part.name == task.sub_topology
-        for source in part.sources
-    ]

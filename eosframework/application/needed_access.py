@@ -132,7 +132,7 @@ def topic_access(graph: Graph, sources: Sequence[str], sinks: Sequence[str]) -> 
         *(Access("Topic", topic, ("Read", "Describe")) for topic in sources),
         *(
             Access("Topic", topic, ("Read", "Describe"))
-            for topic in sorted({table.topic for table in graph.global_tables} - set(sources))
+            for topic in sorted(set(graph.global_topics) - set(sources))
         ),
         *map(write_access, sinks),
         *(

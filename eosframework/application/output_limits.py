@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from eosframework.application.needed_access import write_access
-from eosframework.application.start_checks import Facts, written_topics
+from eosframework.application.start_checks import Facts
 from eosframework.config import KafkaSettings, Settings
 from eosframework.kafka.admin.auto_creation import AutoCreation, is_missing
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
@@ -37,7 +37,7 @@ def output_limits(settings: Settings, facts: Facts, graph: Graph) -> dict[str, O
     producer = producer_client(settings, facts.output_limits(graph))
     return {
         name: _limits_of(topic, producer)
-        for name in written_topics(graph)
+        for name in graph.written_topics
         if (topic := facts.topics.get(name)) is not None and topic.exists
     }
 

@@ -77,6 +77,8 @@ class PartitionGrowth:
         Raises:
             RunError: a topic that is read has grown; says what to do.
         """
+        # The look's thread only assigns `_found`, and only while it holds `_looking`. If it does so
+        # between the two halves of this swap, its result is lost, and the next look repeats it.
         found, self._found = self._found, {}
         for topic, count in sorted(found.items()):
             if count > self._known.get(topic, count):

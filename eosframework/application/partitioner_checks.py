@@ -19,7 +19,7 @@ from eosframework.errors import EosError, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.client.partitioner import partition_of
 from eosframework.kafka.consumer.range_reader import read_ranges
-from eosframework.records import TopicPartition
+from eosframework.records import partitions_of
 from eosframework.topology.graph.copartitioning import copartitioned_topics
 from eosframework.topology.graph.graph import Graph
 
@@ -129,11 +129,7 @@ def sample_keys(
     )
     if not topics:
         return {}
-    wanted = [
-        TopicPartition(topic, number)
-        for topic in topics
-        for number in range(min(partitions[topic], PARTITIONS))
-    ]
+    wanted = partitions_of({topic: min(partitions[topic], PARTITIONS) for topic in topics})
     bounds = admin.log_bounds(wanted)
     ranges = {p: (max(first, end - RECORDS), end) for p, (first, end) in bounds.items()}
     keys: dict[str, set[tuple[bytes, int]]] = {topic: set() for topic in topics}
@@ -202,7 +198,7 @@ def _meeting(graph: Graph) -> Iterable[frozenset[str]]:
 
 
 def _internal(graph: Graph) -> frozenset[str]:
-    return frozenset(repartition.topic for repartition in graph.repartitions)
+    return graph.repartition_topics
 
 
 def _crc32(key: bytes, partitions: int) -> int:

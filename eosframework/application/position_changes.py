@@ -6,15 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from eosframework.application.control_topic import ControlTopic, committed_key, topic_key
-from eosframework.application.fencing import fence, live_ids, refuse_members
-from eosframework.application.start_checks import (
-    Facts,
-    gather,
-    refuse_another_cluster,
-    source_topics,
-)
-from eosframework.config import Guarantee, Settings
+from eosframework.application.context import ApplicationContext
+from eosframework.application.control_topic import committed_key, topic_entry, topic_key
+from eosframework.application.fencing import fence_workers, refuse_members
+from eosframework.application.start_checks import Facts, gather, refuse_another_cluster
+from eosframework.config import Guarantee
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import TopicDescription
@@ -59,13 +55,7 @@ class PositionRequest:
         return cls(match["topic"], None if number is None else int(number), match["where"])
 
 
-def set_positions(
-    graph: Graph,
-    wishes: Sequence[PositionRequest],
-    settings: Settings,
-    admin: ClusterAdmin,
-    control_topic: ControlTopic,
-) -> list[Position]:
+def set_positions(context: ApplicationContext, wishes: Sequence[PositionRequest]) -> list[Position]:
     """Commit positions for a stopped application and record its topics as they are now.
 
     1. refuse invalid positions, and members  2. fence every id whose owner could still commit
@@ -85,15 +75,15 @@ def set_positions(
             created again or resized is not given completely.
         TransactionError: an id could not be initialized; no position was set.
     """
+    graph, admin, control_topic = context.graph, context.admin, context.control_topic
     control_topic.ensure()
-    facts = gather(graph, admin, control_topic)
+    facts = gather(context)
     refuse_another_cluster(graph, facts)
     refuse_members([graph.application], admin, "its positions are set")
     _checked(graph, wishes, facts, admin)
-    if settings.worker.guarantee is Guarantee.EXACTLY_ONCE:
-        partitions = facts.partitions
-        fence(lambda found: live_ids(graph, found, partitions), settings, control_topic)
-        facts = gather(graph, admin, control_topic)
+    if context.settings.worker.guarantee is Guarantee.EXACTLY_ONCE:
+        fence_workers(context, facts.partitions)
+        facts = gather(context)
     wanted, positions = _checked(graph, wishes, facts, admin)
     if positions:
         admin.commit(graph.application, positions)
@@ -106,7 +96,7 @@ def _checked(
     graph: Graph, wishes: Sequence[PositionRequest], facts: Facts, admin: ClusterAdmin
 ) -> tuple[dict[TopicPartition, str], list[Position]]:
     """Return the requested position of each partition, and the offsets to commit."""
-    wanted = by_partition(graph, wishes, {t: facts.topics[t] for t in source_topics(graph)})
+    wanted = by_partition(graph, wishes, {t: facts.topics[t] for t in graph.source_topics})
     _refuse_incomplete(wanted, facts)
     return wanted, offsets_for(wanted, admin)
 
@@ -141,12 +131,12 @@ def by_partition(
 
 def _not_read(graph: Graph, topic: str, topics: Sequence[str]) -> str:
     name = graph.application
-    if topic in {table_sink.topic for table_sink in graph.table_sinks}:
+    if topic in graph.table_sink_topics:
         return (
             f"topic {topic!r} of application {name!r} is read by its table writers only; to "
             f"set their positions, add --tables"
         )
-    if topic in source_topics(graph):
+    if topic in graph.source_topics:
         return (
             f"topic {topic!r} of application {name!r} is read by its transforms, and by no "
             f"table writer; to set the transforms' positions, leave --tables out"
@@ -201,15 +191,11 @@ def offsets_for(wanted: Mapping[TopicPartition, str], admin: ClusterAdmin) -> li
 
 
 def _entries(graph: Graph, wanted: dict[TopicPartition, str], facts: Facts) -> dict[str, object]:
-    reader = {source.topic: part.name for part in graph.sub_topologies for source in part.sources}
     entries: dict[str, object] = {}
     for partition, where in wanted.items():
         topic = facts.topics[partition.topic]
-        entries[topic_key(partition.topic)] = {
-            "topic_id": topic.topic_id,
-            "partitions": topic.partitions,
-        }
+        entries[topic_key(partition.topic)] = topic_entry(topic)
         if where != COMMITTED:
-            key = committed_key(reader[partition.topic], partition)
+            key = committed_key(graph.readers[partition.topic].name, partition)
             entries[key] = {"topic_id": topic.topic_id}
     return entries

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from eosframework.application.backfill_jobs import JobStanding
+from eosframework.application.context import ApplicationContext
 from eosframework.application.control_topic import ControlTopic
 from eosframework.application.internal_topics import own_topics, undersized_topics
 from eosframework.application.leases import refuse_moved_ids, task_names
@@ -18,8 +19,6 @@ from eosframework.application.start_checks import (
     jobs_of,
     refuse_worker,
     retention_note,
-    sink_topics,
-    source_topics,
     with_changes,
 )
 from eosframework.application.topology_changes import refuse_changes
@@ -27,7 +26,7 @@ from eosframework.config import Ids, Settings
 from eosframework.errors import DatabaseUnusable, StartRefused, TopologyError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.admin.metadata import TopicDescription
-from eosframework.records import TopicPartition
+from eosframework.records import partitions_of
 from eosframework.topology.evolution import Change
 from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import DerivedIds, IdSource, TransactionalId
@@ -124,38 +123,30 @@ class Provision:
         }
 
 
-def plan(
-    graph: Graph,
-    settings: Settings,
-    admin: ClusterAdmin,
-    control_topic: ControlTopic,
-    source: IdSource | None = None,
-) -> Provision:
+def plan(context: ApplicationContext, source: IdSource | None = None) -> Provision:
     """Return the needed resources. Changes nothing.
 
     Args:
-        graph: of the application.
-        settings: of its workers.
-        admin: describes the cluster.
-        control_topic: of the application.
+        context: of the application.
         source: of the ids; None: they are derived.
 
     Raises:
         ClusterUnreachable: no broker answered in time.
     """
-    facts = with_changes(graph, settings, gather(graph, admin, control_topic), admin)
-    control_topic_facts = admin.describe_topics([control_topic.topic])[control_topic.topic]
+    graph, settings, admin = context.graph, context.settings, context.admin
+    facts = with_changes(context, gather(context))
+    control = context.control_topic.topic
     topics = (
         *_planned(graph, settings, facts.topics, _growing(graph, facts, admin)),
-        _planned_control_topic(control_topic, control_topic_facts),
+        _planned_control_topic(context.control_topic, admin.describe_topics([control])[control]),
     )
     note = retention_note(facts)
     ids, no_ids = _planned_ids(graph, _after(facts, topics), source or DerivedIds())
     access = worker_access(
         graph,
         settings,
-        source_topics(graph),
-        sink_topics(graph),
+        graph.source_topics,
+        graph.sink_topics,
         ids if settings.worker.ids is Ids.LEASED else None,
     )
     return Provision(
@@ -176,9 +167,7 @@ def plan(
     )
 
 
-def apply(
-    graph: Graph, settings: Settings, admin: ClusterAdmin, control_topic: ControlTopic
-) -> tuple[Provision, list[str]]:
+def apply(context: ApplicationContext) -> tuple[Provision, list[str]]:
     """Create the missing topics and return the plan with their names.
 
     Source topics have owners of their own: they are not created, and neither are topics whose
@@ -190,10 +179,10 @@ def apply(
         ConfigurationError: the cluster rejects a topic.
         ClusterUnreachable: no broker answered in time.
     """
-    planned = plan(graph, settings, admin, control_topic)
+    planned = plan(context)
     lasting = [change for change in planned.changes if change.verdict.is_refused]
-    refuse_changes(graph.application, lasting, (), ())
-    created = admin.create_topics(
+    refuse_changes(context.graph.application, lasting, (), ())
+    created = context.admin.create_topics(
         [
             TopicToCreate(
                 topic.name,
@@ -205,9 +194,9 @@ def apply(
             if topic.create and topic.role is not TopicRole.CONTROL
         ]
     )
-    admin.grow_topics(planned.growing)
-    if control_topic.ensure():
-        created.append(control_topic.topic)
+    context.admin.grow_topics(planned.growing)
+    if context.control_topic.ensure():
+        created.append(context.control_topic.topic)
     return planned, created
 
 
@@ -217,7 +206,7 @@ def _planned(
     topics: Mapping[str, TopicDescription],
     growing: Mapping[str, int],
 ) -> list[PlannedTopic]:
-    sinks = set(sink_topics(graph))
+    sinks = set(graph.sink_topics)
     counts = {name: found.partitions for name, found in topics.items()}
     own = own_topics(graph, {**counts, **growing})
     planned: list[PlannedTopic] = []
@@ -255,9 +244,7 @@ def _growing(graph: Graph, facts: Facts, admin: ClusterAdmin) -> dict[str, int]:
     processed = control.committed or any(p.offset is not None for p in facts.committed)
     if not counts or processed or control.topics.keys() & counts.keys():
         return {}
-    partitions = [
-        TopicPartition(name, number) for name in counts for number in range(facts.partitions[name])
-    ]
+    partitions = partitions_of({name: facts.partitions[name] for name in counts})
     is_empty = not any(admin.high_watermarks(partitions).values())
     return counts if is_empty else {}
 

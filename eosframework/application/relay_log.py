@@ -13,7 +13,7 @@ from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.outbox.outbox_ports import ID_HEADER, SentMessages
 from eosframework.outbox.relay_position import RelayPosition, position_key
 from eosframework.processing.ports import Message, Output
-from eosframework.records import TopicPartition
+from eosframework.records import TopicPartition, partitions_of
 
 _PREFIX = position_key(0).rpartition("/")[0] + "/"
 
@@ -85,7 +85,7 @@ class KafkaSentLog:
         removed_before: dict[str, int] = {}
         for topic, since in since_by_topic.items():
             count = facts[topic].partitions if facts[topic].exists else 0
-            partitions = [TopicPartition(topic, number) for number in range(count)]
+            partitions = partitions_of({topic: count})
             starts = self._admin.offsets_at(partitions, since)
             bounds = self._admin.log_bounds(partitions)
             for partition in partitions:

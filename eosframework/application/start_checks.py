@@ -14,16 +14,17 @@ from eosframework.application.backfill_jobs import (
     backfill_jobs,
     refuse_unfinished_jobs,
 )
+from eosframework.application.context import ApplicationContext
 from eosframework.application.control_topic import (
     APPLICATION,
     VERSION,
     ControlState,
-    ControlTopic,
     owner_key,
+    topic_entry,
     topic_key,
 )
-from eosframework.application.fencing import fence, live_ids
-from eosframework.application.internal_topics import changelog_topics, refuse_unfit_topics
+from eosframework.application.fencing import fence_workers
+from eosframework.application.internal_topics import refuse_unfit_topics
 from eosframework.application.leases import (
     given_ids,
     id_entries,
@@ -58,7 +59,7 @@ from eosframework.kafka.admin.metadata import (
 )
 from eosframework.kafka.admin.verification import require_answered
 from eosframework.kafka.client.properties import CLIENT_ID
-from eosframework.records import Position, TopicPartition
+from eosframework.records import Position, TopicPartition, partitions_of
 from eosframework.topology.evolution import Change
 from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import (
@@ -103,13 +104,13 @@ class Facts:
 
     def output_limits(self, graph: Graph) -> SizeLimits:
         """Return the size limits of the topics that `graph` writes, internal topics included."""
-        written = [self.topics[name] for name in written_topics(graph) if name in self.topics]
+        written = [self.topics[name] for name in graph.written_topics if name in self.topics]
         chosen = any(part.dynamic_sinks for part in graph.sub_topologies)
         return size_limits(written, are_all=not chosen)
 
     def largest_input_bytes(self, graph: Graph) -> int | None:
         """Return the largest max.message.bytes of the sources; None if none could be read."""
-        return size_limits(self.topics[name] for name in source_topics(graph)).largest
+        return size_limits(self.topics[name] for name in graph.source_topics).largest
 
     def broker_number(self, name: str) -> int | None:
         """Return a setting that all brokers share; None if one differs or cannot be read."""
@@ -121,24 +122,12 @@ Refuse = Callable[[Graph, Settings, "Facts"], None]
 """Raises if a start is not allowed."""
 
 
-def check_worker_start(
-    graph: Graph,
-    settings: Settings,
-    admin: ClusterAdmin,
-    control_topic: ControlTopic,
-    source: IdSource | None = None,
-) -> Facts:
+def check_worker_start(context: ApplicationContext, source: IdSource | None = None) -> Facts:
     """Perform `check_start`, and refuse workers while a backfill job is unfinished."""
-    return _checked(graph, settings, admin, control_topic, source, refuse_worker)
+    return _checked(context, source, refuse_worker)
 
 
-def check_start(
-    graph: Graph,
-    settings: Settings,
-    admin: ClusterAdmin,
-    control_topic: ControlTopic,
-    source: IdSource | None = None,
-) -> Facts:
+def check_start(context: ApplicationContext, source: IdSource | None = None) -> Facts:
     """Refuse to start if the guarantee would not hold; then record the topology.
 
     1. gather  2. refuse  3. refuse brokers that do not verify transactions  4. if the topology has
@@ -149,10 +138,7 @@ def check_start(
     seen to be drained, or to a store that the new topology lacks.
 
     Args:
-        graph: of the application.
-        settings: of the worker.
-        admin: describes the cluster.
-        control_topic: of the application.
+        context: of the application.
         source: of the ids; None: they are derived.
 
     Raises:
@@ -160,33 +146,26 @@ def check_start(
         TopologyError: sources of a sub-topology are not co-partitioned.
         ClusterUnreachable: no broker answered in time.
     """
-    return _checked(graph, settings, admin, control_topic, source, refuse)
+    return _checked(context, source, refuse)
 
 
-def _checked(
-    graph: Graph,
-    settings: Settings,
-    admin: ClusterAdmin,
-    control_topic: ControlTopic,
-    source: IdSource | None,
-    refuse: Refuse,
-) -> Facts:
+def _checked(context: ApplicationContext, source: IdSource | None, refuse: Refuse) -> Facts:
+    graph, settings, control_topic = context.graph, context.settings, context.control_topic
     with naming_needed_access(_needed(graph, settings)):
         control_topic.ensure()
         control_topic.require_access()
-        facts = with_changes(graph, settings, gather(graph, admin, control_topic), admin)
+        facts = with_changes(context, gather(context))
     refuse(graph, settings, facts)
     if settings.worker.guarantee is Guarantee.EXACTLY_ONCE:
         require_answered(
             settings.kafka.bootstrap_servers,
             facts.brokers,
-            admin.broker_settings,
+            context.admin.broker_settings,
             assume=settings.kafka.assume_transaction_verification,
         )
         if any(change.verdict.stops_all for change in facts.changes):
-            partitions = facts.partitions
-            fence(lambda found: live_ids(graph, found, partitions), settings, control_topic)
-            facts = with_changes(graph, settings, gather(graph, admin, control_topic), admin)
+            fence_workers(context, facts.partitions)
+            facts = with_changes(context, gather(context))
             refuse(graph, settings, facts)
     source = source or DerivedIds()
     names = task_names(graph, facts.partitions)
@@ -198,29 +177,24 @@ def _checked(
     return facts
 
 
-def gather(graph: Graph, admin: ClusterAdmin, control_topic: ControlTopic) -> Facts:
+def gather(context: ApplicationContext) -> Facts:
     """Read all state that the checks need."""
+    graph, admin = context.graph, context.admin
     topics = admin.describe_topics(
-        sorted(
-            {
-                *source_topics(graph),
-                *sink_topics(graph),
-                *table_sink_topics(graph),
-                *changelog_topics(graph),
-                *global_topics(graph),
-            }
-        )
+        {
+            *graph.source_topics,
+            *graph.sink_topics,
+            *graph.table_sink_topics,
+            *graph.changelog_topics,
+            *graph.global_topics,
+        }
     )
     # The first request about a group: if describing it is denied, other requests only time out.
     group = _group(graph.application, bool(graph.sub_topologies), admin)
     filling = _group(tables_group(graph.application), bool(graph.table_sinks), admin)
     brokers = admin.broker_settings()
-    partitions = [
-        TopicPartition(topic, number)
-        for topic in source_topics(graph)
-        for number in range(topics[topic].partitions)
-    ]
-    control = control_topic.refresh()
+    partitions = partitions_of({name: topics[name].partitions for name in graph.source_topics})
+    control = context.control_topic.refresh()
     return Facts(
         cluster_id=admin.cluster_id(),
         topics=topics,
@@ -247,6 +221,9 @@ def _committed(
     The markers of a transaction reach the control topic and the offsets one after the other. If the
     control topic shows a first commit and its offset is missing, this waits for that marker.
     """
+    # 1. a task's first transaction commits  2. its marker reaches the control topic, which shows
+    # the partition as committed  3. its marker reaches __consumer_offsets. Read between 2 and 3
+    # the offset looks lost, so these partitions are read again, and that read waits for 3.
     found = admin.committed(application, partitions, stable=False)
     on_its_way = [
         position.topic_partition
@@ -257,10 +234,10 @@ def _committed(
     return [settled.get(position.topic_partition, position) for position in found]
 
 
-def with_changes(graph: Graph, settings: Settings, facts: Facts, admin: ClusterAdmin) -> Facts:
+def with_changes(context: ApplicationContext, facts: Facts) -> Facts:
     """Return the facts with the differences from the topology that ran before."""
-    changes = topology_changes(graph, facts.control, facts.topics)
-    unread = undrained_topics(graph.application, changes, settings.kafka, admin)
+    changes = topology_changes(context.graph, facts.control, facts.topics)
+    unread = undrained_topics(context, changes)
     return replace(facts, changes=changes, unread=unread)
 
 
@@ -303,42 +280,13 @@ def jobs_of(graph: Graph, facts: Facts) -> list[JobStanding]:
     return backfill_jobs(graph, facts.control, facts.partitions)
 
 
-def source_topics(graph: Graph) -> list[str]:
-    """Return the topics that the application reads, sorted."""
-    return sorted({source.topic for part in graph.sub_topologies for source in part.sources})
-
-
-def sink_topics(graph: Graph) -> list[str]:
-    """Return the sink topics that the topology names, dead letters included, sorted."""
-    return sorted({topic for part in graph.sub_topologies for topic in part.sink_topics})
-
-
-def written_topics(graph: Graph) -> list[str]:
-    """Return all topics that the application writes and that are known by name, sorted."""
-    own = (repartition.topic for repartition in graph.repartitions)
-    return sorted({*sink_topics(graph), *changelog_topics(graph), *own})
-
-
-def table_sink_topics(graph: Graph) -> list[str]:
-    """Return the topics of table sinks, sorted; some are internal, some are sources."""
-    return sorted(table_sink.topic for table_sink in graph.table_sinks)
-
-
-def global_topics(graph: Graph) -> list[str]:
-    """Return the topics that every process reads whole, sorted."""
-    return sorted({table.topic for table in graph.global_tables})
-
-
 def new_entries(graph: Graph, facts: Facts) -> dict[str, object]:
     """Return the entries that the control topic does not have yet."""
     entries: dict[str, object] = {APPLICATION: {"cluster_id": facts.cluster_id, "version": VERSION}}
     for part in graph.sub_topologies:
         for source in part.sources:
             topic = facts.topics[source.topic]
-            entries[topic_key(source.topic)] = {
-                "topic_id": topic.topic_id,
-                "partitions": topic.partitions,
-            }
+            entries[topic_key(source.topic)] = topic_entry(topic)
             if not any(task.leased for task in facts.ids):
                 entries[owner_key(source.topic, part.name)] = {}
     known = facts.control.entries
@@ -363,7 +311,7 @@ def refuse_another_cluster(graph: Graph, facts: Facts) -> None:
 
 def refuse_another_application(graph: Graph, facts: Facts) -> None:
     """Refuse an application whose name another application uses."""
-    declared, known = source_topics(graph), sorted(facts.control.topics)
+    declared, known = graph.source_topics, sorted(facts.control.topics)
     if known and declared and not set(declared) & set(known):
         raise StartRefused(
             f"application {graph.application!r} on this cluster reads {', '.join(known)}, and "
@@ -383,7 +331,7 @@ def refuse_another_application(graph: Graph, facts: Facts) -> None:
 def refuse_missing_topics(graph: Graph, facts: Facts) -> None:
     """Refuse missing topics: brokers would auto-create them with defaults, or never."""
     missing = [topic for topic, found in sorted(facts.topics.items()) if not found.exists]
-    written = written_topics(graph)
+    written = graph.written_topics
     if sources := [topic for topic in missing if topic not in written]:
         raise StartRefused(
             f"source topic {', '.join(sources)} does not exist; correct the name in the topology, "
@@ -407,12 +355,12 @@ def refuse_denied_access(graph: Graph, settings: Settings, facts: Facts) -> None
 
 
 def _needed(graph: Graph, settings: Settings) -> list[Access]:
-    return worker_access(graph, settings, source_topics(graph), sink_topics(graph))
+    return worker_access(graph, settings, graph.source_topics, graph.sink_topics)
 
 
 def refuse_changed_topics(graph: Graph, facts: Facts) -> None:
     """Refuse a source topic that is not the recorded one."""
-    for topic in source_topics(graph):
+    for topic in graph.source_topics:
         recorded, found = facts.control.topics.get(topic), facts.topics[topic]
         if recorded is None:
             continue

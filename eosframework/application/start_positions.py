@@ -113,6 +113,9 @@ class StartPositions:
         }
         if not wanted:
             return
+        # 1. this worker starts and writes the entries  2. an open transaction hides the topic's end
+        # 3. a takeover reads it without them. What was never seen may be hidden, so the takeover is
+        # retried; what was seen once and is missing now has been released.
         leased = self._refreshed().leased
         missing = {p: task for p, task in wanted.items() if task not in leased.get(p, ())}
         self._seen |= wanted.items() - missing.items()
@@ -135,6 +138,9 @@ class StartPositions:
             RunError: it was: topics and stores differ from those found at the start.
             Retriable: the control topic cannot be read now.
         """
+        # 1. this worker passes its start checks  2. a reset finds no member, marks the control
+        # topic and deletes the group  3. this worker joins. The mark is not the one read at 1.
+        # Had it joined before the group was deleted, brokers would have refused to delete it.
         if self._refreshed().entries.get(RESET) != self._reset:
             raise RunError(
                 f"application {self._application!r} was reset after this worker had started, so "

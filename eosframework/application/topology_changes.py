@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from eosframework.application.context import ApplicationContext
 from eosframework.application.control_topic import ControlState
-from eosframework.config import KafkaSettings
 from eosframework.errors import StartRefused
-from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.kafka.consumer.range_reader import hold_nothing
 from eosframework.kafka.consumer.settled import decided_ends
-from eosframework.records import TopicPartition
+from eosframework.records import partitions_of
 from eosframework.topology.evolution import (
     Change,
     RecordedTopology,
@@ -46,9 +45,7 @@ def topology_changes(
         before,
         _now(graph, topics),
         partitions={name: found.partitions for name, found in topics.items()},
-        upgradable={
-            store.name for part in graph.sub_topologies for store in part.stores if store.upgrade
-        },
+        upgradable={store.name for store in graph.stores if store.upgrade},
     )
 
 
@@ -61,28 +58,22 @@ def topology_entry(
     return {TOPOLOGY: entry} if is_new else {}
 
 
-def undrained_topics(
-    application: str,
-    changes: Sequence[Change],
-    settings: KafkaSettings,
-    admin: ClusterAdmin,
-) -> frozenset[str]:
+def undrained_topics(context: ApplicationContext, changes: Sequence[Change]) -> frozenset[str]:
     """Return the topics among the changes with records that the application has not read.
 
     Args:
-        application: the owner of the topics.
+        context: of the application that owns the topics.
         changes: of its topology.
-        settings: how to reach the cluster.
-        admin: reads offsets of the same cluster.
 
     Raises:
         ClusterUnreachable: no broker answered in time.
     """
+    application, admin, settings = context.graph.application, context.admin, context.settings.kafka
     wanted = [change.name for change in changes if change.verdict is Verdict.DRAIN]
     topics = admin.describe_topics(wanted)
     unread: set[str] = set()
     for name in (name for name, found in topics.items() if found.exists):
-        partitions = [TopicPartition(name, number) for number in range(topics[name].partitions)]
+        partitions = partitions_of({name: topics[name].partitions})
         ends = decided_ends(admin, partitions, settings.request_timeout_seconds)
         if None in ends.values():  # Committed records may lie after the open transaction.
             unread.add(name)

@@ -7,6 +7,8 @@ on executors needs of it only the iterator of batches.
 A job's range, files and topology are fixed when it starts; different ones require another job. A
 backfill writes only through transactional producers, whose ids belong to the job's tasks and never
 to an attempt, and through claims in the database.
+
+Public: the names in `__all__`; the modules are internal.
 """
 
 from eosframework.backfill.api import Backfill

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from eosframework.application.context import connect
 from eosframework.backfill.job.job_entry import JobState
 from eosframework.backfill.job.request import FileRequest, Request
 from eosframework.config import Settings, load_settings
 from eosframework.errors import ConfigurationError
-from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.graph.retry_topics import without_retries
@@ -104,8 +104,7 @@ class Backfill:
             return pin(session, request.format, request.paths, request.spark_options)
 
         require_executors(session)
-        admin = ClusterAdmin(self.settings.kafka)
-        started = start(self.graph, self.settings, self.job, self.request, admin, pinned)
+        started = start(connect(self.graph, self.settings), self.job, self.request, pinned)
         return run_stages(session, started, on_progress or _silent, options or {})
 
 

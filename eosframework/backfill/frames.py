@@ -64,7 +64,7 @@ def outputs_of(app: str | Topology, rows: DataFrame, topic: str | None = None) -
 
 
 def _part_of(graph: Graph, topic: str | None) -> tuple[SubTopology, str]:
-    readers = {source.topic: part for part in graph.sub_topologies for source in part.sources}
+    readers = graph.readers
     if topic is None and len(readers) == 1:
         [topic] = readers
     if topic is None or topic not in readers:

@@ -9,6 +9,8 @@ Exit codes:
     2: the command line, the user's input or the configuration is wrong; nothing was started.
     3: fenced by another instance.
     130: interrupted by Ctrl-C.
+
+Internal: no module here is public.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def apply(
     if problems := [schema.problem for schema in schemas if schema.problem is not None]:
         raise StartRefused("\n".join(problems))
     note_remains("created topics and tables stay; run the same command again to create the rest")
-    planned, created = apply_to(opened.graph, opened.settings, opened.admin, opened.registry)
+    planned, created = apply_to(opened)
     if tables is not None:
         from eosframework.runtime.table_writer import apply_database
 

@@ -9,7 +9,7 @@ import typer
 
 from eosframework.cli import app
 from eosframework.cli.options import AppArgument, JsonOption, SettingsOptions, with_settings
-from eosframework.cli.stdout import print_json
+from eosframework.cli.stdout import print_report
 
 if TYPE_CHECKING:
     from eosframework.operations.audit import Detail, Verdict
@@ -91,10 +91,7 @@ def audit(
         )
     finally:
         progress.clear()
-    if as_json:
-        print_json(as_data(verdict))
-    else:
-        typer.echo(as_text(graph.application, verdict))
+    print_report(as_data(verdict), as_text(graph.application, verdict), as_json=as_json)
     return 0 if verdict.clean else 1
 
 

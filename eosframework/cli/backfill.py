@@ -19,7 +19,7 @@ from eosframework.cli.options import (
     SparkOption,
     with_settings,
 )
-from eosframework.cli.stdout import print_json
+from eosframework.cli.stdout import print_json, print_report
 from eosframework.process.interrupts import cleaning_up, note_remains
 
 if TYPE_CHECKING:
@@ -184,14 +184,14 @@ def cutover(
         opened.settings,
         job,
         opened.admin,
-        opened.registry,
+        opened.control_topic,
         accept_lost=accept_lost,
     )
-    if as_json:
-        report = _cutover_data(opened.graph.application, job, done)
-        print_json(report)
-    else:
-        typer.echo("\n".join(_cutover_lines(opened.graph.application, job, done)))
+    print_report(
+        _cutover_data(opened.graph.application, job, done),
+        "\n".join(_cutover_lines(opened.graph.application, job, done)),
+        as_json=as_json,
+    )
 
 
 def _cutover_data(application: str, job: str, done: CutoverResult) -> dict[str, Any]:

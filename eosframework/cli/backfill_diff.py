@@ -15,7 +15,7 @@ from eosframework.cli.options import (
     SparkOption,
     with_settings,
 )
-from eosframework.cli.stdout import print_json
+from eosframework.cli.stdout import print_report
 from eosframework.process.interrupts import cleaning_up
 
 if TYPE_CHECKING:
@@ -99,10 +99,7 @@ def diff(
     how = DiffOptions(by=by, headers=headers, limit=limit, topics=_topics_by(compare_by or ()))
     with lazy_session(master, properties) as session:
         found = compare(session, app, settings, job, suffix, how, where=where, options=properties)
-    if as_json:
-        print_json(_report(found))
-    else:
-        typer.echo("\n".join(_lines(found)))
+    print_report(_report(found), "\n".join(_lines(found)), as_json=as_json)
     return 0 if found.is_equal else 1
 
 

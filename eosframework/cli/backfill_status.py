@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eosframework.cli.cluster import OpenedApplication, open_application
+from eosframework.cli.cluster import open_application
 from eosframework.cli.options import (
     AppArgument,
     JsonOption,
@@ -17,6 +17,7 @@ from eosframework.cli.options import (
 from eosframework.cli.stdout import print_json
 
 if TYPE_CHECKING:
+    from eosframework.application.context import ApplicationContext
     from eosframework.backfill.job.job_entry import JobState
     from eosframework.backfill.job.job_status import JobStatus
 
@@ -56,7 +57,7 @@ def status(
         _show(opened, job, as_json)
 
 
-def _list(opened: OpenedApplication, as_json: bool) -> None:
+def _list(opened: ApplicationContext, as_json: bool) -> None:
     import time
 
     from eosframework.backfill.job.job_log import job_states
@@ -81,7 +82,7 @@ def _list(opened: OpenedApplication, as_json: bool) -> None:
         )
 
 
-def _show(opened: OpenedApplication, job: str, as_json: bool) -> None:
+def _show(opened: ApplicationContext, job: str, as_json: bool) -> None:
     import time
 
     from rich.console import Console
@@ -96,7 +97,7 @@ def _show(opened: OpenedApplication, job: str, as_json: bool) -> None:
         Console().print(drawn(found))
 
 
-def _watch(opened: OpenedApplication, job: str) -> None:
+def _watch(opened: ApplicationContext, job: str) -> None:
     import time
 
     from rich.console import Console
@@ -115,7 +116,7 @@ def _watch(opened: OpenedApplication, job: str) -> None:
         console.print(drawn(found))
 
 
-def _read(opened: OpenedApplication, job: str) -> JobState:
+def _read(opened: ApplicationContext, job: str) -> JobState:
     from eosframework.backfill.job.job_log import JobLog
     from eosframework.errors import ConfigurationError
 

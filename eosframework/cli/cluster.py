@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import typer
 
 if TYPE_CHECKING:
-    from eosframework.application.control_topic import ControlTopic
+    from eosframework.application.context import ApplicationContext
     from eosframework.application.needed_access import Access
     from eosframework.application.subjects import PlannedSubject
     from eosframework.cli.options import SettingsOptions
     from eosframework.config import Settings
-    from eosframework.kafka.admin.cluster_admin import ClusterAdmin
     from eosframework.postgres.tables.table_schema import TablesPlan
-    from eosframework.topology.graph.graph import Graph
-
-
-@dataclass(frozen=True, slots=True)
-class OpenedApplication:
-    """A checked topology with its settings and its cluster."""
-
-    graph: Graph
-    settings: Settings
-    admin: ClusterAdmin
-    registry: ControlTopic
 
 
 def open_application(
     app_name: str, options: SettingsOptions, suffix: str | None = None
-) -> OpenedApplication:
+) -> ApplicationContext:
     """Load a topology and its settings, and create the clients of its cluster.
 
     Args:
@@ -42,26 +29,17 @@ def open_application(
     Raises:
         UserError: the topology or a setting cannot be used.
     """
-    from eosframework.application.control_topic import ControlTopic
-    from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+    from eosframework.application.context import connect
     from eosframework.topology.loader import load_app
     from eosframework.topology.renaming import renamed
     from eosframework.topology.resolve.resolve import resolve
 
     settings = options.load()
     loaded = load_app(app_name)
-    graph = resolve(loaded if suffix is None else renamed(loaded, suffix))
-    admin = ClusterAdmin(settings.kafka)
-    registry = ControlTopic(
-        graph.application,
-        settings.kafka,
-        admin,
-        replication_factor=settings.topics.replication_factor,
-    )
-    return OpenedApplication(graph, settings, admin, registry)
+    return connect(resolve(loaded if suffix is None else renamed(loaded, suffix)), settings)
 
 
-def plan_tables_of(opened: OpenedApplication) -> TablesPlan | None:
+def plan_tables_of(opened: ApplicationContext) -> TablesPlan | None:
     """Plan the application's tables; None if its topology has no table sink.
 
     Raises:
@@ -74,7 +52,7 @@ def plan_tables_of(opened: OpenedApplication) -> TablesPlan | None:
     return plan_database(opened.graph, opened.settings)
 
 
-def plan_schemas_of(opened: OpenedApplication) -> list[PlannedSubject]:
+def plan_schemas_of(opened: ApplicationContext) -> list[PlannedSubject]:
     """Plan the subjects of the schemas that the application writes with.
 
     Raises:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eosframework.cli import group
-from eosframework.cli.cluster import OpenedApplication, open_application
+from eosframework.cli.cluster import open_application
 from eosframework.cli.options import (
     AppArgument,
     DryRunOption,
@@ -17,10 +17,11 @@ from eosframework.cli.options import (
     confirmed,
     with_settings,
 )
-from eosframework.cli.stdout import print_json
+from eosframework.cli.stdout import print_json, print_report
 from eosframework.process.interrupts import note_remains
 
 if TYPE_CHECKING:
+    from eosframework.application.context import ApplicationContext
     from eosframework.operations.dead_letters import Choice, DeadLetters, Group, ReplayPlan
 
 commands = group("dead-letters", "List, show and replay records that could not be processed.")
@@ -157,17 +158,18 @@ def replay(
     done = 0
     if found.total and not dry_run and (yes or _agreed(found)):
         configure_logs(opened.settings.log)
-        opened.registry.ensure()
+        opened.control_topic.ensure()
         application = opened.graph.application
         note_remains("replayed records are marked; run the same command again to replay the rest")
         done = send(application, opened.settings, opened.admin, letters, choice, routes).total
-    if as_json:
-        print_json(_replay_data(opened.graph.application, found, done, dry_run=dry_run))
-    else:
-        typer.echo("\n".join(_replay_lines(found, done, dry_run=dry_run)))
+    print_report(
+        _replay_data(opened.graph.application, found, done, dry_run=dry_run),
+        "\n".join(_replay_lines(found, done, dry_run=dry_run)),
+        as_json=as_json,
+    )
 
 
-def _opened(app_name: str, options: SettingsOptions) -> tuple[OpenedApplication, DeadLetters]:
+def _opened(app_name: str, options: SettingsOptions) -> tuple[ApplicationContext, DeadLetters]:
     from eosframework.operations.dead_letters import DeadLetters
     from eosframework.topology.graph.walk import dead_letter_topics
 
@@ -176,7 +178,7 @@ def _opened(app_name: str, options: SettingsOptions) -> tuple[OpenedApplication,
     return opened, DeadLetters(topics, opened.settings.kafka, opened.admin)
 
 
-def _marked(opened: OpenedApplication, letters: DeadLetters) -> Any:
+def _marked(opened: ApplicationContext, letters: DeadLetters) -> Any:
     from eosframework.operations.dead_letters import marks_of
 
     marks = marks_of(opened.graph.application, opened.settings, opened.admin)

@@ -50,9 +50,11 @@ def flights(
     from eosframework.demo.nycflights import require_packages
 
     require_packages()
-    from eosframework.demo.flights_demo import Plan, run_demo
+    from eosframework.demo.flights_demo import FlightsPlan, run_demo
 
-    plan = Plan(kills, rate, _seed(seed), flights, keep)
+    plan = FlightsPlan(
+        kills=kills, records_per_second=rate, flights=flights, seed=_seed(seed), keep=keep
+    )
     return _run(lambda console: run_demo(plan, console), as_json)
 
 
@@ -72,9 +74,11 @@ def transfer(
     Two banks exchange money through Kafka. Succeeds only if every look at both banks found all of
     the money, and each transfer took effect once and in order.
     """
-    from eosframework.demo.banks.transfer_demo import Plan, run_transfers
+    from eosframework.demo.banks.transfer_demo import TransferPlan, run_transfers
 
-    plan = Plan(seconds * rate, rate, kills, _seed(seed), keep)
+    plan = TransferPlan(
+        transfers=seconds * rate, per_second=rate, kills=kills, seed=_seed(seed), keep=keep
+    )
     return _run(lambda console: run_transfers(plan, console), as_json)
 
 
@@ -106,10 +110,10 @@ def backfill(
     require_packages()
     check_packages()
     from eosframework.demo.history.archive import Span
-    from eosframework.demo.history.backfill_demo import Plan, run_backfill_demo
+    from eosframework.demo.history.backfill_demo import BackfillPlan, run_backfill_demo
 
     span = Span(*(moment.replace(tzinfo=UTC) for moment in (since, cutover, until)))
-    plan = Plan(span, _seed(seed), keep)
+    plan = BackfillPlan(span=span, seed=_seed(seed), keep=keep)
     return _run(lambda console: run_backfill_demo(plan, console), as_json)
 
 

@@ -8,32 +8,13 @@ import typer
 
 from eosframework.cli import group
 from eosframework.cli.options import JsonOption, MarkdownOption
+from eosframework.cli.pages import page
 from eosframework.cli.stdout import print_json
 
 if TYPE_CHECKING:
     from eosframework.monitoring.metrics.catalogue import Metric
 
 commands = group("explain", "Print reference tables of errors, metrics and settings.")
-
-_METRICS_HEAD = """\
-# Metrics
-
-Generated from `eosframework/monitoring/metrics/catalogue.py` by
-`eosframework explain metrics --markdown`. [howto/observe.md](howto/observe.md) says how to scrape
-them.
-
-Every metric has the label `application`; for a relay it is the relay's name. The number of labels
-does not grow with partitions, tasks or keys: `/status` and `eosframework status` report per task.
-Counters begin at 0 when a process starts, as `rate` and `increase` expect. Records count when their
-transaction commits, so records of aborted transactions do not count. Each process also exports the
-metrics of all Prometheus clients: `process_cpu_seconds_total`, `process_resident_memory_bytes` and
-others.
-
-*T*: workers that run transforms; *P*: table writers; *R*: relays.
-
-| metric | labels | meaning | normal | otherwise |
-| --- | --- | --- | --- | --- |
-"""
 
 _PROCESSES = {"transforms": "T", "tables": "P", "relay": "R"}
 
@@ -127,12 +108,13 @@ def schema(
 
 def metrics_page(chosen: tuple[Metric, ...]) -> str:
     """Return docs/metrics.md."""
-    return _METRICS_HEAD + "".join(
-        f"| `{metric.full_name}`<br>{metric.kind}, "
-        f"{' '.join(_PROCESSES[process.value] for process in metric.exposed_by)} "
-        f"| {', '.join(metric.labels)} | {metric.what} | {metric.normal} | {metric.otherwise} |\n"
-        for metric in chosen
-    )
+    return page("metrics", metrics=map(_metric_row, chosen))
+
+
+def _metric_row(metric: Metric) -> tuple[str, ...]:
+    processes = " ".join(_PROCESSES[process.value] for process in metric.exposed_by)
+    name = f"`{metric.full_name}`<br>{metric.kind}, {processes}"
+    return name, ", ".join(metric.labels), metric.what, metric.normal, metric.otherwise
 
 
 def _metric_data(metric: Metric) -> dict[str, object]:

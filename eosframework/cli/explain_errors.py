@@ -8,130 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from eosframework.cli.pages import page
 from eosframework.cli.stdout import print_json
 from eosframework.errors import ConfigurationError
+from eosframework.serialization.package_data import read_table
 
 if TYPE_CHECKING:
-    from eosframework.kafka.taxonomy import Failure, Table
+    from eosframework.kafka.schema_registry.registry_answers import Answer
+    from eosframework.kafka.taxonomy import Action, Failure, Table
 
 States = Mapping[str, Mapping[str, str]]
 """Rows of PostgreSQL's table by SQLSTATE, or by its first two characters for a whole class."""
-
-_HEAD = """\
-# Errors of the transactional calls
-
-Generated from `eosframework/kafka/failures.yaml` by `eosframework explain errors --markdown`.
-Look up a code by librdkafka's name or by the name in Java and in older documents, and an error of
-PostgreSQL ([below](#errors-of-the-database)) by its SQLSTATE.
-
-"""
-
-_CLASSIFICATION = """
-## How an error is classified
-
-The code's row decides, not librdkafka's flags: `_FENCED` is flagged fatal, `_FATAL` is not, and a
-commit that timed out is flagged retriable although the broker may have completed it. Flags decide
-only for a code without a row, and they override `retriable` if librdkafka has given up
-(requires_abort, fatal). At `commit` no error is merely retriable: the broker may have completed it.
-
-*Raised* lists the calls in which a test makes a real broker raise the error. The others follow from
-the sources named.
-
-## Causes of an error
-
-The cause of an error decides how it is handled: the record, a node's result, or the framework.
-`on_error` applies to the first two only.
-
-| the error | its cause | handling |
-| --- | --- | --- |
-"""
-
-_CAUSES = (
-    (
-        "a user's function raises or chooses a topic that does not exist, or a value cannot be "
-        "decoded or encoded, while a record is processed",
-        "the record",
-        "its outputs and state changes are rolled back; the record is handled by the step's "
-        "`on_error`",
-    ),
-    (
-        "the event time that a function returns is more than `worker.max_event_time_ahead` after "
-        "the record's own timestamp",
-        "the record",
-        "the same, before stream time advances; `on_error: fail` ends the worker",
-    ),
-    (
-        "a function or a value fails in the steps after a window that closes, a timer, a join "
-        "without a partner, or a node that emits its records at the commit",
-        "the node's result",
-        "the same, for the result: with `skip` or `dead_letter` its window is closed, and the "
-        "record that triggered it is processed; the dead letter names the store's changelog as "
-        "its source",
-    ),
-    (
-        "a record would be joined with more records of another stream, or give its key more "
-        "sliding or session windows, than `worker.hot_key_limit` (KeyTooHot)",
-        "the record",
-        "as if a function had raised; other records of its key are not affected",
-    ),
-    (
-        "a topic is known to reject an output: its value is larger than max.message.bytes "
-        "(without compression), or its timestamp is outside message.timestamp.before.max.ms or "
-        "message.timestamp.after.max.ms by five minutes",
-        "the record that produced it, or the node's result",
-        "the output is not produced; then as above, with the `on_error` of the record's source",
-    ),
-    (
-        "the brokers reject an output (*narrow*)",
-        "the record that produced it, or the node's result",
-        "the transaction is retried in halves (bisected) until the record is found; then as above",
-    ),
-    (
-        "a record, or the work at a commit, outlasts a transaction that other records share",
-        "none of them",
-        "the transaction is aborted and retried with fewer records to a transaction",
-    ),
-    (
-        "a record, or the work at the commit of a single record, outlasts a transaction of its own",
-        "the function",
-        "the worker ends, names the function, and commits nothing of it, regardless of `on_error`",
-    ),
-    (
-        "a store, the control topic or a broker fails while a record is processed; or the schema "
-        "registry, by the table of its answers below",
-        "the framework",
-        "the transaction is aborted with all of its records, regardless of `on_error`; it is "
-        "retried, or the worker ends, by the tables above",
-    ),
-    (
-        "any other exception",
-        "the framework",
-        "the transaction is aborted with all of its records; the worker ends",
-    ),
-)
-
-_SCHEMAS_HEAD = """
-## Answers of a schema registry
-
-Generated from `eosframework/kafka/schema_registry/registry_answers.yaml`. An answer is classified
-by the registry's own code, else by its HTTP status. *Read*: a value names the schema that it was
-written with. *Write*: the application writes with a schema of its own.
-
-"""
-
-_DATABASE_HEAD = """
-## Errors of the database
-
-Generated from `eosframework/postgres/failures.yaml`. Two characters stand for all codes that begin
-with them and have no row of their own (PostgreSQL 18, appendix A).
-
-"""
-
-_DATABASE_NOTES = """
-A COMMIT that the server answers with an error is rolled back. A COMMIT without an answer, or with
-one that ends the connection (FATAL), may be done: the database is *unavailable*, and only a new
-claim shows the outcome.
-"""
 
 
 def explain(code: str | None, *, as_json: bool, as_markdown: bool) -> None:
@@ -241,43 +128,29 @@ def _text(failure: Failure) -> str:
 
 def errors_page(content: Table) -> str:
     """Return docs/errors.md."""
-    return "".join(
-        [
-            _HEAD,
-            "## Actions\n\n",
-            *_table(
-                ("action", "category", "raised as", "the worker"),
-                (
-                    (
-                        f"**{action.name}**",
-                        f"{action.category} (data)" if action.data else action.category,
-                        action.raises or "nothing",
-                        action.worker,
-                    )
-                    for action in content.actions.values()
-                ),
-            ),
-            "\n## Errors\n\n",
-            *_table(
-                ("code", "also known as", "call: action", "raised", "meaning", "source"),
-                _error_rows(content),
-            ),
-            _CLASSIFICATION,
-            *(f"| {' | '.join(row)} |\n" for row in _CAUSES),
-            _SCHEMAS_HEAD,
-            *_schema_tables(),
-            _DATABASE_HEAD,
-            *_database_tables(),
-            _DATABASE_NOTES,
-        ]
+    from eosframework.kafka.schema_registry import registry_answers
+
+    schemas, database = registry_answers.table(), _database()
+    return page(
+        "errors",
+        actions=map(_action_row, content.actions.values()),
+        errors=_error_rows(content),
+        schema_actions=(
+            (f"**{action}**", schemas.raised[action] or "the client's own exception", process)
+            for action, process in schemas.processes.items()
+        ),
+        schema_answers=map(_answer_row, schemas.answers),
+        categories=(
+            (f"**{name}**", row["raises"], row["task"])
+            for name, row in database["categories"].items()
+        ),
+        states=_state_rows(database),
     )
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterable[str]:
-    yield f"| {' | '.join(head)} |\n"
-    yield f"|{' --- |' * len(head)}\n"
-    for row in rows:
-        yield f"| {' | '.join(map(str, row))} |\n"
+def _action_row(action: Action) -> Sequence[str]:
+    category = f"{action.category} (data)" if action.data else action.category
+    return f"**{action.name}**", category, action.raises or "nothing", action.worker
 
 
 def _error_rows(content: Table) -> Iterable[Sequence[str]]:
@@ -289,8 +162,8 @@ def _error_rows(content: Table) -> Iterable[Sequence[str]]:
             ", ".join(failure.aliases),
             calls,
             raised or "no",
-            _escaped(f"{failure.meaning}{_fix(failure.fix)}"),
-            _escaped(failure.source),
+            f"{failure.meaning}{_fix(failure.fix)}".replace("{transactional_id}", "*id*"),
+            failure.source,
         )
     for flag, by_call in content.others.items():
         calls = ", ".join(f"{call}: **{action.name}**" for call, action in by_call.items())
@@ -299,10 +172,6 @@ def _error_rows(content: Table) -> Iterable[Sequence[str]]:
 
 def _fix(hint: str | None) -> str:
     return f". To fix it: {hint}" if hint else ""
-
-
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|").replace("{transactional_id}", "*id*")
 
 
 def _schemas_data() -> dict[str, Any]:
@@ -321,28 +190,14 @@ def _schemas_data() -> dict[str, Any]:
     return {"schema_registry": {"actions": actions, "answers": rows}}
 
 
-def _schema_tables() -> Iterable[str]:
-    from eosframework.kafka.schema_registry.registry_answers import OTHER, Use, table
+def _answer_row(answer: Answer) -> Sequence[str]:
+    from eosframework.kafka.schema_registry.registry_answers import OTHER, Use
 
-    yield from _table(
-        ("action", "raised as", "the process"),
-        (
-            (f"**{action}**", table().raised[action] or "the client's own exception", process)
-            for action, process in table().processes.items()
-        ),
-    )
-    yield "\n"
-    yield from _table(
-        ("answer", "read", "write", "meaning"),
-        (
-            (
-                "any other, or none" if OTHER in answer.codes else ", ".join(answer.codes),
-                f"**{answer.actions[Use.READ]}**",
-                f"**{answer.actions[Use.WRITE]}**",
-                f"{answer.meaning}{_fix(answer.fix)}",
-            )
-            for answer in table().answers
-        ),
+    return (
+        "any other, or none" if OTHER in answer.codes else ", ".join(answer.codes),
+        f"**{answer.actions[Use.READ]}**",
+        f"**{answer.actions[Use.WRITE]}**",
+        f"{answer.meaning}{_fix(answer.fix)}",
     )
 
 
@@ -384,32 +239,16 @@ def _database_data(states: States) -> dict[str, Any]:
     return {"database": {"categories": _database()["categories"], "states": rows}}
 
 
-def _database_tables() -> Iterable[str]:
-    table = _database()
-    yield from _table(
-        ("category", "raised as", "the table writer or relay"),
-        ((f"**{name}**", row["raises"], row["task"]) for name, row in table["categories"].items()),
-    )
-    yield "\n"
-    states = [
-        (f"`{_shown(state)}`", f"**{row['category']}**", f"{row['meaning']}{_fix(row.get('fix'))}")
-        for state, row in table["states"].items()
-    ]
-    others = [
-        (f"any other, {name}", f"**{row['category']}**", row["meaning"])
-        for name, row in table["others"].items()
-    ]
-    yield from _table(("SQLSTATE", "category", "meaning"), [*states, *others])
+def _state_rows(database: Mapping[str, Any]) -> Iterable[Sequence[str]]:
+    named = {f"`{_shown(state)}`": row for state, row in database["states"].items()}
+    named |= {f"any other, {name}": row for name, row in database["others"].items()}
+    for name, row in named.items():
+        yield name, f"**{row['category']}**", f"{row['meaning']}{_fix(row.get('fix'))}"
 
 
 @cache
 def _database() -> dict[str, Any]:
-    from importlib.resources import files
-
-    import yaml
-
-    file = files("eosframework").joinpath("postgres", "failures.yaml")
-    return yaml.safe_load(file.read_text(encoding="utf-8"))
+    return read_table("eosframework.postgres", "failures.yaml", dict[str, Any])
 
 
 def _shown(state: str) -> str:

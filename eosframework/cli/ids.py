@@ -91,7 +91,7 @@ def release(
     opened = open_application(app_name, options)
     application = opened.graph.application
     note_remains("the ids may be released already; run the same command again, or see `ids list`")
-    released = release_ids(application, ids, opened.settings, opened.admin, opened.registry)
+    released = release_ids(opened, ids)
     if as_json:
         rows = [{"id": str(task), "task": _task(task)} for task in released]
         print_json({"application": application, "released": rows})

@@ -51,7 +51,7 @@ def plan(
 
     opened = open_application(app_name, options, suffix)
     source = id_source(opened.settings)
-    planned = plan_of(opened.graph, opened.settings, opened.admin, opened.registry, source)
+    planned = plan_of(opened, source)
     tables, schemas = plan_tables_of(opened), plan_schemas_of(opened)
     if as_json:
         report = {**planned.as_data(), "database": None if tables is None else tables.as_data()}

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eosframework.cli import group
-from eosframework.cli.cluster import OpenedApplication, open_application
+from eosframework.cli.cluster import open_application
 from eosframework.cli.options import AppArgument, JsonOption, SettingsOptions, with_settings
 from eosframework.cli.stdout import print_json
 from eosframework.process.interrupts import note_remains
 
 if TYPE_CHECKING:
+    from eosframework.application.context import ApplicationContext
     from eosframework.records import Position
 
 commands = group("positions", "Show and set the offsets at which an application resumes.")
@@ -49,15 +50,15 @@ def show(
         )
 
 
-def _of_transforms(opened: OpenedApplication) -> list[dict[str, Any]]:
+def _of_transforms(opened: ApplicationContext) -> list[dict[str, Any]]:
     from eosframework.application.start_checks import gather
 
-    facts = gather(opened.graph, opened.admin, opened.registry)
+    facts = gather(opened)
     before = {p: p.topic_partition in facts.control.committed for p in facts.committed}
     return _rows(opened, before)
 
 
-def _of_tables(opened: OpenedApplication) -> list[dict[str, Any]]:
+def _of_tables(opened: ApplicationContext) -> list[dict[str, Any]]:
     from eosframework.runtime.table_writer import table_positions
 
     positions = table_positions(opened.graph, opened.settings)
@@ -66,7 +67,7 @@ def _of_tables(opened: OpenedApplication) -> list[dict[str, Any]]:
     return _rows(opened, {p: p.offset is not None for p in there})
 
 
-def _rows(opened: OpenedApplication, positions: dict[Position, bool]) -> list[dict[str, Any]]:
+def _rows(opened: ApplicationContext, positions: dict[Position, bool]) -> list[dict[str, Any]]:
     """Return the rows to print of positions, each with True if it was ever committed."""
     bounds = opened.admin.log_bounds([p.topic_partition for p in positions])
     return [
@@ -119,7 +120,7 @@ def set_(
 
         done = set_table_positions(opened.graph, wishes, opened.settings, opened.admin)
     else:
-        done = set_positions(opened.graph, wishes, opened.settings, opened.admin, opened.registry)
+        done = set_positions(opened, wishes)
     if as_json:
         rows = [{"topic": p.topic, "partition": p.partition, "offset": p.offset} for p in done]
         report = {"application": opened.graph.application, "positions": rows}

@@ -8,7 +8,7 @@ import typer
 
 from eosframework.cli import app
 from eosframework.cli.options import JsonOption, PrincipalOption, SettingsOptions, with_settings
-from eosframework.cli.stdout import print_json
+from eosframework.cli.stdout import print_json, print_report
 from eosframework.process.interrupts import note_remains
 from eosframework.process.signals import exit_on_signals
 
@@ -125,10 +125,11 @@ def reconcile(
             f"their topic since, so nothing was changed; decide with --uncertain send or "
             f"--uncertain skip"
         )
-    if as_json:
-        print_json(_report(comparison, notes, settled))
-    else:
-        typer.echo(_text(settings.outbox.name, comparison, notes, settled))
+    print_report(
+        _report(comparison, notes, settled),
+        _text(settings.outbox.name, comparison, notes, settled),
+        as_json=as_json,
+    )
 
 
 def _report(comparison: Comparison, notes: list[str], settled: bool) -> dict[str, Any]:

@@ -54,13 +54,13 @@ def reset(
     from eosframework.runtime.reset_plan import execute_reset, plan_reset
 
     opened = open_application(app_name, options)
-    planned = plan_reset(opened.graph, opened.settings, opened.admin, opened.registry, to)
+    planned = plan_reset(opened, to)
     for line in _lines(planned, app_name):
         typer.echo(line, err=as_json)
     done = not dry_run and (yes or confirmed())
     if done:
         note_remains("the reset may have begun, then no worker starts; run the same command again")
-        execute_reset(planned, opened.graph, opened.settings, opened.admin, opened.registry)
+        execute_reset(planned, opened)
     if as_json:
         print_json({**planned.as_data(), "done": done})
     elif done:

@@ -10,7 +10,7 @@ import typer
 from eosframework.cli import app
 from eosframework.cli.cluster import open_application
 from eosframework.cli.options import AppArgument, JsonOption, SettingsOptions, with_settings
-from eosframework.cli.stdout import print_json
+from eosframework.cli.stdout import print_report
 
 if TYPE_CHECKING:
     from eosframework.runtime.application_status import ApplicationStatus, TaskStatus
@@ -39,12 +39,9 @@ def status(
     from eosframework.runtime.application_status import asked, overview
 
     opened = open_application(app_name, options)
-    found = overview(opened.graph, opened.settings.kafka, opened.admin, opened.registry)
+    found = overview(opened)
     answers = {address: asked(address) for address in addresses or ()}
-    if as_json:
-        print_json(_report(found, answers))
-    else:
-        typer.echo("\n".join(_lines(found, answers)))
+    print_report(_report(found, answers), "\n".join(_lines(found, answers)), as_json=as_json)
 
 
 def _report(found: ApplicationStatus, answers: dict[str, Any]) -> dict[str, Any]:

@@ -26,6 +26,14 @@ def print_json(report: dict[str, Any]) -> None:
     print(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())
 
 
+def print_report(report: dict[str, Any], text: str, *, as_json: bool) -> None:
+    """Print a command's result: one JSON object, or text."""
+    if as_json:
+        print_json(report)
+    else:
+        print(text)
+
+
 @contextmanager
 def guarded_stdout() -> Generator[None]:
     """Make `print` in the block raise OutputLost if the process's stdout fails.

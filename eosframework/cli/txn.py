@@ -17,7 +17,7 @@ from eosframework.cli.options import (
     confirmed,
     with_settings,
 )
-from eosframework.cli.stdout import print_json
+from eosframework.cli.stdout import print_report
 from eosframework.errors import ConfigurationError
 from eosframework.process.interrupts import note_remains
 
@@ -65,10 +65,11 @@ def list_(
         ]
         if not listed:
             require_authority(wire, application)
-    if as_json:
-        print_json({"transactions": [txn_text.listed_data(entry) for entry in listed]})
-    else:
-        typer.echo(txn_text.listed(listed))
+    print_report(
+        {"transactions": [txn_text.listed_data(entry) for entry in listed]},
+        txn_text.listed(listed),
+        as_json=as_json,
+    )
 
 
 @commands.command()
@@ -87,10 +88,11 @@ def describe(
         described = describe_transaction(wire, transactional_id)
         held_back = lags(wire, described.partitions)
     now = datetime.now(UTC)
-    if as_json:
-        print_json(txn_text.described_data(described, held_back, now))
-    else:
-        typer.echo(txn_text.described(described, held_back, now))
+    print_report(
+        txn_text.described_data(described, held_back, now),
+        txn_text.described(described, held_back, now),
+        as_json=as_json,
+    )
 
 
 @commands.command()
@@ -110,10 +112,7 @@ def trace(
 
     with _connected(options) as (wire, _):
         traced = trace_(wire, transactional_id, last)
-    if as_json:
-        print_json(txn_text.traced_data(traced))
-    else:
-        typer.echo(txn_text.traced(traced))
+    print_report(txn_text.traced_data(traced), txn_text.traced(traced), as_json=as_json)
 
 
 @commands.command()
@@ -136,10 +135,9 @@ def hanging(
     with _connected(options) as (wire, _):
         findings = find_open(wire, topic or ())
     now = datetime.now(UTC)
-    if as_json:
-        print_json(txn_text.findings_data(findings, now))
-    else:
-        typer.echo(txn_text.findings(findings, now))
+    print_report(
+        txn_text.findings_data(findings, now), txn_text.findings(findings, now), as_json=as_json
+    )
 
 
 @commands.command(
@@ -192,10 +190,7 @@ def abort(
             "it may be aborted already; `eosframework txn hanging` lists open transactions"
         )
         outcome = perform(wire, settings, plan)
-    if as_json:
-        print_json({"done": list(plan.steps), "outcome": outcome})
-    else:
-        typer.echo(outcome)
+    print_report({"done": list(plan.steps), "outcome": outcome}, outcome, as_json=as_json)
 
 
 def _states(names: list[str]) -> list[State]:

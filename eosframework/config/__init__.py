@@ -2,6 +2,8 @@
 
 Owns every name, unit, default and purpose, and the sources of values. Refuses values that would
 break the guarantee, by name, and keeps secrets out of every message.
+
+Internal: no module here is public.
 """
 
 from __future__ import annotations

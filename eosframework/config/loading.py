@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import SettingsError
 
 from eosframework.config.properties_file import Property, read_properties
-from eosframework.config.secrets import is_secret, over, read_secrets, secrets_directory
+from eosframework.config.secrets import is_secret, over, put, read_secrets, secrets_directory
 from eosframework.config.settings import FileSource, Settings
 from eosframework.errors import ConfigurationError
 from eosframework.serialization.references import closest
@@ -142,9 +142,9 @@ def _of_properties(properties: list[Property]) -> dict[str, Any]:
         if prefix != "eosframework":
             is_servers = one.name == "bootstrap.servers"
             name = "bootstrap_servers" if is_servers else f"properties.{one.name}"
-            _put(values, "kafka", name, one.value)
+            put(values, "kafka", name, one.value)
         elif dot:
-            _put(values, section, setting, _read_value(one.value))
+            put(values, section, setting, _read_value(one.value))
         else:
             raise ConfigurationError(
                 f"config file {one.place}: {one.name} names no setting; expected "
@@ -164,7 +164,7 @@ def _parse_assignments(assignments: list[str]) -> dict[str, Any]:
                 f"--set {_NOT_PLAIN.sub('…', name)!r} is not SECTION.NAME=VALUE, "
                 f"for example worker.commit_interval_seconds=0.2"
             )
-        _put(values, section, setting, _read_value(text))
+        put(values, section, setting, _read_value(text))
     return values
 
 
@@ -173,14 +173,6 @@ def _read_value(text: str) -> Any:
         return read_plain(text)
     except yaml.YAMLError:
         return text
-
-
-def _put(values: dict[str, Any], section: str, setting: str, value: Any) -> None:
-    inside = values.setdefault(section, {})
-    if setting.startswith("properties."):
-        inside.setdefault("properties", {})[setting.removeprefix("properties.")] = value
-    else:
-        inside[setting] = value
 
 
 _NOT_PLAIN = re.compile(r"[^\w.-].*", re.DOTALL)

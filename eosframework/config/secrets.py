@@ -51,7 +51,8 @@ def read_secrets(directory: Path, sections: list[str]) -> dict[str, Any]:
         for file in files:
             section, dot, name = file.name.partition(".")
             if dot and section in sections:
-                _take(values.setdefault(section, {}), name, _read_secret(file))
+                text = _read_secret(file).removesuffix("\n").removesuffix("\r")
+                put(values, section, name, text)
     except OSError as error:
         raise ConfigurationError(
             f"{SECRETS_DIRECTORY}={directory}: {error.filename} cannot be read "
@@ -90,12 +91,13 @@ def _refuse_open(file: Path) -> None:
         )
 
 
-def _take(section: dict[str, Any], name: str, text: str) -> None:
-    value = text.removesuffix("\n").removesuffix("\r")
-    if name.startswith("properties."):
-        section.setdefault("properties", {})[name.removeprefix("properties.")] = value
+def put(values: dict[str, Any], section: str, setting: str, value: Any) -> None:
+    """Add the value of a setting, or of one of the properties in a setting of that name."""
+    inside = values.setdefault(section, {})
+    if setting.startswith("properties."):
+        inside.setdefault("properties", {})[setting.removeprefix("properties.")] = value
     else:
-        section[name] = value
+        inside[setting] = value
 
 
 def over(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:

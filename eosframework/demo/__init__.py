@@ -3,4 +3,6 @@
 `flights_demo`, `banks/transfer_demo` and `history/backfill_demo` run on one `stage`. Their
 topologies are `examples/flights` and `examples/transfer`, which the wheel contains as
 `eosframework/demo/flights` and `eosframework/demo/transfer`: one copy, as a user would write it.
+
+Internal: no module here is public.
 """

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -20,14 +19,14 @@ from rich.console import Console
 from eosframework.demo.feeds import FlightFeed
 from eosframework.demo.files import example_file
 from eosframework.demo.kills import kill_points
-from eosframework.demo.stage import PARTITIONS, Outcome, Stage, open_stage
+from eosframework.demo.stage import PARTITIONS, Demo, Outcome, Plan, Stage, open_stage
 from eosframework.demo.story import Bars
 from eosframework.demo.witness import Witness
 from eosframework.demo.workers import Workers
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.client.plain_writes import feed
 from eosframework.operations.audit import audit_application
-from eosframework.records import TopicPartition
+from eosframework.records import partitions_of
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
@@ -37,26 +36,22 @@ LOOK_SECONDS = 0.5
 CATCH_UP_SECONDS = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlightsPlan(Plan):
     """The parameters of the demo.
 
     Args:
         kills: number of workers to kill.
         records_per_second: feed rate.
-        seed: selects broken records, and the kills.
         flights: number of flights. None: all.
-        keep: leave the broker running.
     """
 
     kills: int
     records_per_second: int
-    seed: int
     flights: int | None = None
-    keep: bool = False
 
 
-def run_demo(plan: Plan, console: Console) -> Outcome:
+def run_demo(plan: FlightsPlan, console: Console) -> Outcome:
     """Run the demo, report on `console`, and leave no process running, whatever the outcome.
 
     Raises:
@@ -66,29 +61,23 @@ def run_demo(plan: Plan, console: Console) -> Outcome:
     """
     title = "Real flights through real Kafka, while the workers are killed"
     with open_stage(console, title, planned_kills=plan.kills, keep=plan.keep) as stage:
-        return _Demo(plan, stage).run()
+        return _FlightsDemo(plan, stage).run()
 
 
-class _Demo:
-    def __init__(self, plan: Plan, stage: Stage) -> None:
-        self._plan = plan
-        self._stage = stage
-        self._story = stage.story
+class _FlightsDemo(Demo[FlightsPlan]):
+    def __init__(self, plan: FlightsPlan, stage: Stage) -> None:
+        super().__init__(plan, stage)
         self._log_file = stage.directory / "workers.log"
         self._topology = example_file("flights", "topology.yaml")
         self._graph: Graph = resolve(load_app(str(self._topology)))
         part = self._graph.sub_topologies[0]
         self._source = part.sources[0].topic
-        self._inputs = [TopicPartition(self._source, n) for n in range(PARTITIONS)]
-        self._outputs = [
-            TopicPartition(topic, n) for topic in part.sink_topics for n in range(PARTITIONS)
-        ]
+        self._inputs = partitions_of({self._source: PARTITIONS})
+        self._outputs = partitions_of(dict.fromkeys(part.sink_topics, PARTITIONS))
         cluster = stage.start_kafka("kafka")
-        topics = {topic for topic, _ in (*self._inputs, *self._outputs)}
-        self._settings = stage.create_topics(cluster, sorted(topics))
+        self._settings = stage.create_topics(cluster, sorted({self._source, *part.sink_topics}))
         self._admin = ClusterAdmin(self._settings)
         self._flights = FlightFeed(plan.flights, plan.seed)
-        self._chance = random.Random(plan.seed)
         self._kill_points = kill_points(len(self._flights), plan.kills, self._chance)
         self._processed = 0
         self._due = 0.0

@@ -5,14 +5,17 @@ A demo opens a stage, starts more servers on it, reports its kills to it and end
 
 from __future__ import annotations
 
+import random
 import signal
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Generic, TypeVar
 
 from rich.console import Console
 
@@ -233,6 +236,36 @@ class Stage:
             self.story.plain(f"  eosframework {command} down --data-dir {data_dir}")
 
         self.cleanup.callback(say)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The parameters of every demo.
+
+    Args:
+        seed: of its random choices.
+        keep: leave the servers running.
+    """
+
+    seed: int
+    keep: bool = False
+
+
+AnyPlan = TypeVar("AnyPlan", bound=Plan)
+
+
+class Demo(ABC, Generic[AnyPlan]):
+    """One run of a demo."""
+
+    def __init__(self, plan: AnyPlan, stage: Stage) -> None:
+        self._plan = plan
+        self._stage = stage
+        self._story = stage.story
+        self._chance = random.Random(plan.seed)
+
+    @abstractmethod
+    def run(self) -> Outcome:
+        """Return the outcome; servers and processes may still run."""
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 Owns the jars and their cache, the choice of a Java, the processes and their data directories. There
 is no in-memory broker or database here, and no client of servers that this package did not start.
+
+Internal: no module here is public.
 """
 
 from __future__ import annotations

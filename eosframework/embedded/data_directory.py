@@ -44,6 +44,8 @@ def exclusively(
         raise ConfigurationError(
             f"the {title} {directory} cannot be written ({error.strerror}); {hint}"
         ) from error
+    # The file stays when the lock is released. If it were deleted: 1. A holds it, B waits for it
+    # 2. A deletes and releases it  3. B has the deleted file, C creates and locks another.
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield

@@ -164,6 +164,7 @@ def _record_classes(deadline_seconds: float) -> None:
     if archive.exists():
         return
     with suppress(EosError), exclusively(archive.parent):
+        # 1. two programs find no archive  2. one gets the lock and records  3. the other gets it.
         if archive.exists():
             return
         print(f"recording the classes of a broker in {archive}", file=sys.stderr)

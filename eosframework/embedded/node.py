@@ -99,6 +99,8 @@ class Node:
             str(self.directory / "server.properties"),
         ]
         log = self.directory / "console.log"
+        # 1. the broker starts  2. Ctrl-C ends this program  3. the guard looks for the pid file. If
+        # 2 came before the file is written, nothing would ever stop the broker; so Ctrl-C waits.
         with interrupts_deferred(), open(log, "wb", opener=opener) as console:
             # In a new session, so that Ctrl-C in a terminal does not reach the broker.
             self._child = subprocess.Popen(

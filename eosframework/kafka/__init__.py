@@ -6,6 +6,8 @@ and imports nothing of `application`.
 
 Two classes replace those of confluent_kafka in code written for it: `TransactionalProducer`, whose
 transactions a delayed request cannot tear, and `ReadCommittedConsumer`.
+
+Public: the names in `__all__`; the modules are internal.
 """
 
 from eosframework.kafka.consumer.read_committed import ReadCommittedConsumer

@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
-from importlib.resources import files
 from typing import Any, NoReturn
 
-import yaml
 from confluent_kafka import KafkaError, KafkaException
 
 from eosframework import errors
+from eosframework.serialization.package_data import named_rows, read_table
 
 
 class Category(StrEnum):
@@ -113,34 +112,15 @@ class Verdict:
 @cache
 def table() -> Table:
     """Return the table as it is shipped."""
-    text = files("eosframework.kafka").joinpath("failures.yaml").read_text(encoding="utf-8")
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    content: dict[str, Any] = yaml.load(text, Loader=loader)
-    actions = {
-        name: Action(
-            name=name,
-            category=Category(row["category"]),
-            worker=row["worker"],
-            raises=row["raises"],
-            data=row.get("data", False),
-        )
-        for name, row in content["actions"].items()
+    content = read_table("eosframework.kafka", "failures.yaml", dict[str, Any])
+    actions = named_rows(content["actions"], Action)
+    rows = {
+        name: {**row, "actions": _by_call(row["calls"], actions)}
+        for name, row in content["codes"].items()
     }
-    failures = [_failure(name, row, actions) for name, row in content["codes"].items()]
+    failures = {failure.number: failure for failure in named_rows(rows, Failure).values()}
     others = {flag: _by_call(calls, actions) for flag, calls in content["others"].items()}
-    return Table(actions, {failure.number: failure for failure in failures}, others)
-
-
-def _failure(name: str, row: dict[str, Any], actions: Mapping[str, Action]) -> Failure:
-    return Failure(
-        name=name,
-        meaning=row["meaning"],
-        source=row["source"],
-        actions=_by_call(row["calls"], actions),
-        aliases=tuple(row.get("aliases", ())),
-        fix=row.get("fix"),
-        raised=frozenset(Call(call) for call in row.get("raised", ())),
-    )
+    return Table(actions, failures, others)
 
 
 def _by_call(calls: Mapping[str, str], actions: Mapping[str, Action]) -> dict[Call, Action]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from eosframework.kafka.client.defaults import (
     producer_properties,
 )
 from eosframework.kafka.client.properties import Role, client_properties, new_client
+from eosframework.kafka.client.statistics import ClientStatistics
 from eosframework.kafka.consumer.group import GroupSettings, sharing_client_id
 from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.txnid import tables_group
@@ -83,12 +84,30 @@ def producers(
         limits: of the output topics.
         topics: the output topics, as far as they are known.
     """
+    return producer_pool(settings, producer_client(settings, limits), topics)
+
+
+def producer_pool(
+    settings: Settings,
+    client: Mapping[str, Any],
+    topics: Sequence[str] = (),
+    statistics: ClientStatistics | None = None,
+) -> ProducerPool:
+    """Return outputs with the given properties of their producers.
+
+    Args:
+        settings: how to reach the cluster, and how long a transaction may last.
+        client: the properties.
+        topics: the output topics, as far as they are known.
+        statistics: collects the producers' statistics; None: they are not collected.
+    """
     return ProducerPool(
-        producer_client(settings, limits),
+        client,
         transaction_timeout_seconds=settings.worker.transaction_timeout_seconds,
         request_timeout_seconds=settings.kafka.request_timeout_seconds,
         assume_transaction_verification=settings.kafka.assume_transaction_verification,
         topics=topics,
+        statistics=statistics,
     )
 
 

@@ -1,1 +1,4 @@
-"""Observation of a process from outside: metrics, traces, HTTP pages."""
+"""Observation of a process from outside: metrics, traces, HTTP pages.
+
+Internal: no module here is public.
+"""

@@ -3,6 +3,8 @@
 The package contains the publishing functions, the frontier of final rows (`frontier`), the relay's
 position (`relay_position`) and the relay's cycle (`relay`). It imports no database driver and no
 Kafka client: `postgres/` and `kafka/` implement its ports (`outbox_ports`).
+
+Public: the names in `__all__`; the modules are internal.
 """
 
 from eosframework.outbox.publication import emit, publish, statement

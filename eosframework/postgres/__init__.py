@@ -3,6 +3,8 @@
 Owns every statement that is sent to a database and the tables that eosframework keeps there; it is
 the only importer of psycopg, SQLAlchemy, Alembic and aiosql. It classifies each error
 (`eosframework.errors.DatabaseError`); the caller decides how to react.
+
+Internal: no module here is public.
 """
 
 from __future__ import annotations

@@ -12,15 +12,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import psycopg
-import yaml
 from sqlalchemy.exc import DBAPIError
 
 from eosframework import errors
 from eosframework.errors import DatabaseFault, DatabaseRefused, DatabaseUnavailable, EosError
+from eosframework.serialization.package_data import read_table
 
 _LAST_WORDS = {"FATAL", "PANIC"}
 """With an error of this severity the server ends the connection."""
@@ -69,8 +68,7 @@ class Table:
 @cache
 def table() -> Table:
     """Return the table as it is shipped."""
-    text = files("eosframework.postgres").joinpath("failures.yaml").read_text(encoding="utf-8")
-    content: dict[str, Any] = yaml.safe_load(text)
+    content = read_table("eosframework.postgres", "failures.yaml", dict[str, Any])
     raises = {name: row["raises"] for name, row in content["categories"].items()}
 
     def failure(row: dict[str, str]) -> Failure:

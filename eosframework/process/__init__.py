@@ -1,1 +1,4 @@
-"""The operating-system process: supervisor, forks, signals, watchdog, instance names, logs."""
+"""The operating-system process: supervisor, forks, signals, watchdog, instance names, logs.
+
+Internal: no module here is public.
+"""

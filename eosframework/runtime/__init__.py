@@ -1,1 +1,4 @@
-"""Composition roots: build workers, table writers and relays from settings and a topology."""
+"""Composition roots: build workers, table writers and relays from settings and a topology.
+
+Internal: no module here is public.
+"""

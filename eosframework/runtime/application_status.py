@@ -10,15 +10,14 @@ from typing import Any, cast
 import orjson
 
 from eosframework.application.backfill_jobs import JobStanding, backfill_jobs
-from eosframework.application.control_topic import ControlTopic
-from eosframework.application.start_checks import source_topics
+from eosframework.application.context import ApplicationContext
 from eosframework.config import KafkaSettings
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import GroupMember
 from eosframework.kafka.consumer.range_reader import without_records
 from eosframework.monitoring.http.http_server import host_and_port
-from eosframework.records import Position, TopicPartition
+from eosframework.records import Position, TopicPartition, partitions_of
 from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import tables_group
 
@@ -94,31 +93,25 @@ class _Part:
     tasks: Mapping[str, Sequence[TopicPartition]]
 
 
-def overview(
-    graph: Graph, settings: KafkaSettings, admin: ClusterAdmin, registry: ControlTopic
-) -> ApplicationStatus:
+def overview(context: ApplicationContext) -> ApplicationStatus:
     """Return the status of an application from Kafka.
 
     Args:
-        graph: of the application.
-        settings: of the cluster.
-        admin: sends requests to the same cluster.
-        registry: the application's control topic.
+        context: of the application.
 
     Raises:
         ConfigurationError: a topic does not exist.
         ClusterUnreachable: no broker answered in time.
     """
+    graph, admin = context.graph, context.admin
     parts = list(_parts(graph, admin))
     members = {part.process: admin.describe_group(part.group).members for part in parts}
     tasks = [
         standing
         for part in parts
-        for standing in _standings(part, members[part.process], settings, admin)
+        for standing in _standings(part, members[part.process], context.settings.kafka, admin)
     ]
-    return ApplicationStatus(
-        graph.application, members, tuple(tasks), _jobs(graph, admin, registry)
-    )
+    return ApplicationStatus(graph.application, members, tuple(tasks), _jobs(context))
 
 
 def asked(address: str) -> dict[str, Any]:
@@ -146,15 +139,15 @@ def asked(address: str) -> dict[str, Any]:
     return dict(cast("dict[str, Any]", content))
 
 
-def _jobs(graph: Graph, admin: ClusterAdmin, registry: ControlTopic) -> tuple[JobStanding, ...]:
-    topics = admin.describe_topics(source_topics(graph))
+def _jobs(context: ApplicationContext) -> tuple[JobStanding, ...]:
+    graph = context.graph
+    topics = context.admin.describe_topics(graph.source_topics)
     partitions = {name: topic.partitions for name, topic in topics.items()}
-    return tuple(backfill_jobs(graph, registry.refresh(), partitions))
+    return tuple(backfill_jobs(graph, context.control_topic.refresh(), partitions))
 
 
 def _parts(graph: Graph, admin: ClusterAdmin) -> Iterator[_Part]:
-    own = {source.topic for part in graph.sub_topologies for source in part.sources}
-    wanted = own | {table_sink.topic for table_sink in graph.table_sinks}
+    wanted = {*graph.source_topics, *graph.table_sink_topics}
     topics = admin.describe_topics(wanted)
     if missing := sorted(name for name in wanted if not topics[name].exists):
         raise ConfigurationError(
@@ -175,10 +168,7 @@ def _parts(graph: Graph, admin: ClusterAdmin) -> Iterator[_Part]:
     if graph.table_sinks:
         tasks = {
             str(partition): [partition]
-            for table_sink in graph.table_sinks
-            for partition in (
-                TopicPartition(table_sink.topic, n) for n in range(counts[table_sink.topic])
-            )
+            for partition in partitions_of({t: counts[t] for t in graph.table_sink_topics})
         }
         yield _Part("tables", tables_group(graph.application), tasks)
 

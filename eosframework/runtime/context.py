@@ -6,12 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from eosframework.application.control_topic import ControlTopic
+from eosframework.application.context import ApplicationContext
 from eosframework.application.start_checks import Facts
-from eosframework.config import Settings
-from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.client.statistics import ClientStatistics
-from eosframework.topology.graph.graph import Graph
 
 if TYPE_CHECKING:
     from eosframework.processing.stores.shared_stores import SharedStores
@@ -36,24 +33,16 @@ class Observed(Generic[View]):
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerContext:
+class WorkerContext(ApplicationContext):
     """The values that all parts of a worker are composed from.
 
     Args:
-        graph: of the application.
-        settings: of the worker.
         instance: the worker's instance name.
-        admin: sends requests to the cluster.
-        control_topic: of the application.
         facts: the cluster's metadata, read at the start.
         observed: the parts that the HTTP server reads; None: there is no server.
     """
 
-    graph: Graph
-    settings: Settings
     instance: str
-    admin: ClusterAdmin
-    control_topic: ControlTopic
     facts: Facts
     observed: Observed[WorkerView] | None = None
 

@@ -9,8 +9,7 @@ from eosframework.config import Ids, Settings
 from eosframework.txnid import DerivedIds, IdSource, TransactionalId
 
 if TYPE_CHECKING:
-    from eosframework.application.control_topic import ControlTopic
-    from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+    from eosframework.application.context import ApplicationContext
     from eosframework.postgres.leased_ids import LeasedIds
 
 
@@ -64,13 +63,7 @@ def leases_of(application: str, settings: Settings) -> dict[str, list[str]] | No
     return leases
 
 
-def release_ids(
-    application: str,
-    ids: Sequence[str],
-    settings: Settings,
-    admin: ClusterAdmin,
-    registry: ControlTopic,
-) -> list[TransactionalId]:
+def release_ids(context: ApplicationContext, ids: Sequence[str]) -> list[TransactionalId]:
     """Release leased ids of a stopped application (R1 to R6 of `application.leases`).
 
     Returns:
@@ -86,10 +79,11 @@ def release_ids(
     from eosframework.application.leases import release
     from eosframework.kafka.worker_clients import producers
 
-    outputs = producers(settings)
+    outputs = producers(context.settings)
     try:
-        with leased_ids(settings).releasing(application, ids) as released:
-            release(released, admin, registry, outputs)
+        leased = leased_ids(context.settings)
+        with leased.releasing(context.graph.application, ids) as released:
+            release(released, context, outputs)
     finally:
         outputs.stop()
     return released

@@ -18,9 +18,7 @@ from eosframework.application.relay_log import KafkaSentLog, RelayPositionLog
 from eosframework.config import OutboxSourceKind, Settings
 from eosframework.errors import DatabaseUnavailable
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-from eosframework.kafka.client.statistics import ClientStatistics
-from eosframework.kafka.producer.producer_pool import ProducerPool
-from eosframework.kafka.worker_clients import NOTHING_KNOWN, producer_client
+from eosframework.kafka.worker_clients import NOTHING_KNOWN, producer_client, producer_pool
 from eosframework.outbox.outbox_ports import RelayCounts
 from eosframework.outbox.reconciliation import Reconciler
 from eosframework.outbox.relay import Relay, RelayOptions, RelayView, relay_id
@@ -75,7 +73,11 @@ def run_relay(settings: Settings, *, until_caught_up: bool) -> RelayCounts:
 
         relay = Relay(
             source,
-            _outputs(settings, observed.statistics if observed else None),
+            producer_pool(
+                settings,
+                _producer(settings),
+                statistics=observed.statistics if observed else None,
+            ),
             _positions(settings, admin),
             RelayDestinations(settings.kafka, admin, _producer(settings)),
             options,
@@ -97,7 +99,7 @@ def reconciler(settings: Settings) -> Generator[Reconciler]:
     admin = ClusterAdmin(settings.kafka)
     source = _source(settings)
     _require_control_topic(settings, admin)
-    outputs = _outputs(settings)
+    outputs = producer_pool(settings, _producer(settings))
     source.connect()
     try:
         yield Reconciler(
@@ -184,16 +186,6 @@ def _producer(settings: Settings) -> dict[str, Any]:
     largest_kilobytes = -(-int(properties["message.max.bytes"]) // 1024)
     properties.setdefault("queue.buffering.max.kbytes", max(QUEUE_KILOBYTES, largest_kilobytes))
     return properties
-
-
-def _outputs(settings: Settings, statistics: ClientStatistics | None = None) -> ProducerPool:
-    return ProducerPool(
-        _producer(settings),
-        transaction_timeout_seconds=settings.worker.transaction_timeout_seconds,
-        request_timeout_seconds=settings.kafka.request_timeout_seconds,
-        assume_transaction_verification=settings.kafka.assume_transaction_verification,
-        statistics=statistics,
-    )
 
 
 def _positions(settings: Settings, admin: ClusterAdmin) -> RelayPositionLog:

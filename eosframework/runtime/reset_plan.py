@@ -18,16 +18,16 @@ from eosframework.application.application_reset import (
     finish_reset,
     remove_state,
 )
-from eosframework.application.control_topic import ControlState, ControlTopic
+from eosframework.application.context import ApplicationContext
+from eosframework.application.control_topic import ControlState
 from eosframework.application.fencing import all_ids, refuse_members
 from eosframework.application.internal_topics import own_topics
-from eosframework.application.start_checks import source_topics
 from eosframework.application.topology_changes import TOPOLOGY
 from eosframework.config import Settings, StateBackendKind
 from eosframework.errors import ConfigurationError, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import TopicDescription
-from eosframework.records import Position, TopicPartition
+from eosframework.records import Position, TopicPartition, partitions_of
 from eosframework.state.store_directories import (
     FoundStores,
     application_directory,
@@ -75,20 +75,11 @@ class Reset:
         }
 
 
-def plan_reset(
-    graph: Graph,
-    settings: Settings,
-    admin: ClusterAdmin,
-    registry: ControlTopic,
-    to: str | None = None,
-) -> Reset:
+def plan_reset(context: ApplicationContext, to: str | None = None) -> Reset:
     """Return the plan of a reset. Changes nothing.
 
     Args:
-        graph: of the application.
-        settings: of its workers.
-        admin: sends requests to the cluster.
-        registry: the application's control topic.
+        context: of the application.
         to: position of the sources: beginning, end, or a time; None: as if the application had
             never run.
 
@@ -97,12 +88,13 @@ def plan_reset(
         StartRefused: its groups have members, or a process on this machine holds its stores.
         ClusterUnreachable: no broker answered in time.
     """
+    graph, settings, admin = context.graph, context.settings, context.admin
     moment = _moment(to)
     groups = (graph.application, tables_group(graph.application))
     refuse_members(groups, admin, BEFORE_RESET)
-    registered = registry.refresh()
+    registered = context.control_topic.refresh()
     own = _own_topics(graph, registered, admin)
-    sources = admin.describe_topics([t for t in source_topics(graph) if t not in own])
+    sources = admin.describe_topics([t for t in graph.source_topics if t not in own])
     partitions = {name: facts.partitions for name, facts in {**own, **sources}.items()}
     topics = tuple(sorted(name for name, facts in own.items() if facts.exists))
     tables = {name for name in graph.whole_topics if name in sources}
@@ -118,7 +110,7 @@ def plan_reset(
                 sorted(key for key in registered.entries if key.partition("/")[0] in FORGOTTEN)
             ),
             positions=() if to is None else _positions(sources, to, moment, tables, admin),
-            topic_ids={name: (facts.topic_id, facts.partitions) for name, facts in sources.items()},
+            sources=sources,
         ),
         stores=tuple(place.path for place in places),
         rows=tuple(p.topic for p in graph.table_sinks if p.sub_topology is not None),
@@ -126,9 +118,7 @@ def plan_reset(
     )
 
 
-def execute_reset(
-    reset: Reset, graph: Graph, settings: Settings, admin: ClusterAdmin, registry: ControlTopic
-) -> None:
+def execute_reset(reset: Reset, context: ApplicationContext) -> None:
     """Execute a plan; after an interruption the reset may be planned and executed again.
 
     Raises:
@@ -137,7 +127,8 @@ def execute_reset(
         TransactionError: an id could not be inited.
         ClusterUnreachable: no broker answered in time.
     """
-    remove_state(reset.kafka, settings, admin, registry)
+    graph, settings = context.graph, context.settings
+    remove_state(reset.kafka, context)
     if reset.stores:
         for place in _places(graph, settings):
             remove(place)
@@ -146,7 +137,7 @@ def execute_reset(
         from eosframework.runtime.table_writer import forget_table_positions
 
         forget_table_positions(graph, settings, reset.rows)
-    finish_reset(reset.kafka, admin, registry)
+    finish_reset(reset.kafka, context)
 
 
 def _own_topics(
@@ -179,11 +170,7 @@ def _positions(
     tables: set[str],
     admin: ClusterAdmin,
 ) -> tuple[Position, ...]:
-    partitions = [
-        TopicPartition(name, number)
-        for name, facts in sorted(sources.items())
-        for number in range(facts.partitions)
-    ]
+    partitions = partitions_of({name: sources[name].partitions for name in sorted(sources)})
     bounds = admin.log_bounds(partitions)
     at = _offsets_at(partitions, moment, admin)
     positions: list[Position] = []

@@ -95,7 +95,7 @@ def table_positions(graph: Graph, settings: Settings) -> list[Position]:
         DatabaseUnusable: the database cannot be queried, or has no schema yet.
     """
     stored = stored_positions(_database(graph, settings), graph.application)
-    topics = {table_sink.topic for table_sink in graph.table_sinks}
+    topics = set(graph.table_sink_topics)
     return [Position(*p.partition, p.next_offset) for p in stored if p.partition.topic in topics]
 
 

@@ -14,29 +14,27 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from eosframework.application.control_topic import ControlTopic
+from eosframework.application.context import connect
 from eosframework.application.output_limits import output_limits
 from eosframework.application.partition_growth import PartitionGrowth, partition_counter
 from eosframework.application.partitioner_checks import require_fitting_partitioners
-from eosframework.application.start_checks import (
-    check_worker_start,
-    global_topics,
-    source_topics,
-    table_sink_topics,
-    written_topics,
-)
+from eosframework.application.start_checks import check_worker_start
 from eosframework.application.start_positions import StartPositions, UnmarkedStartPositions
 from eosframework.config import Guarantee, Settings
 from eosframework.errors import ConfigurationError, RunError
 from eosframework.kafka.admin.auto_creation import ChosenTopics
-from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.purging import RecordPurger
 from eosframework.kafka.at_least_once import AtLeastOnceOutputs
 from eosframework.kafka.consumer.input_log import KafkaInputLog
 from eosframework.kafka.consumer.range_reader import hold_nothing
 from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.kafka.schema_registry.schema_codecs import open_schemas
-from eosframework.kafka.worker_clients import consumer_client, group_settings, producer_client
+from eosframework.kafka.worker_clients import (
+    consumer_client,
+    group_settings,
+    producer_client,
+    producer_pool,
+)
 from eosframework.process.fork import is_orphaned
 from eosframework.process.instance import own_instance
 from eosframework.process.progress import PIPE_VARIABLE, ProgressLine, reporter
@@ -96,11 +94,9 @@ def check_start(graph: Graph, settings: Settings) -> None:
     Raises:
         UserError: nothing was started; names the cause and the next step.
     """
-    admin = ClusterAdmin(settings.kafka)
-    facts = check_worker_start(
-        graph, settings, admin, _control_topic(graph, settings, admin), id_source(settings)
-    )
-    require_fitting_partitioners(graph, settings, admin, facts.partitions)
+    context = connect(graph, settings)
+    facts = check_worker_start(context, id_source(settings))
+    require_fitting_partitioners(graph, settings, context.admin, facts.partitions)
     open_schemas(graph.codecs, settings.schema_registry)
     _require_tables(graph, settings)
 
@@ -150,9 +146,9 @@ def run_kind(graph: Graph, settings: Settings, kind: Kind, *, until_caught_up: b
 
 
 def _checked_context(graph: Graph, settings: Settings, instance: str, kind: Kind) -> WorkerContext:
-    admin = ClusterAdmin(settings.kafka)
-    control_topic = _control_topic(graph, settings, admin)
-    facts = check_worker_start(graph, settings, admin, control_topic, id_source(settings))
+    opened = connect(graph, settings)
+    admin, control_topic = opened.admin, opened.control_topic
+    facts = check_worker_start(opened, id_source(settings))
     # The supervisor made these checks when it started. A child must also start while a server is
     # unavailable.
     is_child = PIPE_VARIABLE in os.environ
@@ -161,7 +157,7 @@ def _checked_context(graph: Graph, settings: Settings, instance: str, kind: Kind
     open_schemas(graph.codecs, settings.schema_registry, checked=not is_child)
     if kind is Kind.TABLES and not is_child:
         _require_tables(graph, settings)
-    return WorkerContext(graph, settings, instance, admin, control_topic, facts)
+    return WorkerContext(graph, settings, admin, control_topic, instance, facts)
 
 
 def _plan(context: WorkerContext, make_task: Callable[..., Task]) -> Plan:
@@ -217,7 +213,7 @@ def plan_of(
         parts={part.name: compile_part(part, context) for part in graph.sub_topologies},
         identify=identify,
         receipts=receipts,
-        own_topics=frozenset(repartition.topic for repartition in graph.repartitions),
+        own_topics=graph.repartition_topics,
         partitions_per_producer=max((t.partitions_per_producer for t in ids), default=1),
         partitions=Counter(task.sub_topology for task in ids),
     )
@@ -277,17 +273,17 @@ def _growth(context: WorkerContext, kind: Kind) -> PartitionGrowth:
     counts = {
         name: found.partitions for name, found in context.facts.topics.items() if found.exists
     }
-    tables = set(table_sink_topics(graph))
+    tables = set(graph.table_sink_topics)
     if kind is Kind.TABLES:
         known, read, whole = {t: n for t, n in counts.items() if t in tables}, (), ()
     else:
-        known, read, whole = counts, source_topics(graph), global_topics(graph)
+        known, read, whole = counts, graph.source_topics, graph.global_topics
     return PartitionGrowth(known, read, whole, partition_counter(context.settings.kafka, known))
 
 
 def _state(context: WorkerContext) -> LocalState | None:
     graph = context.graph
-    if not graph.global_tables and not any(part.stores for part in graph.sub_topologies):
+    if not graph.global_tables and not graph.stores:
         return None
     # Import stores only if the topology has some.
     from eosframework.runtime.worker_state import local_state
@@ -360,19 +356,7 @@ def _outputs(context: WorkerContext, log: KafkaInputLog) -> ProducerPool | AtLea
     timeout_seconds = settings.worker.transaction_timeout_seconds
     if settings.worker.guarantee is Guarantee.AT_LEAST_ONCE:
         return AtLeastOnceOutputs(properties, log, delivery_timeout_seconds=timeout_seconds)
-    return ProducerPool(
-        properties,
-        transaction_timeout_seconds=timeout_seconds,
-        request_timeout_seconds=settings.kafka.request_timeout_seconds,
-        assume_transaction_verification=settings.kafka.assume_transaction_verification,
-        topics=written_topics(graph),
-        statistics=context.statistics,
-    )
-
-
-def _control_topic(graph: Graph, settings: Settings, admin: ClusterAdmin) -> ControlTopic:
-    factor = settings.topics.replication_factor
-    return ControlTopic(graph.application, settings.kafka, admin, replication_factor=factor)
+    return producer_pool(settings, properties, graph.written_topics, context.statistics)
 
 
 def _watchdog(settings: Settings) -> Watchdog:

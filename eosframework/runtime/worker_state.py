@@ -58,7 +58,7 @@ def local_state(
         settings.state.standby_copies,
         {name: tasks[name] for name in stores if name in tasks},
         stores,
-        {store.name: store.changelog for part in graph.sub_topologies for store in part.stores},
+        {store.name: store.changelog for store in graph.stores},
         kept_seconds,
         settings.worker.partitions_per_producer,
     )
@@ -102,16 +102,13 @@ def _standby(
 def _global_tables(
     graph: Graph, partitions: Mapping[str, int], log: KafkaChangelogs
 ) -> GlobalTables | None:
-    topics = {table.topic for table in graph.global_tables}
-    return GlobalTables(log, {t: partitions[t] for t in topics}) if topics else None
+    counts = {topic: partitions[topic] for topic in graph.global_topics}
+    return GlobalTables(log, counts) if counts else None
 
 
 def _tombstones_kept_seconds(graph: Graph, topics: Mapping[str, TopicDescription]) -> float:
     """Return the shortest `delete.retention.ms` of the changelogs, in seconds."""
-    kept = [
-        (topics[store.changelog].values or {}).get("delete.retention.ms")
-        for part in graph.sub_topologies
-        for store in part.stores
-    ]
+    changelogs = (topics[name] for name in graph.changelog_topics)
+    kept = [(found.values or {}).get("delete.retention.ms") for found in changelogs]
     known = [TOMBSTONES_KEPT_SECONDS if ms is None else int(ms) / 1000 for ms in kept]
     return min(known, default=TOMBSTONES_KEPT_SECONDS)

@@ -1,1 +1,4 @@
-"""Conversion between bytes and Python values: serdes, schemas, references to user code."""
+"""Conversion between bytes and Python values: serdes, schemas, references, shipped tables.
+
+Internal: no module here is public.
+"""

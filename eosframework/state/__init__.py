@@ -3,6 +3,8 @@
 The package opens, reads, writes and discards the files, and limits the memory that RocksDB uses.
 Files that belong to another topology or are damaged are discarded, and the store is restored from
 its changelog. The package knows neither Kafka nor transactions; it alone imports rocksdict.
+
+Internal: no module here is public.
 """
 
 from __future__ import annotations

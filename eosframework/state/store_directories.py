@@ -70,7 +70,9 @@ class StoreDirectory:
         with suppress(FileNotFoundError, NotADirectoryError):
             handle = os.open(path / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
             with suppress(FileNotFoundError):
-                # It may have been renamed, or deleted, before it was locked.
+                # 1. this process opens the lock file  2. another adopts the directory under its own
+                # name, or deletes it, and releases the lock  3. this one locks a file that is no
+                # longer at `path`.
                 if _lock(handle) and os.path.samestat(os.fstat(handle), (path / LOCK).stat()):
                     return cls(path, handle)
             os.close(handle)
@@ -86,6 +88,9 @@ class StoreDirectory:
         aside = self.path.with_name(f"{self.path.name}{_DISCARDED}")
         _delete(aside)
         path, handle = self.path, self._handle
+        # 1. the directory is renamed, still locked  2. a new one is created and locked  3. the old
+        # lock is released. Another process finds a locked directory, or between 1 and 2 none: then
+        # it takes the name, and `mkdir` in `_new` fails.
         self.path.rename(aside)
         self.path, self._handle = path, _new(path)
         os.close(handle)
@@ -239,6 +244,8 @@ def _written_last(task: Path, slot: str) -> StoreDirectory | None:
 
 
 def _adopt(place: StoreDirectory, task: Path, slot: str) -> StoreDirectory:
+    # `_written_last` keeps the lock of the directory that it chose, so of two workers that look at
+    # once neither adopts the other's.
     for target in _names(task, slot):
         if target == place.path:
             return place

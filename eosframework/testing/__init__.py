@@ -7,6 +7,8 @@ worker crash, stop or wait at a named point of the protocol, for tests of the gu
 gives pytest a real Kafka and a real PostgreSQL: embedded ones, others in containers, or servers
 that are already running. Nothing here replaces Kafka: a claim about exactly-once needs a real
 broker.
+
+Public: the names in `__all__` and the pytest plugin `fixtures`; the other modules are internal.
 """
 
 from importlib import import_module

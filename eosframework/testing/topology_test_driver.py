@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from eosframework import failpoints
-from eosframework.application.internal_topics import changelog_topics, own_topics, task_counts
+from eosframework.application.internal_topics import own_topics, task_counts
 from eosframework.errors import ConfigurationError
 from eosframework.operators.binding import format_of
 from eosframework.operators.entries import LAYOUT
@@ -311,7 +311,7 @@ class TopologyTestDriver:
             part.name: [StoreIdentity(store.name, store.changelog, LAYOUT) for store in part.stores]
             for part in graph.sub_topologies
         }
-        for topic in changelog_topics(graph):
+        for topic in graph.changelog_topics:
             kafka.partitions_of(topic)
         restoring = Restoration(
             MemoryChangelogs(kafka), float("inf"), clock=lambda: kafka.now, now=lambda: kafka.now

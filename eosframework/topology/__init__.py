@@ -10,4 +10,6 @@ A topology goes through passes, each over the whole:
 
 Only `resolve` knows both spec and graph. `evolution` compares a graph with the one that ran before.
 Pure: nothing here talks to a broker or processes a record.
+
+Internal: no module here is public.
 """

@@ -2,6 +2,8 @@
 
 Pure: nothing here talks to a broker. It refuses names that would make ids ambiguous and
 source topics that cannot share a task.
+
+Internal: no module here is public.
 """
 
 from eosframework.txnid.assignment import co_partitioned, tasks

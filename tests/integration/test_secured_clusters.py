@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from eosframework.application.context import ApplicationContext
 from eosframework.application.control_topic import ControlTopic
 from eosframework.application.start_checks import check_start
 from eosframework.config import load_settings
@@ -126,7 +127,7 @@ def test_with_the_planned_acls_an_application_runs_and_without_any_one_it_names_
 
     def refused() -> str:
         try:
-            check_start(graph, settings, admin, registry)
+            check_start(ApplicationContext(graph, settings, admin, registry))
         except UserError as error:
             return str(error)
         return ""

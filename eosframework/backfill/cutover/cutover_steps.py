@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import structlog
 
 from eosframework import failpoints
+from eosframework.application.context import ApplicationContext
 from eosframework.application.control_topic import ControlTopic
 from eosframework.application.fencing import fence, live_ids
 from eosframework.application.start_checks import Facts, check_start
@@ -152,7 +153,8 @@ def _refuse(
     refuse_incomplete(graph, state, topics)
     for group in (graph.application, tables_group(graph.application)):
         refuse_members(group, admin.describe_group(group), instance)
-    facts = check_start(graph, settings, admin, registry, id_source(settings))
+    context = ApplicationContext(graph, settings, admin, registry)
+    facts = check_start(context, id_source(settings))
     refuse_positions(graph, live_positions(graph, state), facts.committed, registry.state)
     return facts
 

@@ -12,7 +12,7 @@ from eosframework.backfill.job.job_entry import OffsetRange
 from eosframework.backfill.spark.spark_rows import WRITER_HEADER
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.processing.transaction.receipts import HEADER_RECEIPT
-from eosframework.records import TopicPartition
+from eosframework.records import TopicPartition, partitions_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -212,7 +212,7 @@ def _joining_partitions(spark: SparkSession) -> Generator[None]:
 
 def whole(topic: str, partitions: int, admin: ClusterAdmin) -> dict[TopicPartition, OffsetRange]:
     """Return the ranges of all committed records of a topic."""
-    wanted = [TopicPartition(topic, number) for number in range(partitions)]
+    wanted = partitions_of({topic: partitions})
     return {
         partition: OffsetRange(first=first, end=end)
         for partition, (first, end) in admin.log_bounds(wanted).items()

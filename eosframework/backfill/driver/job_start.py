@@ -15,11 +15,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from eosframework.application.control_topic import ControlTopic
-from eosframework.application.fencing import fence, live_ids
-from eosframework.application.internal_topics import changelog_topics, task_counts
+from eosframework.application.context import ApplicationContext
+from eosframework.application.fencing import fence_workers
+from eosframework.application.internal_topics import task_counts
 from eosframework.application.partitioner_checks import require_fitting_partitioners
-from eosframework.application.start_checks import Facts, check_start, source_topics
+from eosframework.application.start_checks import Facts, check_start
 from eosframework.backfill.executor.attempt_context import refuse_receipts
 from eosframework.backfill.job.fingerprint import differences, fingerprint
 from eosframework.backfill.job.job_entry import (
@@ -39,7 +39,7 @@ from eosframework.config import Settings
 from eosframework.errors import ConfigurationError, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.schema_registry.schema_codecs import open_schemas
-from eosframework.records import TopicPartition
+from eosframework.records import TopicPartition, partitions_of
 from eosframework.runtime.ids import id_source
 from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import tables_group
@@ -74,17 +74,13 @@ class StartedJob:
     tasks: Mapping[str, int]
 
 
-def start(
-    graph: Graph, settings: Settings, name: str, request: Request, admin: ClusterAdmin, pin: Pin
-) -> StartedJob:
+def start(context: ApplicationContext, name: str, request: Request, pin: Pin) -> StartedJob:
     """Start a job, or resume an existing one.
 
     Args:
-        graph: of the application, with the suffix in the names of its outputs.
-        settings: of its workers.
+        context: of the application, with the suffix in the names of its outputs.
         name: of the job.
         request: the user's input ranges and files.
-        admin: admin client of the cluster.
         pin: lists files.
 
     Raises:
@@ -93,15 +89,10 @@ def start(
             by another topology.
         DatabaseUnusable: there are table sinks, and the database cannot be queried.
     """
-    registry = ControlTopic(
-        graph.application,
-        settings.kafka,
-        admin,
-        replication_factor=settings.topics.replication_factor,
-    )
+    graph, settings, admin = context.graph, context.settings, context.admin
     log = JobLog(check_name(name), graph.application, settings.kafka, admin)
     refuse_receipts(settings)
-    facts = check_start(graph, settings, admin, registry, id_source(settings))
+    facts = check_start(context, id_source(settings))
     require_fitting_partitioners(graph, settings, admin, facts.partitions)
     open_schemas(graph.codecs, settings.schema_registry, patience_seconds=SCHEMAS_PATIENCE_SECONDS)
     _require_tables(graph, settings)
@@ -110,7 +101,7 @@ def start(
     if state is None:
         job = _new_job(graph, name, request, facts, admin, pin)
         stages(graph, tasks, job.files)  # cycles are refused before the job exists
-        _refuse_running(graph, settings, facts, admin, registry)
+        _refuse_running(context, facts)
         state = register(job, log, settings)
     _refuse_another(state.job, graph, request, facts)
     graph = graph.with_times_within(settings.worker.max_event_time_ahead, state.job.files)
@@ -137,7 +128,7 @@ def _new_job(
 ) -> Job:
     own = writers_of(graph)
     read = {
-        *source_topics(graph),
+        *graph.source_topics,
         *(table_sink.topic for table_sink in graph.table_sinks if table_sink.sub_topology is None),
     } - own.keys()
     files = {one.topic: one for one in request.files}
@@ -207,8 +198,7 @@ def _live_starts(
 
 
 def _ends(topics: Mapping[str, int], admin: ClusterAdmin) -> dict[str, tuple[int, ...]]:
-    partitions = [TopicPartition(t, n) for t, count in topics.items() for n in range(count)]
-    log = admin.log_bounds(partitions)
+    log = admin.log_bounds(partitions_of(topics))
     return {
         topic: tuple(log[TopicPartition(topic, n)][1] for n in range(count))
         for topic, count in topics.items()
@@ -256,18 +246,14 @@ def _refuse_another(job: Job, graph: Graph, request: Request, facts: Facts) -> N
             )
 
 
-def _refuse_running(
-    graph: Graph, settings: Settings, facts: Facts, admin: ClusterAdmin, registry: ControlTopic
-) -> None:
+def _refuse_running(context: ApplicationContext, facts: Facts) -> None:
     """Raise if a stateful application has workers or state already.
 
     A worker paused before its EndTxn would add to the state that the job fills, so it is fenced
     before the state is read.
     """
-    name = graph.application
-    own = {source.topic for part in graph.sub_topologies for source in part.sources}
-    remembers = any(part.stores for part in graph.sub_topologies)
-    if not remembers and not own.intersection(writers_of(graph)):
+    graph, admin, name = context.graph, context.admin, context.graph.application
+    if not graph.stores and not writers_of(graph):
         return
     why = (
         f"application {name!r} keeps state, and a backfill requires one without state: give the "
@@ -277,16 +263,12 @@ def _refuse_running(
     clients = {*facts.group.client_ids, *admin.describe_group(tables_group(name)).client_ids}
     if clients:
         raise StartRefused(f"{len(clients)} workers of it are running. {why}")
-    fence(lambda found: live_ids(graph, found, facts.partitions), settings, registry)
+    fence_workers(context, facts.partitions)
     partitions = [position.topic_partition for position in facts.committed]
     committed = [p for p in admin.committed(name, partitions) if p.offset is not None]
     if committed:
         raise StartRefused(f"it has processed {committed[0].topic_partition} before. {why}")
-    changelogs = [
-        TopicPartition(topic, number)
-        for topic in changelog_topics(graph)
-        for number in range(facts.partitions[topic])
-    ]
+    changelogs = partitions_of({topic: facts.partitions[topic] for topic in graph.changelog_topics})
     ends = admin.high_watermarks(changelogs)
     filled = [p for p, (first, _) in admin.log_bounds(changelogs).items() if first < ends[p]]
     if filled:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -42,7 +42,7 @@ from eosframework.config import Settings
 from eosframework.errors import PositionLost, RunError, TransactionError
 from eosframework.kafka.consumer.settled import settled_ends
 from eosframework.kafka.worker_clients import producers
-from eosframework.records import TopicPartition
+from eosframework.records import TopicPartition, partitions_of
 from eosframework.txnid import TransactionalId
 
 if TYPE_CHECKING:
@@ -70,20 +70,101 @@ def run_stages(
         EosError: the error of an attempt, or of the brokers.
         RunError: Spark gave up; its message is included.
     """
+    run = _Run(spark, started, on_progress, options)
     events = structlog.get_logger()
     end_leftovers(started.log, started.graph.application, started.settings)
     for stage in started.stages:
         state = _state(started)
         if not state.is_complete(stage.name, stage.partitions):
             events.info("backfill_stage", job=state.job.name, stage=stage.name)
-            _run_stage(spark, started, state, stage, on_progress, options)
+            run.stage(state, stage)
         _fix_ends(started)
     state = _state(started)
     if started.graph.table_sinks:
-        run_watched = partial(_run_watched, spark, started, on_progress=on_progress)
-        run_tables(spark, started, state, run_watched)
+        run_tables(spark, started, state, run.watched)
         state = _state(started)
     return state
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run of a job; see `run_stages`."""
+
+    spark: SparkSession
+    started: StartedJob
+    on_progress: OnProgress
+    options: Mapping[str, str]
+
+    def stage(self, state: JobState, stage: Stage) -> None:
+        """Run a stage: R1, then R2."""
+        spec = _task_spec(self.started, state, stage)
+        if stage.reads_log:
+            left = state.incomplete(stage.name, stage.partitions)
+            _refuse_lost(self.started, _left(state, stage, left))
+            self._tasks(left, attempts_over_log(spec))
+            return
+        frames = [self._topic_rows(state, stage, topic) for topic in stage.topics]
+        rows = in_task_order(self.spark, frames, spec.graph, stage.name, stage.partitions)
+        results = map_batches(rows, attempts(spec), RESULT_SCHEMA)
+        self.watched(results.collect)
+        if left := _state(self.started).incomplete(stage.name, stage.partitions):
+            self._tasks(left, completions(spec))
+
+    def _tasks(self, tasks: Sequence[int], function: Callable[[int], int]) -> None:
+        numbers = self.spark.sparkContext.parallelize(tasks, len(tasks))
+        self.watched(numbers.map(function).collect)
+
+    def _topic_rows(self, state: JobState, stage: Stage, topic: str) -> DataFrame:
+        if topic in stage.files:
+            from eosframework.backfill.spark.file_rows import file_rows
+
+            source = next(source for source in stage.part.sources if source.topic == topic)
+            return file_rows(self.spark, topic, state.job.files[topic], source)
+        is_own = topic in stage.own_topics
+        ranges = _own_ranges(state, topic) if is_own else state.job.ranges[topic]
+        by_partition = {TopicPartition(topic, number): one for number, one in enumerate(ranges)}
+        _refuse_lost(self.started, by_partition)
+        return kafka_rows(self.spark, self.started.settings.kafka, by_partition, self.options)
+
+    def watched(self, action: Callable[[], Any]) -> None:
+        """Run a Spark action on a thread, and report the job's progress meanwhile.
+
+        Raises:
+            EosError: the error of an attempt.
+            RunError: any other failure of Spark.
+            KeyboardInterrupt: the action was cancelled.
+        """
+        from pyspark import InheritableThread
+
+        failures: list[BaseException] = []
+
+        def act() -> None:
+            try:
+                action()
+            except BaseException as error:
+                failures.append(error)
+
+        # Ctrl-C interrupts this thread in `join`, not the one that waits for Spark; this one then
+        # cancels the job group. The other inherits the group only if it is set before it starts.
+        group = f"eosframework backfill {self.started.state.job.name}"
+        self.spark.sparkContext.setJobGroup(group, group, interruptOnCancel=False)
+        thread = InheritableThread(target=act, name="spark-action", daemon=True)
+        thread.start()
+        try:
+            while thread.is_alive():
+                thread.join(LOOK_SECONDS)
+                if (state := self.started.log.watch()) is not None:
+                    self.on_progress(state)
+        except BaseException:
+            self.spark.sparkContext.cancelJobGroup(group)
+            thread.join(self.started.settings.worker.stop_deadline_seconds)
+            raise
+        if failures:
+            error = failures[0]
+            raise failure_of(error) or RunError(
+                f"Spark gave job {self.started.state.job.name!r} up: {_first_line(error)}; start "
+                f"it again to resume"
+            ) from error
 
 
 def _state(started: StartedJob) -> JobState:
@@ -97,40 +178,6 @@ def _state(started: StartedJob) -> JobState:
     return state
 
 
-def _run_stage(
-    spark: SparkSession,
-    started: StartedJob,
-    state: JobState,
-    stage: Stage,
-    on_progress: OnProgress,
-    options: Mapping[str, str],
-) -> None:
-    """Run a stage: R1, then R2."""
-    spec = _task_spec(started, state, stage)
-    if stage.reads_log:
-        left = state.incomplete(stage.name, stage.partitions)
-        _refuse_lost(started, _left(state, stage, left))
-        _run_tasks(spark, left, attempts_over_log(spec), started, on_progress)
-        return
-    frames = [_topic_rows(spark, started, state, stage, topic, options) for topic in stage.topics]
-    rows = in_task_order(spark, frames, spec.graph, stage.name, stage.partitions)
-    results = map_batches(rows, attempts(spec), RESULT_SCHEMA)
-    _run_watched(spark, started, results.collect, on_progress)
-    if left := _state(started).incomplete(stage.name, stage.partitions):
-        _run_tasks(spark, left, completions(spec), started, on_progress)
-
-
-def _run_tasks(
-    spark: SparkSession,
-    tasks: Sequence[int],
-    function: Callable[[int], int],
-    started: StartedJob,
-    on_progress: OnProgress,
-) -> None:
-    numbers = spark.sparkContext.parallelize(tasks, len(tasks))
-    _run_watched(spark, started, numbers.map(function).collect, on_progress)
-
-
 def _task_spec(started: StartedJob, state: JobState, stage: Stage) -> TaskSpec:
     in_log = [t for t in stage.topics if t not in stage.own_topics and t not in stage.files]
     ranges = {
@@ -138,18 +185,17 @@ def _task_spec(started: StartedJob, state: JobState, stage: Stage) -> TaskSpec:
         for topic in in_log
         for number, one in enumerate(state.job.ranges[topic])
     }
-    counted = {
-        TopicPartition(topic, number): 0
-        for topic in (*stage.own_topics, *stage.files)
-        for number in range(stage.partitions)
-    }
+    others = dict.fromkeys((*stage.own_topics, *stage.files), stage.partitions)
     return TaskSpec(
         graph=pack(started.graph),
         settings=started.settings,
         job=state.job.name,
         sub_topology=stage.name,
         partitions=stage.partitions,
-        starts={**{p: one.first for p, one in ranges.items()}, **counted},
+        starts={
+            **{p: one.first for p, one in ranges.items()},
+            **dict.fromkeys(partitions_of(others), 0),
+        },
         ends={p: one.end for p, one in ranges.items()},
         facts=started.facts,
         own_topics=frozenset(writers_of(started.graph)),
@@ -168,25 +214,6 @@ def _left(state: JobState, stage: Stage, tasks: Sequence[int]) -> dict[TopicPart
                 first = one.first if progress is None else progress.by_partition()[partition]
                 left[partition] = OffsetRange(first=first, end=one.end)
     return left
-
-
-def _topic_rows(
-    spark: SparkSession,
-    started: StartedJob,
-    state: JobState,
-    stage: Stage,
-    topic: str,
-    options: Mapping[str, str],
-) -> DataFrame:
-    if topic in stage.files:
-        from eosframework.backfill.spark.file_rows import file_rows
-
-        source = next(source for source in stage.part.sources if source.topic == topic)
-        return file_rows(spark, topic, state.job.files[topic], source)
-    ranges = _own_ranges(state, topic) if topic in stage.own_topics else state.job.ranges[topic]
-    by_partition = {TopicPartition(topic, number): one for number, one in enumerate(ranges)}
-    _refuse_lost(started, by_partition)
-    return kafka_rows(spark, started.settings.kafka, by_partition, options)
 
 
 def _refuse_lost(started: StartedJob, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
@@ -226,11 +253,7 @@ def _fix_ends(started: StartedJob) -> None:
         for topic, writers in writers_of(started.graph).items()
         if topic not in state.ends and all(state.is_complete(w, tasks[w]) for w in writers)
     ]
-    partitions = [
-        TopicPartition(topic, number)
-        for topic in ended
-        for number in range(started.facts.partitions[topic])
-    ]
+    partitions = partitions_of({topic: started.facts.partitions[topic] for topic in ended})
     wait_seconds = started.settings.kafka.request_timeout_seconds
     ends = settled_ends(started.admin, partitions, wait_seconds)
     entries: dict[str, Any] = {
@@ -238,47 +261,6 @@ def _fix_ends(started: StartedJob) -> None:
         for topic in ended
     }
     started.log.write(entries)
-
-
-def _run_watched(
-    spark: SparkSession, started: StartedJob, action: Callable[[], Any], on_progress: OnProgress
-) -> None:
-    """Run a Spark action on a thread, and report the job's progress meanwhile.
-
-    Raises:
-        EosError: the error of an attempt.
-        RunError: any other failure of Spark.
-        KeyboardInterrupt: the action was cancelled.
-    """
-    from pyspark import InheritableThread
-
-    failures: list[BaseException] = []
-
-    def act() -> None:
-        try:
-            action()
-        except BaseException as error:
-            failures.append(error)
-
-    group = f"eosframework backfill {started.state.job.name}"
-    spark.sparkContext.setJobGroup(group, group, interruptOnCancel=False)
-    thread = InheritableThread(target=act, name="spark-action", daemon=True)
-    thread.start()
-    try:
-        while thread.is_alive():
-            thread.join(LOOK_SECONDS)
-            if (state := started.log.watch()) is not None:
-                on_progress(state)
-    except BaseException:
-        spark.sparkContext.cancelJobGroup(group)
-        thread.join(started.settings.worker.stop_deadline_seconds)
-        raise
-    if failures:
-        error = failures[0]
-        raise failure_of(error) or RunError(
-            f"Spark gave job {started.state.job.name!r} up: {_first_line(error)}; start it again "
-            f"to resume"
-        ) from error
 
 
 def _first_line(error: BaseException) -> str:
@@ -313,6 +295,8 @@ def end_leftovers(
     """
     if log.is_decided(decided_seconds):
         return []
+    # 1. an attempt of a driver that is still alive commits here  2. its id is initialized. Its next
+    # transaction is fenced, Spark retries its task, and that resumes at the committed position.
     tasks = {task for key in log.undecided_keys() if (task := task_of(log.name, key))}
     ids = [
         str(TransactionalId.backfill(application, f"{log.name}.{sub_topology}", partition))

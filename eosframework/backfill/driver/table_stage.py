@@ -32,7 +32,7 @@ from eosframework.config import Settings
 from eosframework.errors import PositionLost
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.consumer.range_reader import read_ranges
-from eosframework.records import TopicPartition
+from eosframework.records import TopicPartition, partitions_of
 from eosframework.tables.row_conversion import RowMaker
 from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import tables_group
@@ -216,9 +216,7 @@ def table_ranges(
             for number, range_ in enumerate(state.job.ranges[table_sink.topic]):
                 ranges[TopicPartition(table_sink.topic, number)] = range_
         else:
-            own += [
-                TopicPartition(table_sink.topic, n) for n in range(partitions[table_sink.topic])
-            ]
+            own += partitions_of({table_sink.topic: partitions[table_sink.topic]})
     bounds = admin.log_bounds(own)
     return ranges | {p: OffsetRange(first=first, end=end) for p, (first, end) in bounds.items()}
 

@@ -66,6 +66,10 @@ def _registered(
     for _ in range(ATTEMPTS):
         opened: list[TransactionalOutput] = []
         try:
+            # 1. two drivers find no job  2. both init the job's id, and the later one fences the
+            # earlier one  3. the earlier one's commit fails, and in its next attempt it reads the
+            # job of the later one. The init ends every open transaction of the id, so none hides
+            # an entry from the read that follows.
             opened = outputs.open([identity])
             if (state := log.read()) is not None:
                 return state

@@ -89,7 +89,7 @@ def stages(graph: Graph, tasks: Mapping[str, int], files: Collection[str] = ()) 
 
 def writers_of(graph: Graph) -> dict[str, frozenset[str]]:
     """Return the writing sub-topologies of each internal source topic."""
-    sources = {source.topic for part in graph.sub_topologies for source in part.sources}
+    sources = set(graph.source_topics)
     found: dict[str, set[str]] = {}
     for part in graph.sub_topologies:
         for topic in sources.intersection(part.sink_topics):

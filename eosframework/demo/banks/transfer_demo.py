@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -23,7 +22,7 @@ from eosframework.demo.banks.examiner import Examiner
 from eosframework.demo.banks.ledgers import judge
 from eosframework.demo.banks.tellers import Tellers, draw_orders, make_importable
 from eosframework.demo.kills import Kill, deal, kill_points
-from eosframework.demo.stage import Outcome, Stage, open_stage
+from eosframework.demo.stage import Demo, Outcome, Plan, Stage, open_stage
 from eosframework.demo.story import Bars
 
 BANKS = ("bank_a", "bank_b")
@@ -35,26 +34,22 @@ LOOK_SECONDS = 0.05
 NAMED = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferPlan(Plan):
     """The parameters of the demo.
 
     Args:
         transfers: how many to ask for.
         per_second: rate of transfers.
         kills: number of processes to kill.
-        seed: decides sender, receiver and amount of transfers, and the kills.
-        keep: leave broker and databases running.
     """
 
     transfers: int
     per_second: int
     kills: int
-    seed: int
-    keep: bool = False
 
 
-def run_transfers(plan: Plan, console: Console) -> Outcome:
+def run_transfers(plan: TransferPlan, console: Console) -> Outcome:
     """Run the demo, report on `console`, and leave no process running, whatever the outcome.
 
     Raises:
@@ -64,15 +59,12 @@ def run_transfers(plan: Plan, console: Console) -> Outcome:
     """
     title = "Money circulates between two banks while their processes are killed"
     with open_stage(console, title, planned_kills=plan.kills, keep=plan.keep) as stage:
-        return _Demo(plan, stage).run()
+        return _TransferDemo(plan, stage).run()
 
 
-class _Demo:
-    def __init__(self, plan: Plan, stage: Stage) -> None:
-        self._plan = plan
-        self._stage = stage
-        self._story = stage.story
-        self._chance = random.Random(plan.seed)
+class _TransferDemo(Demo[TransferPlan]):
+    def __init__(self, plan: TransferPlan, stage: Stage) -> None:
+        super().__init__(plan, stage)
         self._accounts = {
             bank: {f"{bank}.{number:02}": OPENING_BALANCE for number in range(ACCOUNTS)}
             for bank in BANKS

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from rich.console import Console
 from eosframework.demo.history.archive import Flights, Span, flights_of
 from eosframework.demo.history.killed_backfill import JOB, KILLS, KilledBackfill
 from eosframework.demo.history.world import TABLE, Content, World, compare, counts
-from eosframework.demo.stage import Outcome, Stage, open_stage
+from eosframework.demo.stage import Demo, Outcome, Plan, Stage, open_stage
 from eosframework.demo.workers import Workers
 from eosframework.errors import ConfigurationError
 
@@ -34,22 +33,18 @@ NEARLY = 100
 LIVE_KILLS = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackfillPlan(Plan):
     """The parameters of the demo.
 
     Args:
         span: period of the flights, and end of the archive.
-        seed: selects the victims.
-        keep: leave brokers and databases running.
     """
 
     span: Span
-    seed: int
-    keep: bool = False
 
 
-def run_backfill_demo(plan: Plan, console: Console) -> Outcome:
+def run_backfill_demo(plan: BackfillPlan, console: Console) -> Outcome:
     """Run the demo, report on `console`, and leave no process running, whatever the outcome.
 
     Raises:
@@ -67,17 +62,14 @@ def run_backfill_demo(plan: Plan, console: Console) -> Outcome:
     title = "History by Spark and the rest live, compared with a world where all was live"
     planned_kills = len(KILLS) + LIVE_KILLS
     with open_stage(console, title, planned_kills=planned_kills, keep=plan.keep) as stage:
-        return _Demo(plan, stage, flights).run()
+        return _BackfillDemo(plan, stage, flights).run()
 
 
-class _Demo:
-    def __init__(self, plan: Plan, stage: Stage, flights: Flights) -> None:
-        self._plan = plan
-        self._stage = stage
-        self._story = stage.story
+class _BackfillDemo(Demo[BackfillPlan]):
+    def __init__(self, plan: BackfillPlan, stage: Stage, flights: Flights) -> None:
+        super().__init__(plan, stage)
         self._check = stage.check
         self._flights = flights
-        self._chance = random.Random(plan.seed)
         self._kills_seen = 0
 
     def run(self) -> Outcome:

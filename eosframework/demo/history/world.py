@@ -22,7 +22,7 @@ from eosframework.kafka.client.plain_writes import feed
 from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.operations.audit.record_digest import digest_of
 from eosframework.postgres import Database, translating
-from eosframework.records import TopicPartition
+from eosframework.records import partitions_of
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
@@ -91,7 +91,7 @@ class World:
 
     def lag(self) -> int:
         """Return the number of offsets that workers have yet to commit, with control records."""
-        partitions = [TopicPartition(t, n) for t in sorted(self.read) for n in range(PARTITIONS)]
+        partitions = partitions_of(dict.fromkeys(sorted(self.read), PARTITIONS))
         bounds = self.admin.log_bounds(partitions)
         committed = self.admin.committed(self.graph.application, partitions, stable=False)
         return sum(bounds[p.topic_partition][1] - (p.offset or 0) for p in committed)
@@ -99,15 +99,13 @@ class World:
     @property
     def read(self) -> set[str]:
         """Topics that tasks read, internal topics included."""
-        return {source.topic for part in self.graph.sub_topologies for source in part.sources}
+        return set(self.graph.source_topics)
 
     @property
     def outputs(self) -> list[str]:
         """Output topics that the application does not read itself."""
-        written = {topic for part in self.graph.sub_topologies for topic in part.sink_topics}
-        return sorted(
-            written - self.read - {table_sink.topic for table_sink in self.graph.table_sinks}
-        )
+        written = set(self.graph.sink_topics)
+        return sorted(written - self.read - set(self.graph.table_sink_topics))
 
     def records(self, topic: str) -> Content:
         """Return the records of a topic that a `read_committed` reader sees.
@@ -116,7 +114,7 @@ class World:
         files.
         """
         found: Content = Counter()
-        partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+        partitions = partitions_of({topic: PARTITIONS})
         for (_, number), messages in read_ranges(self.settings, self.admin.log_bounds(partitions)):
             found.update(
                 digest_of(str(number), m.key(), m.value(), m.timestamp()[1], None) for m in messages

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from eosframework.config import KafkaSettings
 from eosframework.errors import ClusterUnreachable, EosError, StartRefused
 from eosframework.kafka.client.background import discard_admin
-from eosframework.kafka.client.properties import Role, client_properties, new_client
+from eosframework.kafka.client.properties import Role, client_properties, new_client, unreachable
 
 Answer = TypeVar("Answer")
 Key = TypeVar("Key")
@@ -172,16 +172,9 @@ class AdminRequests:
             self._connected = None
         last, self._last_error = self._last_error, None
         reason = f" (last error: {last.str()})" if last else ""
+        refused = last is not None and (last.code() in _REFUSED or "SSL" in (last.str() or ""))
         servers = self._settings.bootstrap_servers
-        if last and (last.code() in _REFUSED or "SSL" in (last.str() or "")):
-            return ClusterUnreachable(
-                f"the brokers at {servers} refused the connection{reason}; correct the "
-                f"security.protocol, sasl and ssl entries of kafka.properties"
-            )
-        return ClusterUnreachable(
-            f"no broker at {servers} answered within {self._deadline_seconds:g} s{reason}; "
-            f"start one (`eosframework broker up`), or correct kafka.bootstrap_servers"
-        )
+        return unreachable(servers, self._deadline_seconds, reason, refused=refused)
 
 
 def _denied(kind: str, about: object) -> AccessDenied:

@@ -64,6 +64,9 @@ class _Drain:
     def add(self, client: Drainable) -> None:
         with self._lock:
             self._clients.add(client)
+            # 1. `_run` finds no client and is about to end  2. a client is added. `_run` forgets
+            # its thread under the same lock, so here it either still serves or is started anew.
+            # After a fork the thread is known and not alive.
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="eos-drain", daemon=True)
                 self._thread.start()
@@ -80,6 +83,8 @@ class _Drain:
                 if not clients:
                     self._thread = None
                     return
+            # Outside the lock: a client that is removed meanwhile is served once more, and a
+            # slow one does not hold up `add` and `remove`.
             for client in clients:
                 client.drain_while_idle()
             clients.clear()

@@ -88,6 +88,7 @@ class CallThreads:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             job.run()
+            # `abandon` precedes `done` or comes too late, so the flag no longer changes here.
             if job.is_abandoned:
                 return  # another thread has replaced this one
 
@@ -169,6 +170,9 @@ class _Job(Generic[Result]):
 
     def abandon(self) -> bool:
         """Abandon this call; False: it has just returned."""
+        # 1. the caller's patience ends  2. the call returns  3. the caller abandons it. The lock
+        # decides: the call is either done, and its result counts, or abandoned, and its thread
+        # ends with it; never both, or the pool would lose a thread.
         with self._ending:
             self.is_abandoned = not self.done.is_set()
         return self.is_abandoned

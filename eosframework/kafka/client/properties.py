@@ -8,16 +8,15 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from enum import StrEnum
 from functools import cache
-from importlib.resources import files
 from typing import Any, TypeVar
 
-import yaml
 from confluent_kafka import KafkaError, KafkaException
 
 from eosframework.config import KafkaSettings
 from eosframework.config.secrets import is_secret
-from eosframework.errors import ConfigurationError
+from eosframework.errors import ClusterUnreachable, ConfigurationError
 from eosframework.process.logs import CLIENT_LOGGER
+from eosframework.serialization.package_data import read_table
 
 Client = TypeVar("Client")
 
@@ -72,6 +71,26 @@ def client_properties(settings: KafkaSettings, role: Role | str) -> dict[str, An
     }
 
 
+def unreachable(servers: str, seconds: float, reason: str, *, refused: bool) -> ClusterUnreachable:
+    """Return the error of a request that no broker answered.
+
+    Args:
+        servers: the brokers to connect to first.
+        seconds: the time that was waited.
+        reason: of the last attempt, in parentheses after a space; empty if none is known.
+        refused: the brokers answered, and refused the connection.
+    """
+    if refused:
+        return ClusterUnreachable(
+            f"the brokers at {servers} refused the connection{reason}; correct the "
+            f"security.protocol, sasl and ssl entries of kafka.properties"
+        )
+    return ClusterUnreachable(
+        f"no broker at {servers} answered within {seconds:g} s{reason}; "
+        f"start one (`eosframework broker up`), or correct kafka.bootstrap_servers"
+    )
+
+
 def new_client(make: Callable[[dict[str, Any]], Client], properties: Mapping[str, Any]) -> Client:
     """Return `make(properties)`, with an explained error if a property cannot be used.
 
@@ -112,7 +131,4 @@ def _explained(reason: str, properties: Mapping[str, Any]) -> str:
 
 @cache
 def _property_names() -> dict[str, list[str]]:
-    table = files("eosframework.kafka.client").joinpath("properties.yaml")
-    text = table.read_text(encoding="utf-8")
-    names: dict[str, list[str]] = yaml.safe_load(text)
-    return names
+    return read_table("eosframework.kafka.client", "properties.yaml", dict[str, list[str]])

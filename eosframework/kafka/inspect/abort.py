@@ -157,6 +157,9 @@ def _healthy(described: TransactionDescription, now: datetime) -> ConfigurationE
 
 def _take_over(wire: Wire, settings: KafkaSettings, described: TransactionDescription) -> str:
     transactional_id = described.transactional_id
+    # 1. the plan is shown  2. the producer commits, and begins its next transaction  3. the user
+    # confirms. The start and the epoch show that it is another one. A commit between this look
+    # and the init below wins: its coordinator has decided it, and the init only fences.
     current = describe_transaction(wire, transactional_id)
     if (current.started, current.producer_epoch) != (described.started, described.producer_epoch):
         raise ConfigurationError(

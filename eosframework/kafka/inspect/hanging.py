@@ -185,6 +185,9 @@ def judge(
         require_all_coordinators(wire)
     if all(health is Health.HEALTHY for _, _, health in judged):
         return judged
+    # 1. a partition's leader lists a producer as open  2. the transaction ends, and its markers
+    # are written  3. its coordinator no longer knows it, or knows the next one. Judged by 1 and 3
+    # it hangs; so only producers count that the leaders still list with the same first offset.
     still = {
         (p.partition, p.producer_id, p.start_offset)
         for p in open_producers(wire, {p.partition for p in producers})

@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 
 from eosframework.config import KafkaSettings
 from eosframework.errors import ClusterUnreachable, ConfigurationError, RunError, UserError
+from eosframework.kafka.client.properties import unreachable
 from eosframework.kafka.inspect.configuration import client_configuration
 from eosframework.kafka.inspect.vendor import admin, consumer_protocol, errors, structs
 from eosframework.records import TopicPartition
@@ -229,15 +230,10 @@ class Wire:
                 f"correct them"
             )
         reason = f" (last error: {self._complaint.text})" if self._complaint.text else ""
-        if isinstance(error, _REFUSED) or self._complaint.is_a_refusal():
-            return ClusterUnreachable(
-                f"the brokers at {servers} refused the connection{reason or f' ({error})'}; "
-                f"correct the security.protocol, sasl and ssl entries of kafka.properties"
-            )
-        return ClusterUnreachable(
-            f"no broker at {servers} answered within {self._deadline_seconds:g} s{reason}; "
-            f"start one (`eosframework broker up`), or correct kafka.bootstrap_servers"
-        )
+        refused = isinstance(error, _REFUSED) or self._complaint.is_a_refusal()
+        if refused:
+            reason = reason or f" ({error})"
+        return unreachable(servers, self._deadline_seconds, reason, refused=refused)
 
 
 class _Client(admin.KafkaAdminClient):

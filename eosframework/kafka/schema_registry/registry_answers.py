@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
-import yaml
+from eosframework.serialization.package_data import read_table
 
 OTHER = "none"
 """The code of all answers without a row of their own."""
@@ -57,9 +56,8 @@ class Table:
 @cache
 def table() -> Table:
     """Return the table as it is shipped."""
-    table = files("eosframework.kafka.schema_registry").joinpath("registry_answers.yaml")
-    text = table.read_text(encoding="utf-8")
-    content: dict[str, Any] = yaml.safe_load(text)
+    package = "eosframework.kafka.schema_registry"
+    content = read_table(package, "registry_answers.yaml", dict[str, Any])
     answers = [
         Answer(
             codes=tuple(str(code) for code in row["codes"]),

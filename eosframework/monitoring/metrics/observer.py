@@ -103,6 +103,8 @@ class Observer(Generic[View]):
         """Note a turn of the main thread, and take a snapshot when the interval is over."""
         if self._clock() >= self._due:
             self._due = self._clock() + VIEW_SECONDS
+            # Request threads read `_seen` once per answer. It is replaced and never changed, so an
+            # answer shows one moment without a lock that the main thread would wait for.
             self._seen = made = view(), self._statistics.look()
             self._reasons = self._judge(*made)
         self._health.turn(self._reasons)

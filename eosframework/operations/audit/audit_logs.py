@@ -12,7 +12,7 @@ from eosframework.config import KafkaSettings
 from eosframework.errors import ClusterUnreachable, RunError, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.consumer.range_reader import Batch, Ranges, read_ranges
-from eosframework.records import Position, TopicPartition
+from eosframework.records import Position, TopicPartition, partitions_of
 
 OPEN_TRANSACTION_SECONDS = 90.0
 """Longest wait for an open transaction; brokers abort it after its timeout."""
@@ -65,11 +65,7 @@ class Logs:
     def partitions(self, topics: Iterable[str]) -> tuple[list[TopicPartition], list[str]]:
         """Return the partitions of the topics that exist, and the names of the others."""
         described = self.admin.describe_topics(topics)
-        partitions = [
-            TopicPartition(topic, number)
-            for topic, facts in described.items()
-            for number in range(facts.partitions)
-        ]
+        partitions = partitions_of({topic: it.partitions for topic, it in described.items()})
         return partitions, [topic for topic, facts in described.items() if not facts.exists]
 
     def replayed(self, topics: Iterable[str]) -> Mapping[TopicPartition, Marks]:
@@ -138,6 +134,7 @@ class Logs:
             try:
                 return self.admin.committed(self._application, inputs)
             except ClusterUnreachable:
+                # Unavailable brokers fail here too; an open transaction delays stable reads only.
                 self.admin.committed(self._application, inputs, stable=False)
                 if time.monotonic() > deadline:
                     raise RunError(
@@ -153,6 +150,8 @@ class Logs:
         Raises:
             RunError: a transaction stays open.
         """
+        # 1. the ends are read  2. workers write more. Only what was written by 1 has to be
+        # decided, so this ends although some transaction is open at every moment.
         written = self.admin.high_watermarks(outputs)
         deadline = time.monotonic() + OPEN_TRANSACTION_SECONDS
         while True:

@@ -37,7 +37,7 @@ class Derivation:
         has_broker_time: Callable[[str], bool],
         is_missing: Callable[[str], bool] | None = None,
     ) -> None:
-        sources = [source for part in graph.sub_topologies for source in part.sources]
+        sources = graph.sources
         context = CompileContext(closed_topics=graph.internal_topics, is_missing=is_missing)
         self._compiled = {source.topic: compile_source(source, context) for source in sources}
         self._has_broker_time = has_broker_time

@@ -8,12 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from eosframework.application.partitioner_checks import KeySample
-from eosframework.application.start_checks import (
-    Facts,
-    sink_topics,
-    source_topics,
-    table_sink_topics,
-)
+from eosframework.application.start_checks import Facts
 from eosframework.config import Settings
 from eosframework.kafka.admin.metadata import GroupDescription, TopicDescription, Values
 from eosframework.kafka.inspect.coordinators import TransactionListing
@@ -95,17 +90,17 @@ class Snapshot(CoordinatorAnswers):
     @property
     def sources(self) -> list[str]:
         """Topics that the application reads."""
-        return source_topics(self.graph)
+        return self.graph.source_topics
 
     @property
     def sinks(self) -> list[str]:
         """Topics that the application writes and names."""
-        return sink_topics(self.graph)
+        return self.graph.sink_topics
 
     @property
     def persisted(self) -> list[str]:
         """Topics of table sinks; inputs or internal topics."""
-        return table_sink_topics(self.graph)
+        return self.graph.table_sink_topics
 
     @property
     def registry(self) -> str:

@@ -10,16 +10,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
+from eosframework.application.context import ApplicationContext
 from eosframework.application.control_topic import ControlTopic
 from eosframework.application.leases import task_names
 from eosframework.application.partitioner_checks import KeySample, sample_keys
-from eosframework.application.start_checks import (
-    Facts,
-    gather,
-    sink_topics,
-    source_topics,
-    table_sink_topics,
-)
+from eosframework.application.start_checks import Facts, gather
 from eosframework.config import Ids, KafkaSettings, Settings
 from eosframework.errors import raised_by_functions
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
@@ -37,7 +32,7 @@ from eosframework.operations.doctor.coordinator_requests import ask_coordinators
 from eosframework.operations.doctor.findings import Seen, Unseen, not_asked
 from eosframework.operations.doctor.snapshot import COORDINATION, EventTimes, Snapshot
 from eosframework.processing.conversions import as_milliseconds
-from eosframework.records import TopicPartition
+from eosframework.records import TopicPartition, partitions_of
 from eosframework.runtime.ids import id_source, known_leases
 from eosframework.topology.graph.graph import Graph, Source
 from eosframework.txnid import TransactionalId, control_topic
@@ -100,7 +95,7 @@ class _Collection:
         self._pool = pool
         self._kafka = _within(settings.kafka, SHARE)
         self._admins = _Admins(self._kafka)
-        named = [*source_topics(graph), *sink_topics(graph), *table_sink_topics(graph)]
+        named = [*graph.source_topics, *graph.sink_topics, *graph.table_sink_topics]
         self._own = list(dict.fromkeys([*named, control_topic(graph.application)]))
         self._topics = dict(pool.map(self._topic, [*self._own, *COORDINATION]))
 
@@ -187,7 +182,8 @@ class _Collection:
 
     def _facts(self) -> Facts:
         admin = self._admins.own
-        return gather(self._graph, admin, ControlTopic(self._graph.application, self._kafka, admin))
+        topic = ControlTopic(self._graph.application, self._kafka, admin)
+        return gather(ApplicationContext(self._graph, self._settings, admin, topic))
 
     def _keys(self) -> Mapping[str, KeySample]:
         """Return a sample of each topic whose keys are co-partitioned with another topic's."""
@@ -265,7 +261,7 @@ def next_event_times(
         source: its timestamp function gives the event time, if it has one.
         partitions: number of partitions of its topic.
     """
-    wanted = [TopicPartition(source.topic, number) for number in range(min(partitions, PARTITIONS))]
+    wanted = partitions_of({source.topic: min(partitions, PARTITIONS)})
     ranges: dict[TopicPartition, tuple[int, int]] = {}
     for partition, (first, end) in admin.log_bounds(wanted).items():
         start = max(first, committed.get(partition, first))

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Self, cast
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from pydantic import TypeAdapter
 
 from eosframework.serialization.serdes import Serde
 from eosframework.topology.graph.graph import (
@@ -99,27 +101,15 @@ class RecordedTopology:
     )
 
     @classmethod
-    def from_entry(cls, entry: Mapping[str, Any] | None) -> Self | None:
+    def from_entry(cls, entry: Mapping[str, Any] | None) -> RecordedTopology | None:
         """Return the topology of an entry; None: there is none, or its version is unknown."""
         if entry is None or entry.get("version") != VERSION:
             return None
-        return cls(
-            {name: _made(RecordedPart, part) for name, part in entry["parts"].items()},
-            {name: _made(RecordedStore, store) for name, store in entry["stores"].items()},
-            {
-                name: _made(RecordedRepartition, topic)
-                for name, topic in entry["repartitions"].items()
-            },
-        )
+        return _ENTRIES.validate_python({field.name: entry[field.name] for field in fields(cls)})
 
     def to_entry(self) -> dict[str, Any]:
         """Return the entry that `from_entry` reads."""
-        return {
-            "version": VERSION,
-            "parts": {name: _entry(part) for name, part in self.parts.items()},
-            "stores": {name: _entry(store) for name, store in self.stores.items()},
-            "repartitions": {name: _entry(topic) for name, topic in self.repartitions.items()},
-        }
+        return {"version": VERSION, **_ENTRIES.dump_python(self, mode="json")}
 
     def after(self, before: RecordedTopology | None) -> RecordedTopology:
         """Return the record once this topology has run: also with the stores that it lacks."""
@@ -131,6 +121,10 @@ class RecordedTopology:
             if name not in self.stores
         }
         return replace(self, stores={**gone, **self.stores})
+
+
+_ENTRIES = TypeAdapter(RecordedTopology)
+"""Converts entries; fields that a later version added are ignored."""
 
 
 def recorded(graph: Graph, topic_ids: Mapping[str, str]) -> RecordedTopology:
@@ -152,8 +146,7 @@ def recorded(graph: Graph, topic_ids: Mapping[str, str]) -> RecordedTopology:
             source.topic: RecordedRepartition(
                 _form(source.key), _form(source.value), own[source.topic]
             )
-            for part in graph.sub_topologies
-            for source in part.sources
+            for source in graph.sources
             if source.topic in own
         },
     )
@@ -257,22 +250,3 @@ def _kept(node: AnyNode) -> Iterator[_Kept]:
 def _form(serde: Serde) -> str:
     plain = serde.model is not None and serde.codec is None
     return "json" if plain else serde.name
-
-
-def _made(cls: Any, entry: Mapping[str, Any]) -> Any:
-    """Return the value of an entry; fields that a later version added are ignored."""
-    known = cls.__dataclass_fields__
-    return cls(**{name: _frozen(value) for name, value in entry.items() if name in known})
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(cast("list[str]", value)) if isinstance(value, list) else value
-
-
-def _entry(value: Any) -> dict[str, Any]:
-    """Return an entry as it is read back: JSON has lists."""
-    members: dict[str, Any] = asdict(value)
-    return {
-        name: list(cast("tuple[str, ...]", member)) if isinstance(member, tuple) else member
-        for name, member in members.items()
-    }

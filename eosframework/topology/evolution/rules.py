@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
-import yaml
+from eosframework.serialization.package_data import named_rows, read_table
 
 
 class Verdict(StrEnum):
@@ -61,13 +60,8 @@ class Rule:
 @cache
 def rules() -> dict[str, Rule]:
     """Return the shipped rules, by name."""
-    shipped = files("eosframework.topology.evolution").joinpath("rules.yaml")
-    text = shipped.read_text(encoding="utf-8")
-    content: dict[str, dict[str, Any]] = yaml.safe_load(text)
-    return {
-        name: Rule(name=name, **{**row, "verdict": Verdict(row["verdict"])})
-        for name, row in content.items()
-    }
+    package = "eosframework.topology.evolution"
+    return named_rows(read_table(package, "rules.yaml", dict[str, Any]), Rule)
 
 
 def as_markdown() -> str:

@@ -475,6 +475,11 @@ class SubTopology:
     stores: tuple[Store, ...] = ()
     """State of its tasks."""
 
+    @property
+    def topics(self) -> list[str]:
+        """Topics that it reads."""
+        return [source.topic for source in self.sources]
+
 
 @dataclass(frozen=True, slots=True)
 class Repartition:
@@ -531,6 +536,56 @@ class Graph:
         return replace(self, sub_topologies=tuple(parts))
 
     @property
+    def sources(self) -> list[Source]:
+        """Sources of all sub-topologies."""
+        return [source for part in self.sub_topologies for source in part.sources]
+
+    @property
+    def stores(self) -> list[Store]:
+        """Stores of all sub-topologies."""
+        return [store for part in self.sub_topologies for store in part.stores]
+
+    @property
+    def readers(self) -> dict[str, SubTopology]:
+        """The sub-topology that reads each source topic."""
+        return {source.topic: part for part in self.sub_topologies for source in part.sources}
+
+    @property
+    def source_topics(self) -> list[str]:
+        """Topics that the application reads, sorted."""
+        return sorted({source.topic for source in self.sources})
+
+    @property
+    def sink_topics(self) -> list[str]:
+        """Sink topics that the topology names, dead letters included, sorted."""
+        return sorted({topic for part in self.sub_topologies for topic in part.sink_topics})
+
+    @property
+    def changelog_topics(self) -> list[str]:
+        """Changelogs of all stores, sorted."""
+        return sorted(store.changelog for store in self.stores)
+
+    @property
+    def repartition_topics(self) -> frozenset[str]:
+        """Topics through which the application sends records to itself."""
+        return frozenset(repartition.topic for repartition in self.repartitions)
+
+    @property
+    def written_topics(self) -> list[str]:
+        """All topics that the application writes and that are known by name, sorted."""
+        return sorted({*self.sink_topics, *self.changelog_topics, *self.repartition_topics})
+
+    @property
+    def table_sink_topics(self) -> list[str]:
+        """Topics of table sinks, sorted; some are internal, some are sources."""
+        return sorted(table_sink.topic for table_sink in self.table_sinks)
+
+    @property
+    def global_topics(self) -> list[str]:
+        """Topics that every process reads whole, sorted."""
+        return sorted({table.topic for table in self.global_tables})
+
+    @property
     def whole_topics(self) -> frozenset[str]:
         """Topics that are read from their beginning, wherever the application starts.
 
@@ -539,18 +594,14 @@ class Graph:
         """
         tables = (
             source.topic
-            for part in self.sub_topologies
-            for source in part.sources
+            for source in self.sources
             if any(isinstance(child, Table) for child in source.children)
         )
-        return frozenset((*tables, *(repartition.topic for repartition in self.repartitions)))
+        return self.repartition_topics.union(tables)
 
     @property
     def internal_topics(self) -> frozenset[str]:
         """Topics that only the application may write: a foreign record would corrupt its state."""
-        stores = (store.changelog for part in self.sub_topologies for store in part.stores)
-        sources = (source for part in self.sub_topologies for source in part.sources)
-        retries = (source.topic for source in sources if source.retry_of is not None)
-        repartitions = (repartition.topic for repartition in self.repartitions)
-        registry = control_topic(self.application)
-        return frozenset((registry, *stores, *retries, *repartitions))
+        retries = {source.topic for source in self.sources if source.retry_of is not None}
+        own = {control_topic(self.application), *self.changelog_topics, *retries}
+        return self.repartition_topics.union(own)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
-from eosframework.errors import TopologyError
 from eosframework.serialization.references import closest
 from eosframework.topology.lowering.lowering import Lowered
 from eosframework.topology.lowering.parts import branch_parents, in_order
@@ -192,10 +192,5 @@ def key_findings(app: LoadedApp, lowered: Lowered) -> Iterator[Finding]:
 
 def _serdes(app: LoadedApp, join: JoinSpec, path: Path) -> Iterator[Finding]:
     for setting in ("value", "with_value"):
-        serde = getattr(join, setting)
-        if serde is None:
-            continue
-        try:
-            app.serde(serde)
-        except TopologyError as error:
-            yield app.finding((*path, setting), "serde", str(error))
+        if (serde := getattr(join, setting)) is not None:
+            yield from app.refusals((*path, setting), "serde", partial(app.serde, serde))

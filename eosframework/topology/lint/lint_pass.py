@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from eosframework.errors import TopologyError
@@ -29,34 +30,11 @@ from eosframework.txnid import refuse_bad_application, refuse_bad_name, refuse_r
 
 def lint(app: LoadedApp) -> list[Finding]:
     """Return all findings, errors and warnings, in the order of their places."""
-    rules = (
-        _names,
-        _duplicate_names,
-        _store_names,
-        _parents,
-        _cycles,
-        _functions,
-        _serdes,
-        _ends,
-        _parts,
-    )
-    findings = [
-        *app.problems,
-        *topic_findings(app),
-        *table_findings(app),
-        *join_findings(app),
-        *batch_findings(app),
-        *schema_findings(app),
-    ]
-    for rule in rules:
-        findings.extend(rule(app))
+    findings = [*app.problems, *(finding for rule in _RULES for finding in rule(app))]
     if not any(finding.severity is Severity.ERROR for finding in findings):
         lowered = lower(app)
-        findings.extend(key_findings(app, lowered))
-        findings.extend(retry_findings(app, lowered))
-        findings.extend(change_findings(app))
-        findings.extend(storage_findings(app, lowered))
-        findings.extend(internal_topic_findings(app, lowered))
+        findings += [finding for rule in _LOWERED_RULES for finding in rule(app, lowered)]
+        findings += change_findings(app)
     unique = {(f.place, f.message): f for f in findings}
     return sorted(unique.values(), key=lambda finding: finding.place)
 
@@ -77,15 +55,10 @@ def _names(app: LoadedApp) -> Iterator[Finding]:
                 named.append(
                     (("streams", name, "steps", i, "group_by"), "group_by", step.group_by.name)
                 )
-    try:
-        refuse_bad_application(spec.application)
-    except TopologyError as error:
-        yield Finding(app.source_map.find(("application",)), "name", str(error))
+    bad_application = partial(refuse_bad_application, spec.application)
+    yield from app.refusals(("application",), "name", bad_application)
     for path, what, name in named:
-        try:
-            refuse_bad_name(what, name)
-        except TopologyError as error:
-            yield app.finding(path, "name", str(error))
+        yield from app.refusals(path, "name", partial(refuse_bad_name, what, name))
 
 
 def _duplicate_names(app: LoadedApp) -> Iterator[Finding]:
@@ -113,10 +86,7 @@ def _duplicate_names(app: LoadedApp) -> Iterator[Finding]:
 def _store_names(app: LoadedApp) -> Iterator[Finding]:
     first: dict[str, Path] = {}
     for name, path in declared_stores(app.spec):
-        try:
-            refuse_bad_name("store", name)
-        except TopologyError as error:
-            yield app.finding(path, "name", str(error))
+        yield from app.refusals(path, "name", partial(refuse_bad_name, "store", name))
         if name in first:
             yield app.finding(
                 path,
@@ -214,12 +184,8 @@ def _serdes(app: LoadedApp) -> Iterator[Finding]:
             wanted.append((("streams", name, "to", i, "key"), sink.key))
             wanted.append((("streams", name, "to", i, "value"), sink.value))
     for path, serde in wanted:
-        if serde is None:
-            continue
-        try:
-            app.serde(serde)
-        except TopologyError as error:
-            yield app.finding(path, "serde", str(error))
+        if serde is not None:
+            yield from app.refusals(path, "serde", partial(app.serde, serde))
 
 
 def _ends(app: LoadedApp) -> Iterator[Finding]:
@@ -283,13 +249,32 @@ def _parts(app: LoadedApp) -> Iterator[Finding]:
                 f"ids; give the source of one another name:",
             )
         taken.add(name)
-        try:
-            refuse_reserved_name(name)
-        except TopologyError as error:
-            yield app.finding(place, "name", str(error))
+        yield from app.refusals(place, "name", partial(refuse_reserved_name, name))
 
 
 def _branch_path(name: str, stream: StreamSpec, branch: str) -> Path:
     if stream.branch.get(DEFAULT_BRANCH) == branch and branch not in stream.predicates:
         return ("streams", name, "branch", DEFAULT_BRANCH)
     return ("streams", name, "branch", branch, KEY)
+
+
+_RULES: tuple[Callable[[LoadedApp], Iterator[Finding]], ...] = (
+    topic_findings,
+    table_findings,
+    join_findings,
+    batch_findings,
+    schema_findings,
+    _names,
+    _duplicate_names,
+    _store_names,
+    _parents,
+    _cycles,
+    _functions,
+    _serdes,
+    _ends,
+    _parts,
+)
+"""Rules of a topology as it was written."""
+
+_LOWERED_RULES = (key_findings, retry_findings, storage_findings, internal_topic_findings)
+"""Rules of a topology in which everything is known."""

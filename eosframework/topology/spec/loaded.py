@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -104,6 +104,13 @@ class LoadedApp:
     ) -> Finding:
         """Return a finding with the place of `path`."""
         return Finding(self.source_map.find(path), rule, message, severity)
+
+    def refusals(self, path: Path, rule: str, check: Callable[[], object]) -> Iterator[Finding]:
+        """Yield a finding at `path` if `check` raises TopologyError."""
+        try:
+            check()
+        except TopologyError as error:
+            yield self.finding(path, rule, str(error))
 
     def find(self, reference: str) -> Any:
         """Return the object that a reference names.

@@ -14,6 +14,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from eosframework import failpoints
+from eosframework.application.context import connect
 from eosframework.backfill.api import Backfill
 from eosframework.backfill.driver.job_start import start
 from eosframework.backfill.job.job_entry import from_entries
@@ -79,8 +80,7 @@ def job_of(orders: HandedOver, *settings: str, **arguments: Any) -> Backfill:
 def started(orders: HandedOver) -> None:
     """Start the job, and run nothing of it."""
     given = job_of(orders)
-    admin = ClusterAdmin(given.settings.kafka)
-    start(given.graph, given.settings, JOB, given.request, admin, lambda _: ())
+    start(connect(given.graph, given.settings), JOB, given.request, lambda _: ())
 
 
 def log_of(orders: HandedOver) -> JobLog:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import SecretStr
 
+from eosframework.application.context import connect
 from eosframework.backfill.driver.job_start import start
 from eosframework.backfill.driver.table_stage import run_tables
 from eosframework.backfill.job.request import Request
 from eosframework.backfill.spark.executor_failures import failure_of
 from eosframework.config import BackfillSettings, DatabaseSettings, KafkaSettings, Settings
 from eosframework.errors import RunError
-from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
 from tests.support.applications.feeding import feeder
@@ -64,8 +64,7 @@ def carry(world: TablesWorld, spark: SparkSession, job: str = "history") -> None
     """Run the stage of the tables alone; the other stages have filled the topic of rows."""
     graph = resolve(load_app(str(world.topology_file)))
     settings = settings_of(world)
-    admin = ClusterAdmin(settings.kafka)
-    started = start(graph, settings, job, Request(), admin, lambda request: ())
+    started = start(connect(graph, settings), job, Request(), lambda request: ())
     run_tables(spark, started, started.state, lambda act: act())
 
 

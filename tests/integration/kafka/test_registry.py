@@ -13,6 +13,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
 from structlog.testing import capture_logs
 
+from eosframework.application.context import ApplicationContext
 from eosframework.application.control_topic import ControlTopic, owner_key
 from eosframework.application.position_changes import PositionRequest, set_positions
 from eosframework.application.provision import apply, plan
@@ -55,9 +56,12 @@ class Application:
     def registry(self) -> ControlTopic:
         return ControlTopic(self.name, self.settings.kafka, self.admin)
 
+    def context(self) -> ApplicationContext:
+        return ApplicationContext(self.graph, self.settings, self.admin, self.registry())
+
     def start(self) -> StartPositions:
         registry = self.registry()
-        check_start(self.graph, self.settings, self.admin, registry)
+        check_start(ApplicationContext(self.graph, self.settings, self.admin, registry))
         return StartPositions(self.name, registry, Start.EARLIEST)
 
     def fill(self) -> None:
@@ -226,7 +230,7 @@ def test_a_renamed_sub_topology_takes_over_the_former_ids(application: Applicati
     application.start()
     renamed = graph_of(application.name, {"new": ([application.source], [])})
     registry = application.registry()
-    check_start(renamed, application.settings, application.admin, registry)
+    check_start(replace(application.context(), graph=renamed, control_topic=registry))
     ledger = StartPositions(application.name, registry, Start.EARLIEST)
     task = TransactionalId.make(application.name, "new", 1)
     assert ledger.former_ids({task: [TopicPartition(application.source, 1)]}) == [
@@ -323,7 +327,7 @@ def test_a_start_that_needs_a_stop_fences_who_sleeps_in_a_commit(application: Ap
     server = application.settings.kafka.bootstrap_servers
     sleeper = Sleeper(server, f"{application.name}:part:0", f"{application.name}.out")
     moved = graph_of(application.name, {"other": ([application.source], [])})
-    check_start(moved, application.settings, application.admin, application.registry())
+    check_start(replace(application.context(), graph=moved))
     assert sleeper.is_fenced()
 
 
@@ -352,13 +356,13 @@ def test_another_application_of_the_same_name_is_refused(application: Applicatio
     application.admin.create_topics([TopicToCreate(topic_name, 1)])
     other = graph_of(application.name, {"part": ([topic_name], [])})
     with pytest.raises(StartRefused, match="two applications of one name"):
-        check_start(other, application.settings, application.admin, application.registry())
+        check_start(replace(application.context(), graph=other))
 
 
 def test_a_timeout_above_the_brokers_is_refused(application: Application):
     settings = Settings.model_validate({"worker": {"transaction_timeout_seconds": 1000}})
     with pytest.raises(StartRefused, match=r"=1000 is above .*=900000"):
-        check_start(application.graph, settings, application.admin, application.registry())
+        check_start(replace(application.context(), settings=settings))
 
 
 def test_plan_changes_nothing_and_apply_creates_what_is_missing_once(
@@ -370,8 +374,9 @@ def test_plan_changes_nothing_and_apply_creates_what_is_missing_once(
     admin.create_topics([TopicToCreate(f"{name}.in", 3)])
     graph = graph_of(name, {"part": ([f"{name}.in"], [f"{name}.out", f"{name}.dead"])})
     registry = ControlTopic(name, settings.kafka, admin)
+    context = ApplicationContext(graph, settings, admin, registry)
     for _ in range(2):
-        planned = plan(graph, settings, admin, registry)
+        planned = plan(context)
         assert [topic.name for topic in planned.topics if topic.create] == [
             f"{name}.dead",
             f"{name}.out",
@@ -379,12 +384,12 @@ def test_plan_changes_nothing_and_apply_creates_what_is_missing_once(
         ]
         assert planned.transactional_ids == tuple(f"{name}:part:{number}" for number in range(3))
         assert planned.refused is None
-    _, created = apply(graph, settings, admin, registry)
+    _, created = apply(context)
     assert sorted(created) == [f"{name}-control", f"{name}.dead", f"{name}.out"]
     found = admin.describe_topics([f"{name}.out"])[f"{name}.out"]
     assert found.partitions == settings.topics.partitions
-    assert apply(graph, settings, admin, registry)[1] == []
-    check_start(graph, settings, admin, registry)
+    assert apply(context)[1] == []
+    check_start(context)
 
 
 def test_a_registry_that_would_forget_is_refused(application: Application):
@@ -427,13 +432,8 @@ def has_joined(consumer: Any) -> bool:
 
 
 def set_to(application: Application, *wishes: str) -> list[Position]:
-    return set_positions(
-        application.graph,
-        [PositionRequest.parse(text) for text in wishes],
-        application.settings,
-        application.admin,
-        application.registry(),
-    )
+    wanted = [PositionRequest.parse(text) for text in wishes]
+    return set_positions(application.context(), wanted)
 
 
 DAMAGED = {

@@ -20,7 +20,7 @@ from typing import Any
 
 import orjson
 
-from eosframework.application.control_topic import ControlTopic
+from eosframework.application.context import connect
 from eosframework.application.internal_topics import task_counts
 from eosframework.application.start_checks import Facts, check_start
 from eosframework.backfill.executor.attempt import run_attempt
@@ -187,9 +187,7 @@ def _run(
 
 def _work(graph: Graph, settings: Settings, sub_topology: str) -> TaskSpec:
     admin = ClusterAdmin(settings.kafka)
-    facts: Facts = check_start(
-        graph, settings, admin, ControlTopic(graph.application, settings.kafka, admin)
-    )
+    facts: Facts = check_start(connect(graph, settings))
     own = frozenset(repartition.topic for repartition in graph.repartitions)
     part = next(part for part in graph.sub_topologies if part.name == sub_topology)
     count = task_counts(graph, facts.partitions)[sub_topology]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from eosframework.application.internal_topics import changelog_topics, own_topics, task_counts
+from eosframework.application.internal_topics import own_topics, task_counts
 from eosframework.errors import EosError
 from eosframework.operators.entries import LAYOUT
 from eosframework.processing import worker as worker_module
@@ -135,7 +135,7 @@ def _prepared(scenario: Scenario) -> tuple[Graph, Plan, dict[str, int], dict[str
         for part in graph.sub_topologies:
             for sink in part.sink_topics:
                 sizes.setdefault(sink, scenario.partitions)
-        for topic in changelog_topics(graph):
+        for topic in graph.changelog_topics:
             sizes.setdefault(topic, scenario.partitions)
         together = scenario.per_producer
         plan = Plan(

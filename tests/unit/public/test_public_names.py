@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house import REPOSITORY
+from tests.house import PRODUCT, REPOSITORY
 
 PUBLIC = {
     "eosframework": {
@@ -62,6 +62,18 @@ def test_the_public_names_are_those_promised(package: str) -> None:
     assert set(module.__all__) == PUBLIC[package]
     assert module.__all__ == sorted(module.__all__, key=lambda name: (name[0].islower(), name))
     assert all(hasattr(module, name) for name in module.__all__)
+
+
+def test_each_package_says_whether_it_is_public() -> None:
+    folders = sorted(file.parent for file in PRODUCT.glob("*/__init__.py"))
+    says = {
+        f"eosframework.{folder.name}": (import_module(f"eosframework.{folder.name}").__doc__ or "")
+        for folder in folders
+    }
+    public = {name for name, text in says.items() if "\n\nPublic: the names in `__all__`" in text}
+    internal = {n for n, t in says.items() if t.endswith("Internal: no module here is public.\n")}
+    assert public == PUBLIC.keys() - {"eosframework"}
+    assert internal == says.keys() - public
 
 
 @pytest.mark.parametrize("package", PUBLIC)

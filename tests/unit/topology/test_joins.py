@@ -10,7 +10,6 @@ import pytest
 
 from eosframework.application.internal_topics import own_topics
 from eosframework.application.needed_access import topic_access
-from eosframework.application.start_checks import source_topics
 from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.graph.description import as_mermaid, as_text, describe
 from eosframework.topology.graph.graph import Graph, JoinSide, StreamJoin
@@ -152,8 +151,8 @@ def test_what_is_joined_is_one_sub_topology_and_a_global_table_is_in_none() -> N
         ["clicks"],
     ]
     assert [table.topic for table in graph.global_tables] == ["airports"]
-    assert "airports" not in source_topics(graph)
-    allowed = [str(a) for a in topic_access(graph, source_topics(graph), [])]
+    assert "airports" not in graph.source_topics
+    allowed = [str(a) for a in topic_access(graph, graph.source_topics, [])]
     assert "Topic airports: Read" in allowed
 
 
