@@ -1,9 +1,14 @@
 """Exactly-once stream processing over real Apache Kafka."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
+
+TYPE_CHECKING = False
+"""Not `typing`'s: a Ctrl-C gives a traceback until this module, the first of each command, is
+imported (`process/interrupts`), so it imports nothing."""
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from eosframework.errors import (
         EosError,
         InstanceFenced,
@@ -81,6 +86,8 @@ wait for what they do not need.
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
     return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
 
 

@@ -97,7 +97,6 @@ def run(
     Run it again to resume the job. State and outputs are the same as from live workers; `backfill
     cutover` hands over to them.
     """
-    cleaning_up()
     from eosframework.backfill.api import Backfill, spark_options
     from eosframework.backfill.job.progress_display import ProgressDisplay
     from eosframework.backfill.spark.jvm import quiet_bridge, quiet_server, stop_session
@@ -118,6 +117,7 @@ def run(
         settings=settings,
     )
     properties = spark_options(spark or ())
+    cleaning_up()
     session = spark_session(master, properties)
     quiet_server(session)
     try:

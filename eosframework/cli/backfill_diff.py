@@ -81,7 +81,6 @@ def diff(
     key, value and timestamp are. Topics that tables and windows update are compared by the last
     value of each key and window. Exits with 1 if there is a difference.
     """
-    cleaning_up()
     from eosframework.backfill.api import spark_options
     from eosframework.backfill.diff.job_diff import compare, lazy_session
     from eosframework.backfill.diff.record_identity import CompareBy
@@ -97,6 +96,7 @@ def diff(
     check_packages()
     by = CompareBy.LAST if last else None
     how = DiffOptions(by=by, headers=headers, limit=limit, topics=_topics_by(compare_by or ()))
+    cleaning_up()
     with lazy_session(master, properties) as session:
         found = compare(session, app, settings, job, suffix, how, where=where, options=properties)
     if as_json:
