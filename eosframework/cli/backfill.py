@@ -17,6 +17,7 @@ from eosframework.cli.options import (
     MasterOption,
     SettingsOptions,
     SparkOption,
+    suffix_option,
     with_settings,
 )
 from eosframework.cli.stdout import print_json
@@ -67,13 +68,9 @@ LiveFromOption = Annotated[
     ),
 ]
 
-SuffixOption = Annotated[
+NewSuffixOption = Annotated[
     str | None,
-    typer.Option(
-        "--suffix",
-        metavar="NAME",
-        help="Write to topics and tables with _NAME appended to their names.",
-    ),
+    suffix_option("Write to topics and tables with _NAME appended to their names."),
 ]
 
 
@@ -87,7 +84,7 @@ def run(
     end: ToOption = None,
     source: SourceOption = None,
     live_from: LiveFromOption = None,
-    suffix: SuffixOption = None,
+    suffix: NewSuffixOption = None,
     master: MasterOption = None,
     spark: SparkOption = None,
     as_json: JsonOption = False,

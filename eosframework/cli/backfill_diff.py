@@ -13,6 +13,7 @@ from eosframework.cli.options import (
     MasterOption,
     SettingsOptions,
     SparkOption,
+    suffix_option,
     with_settings,
 )
 from eosframework.cli.stdout import print_json
@@ -55,10 +56,7 @@ def diff(
     options: SettingsOptions,
     app_name: AppArgument,
     job: JobOption,
-    suffix: Annotated[
-        str,
-        typer.Option("--suffix", metavar="NAME", help="The suffix of the job.", show_default=False),
-    ],
+    suffix: Annotated[str, suffix_option("The suffix of the job.")],
     limit: Annotated[
         int, typer.Option("--limit", min=0, help="Differences to list of each topic.")
     ] = 20,
