@@ -3,10 +3,15 @@
 Public: the names in `__all__`, and those of the packages whose docstring says so.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
+
+TYPE_CHECKING = False
+"""Not `typing`'s: a Ctrl-C gives a traceback until this module, the first of each command, is
+imported (`process/interrupts`), so it imports nothing."""
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from eosframework.errors import (
         EosError,
         InstanceFenced,
@@ -84,6 +89,8 @@ wait for what they do not need.
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
     return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
 
 

@@ -1,30 +1,21 @@
 """The program `eosframework`, also as `python -m eosframework`."""
 
-import os
-import signal
 import sys
 
-from eosframework.process.interrupts import ended_at_once, is_long_running
-from eosframework.process.signals import exit_at_once, handled, run_and_exit
+from eosframework.process.interrupts import end_on_interrupt
 
 
 def main() -> None:
-    """Run the command line; on a signal while its modules are imported, end quietly."""
-    if os.getpid() == 1:  # in a container; the kernel applies no default action to process 1
-        signal.signal(signal.SIGTERM, _end)
-    if is_long_running(sys.argv[1:]):
-        with handled(exit_at_once):
-            from eosframework.cli import main as run
-        run_and_exit(run)
-    else:
-        with ended_at_once(sys.argv[1:]):
-            from eosframework.cli import main as run
+    """Run the command line; every import but the first comes after `end_on_interrupt`."""
+    end_on_interrupt(sys.argv[1:])
+    from eosframework.process.signals import run_and_exit
 
-            run_and_exit(run)
+    def run() -> None:
+        from eosframework.cli import main
 
+        main()
 
-def _end(*_: object) -> None:
-    sys.exit(0)
+    run_and_exit(run)
 
 
 if __name__ == "__main__":

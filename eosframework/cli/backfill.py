@@ -17,6 +17,7 @@ from eosframework.cli.options import (
     MasterOption,
     SettingsOptions,
     SparkOption,
+    suffix_option,
     with_settings,
 )
 from eosframework.cli.stdout import print_json, print_report
@@ -67,13 +68,9 @@ LiveFromOption = Annotated[
     ),
 ]
 
-SuffixOption = Annotated[
+NewSuffixOption = Annotated[
     str | None,
-    typer.Option(
-        "--suffix",
-        metavar="NAME",
-        help="Write to topics and tables with _NAME appended to their names.",
-    ),
+    suffix_option("Write to topics and tables with _NAME appended to their names."),
 ]
 
 
@@ -87,7 +84,7 @@ def run(
     end: ToOption = None,
     source: SourceOption = None,
     live_from: LiveFromOption = None,
-    suffix: SuffixOption = None,
+    suffix: NewSuffixOption = None,
     master: MasterOption = None,
     spark: SparkOption = None,
     as_json: JsonOption = False,
@@ -97,7 +94,6 @@ def run(
     Run it again to resume the job. State and outputs are the same as from live workers; `backfill
     cutover` hands over to them.
     """
-    cleaning_up()
     from eosframework.backfill.api import Backfill, spark_options
     from eosframework.backfill.job.progress_display import ProgressDisplay
     from eosframework.backfill.spark.jvm import quiet_bridge, quiet_server, stop_session
@@ -118,6 +114,7 @@ def run(
         settings=settings,
     )
     properties = spark_options(spark or ())
+    cleaning_up()
     session = spark_session(master, properties)
     quiet_server(session)
     try:

@@ -13,6 +13,7 @@ from eosframework.cli.options import (
     MasterOption,
     SettingsOptions,
     SparkOption,
+    suffix_option,
     with_settings,
 )
 from eosframework.cli.stdout import print_report
@@ -55,10 +56,7 @@ def diff(
     options: SettingsOptions,
     app_name: AppArgument,
     job: JobOption,
-    suffix: Annotated[
-        str,
-        typer.Option("--suffix", metavar="NAME", help="The suffix of the job.", show_default=False),
-    ],
+    suffix: Annotated[str, suffix_option("The suffix of the job.")],
     limit: Annotated[
         int, typer.Option("--limit", min=0, help="Differences to list of each topic.")
     ] = 20,
@@ -81,7 +79,6 @@ def diff(
     key, value and timestamp are. Topics that tables and windows update are compared by the last
     value of each key and window. Exits with 1 if there is a difference.
     """
-    cleaning_up()
     from eosframework.backfill.api import spark_options
     from eosframework.backfill.diff.job_diff import compare, lazy_session
     from eosframework.backfill.diff.record_identity import CompareBy
@@ -97,6 +94,7 @@ def diff(
     check_packages()
     by = CompareBy.LAST if last else None
     how = DiffOptions(by=by, headers=headers, limit=limit, topics=_topics_by(compare_by or ()))
+    cleaning_up()
     with lazy_session(master, properties) as session:
         found = compare(session, app, settings, job, suffix, how, where=where, options=properties)
     print_report(_report(found), "\n".join(_lines(found)), as_json=as_json)

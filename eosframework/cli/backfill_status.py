@@ -15,6 +15,7 @@ from eosframework.cli.options import (
     with_settings,
 )
 from eosframework.cli.stdout import print_json
+from eosframework.process.interrupts import cleaning_up
 
 if TYPE_CHECKING:
     from eosframework.application.context import ApplicationContext
@@ -105,6 +106,7 @@ def _watch(opened: ApplicationContext, job: str) -> None:
     from eosframework.backfill.job.progress_display import ProgressDisplay, drawn, headline
 
     console = Console()
+    cleaning_up()  # The display hides the cursor.
     with ProgressDisplay(opened.graph, console) as shown:
         found = shown.update(_read(opened, job))
         if not console.is_terminal:

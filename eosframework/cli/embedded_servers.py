@@ -27,14 +27,23 @@ _DATA = Path(platformdirs.user_data_dir("eosframework"))
 broker = group("broker", "Start, stop and show a real Kafka on this machine.")
 database = group("database", "Start, stop and show a real PostgreSQL on this machine.")
 
-BrokerData = Annotated[
-    Path,
-    typer.Option("--data-dir", help="Directory of the cluster's data, ports and logs."),
-]
-DatabaseData = Annotated[
-    Path,
-    typer.Option("--data-dir", help="Directory of the server's data, port, password and log."),
-]
+
+def _data_option(content: str) -> Any:
+    return typer.Option("--data-dir", help=f"Directory of the {content}.")
+
+
+def _port_option(help: str, *, new: str, default: int, most: int = 65_535) -> Any:
+    shown = f"as before, {default} for a new {new}"
+    return typer.Option(min=0, max=most, help=help, show_default=shown)
+
+
+def _set_option(what: str) -> Any:
+    help = f"A {what}; repeatable. If none is given: as before."
+    return typer.Option("--set", metavar="KEY=VALUE", help=help)
+
+
+BrokerData = Annotated[Path, _data_option("cluster's data, ports and logs")]
+DatabaseData = Annotated[Path, _data_option("server's data, port, password and log")]
 
 
 @broker.command("up")
@@ -45,29 +54,22 @@ def broker_up(
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(
-            min=0,
-            max=65_533,
-            help="Port of the first node, the others follow; 0: free ports.",
-            show_default=f"as before, {KAFKA_PORT} for a new cluster",
+        _port_option(
+            "Port of the first node, the others follow; 0: free ports.",
+            new="cluster",
+            default=KAFKA_PORT,
+            most=65_533,
         ),
     ] = None,
     data_dir: BrokerData = _DATA / "kafka",
     heap_megabytes: Annotated[int, typer.Option(min=128, help="Java heap of each node.")] = 512,
-    set_property: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="A broker property; repeatable. If none is given: as before.",
-        ),
-    ] = None,
+    set_property: Annotated[list[str] | None, _set_option("broker property")] = None,
     json: JsonOption = False,
 ) -> None:
     """Start Kafka, with its former data, and leave it running."""
-    cleaning_up()
     from eosframework.embedded import find_kafka, start_kafka
 
+    cleaning_up()
     known = find_kafka(data_dir)
     if known and known.running:
         _refuse_other_cluster(known, nodes, port)
@@ -81,11 +83,7 @@ def broker_up(
         data_dir,
         nodes=nodes,
         ports=_choose_ports(known, nodes, port),
-        properties=(
-            parse_assignments(set_property, example="log.retention.hours=1")
-            if set_property
-            else None
-        ),
+        properties=_assigned(set_property, "log.retention.hours=1"),
         heap_megabytes=heap_megabytes,
         detached=True,
     )
@@ -120,31 +118,17 @@ def broker_status(data_dir: BrokerData = _DATA / "kafka", json: JsonOption = Fal
 def database_up(
     port: Annotated[
         int | None,
-        typer.Option(
-            min=0,
-            max=65_535,
-            help="Port on 127.0.0.1; 0: a free one.",
-            show_default=f"as before, {POSTGRES_PORT} for a new server",
-        ),
+        _port_option("Port on 127.0.0.1; 0: a free one.", new="server", default=POSTGRES_PORT),
     ] = None,
     data_dir: DatabaseData = _DATA / "postgres",
-    set_property: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="A PostgreSQL setting; repeatable. If none is given: as before.",
-        ),
-    ] = None,
+    set_property: Annotated[list[str] | None, _set_option("PostgreSQL setting")] = None,
     json: JsonOption = False,
 ) -> None:
     """Start PostgreSQL, with its former data, and leave it running."""
-    cleaning_up()
     from eosframework.embedded import find_postgres, start_postgres
 
-    settings = (
-        parse_assignments(set_property, example="wal_level=logical") if set_property else None
-    )
+    cleaning_up()
+    settings = _assigned(set_property, "wal_level=logical")
     known = find_postgres(data_dir)
     if known and known.running:
         _refuse_other_server(known, port, settings)
@@ -184,6 +168,11 @@ def database_status(data_dir: DatabaseData = _DATA / "postgres", json: JsonOptio
     else:
         headline = f"PostgreSQL {'runs' if known.running else 'does not run'}"
     _print_server(known, json=json, headline=headline, data_dir=data_dir)
+
+
+def _assigned(given: list[str] | None, example: str) -> dict[str, str] | None:
+    """Return the values of `--set`; None: those that the server had before."""
+    return parse_assignments(given, example=example) if given else None
 
 
 def _choose_ports(

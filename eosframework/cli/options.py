@@ -61,13 +61,15 @@ JobOption = Annotated[
     str, typer.Option("--job", metavar="NAME", help="Name of the backfill job.", show_default=False)
 ]
 
+
+def suffix_option(help: str) -> Any:
+    """Return the option that names the suffix of a job's topics and tables."""
+    return typer.Option("--suffix", metavar="NAME", help=help, show_default=False)
+
+
 SuffixOption = Annotated[
     str | None,
-    typer.Option(
-        "--suffix",
-        metavar="NAME",
-        help="Use the topics and tables that `backfill run --suffix NAME` writes.",
-    ),
+    suffix_option("Use the topics and tables that `backfill run --suffix NAME` writes."),
 ]
 
 MasterOption = Annotated[

@@ -28,6 +28,5 @@ except ImportError as _error:
 from eosframework.postgres.connection import Database
 from eosframework.postgres.error_classes import commit, translating
 from eosframework.postgres.migration import migrate, pending
-from eosframework.postgres.outage import Outage
 
-__all__ = ["Database", "Outage", "commit", "migrate", "pending", "translating"]
+__all__ = ["Database", "commit", "migrate", "pending", "translating"]

@@ -18,7 +18,6 @@ from sqlalchemy.pool import NullPool
 from eosframework.config import DatabaseSettings
 from eosframework.errors import ConfigurationError, DatabaseUnavailable, DatabaseUnusable, EosError
 from eosframework.postgres.error_classes import as_unusable, explain, one_line, translating
-from eosframework.postgres.outage import Outage
 from eosframework.postgres.queries import queries
 
 Answer = TypeVar("Answer")
@@ -189,10 +188,6 @@ class Database:
     def engine(self) -> Engine:
         """Return an SQLAlchemy engine whose connections are those of `connect`, not pooled."""
         return create_engine("postgresql+psycopg://", creator=self.connect, poolclass=NullPool)
-
-    def outage(self) -> Outage:
-        """Return a retry schedule for this database."""
-        return Outage(self.display, longest_pause_seconds=self._settings.longest_pause_seconds)
 
     def _not_connected(self, error: psycopg.Error) -> DatabaseUnavailable:
         reason = one_line(str(error))

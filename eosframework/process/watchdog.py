@@ -4,6 +4,14 @@ Python runs signal handlers on the main thread, between two bytecodes. A main th
 inside librdkafka neither notices SIGTERM nor can be interrupted, and such a call may never return.
 Ending the process is safe at any moment: its open transactions are ended by the next owner's
 init, or by the brokers when they time out.
+
+    age of the turn                  the process
+    above the transaction timeout    is not ready
+    above the limit of a turn        is not live
+    above that and `probe_seconds`   ends itself
+
+So a liveness probe restarts the process first and its answer is kept with the restart; without a
+probe the process ends all the same. Both read `Watchdog.clock`, and agree.
 """
 
 from __future__ import annotations
@@ -14,7 +22,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import NoReturn, Self
 
@@ -30,6 +38,10 @@ REPORT_SECONDS = 2.0
 
 EXIT_CODE = 1
 
+PROBE_SECONDS = 90.0
+"""Time in which a liveness probe may end the process, with the place in its answer: more than the
+six failures in a row, one each 10 s, of docker/kubernetes."""
+
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -38,9 +50,11 @@ class Watchdog:
 
     Args:
         turn_seconds: longest time between two calls of `turn`.
+        probe_seconds: time after it that is left to a liveness probe.
         stop_seconds: longest time from SIGTERM or SIGINT to the end of the block.
         restarted: a supervisor restarts this process if a signal kills it. Then a turn that takes
-            too long ends it by SIGKILL instead of exit code 1.
+            too long ends it by SIGKILL instead of exit code 1, and without `probe_seconds`: a probe
+            would restart the other processes of the supervisor, too.
         end: ends the process, in tests; None: as described for `restarted`.
     """
 
@@ -49,10 +63,13 @@ class Watchdog:
         *,
         turn_seconds: float,
         stop_seconds: float,
+        probe_seconds: float = 0.0,
         restarted: bool = False,
         end: Callable[[], object] | None = None,
     ) -> None:
-        self._turn_seconds = turn_seconds
+        self.turn_seconds = turn_seconds
+        self._end_seconds = turn_seconds + (0.0 if restarted else probe_seconds)
+        self._running_seconds = 0.0
         self._stop_seconds = stop_seconds
         self._restarted = restarted
         self._end = end
@@ -77,10 +94,15 @@ class Watchdog:
         """Note that the main thread has completed a turn."""
         self._turns += 1
 
+    def clock(self) -> float:
+        """Return the seconds that the process has run, without those in which it was suspended."""
+        return self._running_seconds
+
     def _watch(self) -> None:
         turn, turn_took_seconds, stop_took_seconds = self._turns, 0.0, None
         while not self._over:
             took_seconds, asked_to_stop = self._step()
+            self._running_seconds += took_seconds
             turn_took_seconds = turn_took_seconds + took_seconds if turn == self._turns else 0.0
             turn = self._turns
             if stop_took_seconds is not None or asked_to_stop:
@@ -89,8 +111,8 @@ class Watchdog:
                 limit = f"worker.stop_deadline_seconds={self._stop_seconds:g}"
                 self._give_up(f"did not end within {limit}", kill=False)
                 break
-            if turn_took_seconds > self._turn_seconds:
-                limit = f"{self._turn_seconds:g} s, longer than all its timeouts together"
+            if turn_took_seconds > self._end_seconds:
+                limit = f"{self._end_seconds:g} s, longer than all its timeouts together"
                 self._give_up(f"has been stuck for {limit}", kill=self._restarted)
                 break
         os.close(self._reading)
@@ -106,15 +128,21 @@ class Watchdog:
     def _give_up(self, what: str, *, kill: bool) -> None:
         if self._over:
             return
-        place = _place(sys._current_frames().get(self._main))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        place = place_of(self._main)
         report = threading.Thread(target=_report, args=(what, place), daemon=True)
         report.start()
         report.join(REPORT_SECONDS)
         (self._end or (_kill if kill else _exit))()
 
 
-def _place(frame: FrameType | None) -> str:
-    """Return a thread's innermost Python function outside of `threading`."""
+def place_of(thread: int | None) -> str:
+    """Return a thread's innermost Python function outside of `threading`.
+
+    Args:
+        thread: its identifier.
+    """
+    frames: Mapping[int | None, FrameType] = {**sys._current_frames()}  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    frame = frames.get(thread)
     while frame is not None and frame.f_globals.get("__name__") == threading.__name__:
         frame = frame.f_back
     if frame is None:

@@ -19,6 +19,7 @@ from eosframework.monitoring.metrics.observer import (
     worker_observer,
 )
 from eosframework.outbox.relay import RelayView
+from eosframework.process.watchdog import Watchdog
 from eosframework.processing.stores.shared_stores import SharedStores
 from eosframework.processing.worker_views import WorkerView
 from eosframework.runtime.context import Observed, WorkerContext
@@ -26,14 +27,14 @@ from eosframework.runtime.context import Observed, WorkerContext
 
 @contextmanager
 def observed_worker(
-    context: WorkerContext, process: Process, stuck_seconds: float
+    context: WorkerContext, process: Process, watchdog: Watchdog
 ) -> Generator[Observed[WorkerView]]:
     """Run a worker's HTTP server during the block.
 
     Args:
         context: of the worker; `worker.http_address` is set.
         process: the kind of worker.
-        stuck_seconds: upper bound for the time of a turn.
+        watchdog: of the main thread.
 
     Raises:
         ConfigurationError: the address cannot be bound.
@@ -43,7 +44,7 @@ def observed_worker(
     identity = Identity(graph.application, process, context.instance)
     # A record must take less, and after it an open transaction has expired.
     longest_seconds = settings.transaction_timeout_seconds
-    health = Health(longest_seconds, stuck_seconds)
+    health = Health(longest_seconds, watchdog.turn_seconds, watchdog.clock)
     shared, statistics = SharedStores(), ClientStatistics()
     observer = worker_observer(identity, health, statistics, shared, longest_seconds)
     state = StatePages(graph, shared, task_counts(graph, context.facts.partitions), partition_of)
@@ -53,12 +54,12 @@ def observed_worker(
 
 
 @contextmanager
-def observed_relay(settings: Settings, stuck_seconds: float) -> Generator[Observed[RelayView]]:
+def observed_relay(settings: Settings, watchdog: Watchdog) -> Generator[Observed[RelayView]]:
     """Run a relay's HTTP server during the block.
 
     Args:
         settings: of the relay; `outbox.http_address` is set.
-        stuck_seconds: upper bound for the time of a turn.
+        watchdog: of the main thread.
 
     Raises:
         ConfigurationError: the address cannot be bound.
@@ -66,7 +67,9 @@ def observed_relay(settings: Settings, stuck_seconds: float) -> Generator[Observ
     outbox = settings.outbox
     assert outbox.http_address is not None
     statistics = ClientStatistics()
-    health = Health(settings.worker.transaction_timeout_seconds, stuck_seconds)
+    health = Health(
+        settings.worker.transaction_timeout_seconds, watchdog.turn_seconds, watchdog.clock
+    )
     observer = relay_observer(Identity(outbox.name, Process.RELAY), health, statistics)
     setting = "outbox.http_address"
     with serving(outbox.http_address, observer.pages, hosts=outbox.http_hosts, setting=setting):

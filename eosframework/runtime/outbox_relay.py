@@ -27,7 +27,7 @@ from eosframework.postgres.grants import RELAY_GRANTS, require_grants
 from eosframework.postgres.outbox.outbox_slot import SlotSource
 from eosframework.postgres.outbox.outbox_table import TableSource
 from eosframework.process.signals import stop_requests
-from eosframework.process.watchdog import Watchdog
+from eosframework.process.watchdog import PROBE_SECONDS, Watchdog
 from eosframework.runtime.context import Observed
 from eosframework.txnid import control_topic
 
@@ -63,7 +63,7 @@ def run_relay(settings: Settings, *, until_caught_up: bool) -> RelayCounts:
     with (
         stop_requests(events) as request,
         _watchdog(settings) as watchdog,
-        _observed(settings) as observed,
+        _observed(settings, watchdog) as observed,
     ):
 
         def on_turn() -> None:
@@ -208,19 +208,23 @@ def _require_control_topic(settings: Settings, admin: ClusterAdmin) -> None:
         registry.require_access()
 
 
-def _observed(settings: Settings) -> AbstractContextManager[Observed[RelayView] | None]:
+def _observed(
+    settings: Settings, watchdog: Watchdog
+) -> AbstractContextManager[Observed[RelayView] | None]:
     """Run the HTTP server during the block, if an address is configured."""
     if settings.outbox.http_address is None:
         return nullcontext()
     # Import the server only if it is used.
     from eosframework.runtime.http import observed_relay
 
-    return observed_relay(settings, _turn_seconds(settings))
+    return observed_relay(settings, watchdog)
 
 
 def _watchdog(settings: Settings) -> Watchdog:
     return Watchdog(
-        turn_seconds=_turn_seconds(settings), stop_seconds=settings.worker.stop_deadline_seconds
+        turn_seconds=_turn_seconds(settings),
+        stop_seconds=settings.worker.stop_deadline_seconds,
+        probe_seconds=0.0 if settings.outbox.http_address is None else PROBE_SECONDS,
     )
 
 

@@ -39,7 +39,7 @@ from eosframework.process.fork import is_orphaned
 from eosframework.process.instance import own_instance
 from eosframework.process.progress import PIPE_VARIABLE, ProgressLine, reporter
 from eosframework.process.signals import stop_requests
-from eosframework.process.watchdog import Watchdog
+from eosframework.process.watchdog import PROBE_SECONDS, Watchdog
 from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import compile_part
 from eosframework.processing.failures.refused_outputs import OutputLimits
@@ -118,7 +118,7 @@ def run_kind(graph: Graph, settings: Settings, kind: Kind, *, until_caught_up: b
             stop_requests(structlog.get_logger("eosframework.worker")) as request,
             _shown_progress() as show,
             _watchdog(settings) as watchdog,
-            _observed(context, kind) as observed,
+            _observed(context, kind, watchdog) as observed,
             _task_maker(context) as make_task,
         ):
 
@@ -310,7 +310,7 @@ def _task_maker(context: WorkerContext) -> AbstractContextManager[Callable[..., 
 
 
 def _observed(
-    context: WorkerContext, kind: Kind
+    context: WorkerContext, kind: Kind, watchdog: Watchdog
 ) -> AbstractContextManager[Observed[WorkerView] | None]:
     """Run the HTTP server during the block, if an address is configured."""
     if context.settings.worker.http_address is None:
@@ -319,7 +319,7 @@ def _observed(
     from eosframework.monitoring.metrics.catalogue import Process
     from eosframework.runtime.http import observed_worker
 
-    return observed_worker(context, Process(kind.value), _turn_seconds(context.settings))
+    return observed_worker(context, Process(kind.value), watchdog)
 
 
 def _require_tables(graph: Graph, settings: Settings) -> None:
@@ -363,6 +363,7 @@ def _watchdog(settings: Settings) -> Watchdog:
     return Watchdog(
         turn_seconds=_turn_seconds(settings),
         stop_seconds=settings.worker.stop_deadline_seconds,
+        probe_seconds=0.0 if settings.worker.http_address is None else PROBE_SECONDS,
         restarted=PIPE_VARIABLE in os.environ,
     )
 

@@ -1,30 +1,17 @@
 """The table writer's cycle: one consumer, one database connection, one task per partition.
 
-    P1. claim: increment the epoch of a partition's position and read it, in one statement
-    P2. seek to the position; a partition without one starts where the application starts. If that
-        is the partition's end, the position is written at once, because the end moves
-    P3. fetch records and convert them to rows
-    P4. write rows and positions in one database transaction, which requires that each position's
-        epoch and offset are still those of the claim
-    P5. decide the outcome
+    1. claim positions and seek to them (`position_claims`, P1 and P2)
+    2. fetch records and convert them to rows
+    3. write rows and positions in one transaction, when the interval is over or enough rows wait
+       (P3 and P4)
+    4. commit to the consumer group, for lag monitoring only
 
-    UNCLAIMED ──P1, P2──▶ RUNNING ──▶ CLOSED
-        ▲                        │
-        └ unavailable, overtaken ┘
-
-    written      continue; commit to the consumer group, for lag monitoring only
-    unavailable  P1 again with growing pauses: the claim waits for a transaction in doubt, so its
-                 result shows the outcome
-    overtaken    nothing was written; the other partitions' rows are written again without this
-                 one, which is claimed again after two heartbeats if it is still assigned
-    refused      a row with `fail`: the rows of earlier records are written, then the worker ends
-
-Only the claim reads a position. While a COMMIT is in doubt, a plain SELECT shows the previous
-value, and the same rows would be written twice.
+A partition whose claim is lost is paused until it is claimed again; the others continue.
 """
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,33 +19,25 @@ from dataclasses import dataclass, replace
 import structlog
 
 from eosframework import failpoints
-from eosframework.errors import (
-    DatabaseUnavailable,
-    EosError,
-    InstanceFenced,
-    PositionLost,
-    RecordFailed,
-    RowRefused,
-    SchemaRegistryUnavailable,
-    Superseded,
-    TransactionError,
-)
+from eosframework.errors import EosError, PositionLost, SchemaRegistryUnavailable
 from eosframework.processing.measurements import Measures
 from eosframework.processing.ports import Fetched, InputLog, Purger
 from eosframework.processing.transaction.commit_interval import CommitInterval
 from eosframework.processing.worker_plan import WorkerCounts
 from eosframework.processing.worker_views import WorkerView
 from eosframework.records import Position, TopicPartition
+from eosframework.tables.position_claims import (
+    ClaimPolicy,
+    PartitionTask,
+    PositionClaims,
+)
 from eosframework.tables.row_conversion import RowMaker
-from eosframework.tables.table_ports import Batch, Claim, RowStore
-from eosframework.tables.table_task import PartitionTask, TaskState
+from eosframework.tables.table_ports import Claim, RowStore
 from eosframework.topology.graph.graph import TableSink
 
 IDLE_SECONDS = 0.1
-SCHEMAS_PAUSE_SECONDS = 1.0
-BACKOFF_SECONDS = 0.2
-OVERTAKEN_IN_A_ROW = 3
-"""Number of times that a partition may be overtaken without a write in between. More of them mean
+SUPERSEDED_IN_A_ROW = 3
+"""Number of times that a partition may be superseded without a write in between. More of them mean
 that another application with the same name writes to the database."""
 
 StartOffsets = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
@@ -72,7 +51,7 @@ class TableWriterOptions:
     Args:
         longest_interval_seconds: upper bound when a slow database stretches the commit interval.
         batch_rows: number of rows that are written without waiting for the interval.
-        heartbeat_interval_seconds: of the group; an overtaken partition waits for two.
+        heartbeat_interval_seconds: of the group; a superseded partition waits for two.
         longest_pause_seconds: between two attempts to reach an unavailable database.
     """
 
@@ -83,6 +62,19 @@ class TableWriterOptions:
     batch_records: int
     batch_rows: int
     leave_on_stop: bool
+
+    @property
+    def claim_policy(self) -> ClaimPolicy:
+        """Patience without limit: a table writer keeps its place in the group."""
+        return ClaimPolicy(
+            longest_pause_seconds=self.longest_pause_seconds,
+            patience_seconds=None,
+            resume="",
+            superseded_pause_seconds=2 * self.heartbeat_interval_seconds,
+            superseded_in_a_row=SUPERSEDED_IN_A_ROW,
+            successor="another application of this name writes into the same database. Stop it, "
+            "or give one of them another name",
+        )
 
 
 class TableWriter:
@@ -100,6 +92,7 @@ class TableWriter:
             claim and each write.
         purger: deletes records of internal topics that are in the database; None: they stay.
         clock: monotonic, in seconds.
+        chance: a number from 0 to 1, for the pauses of an outage.
         on_round: called with the counts after each turn.
     """
 
@@ -116,17 +109,16 @@ class TableWriter:
         commit_to_group: Callable[[Sequence[Position]], None],
         purger: Purger | None = None,
         clock: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
         on_round: Callable[[WorkerCounts], None] | None = None,
     ) -> None:
         self.counts = WorkerCounts()
-        self.tasks: dict[TopicPartition, PartitionTask] = {}
         self._measures = Measures()
         self._makers = {sink.topic: RowMaker(sink) for sink in sinks}
         self._log = log
         self._store = store
         self._options = options
         self._start = start
-        self._late = late
         self._commit_to_group = commit_to_group
         self._purger = purger
         self._internal_topics = {s.topic for s in sinks if s.sub_topology is not None}
@@ -136,12 +128,24 @@ class TableWriter:
             options.commit_interval_seconds, options.longest_interval_seconds, clock
         )
         self._is_behind = False
-        self._unavailable_since: float | None = None
         self._stop = False
         self._was_assigned = False
         self._is_in_rebalance = False
         self._ends: dict[TopicPartition, int] | None = None
         self._events = structlog.get_logger("eosframework.tables").bind(application=application)
+        self._claims = PositionClaims(
+            store,
+            options.claim_policy,
+            self._begin,
+            late=late,
+            publish=self._publish_positions,
+            counts=self.counts,
+            measures=self._measures,
+            clock=clock,
+            chance=chance,
+            logger=self._events,
+        )
+        self.tasks = self._claims.tasks
 
     def stop(self) -> None:
         """Ask the worker to write what is complete and return; safe in a signal handler."""
@@ -150,8 +154,8 @@ class TableWriter:
     def view(self) -> WorkerView:
         """Return a snapshot for other threads; called on the main thread."""
         tasks = tuple(task.view() for task in self.tasks.values())
-        unavailable = None if self._unavailable_since is None else "the database is unavailable"
         measured = self._measures.snapshot()
+        unavailable = self._claims.unavailable
         return WorkerView(self._snapshot(), tasks, self._was_assigned, measured, unavailable)
 
     def run(self, *, until_caught_up: bool = False) -> WorkerCounts:
@@ -182,10 +186,10 @@ class TableWriter:
     # --- partitions come and go: called inside the consumer's callbacks -----------------
 
     def assigned(self, partitions: list[TopicPartition]) -> list[Position]:
-        """Add partitions, paused; they are claimed outside the callback (P1)."""
+        """Add partitions, paused; they are claimed outside the callback."""
         self._was_assigned, self._is_in_rebalance = True, False
         for partition in sorted(partitions):
-            self.tasks[partition] = PartitionTask(partition, self._makers[partition.topic])
+            self._claims.add(partition, self._makers[partition.topic])
         return [Position(*partition, None) for partition in partitions]
 
     def revoked(self, partitions: list[TopicPartition]) -> None:
@@ -202,9 +206,8 @@ class TableWriter:
         self._release([self.tasks[p] for p in partitions if p in self.tasks], "partitions_lost")
 
     def _release(self, tasks: Sequence[PartitionTask], event: str) -> None:
+        self._claims.release(tasks)
         for task in tasks:
-            task.state = TaskState.CLOSED
-            del self.tasks[task.partition]
             self._events.info(event, partition=str(task.partition))
 
     # --- one turn of the cycle ----------------------------------------------------------
@@ -220,65 +223,16 @@ class TableWriter:
             self._on_round(self._snapshot())
 
     def _claim_due(self) -> None:
-        """Claim the unclaimed partitions whose pause is over (P1, P2)."""
-        now = self._clock()
-        due = [
-            task
-            for task in self.tasks.values()
-            if task.state is TaskState.UNCLAIMED and now >= task.claim_at
-        ]
-        if not due:
-            return
-        try:
-            claims = self._store.claim([task.partition for task in due])
-            failpoints.hit("table_writer.after_claim")
-            offsets = _offsets_of(claims, self._log, self._start)
-            claims = self._with_starts(claims, offsets)
-        except (DatabaseUnavailable, Superseded, TransactionError) as error:
-            self._claim_later(due, error)
-            return
-        self._report_available()
-        self._log.seek([Position(*p, offset) for p, offset in offsets.items()])
-        for task, claim in zip(due, claims, strict=True):
-            # 1. A COMMIT got no answer, so the batch may be written. 2. The claim waited for that
-            # transaction. 3. Its epoch follows the batch's only if no other process claimed in
-            # between, and then its offset shows whether the batch was written.
-            if written := task.confirmed_batch(claim):
-                self._count(*written)
-            task.begin(claim, offsets[claim.partition])
-            task.state, task.attempts = TaskState.RUNNING, 0
-            self._events.info(
-                "partition_claimed",
-                partition=str(task.partition),
-                epoch=claim.epoch,
-                offset=offsets[claim.partition],
-            )
-        self._log.resume([task.partition for task in due])
-        known = [Position(*c.partition, c.next_offset) for c in claims if c.next_offset is not None]
-        if known:
-            self._publish_positions(known)
+        """Claim the unclaimed partitions whose pause is over, and seek to their positions."""
+        if claimed := self._claims.claim_due():
+            self._log.seek([Position(*task.partition, task.position) for task in claimed])
+            self._log.resume([task.partition for task in claimed])
 
-    def _with_starts(
-        self, claims: Sequence[Claim], offsets: Mapping[TopicPartition, int]
-    ) -> list[Claim]:
-        """Write the positions of partitions that start at their end; return the updated claims.
-
-        Raises:
-            DatabaseUnavailable, Superseded: claim again, which shows whether they are written.
-        """
-        kept = [
-            claim
-            if claim.next_offset is not None or claim.partition.topic not in self._late
-            else replace(claim, next_offset=offsets[claim.partition])
-            for claim in claims
-        ]
-        pairs = zip(claims, kept, strict=True)
-        if new := [Batch(was, offsets[was.partition], []) for was, now in pairs if was is not now]:
-            self._store.write(new)
-        return kept
+    def _begin(self, claims: Sequence[Claim]) -> Mapping[TopicPartition, int]:
+        return _offsets_of(claims, self._log, self._start)
 
     def _fetch(self) -> None:
-        """Fetch records and convert them to rows (P3)."""
+        """Fetch records and convert them to rows."""
         busy = any(task.has_progress for task in self.tasks.values())
         wait_seconds = self._pace.remaining_seconds() if busy else IDLE_SECONDS
         limit = self._options.batch_records
@@ -292,132 +246,36 @@ class TableWriter:
             if task is None or task.batch is None or task.failure is not None:
                 continue
             try:
-                task.maker.add(messages, task.batch)
+                task.add(messages)
             except SchemaRegistryUnavailable as error:
-                self._retry_without_schemas(task, error)
-                continue
-            except RecordFailed as error:
-                task.failure, task.batch = error, task.batch.up_to(error.offset)
-            task.records += len(messages)
+                self._claims.discard(task, error)
+                self._log.pause([partition])
         for partition, offset in fetched.ends.items():
             task = self.tasks.get(partition)
-            if task is not None and task.state is TaskState.RUNNING:
+            if task is not None and task.is_held:
                 task.end_reached = offset
 
     # --- writing ------------------------------------------------------------------------
 
     def _write(self, tasks: Sequence[PartitionTask]) -> None:
-        """Write all pending batches in one transaction and handle the outcome (P4, P5).
+        """Write all pending batches in one transaction, and pause partitions of lost claims.
 
         Raises:
             RecordFailed: names the record that gives no row, or whose row is refused.
         """
-        open_ = [task for task in tasks if task.has_progress]
+        held = [task for task in tasks if task.is_held]
         started = self._clock()
-        while open_:
-            try:
-                self._write_once(open_)
-            except Superseded as error:
-                open_ = self._drop_overtaken(open_, error)
-                continue
-            except RowRefused as error:
-                self._drop_refused(open_, error)
-                continue
-            except DatabaseUnavailable as error:
-                for task in open_:
-                    task.in_doubt = (task.batch, task.records) if task.batch else None
-                self._claim_later(open_, error)
-            break
+        self._claims.write(held)
         if stretched := self._pace.round_took(self._clock() - started, backlog=self._is_behind):
             self._events.warning("commit_interval_stretched", seconds=round(stretched, 3))
-        for task in tasks:
-            if task.failure is not None:
-                raise task.failure
-
-    def _write_once(self, tasks: Sequence[PartitionTask]) -> None:
-        batches = [task.batch for task in tasks if task.batch is not None]
-        started = self._clock()
-        written = self._store.write(batches)
-        self._measures.commit_seconds.add(self._clock() - started)
-        failpoints.hit("table_writer.after_commit")
-        self.counts.commits += 1
-        self.counts.dead_letters += written.dead_letters
-        self.counts.skipped += written.skipped
-        for task, batch in zip(tasks, batches, strict=True):
-            self._count(batch, task.records)
-            task.records = task.overtaken = 0
-            task.begin(replace(batch.claim, next_offset=batch.next_offset), batch.next_offset)
-        self._measures.transaction_records.add(sum(batch.size for batch in batches))
-        self._publish_positions([Position(*b.claim.partition, b.next_offset) for b in batches])
+        if lost := [task.partition for task in held if not task.is_held]:
+            self._log.pause(lost)
 
     def _publish_positions(self, positions: Sequence[Position]) -> None:
         """Commit positions to the group for monitoring, and purge written internal records."""
         self._commit_to_group(positions)
         if self._purger is not None:
             self._purger.committed([p for p in positions if p.topic in self._internal_topics])
-
-    def _count(self, batch: Batch, records: int) -> None:
-        """Count records and rows that are in the tables."""
-        self.counts.records += records
-        self._measures.read[batch.claim.partition.topic] += records
-        for rows in batch.tables:
-            self._measures.written[rows.table.table] += len(rows.rows)
-
-    def _drop_overtaken(
-        self, tasks: Sequence[PartitionTask], error: Superseded
-    ) -> list[PartitionTask]:
-        """Drop partitions that others have claimed; return the remaining tasks."""
-        gone = [task for task in tasks if task.partition in error.partitions]
-        for task in gone:
-            self.counts.fences += 1
-            task.overtaken += 1
-            self._events.warning("partition_overtaken", partition=str(task.partition))
-            if task.overtaken >= OVERTAKEN_IN_A_ROW:
-                raise InstanceFenced(
-                    f"{task.partition} was claimed by another process {task.overtaken} times in "
-                    f"a row without a rebalance: another application of this name writes into "
-                    f"the same database. Stop it, or give one of them another name"
-                ) from error
-            task.drop(self._clock() + 2 * self._options.heartbeat_interval_seconds)
-        self._log.pause([task.partition for task in gone])
-        return [task for task in tasks if task not in gone]
-
-    def _drop_refused(self, tasks: Sequence[PartitionTask], error: RowRefused) -> None:
-        """Remove the refused row's record and all later records from its batch."""
-        [task] = [task for task in tasks if task.partition == error.partition]
-        assert task.batch is not None
-        task.batch = task.batch.up_to(error.offset)
-        task.failure = RecordFailed(str(error), offset=error.offset)
-
-    def _claim_later(self, tasks: Sequence[PartitionTask], error: EosError) -> None:
-        """Drop claims after a failed call; the next claim shows whether a batch was written."""
-        now = self._clock()
-        self.counts.database_retries += isinstance(error, DatabaseUnavailable)
-        for task in tasks:
-            task.attempts += 1
-            pause_seconds = min(
-                BACKOFF_SECONDS * 2 ** min(task.attempts, 16), self._options.longest_pause_seconds
-            )
-            # The first retry is immediate: a single lost connection needs no pause.
-            task.drop(now + (pause_seconds if task.attempts > 1 else 0))
-        self._log.pause([task.partition for task in tasks])
-        if self._unavailable_since is None:
-            self._unavailable_since = now
-            self._events.warning("database_unavailable", error=str(error))
-
-    def _retry_without_schemas(self, task: PartitionTask, error: SchemaRegistryUnavailable) -> None:
-        """Drop a task's unwritten rows; its records are read again after a pause."""
-        task.drop(self._clock() + SCHEMAS_PAUSE_SECONDS)
-        self._log.pause([task.partition])
-        self._events.warning(
-            "schema_registry_unavailable", partition=str(task.partition), error=str(error)
-        )
-
-    def _report_available(self) -> None:
-        if self._unavailable_since is not None:
-            seconds = round(self._clock() - self._unavailable_since, 1)
-            self._events.info("database_available", after_seconds=seconds)
-            self._unavailable_since = None
 
     # --- the end ------------------------------------------------------------------------
 
@@ -426,7 +284,7 @@ class TableWriter:
         if self._ends is None or not self._was_assigned or self._is_in_rebalance:
             return False
         return all(
-            task.state is TaskState.RUNNING
+            task.is_held
             and not task.has_progress
             and max(task.position, task.end_reached) >= self._ends.get(partition, 0)
             for partition, task in self.tasks.items()

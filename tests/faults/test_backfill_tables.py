@@ -6,6 +6,7 @@ Here they are processes of their own, as Python workers of Spark's executors are
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ import pytest
 from pydantic import SecretStr
 
 from eosframework.config import DatabaseSettings
+from eosframework.embedded import PostgresServer, start_postgres
 from eosframework.postgres import Database, migrate
 from tests.support.applications.pipeline import WorkerProcess, wait_until
+from tests.support.faults.database_proxy import Cut, DatabaseProxy
 from tests.support.processes.programs import fork_program
 
 RECORDS = 2000
@@ -26,6 +29,11 @@ SELECT count(*) FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid()
 """
 """Who else is connected; a server may notice a moment later that a client is gone."""
+
+WAITING = """
+SELECT 1 FROM pg_stat_activity
+WHERE wait_event_type = 'Lock' AND datname = current_database()
+"""
 
 
 class Carriers:
@@ -46,11 +54,16 @@ class Carriers:
         pause_seconds: float = 0,
         stall_seconds: float = 1.5,
         gate: Path | None = None,
+        dsn: str | None = None,
     ) -> WorkerProcess:
         log_file = self.directory / f"carrier{len(self.running)}.log"
         process = fork_program(
             "tests.support.applications.table_carrier",
-            [self.dsn, "history", *map(str, (RECORDS, attempt, pause_seconds, stall_seconds))],
+            [
+                dsn or self.dsn,
+                "history",
+                *map(str, (RECORDS, attempt, pause_seconds, stall_seconds)),
+            ],
             environment={
                 "EOS_TEST_FAULTS": ";".join(faults),
                 "EOS_TEST_FAULT_DIRECTORY": str(self.directory),
@@ -88,6 +101,13 @@ def carriers(database: str, tmp_path: Path) -> Iterator[Carriers]:
     made = Carriers(database, tmp_path)
     yield made
     made.stop()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[PostgresServer]:
+    """A server that this test may break."""
+    with start_postgres(tmp_path / "own") as own:
+        yield own
 
 
 def ended(carrier: WorkerProcess) -> tuple[int, str]:
@@ -146,3 +166,56 @@ def test_an_attempt_that_stands_still_is_taken_over_and_doubles_nothing_when_it_
     ended(zombie)
     assert carriers.numbers() == list(range(RECORDS))
     assert carriers.position()[1] == RECORDS
+
+
+def test_an_attempt_outlasts_a_database_that_restarts_before_its_first_look_and_at_a_write(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    """Its predecessor was killed, so the first look has to find out that it is gone (B1)."""
+    carriers = Carriers(server.dsn, tmp_path)
+    gate = tmp_path / "gate"
+    try:
+        killed = carriers.start(faults=["table_writer.after_commit=kill@2"])
+        assert ended(killed)[0] == -signal.SIGKILL
+        before = len(carriers.numbers())
+        assert 0 < before < RECORDS
+        server.kill()
+        second = carriers.start(1, gate=gate)
+        wait_until(lambda: second.log.count("database_unavailable") == 1, "a look without answer")
+        server.start()
+        wait_until(lambda: len(carriers.numbers()) > before, "rows of the second attempt")
+        server.kill()
+        gate.touch()
+        wait_until(lambda: second.log.count("database_unavailable") == 2, "a write without answer")
+        time.sleep(2)
+        assert second.process.poll() is None, second.log[-3000:]
+        server.start()
+        code, said = ended(second)
+        assert code == 0, said
+        assert said.count("database_available") == 2, said
+        assert carriers.numbers() == list(range(RECORDS))
+        assert carriers.position()[1] == RECORDS
+    finally:
+        carriers.stop()
+
+
+def test_a_connection_cut_in_copy_or_commit_is_claimed_again_by_the_attempt(
+    carriers: Carriers,
+) -> None:
+    """As `test_tables_databases` does for table writers, with the same protocol (P4)."""
+    cuts = [Cut.IN_COPY, Cut.BEFORE_COMMIT, Cut.AFTER_COMMIT, Cut.LATE_COMMIT]
+    with DatabaseProxy(carriers.dsn) as proxy:
+        proxy.cut(cuts[0])
+        attempt = carriers.start(pause_seconds=0.2, dsn=proxy.dsn)
+        for number, cut in enumerate(cuts, 1):
+            wait_until(lambda number=number: len(proxy.happened) == number, str(cut))
+            if cut is not cuts[-1]:
+                proxy.cut(cuts[number])
+        wait_until(lambda: bool(carriers.see(WAITING)), "a claim that waits")
+        assert attempt.log.count("partition_claimed") == 4
+        proxy.deliver()
+        code, said = ended(attempt)
+        assert code == 0, said
+        assert proxy.happened == cuts
+    assert carriers.numbers() == list(range(RECORDS))
+    assert carriers.position() == (5, RECORDS)

@@ -2,13 +2,11 @@
 
     B1. a successor watches the position; it continues only if that stands still, or no session
         that could move it is connected, and returns if the position is at the end
-    B2. claim: increment the epoch of the position and read it, in one statement; it waits for an
-        open transaction, and from then on no other attempt can write
+    B2. claim the position (`position_claims`, P1 and P2), as long as the patience lasts
     B3. skip rows that are in the tables already; convert the rest
-    B4. write rows and position in one transaction of the database
-    B5. decide the outcome: written, continue; unavailable or unknown, repeat B2, which shows it;
-        overtaken, end: another attempt has the partition; refused, write the rows before it and end
-    B6. at the end of the rows, move the position to the end of the range
+    B4. write rows and position (P3 and P4). If the claim is lost, B2 shows the outcome, and the
+        records that are not in the tables are converted again
+    B5. at the end of the rows, move the position to the end of the range
 
 Records are kept until they are known to be in the database. Live table writers resume from the same
 position.
@@ -18,31 +16,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import structlog
 
-from eosframework import failpoints
 from eosframework.backfill.executor.attempt_takeover import SignOfLife, wait_for_turn
 from eosframework.backfill.executor.chunk import Run
 from eosframework.config import Settings
-from eosframework.errors import (
-    DatabaseUnavailable,
-    InstanceFenced,
-    RecordFailed,
-    RowRefused,
-    RunError,
-    Superseded,
-)
+from eosframework.errors import DatabaseUnavailable, RunError, SchemaRegistryUnavailable
+from eosframework.processing.measurements import Measures
 from eosframework.processing.ports import Message
 from eosframework.records import TopicPartition
+from eosframework.tables.position_claims import ClaimPolicy, PositionClaims
 from eosframework.tables.row_conversion import RowMaker
-from eosframework.tables.table_ports import Batch, Claim, RowStore, Seen
+from eosframework.tables.table_ports import Claim, RowStore, Seen
 
 PATIENCE_SECONDS = 300.0
 """Longest wait for an unavailable database; then Spark may retry the task."""
-
-FIRST_PAUSE_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +61,18 @@ class Pace:
             kept_records=settings.backfill.chunk_records,
             longest_pause_seconds=settings.database.longest_pause_seconds,
             stall_seconds=settings.backfill.stall_seconds,
+        )
+
+    @property
+    def claim_policy(self) -> ClaimPolicy:
+        """Limited patience, because Spark repeats a task; a successor ends the attempt at once."""
+        return ClaimPolicy(
+            longest_pause_seconds=self.longest_pause_seconds,
+            patience_seconds=PATIENCE_SECONDS,
+            resume="start the job again to resume",
+            superseded_pause_seconds=0.0,
+            superseded_in_a_row=1,
+            successor="another attempt of its task continues, and this one wrote nothing more",
         )
 
 
@@ -102,20 +104,33 @@ class TableAttempt:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.written = 0
         self._partition = partition
         self._start = start
         self._end = end
-        self._maker = maker
-        self._store = store
         self._pace = pace
         self._look = look
         self._clock = clock
         self._sleep = sleep
         self._kept: list[Message] = []
+        self._read_to = start
         self._confirmed = start
         self._begun_at = clock()
-        self._events = structlog.get_logger("eosframework.backfill").bind(partition=str(partition))
+        self._measures = Measures()
+        logger = structlog.get_logger("eosframework.backfill").bind(partition=str(partition))
+        self._claims = PositionClaims(
+            store,
+            pace.claim_policy,
+            self._begin,
+            measures=self._measures,
+            clock=clock,
+            logger=logger,
+        )
+        self._task = self._claims.add(partition, maker)
+
+    @property
+    def written(self) -> int:
+        """Number of rows that this attempt is known to have written."""
+        return sum(self._measures.written.values())
 
     def run(self, rows: Iterable[Run], attempt_number: int) -> int:
         """Write all rows, and return the number that this attempt has written.
@@ -133,20 +148,35 @@ class TableAttempt:
         """
         if attempt_number > 0 and self._is_done_by_another():
             return 0
-        batch = self._claimed()
-        if self._is_end(batch.claim.next_offset):
+        self._claim()
+        if self._task.batch is not None and self._is_end(self._task.batch.claim.next_offset):
             return 0
         for _, messages in rows:
-            batch = self._take_in(batch, messages)
-        batch.next_offset = max(batch.next_offset, self._end)
-        self._write(batch)
+            self._take_in(messages)
+        self._read_to = max(self._read_to, self._end)
+        self._move_on()
+        self._write()
         return self.written
 
     def _is_done_by_another(self) -> bool:
-        """Wait until the partition's owner stands still or is done (B1)."""
+        """Wait until the partition's owner stands still or is done (B1).
+
+        Raises:
+            RunError: the database stays unavailable.
+        """
+        is_first = True
 
         def look() -> SignOfLife:
-            seen = self._look()
+            nonlocal is_first
+            while True:
+                try:
+                    seen = self._claims.ask(self._look)
+                    break
+                except DatabaseUnavailable:
+                    if not is_first:
+                        raise  # A failed look says nothing of the other attempt.
+                    self._sleep(self._claims.wait_seconds())
+            is_first = False
             return SignOfLife(seen, ended=not seen.connected or self._is_end(seen.next_offset))
 
         last = wait_for_turn(look, self._pace.stall_seconds, clock=self._clock, sleep=self._sleep)
@@ -157,31 +187,28 @@ class TableAttempt:
 
     # --- the claim: B2 --------------------------------------------------------------------------
 
-    def _claimed(self) -> Batch:
-        """Claim, and return the empty batch at the position.
+    def _claim(self) -> None:
+        """Claim the position unless it is held, and convert kept records that are not written.
 
         Raises:
             RunError: the database stays unavailable, or lacks records before the range.
         """
-        given_up_at = self._clock() + PATIENCE_SECONDS
-        pause_seconds = FIRST_PAUSE_SECONDS
-        while True:
-            try:
-                [claim] = self._store.claim([self._partition])
-                break
-            except DatabaseUnavailable as error:
-                if self._clock() >= given_up_at:
-                    raise RunError(
-                        f"{self._partition}: the database stayed unavailable for "
-                        f"{PATIENCE_SECONDS:g} s ({error}); start the job again to resume"
-                    ) from error
-                self._events.warning("database_unavailable", error=str(error))
-                self._sleep(pause_seconds)
-                pause_seconds = min(pause_seconds * 2, self._pace.longest_pause_seconds)
-        failpoints.hit("table_writer.after_claim")
+        if self._task.is_held:
+            return
+        while not self._task.is_held:
+            self._sleep(self._claims.wait_seconds())
+            self._claims.claim_due()
+        self._begun_at = self._clock()
+        self._kept = [m for m in self._kept if m.offset() >= self._task.position]
+        if self._kept:
+            self._add(self._kept)
+        self._move_on()
+
+    def _begin(self, claims: Sequence[Claim]) -> dict[TopicPartition, int]:
+        """Return the position; the rows that Spark gave before it cannot be read again (P2)."""
+        [claim] = claims
         position = self._start if claim.next_offset is None else claim.next_offset
         refuse_gap(self._partition, position, self._start)
-        self._events.info("partition_claimed", epoch=claim.epoch, offset=position)
         if position < self._confirmed:
             raise RunError(
                 f"{self._partition}: the database went back from offset {self._confirmed} to "
@@ -189,74 +216,56 @@ class TableAttempt:
                 f"start the job again to resume there"
             )
         self._confirmed = position
-        self._begun_at = self._clock()
-        return self._maker.empty(claim, position)
+        return {self._partition: position}
 
     # --- rows: B3 -------------------------------------------------------------------------------
 
-    def _take_in(self, batch: Batch, messages: Sequence[Message]) -> Batch:
-        fresh = [m for m in messages if m.offset() >= batch.next_offset]
-        if not fresh:
-            return batch
-        self._kept += fresh
-        self._add(batch, fresh)
-        is_due = self._clock() - self._begun_at >= self._pace.commit_interval_seconds
-        is_full = batch.size >= self._pace.batch_rows or len(self._kept) >= self._pace.kept_records
-        return self._write(batch) if is_due or is_full else batch
-
-    def _add(self, batch: Batch, messages: Sequence[Message]) -> None:
-        """Convert messages; before a record without a row with `fail`, write the earlier ones.
+    def _take_in(self, messages: Sequence[Message]) -> None:
+        """Keep and convert messages; write when enough of them wait.
 
         Raises:
-            RecordFailed: of that record.
+            RecordFailed: a record gives no row and the policy is to fail; earlier ones are written.
         """
+        fresh = [m for m in messages if m.offset() >= self._task.position]
+        if not fresh:
+            return
+        self._kept += fresh
+        self._read_to = fresh[-1].offset() + 1
+        self._add(fresh)
+        batch = self._task.batch
+        if (
+            batch is None
+            or self._task.failure is not None
+            or self._clock() - self._begun_at >= self._pace.commit_interval_seconds
+            or batch.size >= self._pace.batch_rows
+            or len(self._kept) >= self._pace.kept_records
+        ):
+            self._write()
+
+    def _add(self, messages: Sequence[Message]) -> None:
+        """Convert messages; without the schema registry, discard them and claim again later."""
         try:
-            self._maker.add(messages, batch)
-        except RecordFailed as error:
-            self._write(batch.up_to(error.offset))
-            raise
+            self._task.add(messages)
+        except SchemaRegistryUnavailable as error:
+            self._claims.discard(self._task, error)
 
-    # --- writing: B4, B5 ------------------------------------------------------------------------
+    def _move_on(self) -> None:
+        """Extend the batch to the end of what was read: the last records may be missing."""
+        batch = self._task.batch
+        if batch is not None and self._task.failure is None:
+            batch.next_offset = max(batch.next_offset, self._read_to)
 
-    def _write(self, batch: Batch) -> Batch:
-        """Write a batch and return the next, empty one."""
-        while batch.next_offset != batch.claim.next_offset:
-            try:
-                self._store.write([batch])
-            except DatabaseUnavailable as error:
-                self._events.warning("database_unavailable", error=str(error))
-                batch = self._again(batch)
-                continue
-            except Superseded as error:
-                raise InstanceFenced(
-                    f"{self._partition}: another attempt has claimed it and continues"
-                ) from error
-            except RowRefused as error:
-                self._write(batch.up_to(error.offset))
-                raise RecordFailed(str(error), offset=error.offset) from error
-            failpoints.hit("table_writer.after_commit")
-            self.written += batch.size
-            batch = self._next(batch.claim, batch.next_offset)
-        self._kept.clear()
+    # --- writing: B4 ----------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        """Write until all that was read is in the tables."""
+        while not self._task.is_held or self._task.has_progress or self._kept:
+            self._claim()
+            self._claims.write([self._task])
+            if self._task.is_held:
+                self._confirmed = self._task.position
+                self._kept.clear()
         self._begun_at = self._clock()
-        return batch
-
-    def _again(self, before: Batch) -> Batch:
-        """Claim, which shows the outcome of the write, and convert the rest again."""
-        batch = self._claimed()
-        if batch.next_offset >= before.next_offset:
-            self.written += before.size
-            return self._next(batch.claim, batch.next_offset)
-        self._kept = [message for message in self._kept if message.offset() >= batch.next_offset]
-        if self._kept:
-            self._add(batch, self._kept)
-        batch.next_offset = before.next_offset
-        return batch
-
-    def _next(self, claim: Claim, position: int) -> Batch:
-        """Return the empty batch after the written position."""
-        self._confirmed = position
-        return self._maker.empty(replace(claim, next_offset=position), position)
 
 
 def refuse_gap(partition: TopicPartition, position: int, start: int) -> None:

@@ -6,12 +6,14 @@ recovering, and a restart would only delay it.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
 
 from eosframework.monitoring.http.pages import Answer, Request
+from eosframework.process.watchdog import place_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class Health:
     Args:
         longest_turn_seconds: time without a turn after which the process is not ready.
         stuck_seconds: time without a turn after which the process is not live.
-        clock: monotonic, in seconds.
+        clock: in seconds; the watchdog's, so that both agree.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class Health:
                 Reason(
                     "stuck",
                     f"the last turn was {age:.0f} s ago; a broker or a database does not answer, "
-                    f"or a function does not return",
+                    f"or a function does not return: the main thread waits in {_main_place()}",
                 )
             ]
         if self._last is None:
@@ -78,17 +80,27 @@ class Health:
         """Answer for `/livez`."""
         age = round(self.turn_age_seconds, 3)
         if age > self._stuck_seconds:
-            message = f"the last turn was {age:.0f} s ago, longer than all timeouts together"
-            return _answer(
-                HTTPStatus.SERVICE_UNAVAILABLE, [Reason("stuck", message)], turn_seconds_ago=age
+            message = (
+                f"the last turn was {age:.0f} s ago, longer than all timeouts together "
+                f"({self._stuck_seconds:g} s): the main thread waits in {_main_place()}. Restart "
+                f"the process; its next owners resume after its last commit"
             )
-        return _answer(HTTPStatus.OK, [], turn_seconds_ago=age)
+            reasons = [Reason("stuck", message)]
+        else:
+            reasons = []
+        status = HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK
+        limit = self._stuck_seconds
+        return _answer(status, reasons, turn_seconds_ago=age, limit_seconds=limit)
 
     def readyz(self, request: Request) -> Answer:
         """Answer for `/readyz`."""
         reasons = self.reasons()
         status = HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK
         return _answer(status, reasons)
+
+
+def _main_place() -> str:
+    return place_of(threading.main_thread().ident)
 
 
 def _answer(status: HTTPStatus, reasons: Sequence[Reason], **more: float) -> Answer:

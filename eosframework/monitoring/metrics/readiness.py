@@ -18,6 +18,7 @@ _WAITING = {
     TaskState.RECOVERING.value: ("recovering", "init their transactional id again"),
     TaskState.FENCED.value: ("fenced", "were fenced, and may have a successor"),
     "unclaimed": ("unclaimed", "are not claimed in the database yet"),
+    "in_doubt": ("unclaimed", "are claimed again: their last write got no answer"),
 }
 
 

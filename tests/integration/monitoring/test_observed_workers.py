@@ -36,6 +36,18 @@ streams:
 """Its output for record 13 is larger than the topic takes, which aborts a transaction."""
 
 
+HANGING = """\
+application: NAME
+sources:
+  numbers: {topic: NAME.in, key: bytes, value: json}
+streams:
+  doubled:
+    from: numbers
+    steps: [{map_values: "tests.support.applications.functions:hang_in_c_at_thirteen"}]
+    to: [{topic: NAME.doubled, value: json}]
+"""
+
+
 def fence(pipeline: Pipeline, partition: int) -> None:
     """Take the id of a task away, as a second application of the same name would."""
     producer = Producer(
@@ -178,3 +190,32 @@ def test_a_worker_behind_an_open_transaction_is_not_ready_and_says_where(
     assert f"{pipeline.name}: 1 member, 2 tasks, lag 0\n" in shown.out
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0
+
+
+def test_a_worker_that_hangs_in_a_function_is_not_live_before_it_ends_itself(
+    make_pipeline: Callable[..., Pipeline],
+) -> None:
+    """A probe sees the place; without a probe the watchdog ends the process all the same."""
+    pipeline = make_pipeline(topology=HANGING, partitions=1, outputs={"doubled": 2})
+    pipeline.feed(20)
+    worker = pipeline.start_worker(
+        settings=[LISTENING, "worker.transaction_timeout_seconds=3"],
+        environment={"EOS_TEST_TURN_SECONDS": "8"},
+    )
+    [address] = addresses_of(worker)
+    wait_until(lambda: not_ready(address) == ["stuck"], "not ready")
+    status, live = get_json(address, "/livez")
+    assert (status, live["limit_seconds"]) == (200, 8), "later than not ready"
+    wait_until(lambda: get_json(address, "/livez")[0] == 503, "not live")
+    assert worker.process.poll() is None, "a probe comes before the watchdog"
+    _, dead = get_json(address, "/livez")
+    assert dead["turn_seconds_ago"] > 8
+    [reason] = dead["reasons"]
+    assert reason["code"] == "stuck"
+    assert (
+        "waits in tests.support.applications.functions.hang_in_c_at_thirteen" in reason["message"]
+    )
+    assert worker.wait() == 1
+    [stuck] = worker.events("worker_stuck")
+    assert "hang_in_c_at_thirteen" in str(stuck["waits_in"])
+    assert "stuck for 16 s" in str(stuck["reason"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import ctypes
 import os
 import random
 import time
@@ -53,6 +54,15 @@ def never_return_at_thirteen(value: dict[str, int]) -> dict[str, int]:
         except Exception:
             continue
     return value
+
+
+def hang_in_c_at_thirteen(value: dict[str, int]) -> dict[str, int]:
+    """Wait in C for ever, for a lock that this thread has; no signal interrupts it."""
+    if value["n"] == 13:
+        mutex = ctypes.create_string_buffer(128)
+        for _ in range(2):
+            ctypes.CDLL(None).pthread_mutex_lock(mutex)
+    return double(value)
 
 
 def wait_for_release(value: dict[str, int]) -> dict[str, int]:

@@ -3,6 +3,7 @@
 With EOS_TEST_UNPROTECTED its producers are as a bare librdkafka's: no straggler is warded off.
 With EOS_TEST_STOPPED_CHILDREN those that a supervisor starts stand still before they do anything.
 With EOS_TEST_BEFORE_JOBS its start looked at the registry before a backfill job was there.
+With EOS_TEST_TURN_SECONDS a turn may take that long, and a probe has as long again.
 With EOS_TEST_GROUP it is a member of that group, as a program would be that took over its ids.
 """
 
@@ -51,6 +52,14 @@ def before_jobs() -> None:
     guards.__dict__["refuse_unfinished_jobs"] = lambda *_: None
 
 
+def with_short_turns(seconds: float) -> None:
+    """Let the worker count as stuck early; the sum of all timeouts takes minutes."""
+    from eosframework.runtime import worker as runtime
+
+    runtime.__dict__["_turn_seconds"] = lambda settings: seconds
+    runtime.__dict__["PROBE_SECONDS"] = seconds
+
+
 def in_group(group: str) -> None:
     """Make workers members of a group that is not their application's."""
     from eosframework.kafka.consumer.group import GroupSettings
@@ -72,6 +81,8 @@ def main() -> None:
         with_stopped_children()
     if "EOS_TEST_BEFORE_JOBS" in os.environ:
         before_jobs()
+    if seconds := os.environ.get("EOS_TEST_TURN_SECONDS"):
+        with_short_turns(float(seconds))
     if group := os.environ.get("EOS_TEST_GROUP"):
         in_group(group)
     __main__.main()

@@ -234,3 +234,34 @@ def test_a_later_attempt_returns_where_everything_is_done() -> None:
     task.look = lambda: Seen(3, 100, connected=True)
     assert task.attempt().run(in_runs(messages(*range(95))), 2) == 0
     assert task.store.calls == []
+
+
+def test_a_later_attempt_waits_for_a_database_that_restarts_before_its_first_look() -> None:
+    task = Task()
+    looks = iter([DatabaseUnavailable("restarts")] * 3)
+
+    def look() -> Seen:
+        if error := next(looks, None):
+            raise error
+        return Seen(1, 30, connected=False)
+
+    task.look = look
+    task.store.positions[P0] = 30
+    task.attempt().run(in_runs(messages(*range(95))), 1)
+    assert task.numbers == list(range(30, 95))
+    assert task.clock.now > 0
+
+
+def test_a_later_attempt_does_not_watch_for_ever_what_does_not_answer() -> None:
+    task = Task()
+    seen = [Seen(1, 0, connected=True)]
+
+    def look() -> Seen:
+        if not seen:
+            raise DatabaseUnavailable("away")
+        return seen.pop()
+
+    task.look = look
+    with pytest.raises(RunError, match="the database stayed unavailable for 300 s"):
+        task.attempt().run(in_runs(messages(*range(95))), 1)
+    assert task.store.calls == []

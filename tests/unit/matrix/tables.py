@@ -1,18 +1,21 @@
-"""A table writer over a log and a database in memory, with planned faults."""
+"""Table writers, and attempts of a backfill, over a database in memory with planned faults."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
+from eosframework.backfill.executor.chunk import Run
+from eosframework.backfill.executor.table_attempt import Pace, TableAttempt
 from eosframework.errors import Superseded
 from eosframework.records import Position, Record, TopicPartition
 from eosframework.serialization.serdes import JSON, STRING
-from eosframework.tables.table_ports import Batch, Claim, Written
+from eosframework.tables.row_conversion import RowMaker
+from eosframework.tables.table_ports import Batch, Claim, Seen, Written
 from eosframework.tables.write_cycle import TableWriter, TableWriterOptions
 from eosframework.topology.graph.graph import Function, Policy, SinkTable, TableMode, TableSink
 from tests.unit.matrix.faults import CURRENT, LOG, Faults, Killed, function_called
@@ -49,6 +52,15 @@ KINDS = {
 }
 """By call, what is raised there. Of a write is said besides: `done`, it took effect; `late`, it
 does before the next claim; `overtaken`, another table writer came and ran for a while."""
+
+ATTEMPT_KINDS = {
+    "store.claim": KINDS["store.claim"],
+    "store.write": KINDS["store.write"],
+    "look": ("DatabaseUnavailable", "kill"),
+    "rows": ("RunError", "kill"),
+    "user": KINDS["user"],
+}
+"""The same for an attempt of a backfill, which reads no log and has no group."""
 
 PARTITIONS = [TopicPartition("in", number) for number in range(2)]
 VALUES = [1, 2, 13, 4, 5, 6, 7, 13, 9, 10, 11, 12]
@@ -227,6 +239,7 @@ def _table_writer(
         start=start,
         commit_to_group=tell,
         clock=lambda: log.now,
+        chance=lambda: 0.0,
         on_round=on_round,
     )
     return worker
@@ -255,3 +268,100 @@ def _judge(log: Log, database: Database) -> None:
             raise Wrong(f"rows of {partition}: {rows}, expected {values}")
         if refused != [o for o, v in values if v == 13]:
             raise Wrong(f"refused of {partition}: {refused}, expected those of {values}")
+
+
+# --- attempts of a backfill -------------------------------------------------------------
+
+
+@dataclass
+class _Time:
+    """Time that passes by sleeping alone."""
+
+    now: float = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def play_attempts(faults: Faults, choices: Choices) -> list[str]:
+    """Repeat an attempt, as Spark does, until all rows are written; return how others ended.
+
+    Raises:
+        Wrong: the content of the database is wrong, or an attempt ended without a reason.
+    """
+    log, database, endings = Log({"in": 2}), Database(), list[str]()
+    for number, value in enumerate(VALUES):
+        log.append(("in", orjson.dumps(value), b"k", 0, None, None, number, None))
+    CURRENT[0] = faults
+    try:
+        while database.positions.get(PARTITIONS[0], 0) < len(VALUES):
+            ending = _attempt(log, database, faults, choices, len(endings))
+            _judge(log, database)
+            if ending is None:
+                break
+            endings.append(ending)
+            if len(endings) > len(faults.fired):
+                raise Wrong(f"an attempt ended without a reason: {endings}")
+    finally:
+        CURRENT[0] = Faults()
+    if database.positions.get(PARTITIONS[0]) != len(VALUES):
+        raise Wrong(f"an attempt ended before the end of its range: {database.positions}")
+    return endings
+
+
+def _attempt(
+    log: Log, database: Database, faults: Faults, choices: Choices, number: int
+) -> str | None:
+    faults.killed = False
+    try:
+        _table_attempt(log, database, faults, choices).run(_rows(log, faults, choices), number)
+    except Killed:
+        return "killed"
+    except BaseException as error:
+        if not faults.explains(error):
+            raise Wrong(f"{type(error).__name__}: {error}") from error
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _rows(log: Log, faults: Faults, choices: Choices, last: int | None = None) -> Iterator[Run]:
+    size = max(1, choices.batch_records)
+    messages = log.logs[PARTITIONS[0]].messages
+    for first in range(0, len(messages), size):
+        faults.check("rows")
+        if last is not None and first > last:
+            raise Killed
+        yield PARTITIONS[0], messages[first : first + size]
+
+
+def _table_attempt(log: Log, database: Database, faults: Faults, choices: Choices) -> TableAttempt:
+    time = _Time()
+    partition = PARTITIONS[0]
+
+    def overtake() -> None:
+        """A copy of the attempt takes over, writes some rows and is killed."""
+        with suppress(Killed):
+            rival = _table_attempt(log, database, Faults(), choices)
+            rival.run(_rows(log, Faults(), choices, last=6), 0)
+
+    def look() -> Seen:
+        faults.check("look")
+        return Seen(database.epochs.get(partition), database.positions.get(partition), False)
+
+    return TableAttempt(
+        partition,
+        0,
+        len(VALUES),
+        RowMaker(TABLE_SINK),
+        PlannedStore(database, faults, overtake),
+        Pace(
+            commit_interval_seconds=choices.interval_seconds,
+            batch_rows=2,
+            kept_records=4,
+            longest_pause_seconds=1,
+            stall_seconds=5,
+        ),
+        look,
+        clock=lambda: time.now,
+        sleep=time.sleep,
+    )

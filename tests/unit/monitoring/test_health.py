@@ -54,6 +54,23 @@ def test_without_a_turn_for_long_it_is_not_ready_and_without_one_for_longer_not_
     assert world.ready() == world.live() == (HTTPStatus.OK, [])
 
 
+def test_a_process_that_is_stuck_names_the_function_and_the_limit() -> None:
+    world = World()
+    world.health.turn([])
+    world.now = 301.0
+    for answer in (world.health.livez, world.health.readyz):
+        content = answer(Request([], {})).content
+        assert isinstance(content, dict)
+        [reason] = content["reasons"]
+        assert "the main thread waits in " in reason["message"]
+        assert "watchdog.place_of" in reason["message"], (
+            "here, the thread that asks is the main one"
+        )
+    live = world.health.livez(Request([], {})).content
+    assert isinstance(live, dict)
+    assert (live["turn_seconds_ago"], live["limit_seconds"]) == (301, 300)
+
+
 def test_what_keeps_it_from_its_work_is_told_and_does_not_end_it() -> None:
     world = World()
     world.health.turn([Reason("restoring", "2 tasks"), Reason("away", "the database is away")])

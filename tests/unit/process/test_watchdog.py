@@ -15,7 +15,7 @@ STUCK = """
 import ctypes, signal
 from eosframework.process.watchdog import Watchdog
 signal.signal(signal.SIGTERM, lambda *_: None)
-with Watchdog(turn_seconds={turn}, stop_seconds={stop}, restarted={restarted}):
+with Watchdog(turn_seconds={turn}, stop_seconds={stop}, **{options}):
     lock = ctypes.CDLL(None).pthread_mutex_lock
     mutex = ctypes.create_string_buffer(128)
     lock(mutex)
@@ -30,8 +30,11 @@ Start = Callable[..., "subprocess.Popen[str]"]
 def start() -> Iterator[Start]:
     started: list[subprocess.Popen[str]] = []
 
-    def make(*, turn: float = 60, stop: float = 60, restarted: bool = False) -> object:
-        script = STUCK.format(turn=turn, stop=stop, restarted=restarted)
+    def make(
+        *, turn: float = 60, stop: float = 60, probe: float = 0, restarted: bool = False
+    ) -> object:
+        options = {"probe_seconds": probe, "restarted": restarted}
+        script = STUCK.format(turn=turn, stop=stop, options=options)
         command = [sys.executable, "-c", script]
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -64,9 +67,16 @@ def test_a_turn_that_never_ends_ends_the_process(start: Start) -> None:
 
 
 def test_under_a_supervisor_it_ends_by_a_signal_so_that_it_is_restarted(start: Start) -> None:
-    process = start(turn=1, restarted=True)
+    process = start(turn=1, probe=600, restarted=True)
     process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL
+
+
+def test_a_liveness_probe_has_its_time_first(start: Start) -> None:
+    process = start(turn=1, probe=2)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "has been stuck for 3 s" in errors
 
 
 def test_a_process_that_stood_still_has_its_time_afterwards(start: Start) -> None:

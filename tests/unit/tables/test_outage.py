@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from eosframework.errors import DatabaseUnavailable
-from eosframework.postgres import Outage
+from eosframework.errors import DatabaseUnavailable, Retriable
+from eosframework.tables.outage import Outage
 
 
 class Clock:
@@ -21,7 +21,7 @@ GONE = DatabaseUnavailable("could not write: gone", reason="gone", sqlstate="57P
 
 
 def test_pauses_double_up_to_the_longest() -> None:
-    outage = Outage("db", longest_pause_seconds=1, chance=lambda: 0)
+    outage = Outage(longest_pause_seconds=1, chance=lambda: 0)
 
     pauses = [outage.failed(GONE) for _ in range(7)]
 
@@ -31,7 +31,7 @@ def test_pauses_double_up_to_the_longest() -> None:
 @given(chances=st.lists(st.floats(0, 1), min_size=1, max_size=100), longest=st.floats(0.01, 60))
 def test_every_pause_is_within_half_of_the_longest(chances: list[float], longest: float) -> None:
     chance = iter(chances)
-    outage = Outage("db", longest_pause_seconds=longest, chance=lambda: next(chance))
+    outage = Outage(longest_pause_seconds=longest, chance=lambda: next(chance))
 
     pauses = [outage.failed(GONE) for _ in chances]
 
@@ -41,12 +41,12 @@ def test_every_pause_is_within_half_of_the_longest(chances: list[float], longest
 
 def test_the_next_attempt_is_due_when_the_pause_is_over() -> None:
     clock = Clock()
-    outage = Outage("db", longest_pause_seconds=5, clock=clock, chance=lambda: 0)
+    outage = Outage(longest_pause_seconds=5, clock=clock, chance=lambda: 0)
     assert outage.is_due()
 
     outage.failed(GONE)
 
-    assert outage.is_on
+    assert outage.unavailable == "the database is unavailable"
     assert not outage.is_due()
     assert outage.remaining_seconds() == pytest.approx(0.05)
     clock.now += 0.06
@@ -56,7 +56,7 @@ def test_the_next_attempt_is_due_when_the_pause_is_over() -> None:
 
 def test_an_outage_is_told_once_when_it_begins_and_once_when_it_ends() -> None:
     clock = Clock()
-    outage = Outage("db", longest_pause_seconds=5, clock=clock)
+    outage = Outage(longest_pause_seconds=5, clock=clock)
 
     with capture_logs() as events:
         outage.over()
@@ -68,15 +68,24 @@ def test_an_outage_is_told_once_when_it_begins_and_once_when_it_ends() -> None:
 
     away, back = events
     assert away["event"] == "database_unavailable"
-    assert (away["reason"], away["sqlstate"]) == ("gone", "57P01")
+    assert away["error"] == "could not write: gone"
     assert back["event"] == "database_available"
-    assert (back["seconds"], back["attempts"]) == (7, 3)
+    assert (back["after_seconds"], back["attempts"]) == (7, 3)
 
 
 def test_the_pauses_begin_anew_after_an_outage() -> None:
-    outage = Outage("db", longest_pause_seconds=5, chance=lambda: 0)
+    outage = Outage(longest_pause_seconds=5, chance=lambda: 0)
     for _ in range(5):
         outage.failed(GONE)
     outage.over()
 
     assert outage.failed(GONE) == 0.05
+
+
+def test_brokers_that_do_not_answer_are_not_reported_as_the_database() -> None:
+    outage = Outage(longest_pause_seconds=5)
+    with capture_logs() as events:
+        outage.failed(Retriable("no answer"))
+        assert outage.unavailable == "the cluster is unavailable"
+        outage.over()
+    assert [event["event"] for event in events] == ["cluster_unavailable", "cluster_available"]
