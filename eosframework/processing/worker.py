@@ -20,7 +20,13 @@ from dataclasses import replace
 import structlog
 
 from eosframework import failpoints
-from eosframework.errors import EosError, Retriable, TransactionError, TransactionFatal
+from eosframework.errors import (
+    EntryDamaged,
+    EosError,
+    Retriable,
+    TransactionError,
+    TransactionFatal,
+)
 from eosframework.processing.catch_up import CatchUp
 from eosframework.processing.failures.failure_handler import LateNotice
 from eosframework.processing.fetch_control import FetchControl
@@ -158,6 +164,8 @@ class Worker:
             if self._stop and isinstance(error, Retriable):
                 self._events.warning("stopped_without_an_answer", error=str(error))
                 return self.counts
+            if isinstance(error, EntryDamaged) and self._state is not None:
+                raise self._state.located(error) from error
             raise
         self._close()
         return self.counts
