@@ -171,6 +171,11 @@ class Task:
         """True if fetched messages wait, including those that may not be run yet."""
         return self._cut is not None or bool(self._queue.sizes())
 
+    def has_fetched(self, partition: TopicPartition) -> bool:
+        """Return whether fetched messages of a partition wait."""
+        is_cut = self._cut is not None and self._cut.partition == partition
+        return is_cut or partition in self._queue.sizes()
+
     @property
     def full_partitions(self) -> list[TopicPartition]:
         """The source partitions with enough records waiting for other partitions."""

@@ -24,6 +24,7 @@ from eosframework.errors import (
     EntryDamaged,
     EosError,
     Retriable,
+    RunError,
     TransactionError,
     TransactionFatal,
 )
@@ -131,6 +132,7 @@ class Worker:
         self._has_backlog = False
         self._catch_up: CatchUp | None = None
         self._membership: object = None
+        self._unreadable: dict[TopicPartition, RunError] = {}
         self._idle_windows = IdleWindows(plan, log, state, clock)
         self._late_notice = LateNotice(clock)
         self._events = structlog.get_logger("eosframework.worker", application=plan.application)
@@ -241,6 +243,8 @@ class Worker:
             add_task(self.counts, task)
             del self.tasks[task.identity]
             self._events.info(event, transactional_id=str(task.identity))
+            for partition in task.partitions:
+                self._unreadable.pop(partition, None)
         self._up_to_date.difference_update(tasks)
         self._outputs.close([group.output for group in producer_groups(tasks)])
 
@@ -251,6 +255,7 @@ class Worker:
         self._take_in()
         if not self._run_tasks():
             self._rounds.settle(self.tasks.values())
+        self._refuse_unreadable()
         self._rounds.turn([*self.tasks.values()], backlog=self._has_backlog)
         if not self._stop:
             # One reading of the clock for both: a producer may come due between two readings,
@@ -305,6 +310,7 @@ class Worker:
         position of the new task, and so is the end.
         """
         self._membership = fetched.membership
+        self._unreadable.update(fetched.unreadable)
         running = [task for task in self.tasks.values() if task.state is TaskState.RUNNING]
         owners = {partition: task for task in running for partition in task.positions}
         for partition, messages in fetched.messages.items():
@@ -340,6 +346,13 @@ class Worker:
             except TransactionError as error:
                 self._recovery.failed(task.group, error)
         return found
+
+    def _refuse_unreadable(self) -> None:
+        """Raise for a batch that cannot be read, once all messages before it were run."""
+        for task in self.tasks.values():
+            for partition in self._unreadable.keys() & task.positions.keys():
+                if not task.has_fetched(partition):
+                    raise self._unreadable[partition]
 
     def _round_finished(self, tasks: Sequence[Task], took_seconds: float) -> None:
         self._measures.commit_seconds.add(took_seconds)

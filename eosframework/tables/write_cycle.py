@@ -299,6 +299,10 @@ class TableWriter:
             except RecordFailed as error:
                 task.failure, task.batch = error, task.batch.up_to(error.offset)
             task.records += len(messages)
+        for partition, error in fetched.unreadable.items():
+            task = self.tasks.get(partition)
+            if task is not None and task.batch is not None and task.failure is None:
+                task.failure = error
         for partition, offset in fetched.ends.items():
             task = self.tasks.get(partition)
             if task is not None and task.state is TaskState.RUNNING:

@@ -55,7 +55,7 @@ def write(pipeline: Pipeline, topic: str, key: bytes, value: bytes | None) -> in
     offsets: list[int] = []
     producer = Producer({"bootstrap.servers": pipeline.bootstrap_servers})
     producer.produce(
-        topic, value, key, partition=0, on_delivery=lambda _, m: offsets.append(m.offset())
+        topic, value, key, partition=0, on_delivery=lambda _, m: offsets.append(m.offset() or 0)
     )
     assert producer.flush(60) == 0
     return offsets[0]
