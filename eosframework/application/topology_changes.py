@@ -61,6 +61,12 @@ def topology_entry(
     return {TOPOLOGY: entry} if is_new else {}
 
 
+def recorded_stores(control: ControlState) -> Collection[str] | None:
+    """Return the names of the stores of the topologies that ran; None: none is recorded."""
+    before = _before(control)
+    return None if before is None else before.stores.keys()
+
+
 def undrained_topics(
     application: str,
     changes: Sequence[Change],
