@@ -28,7 +28,9 @@ def write_as_kafka_streams(app: Forgiving) -> None:
     """Write a dead letter with the headers of KIP-1034, as another program."""
     said = {"exception": "E: no", "message": "no", "topic": "in", "partition": "0", "offset": "0"}
     producer = Producer({"bootstrap.servers": app.pipeline.bootstrap_servers})
-    headers = [(f"__streams.errors.{name}", text.encode()) for name, text in said.items()]
+    headers: list[tuple[str, str | bytes | None]] = [
+        (f"__streams.errors.{name}", text.encode()) for name, text in said.items()
+    ]
     producer.produce(app.letters, b"theirs", b"k", headers=headers)
     assert producer.flush(60) == 0
 

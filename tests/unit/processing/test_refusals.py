@@ -61,6 +61,9 @@ def test_a_value_above_the_limit_of_its_topic_is_the_records_error(
         (HOUR_MS + 2 * CLOCKS_MS, OutputLimits(None, None, HOUR_MS), True),
         (-HOUR_MS - CLOCKS_MS // 2, OutputLimits(None, HOUR_MS, None), False),
         (-HOUR_MS - 2 * CLOCKS_MS, OutputLimits(None, HOUR_MS, None), True),
+        (-1000, OutputLimits(None, 1, None), True),
+        (1000, OutputLimits(None, None, 1), True),
+        (0, OutputLimits(None, 60_000, 1), False),
         (-500_000 * HOUR_MS, OutputLimits(None, HOUR_MS, HOUR_MS), True),  # written at 1 ms
     ],
 )
