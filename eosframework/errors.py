@@ -16,6 +16,7 @@ EosError
 │   ├── PositionLost            the next offset to read is gone from the log
 │   ├── StateDamaged            files of a store cannot be read; without them it is rebuilt
 │   ├── StateUnwritable         a store cannot write its files
+│   ├── EntryDamaged            an entry of a store or a global table cannot be decoded
 │   ├── SchemasRefused          the schema registry refuses requests that this process needs
 │   ├── OutputLost              the output of a command could not be written to stdout
 │   └── ComponentFailed         an embedded server or a child process ended or did not start
@@ -141,6 +142,29 @@ class StateDamaged(RunError):
 
 class StateUnwritable(RunError):
     """The directory or the files of a store cannot be written."""
+
+
+class EntryDamaged(RunError):
+    """An entry of a store or of a global table cannot be decoded; no record is to blame.
+
+    Args:
+        holder: names the store or the global table.
+        topic: the topic that the entry came from; None: unknown.
+        partition: of that topic; None: any.
+        part: the bytes that cannot be decoded: an entry's key or value, or a part of its value.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        holder: str = "",
+        topic: str | None = None,
+        partition: int | None = None,
+        part: bytes = b"",
+    ) -> None:
+        super().__init__(message)
+        self.holder, self.topic, self.partition, self.part = holder, topic, partition, part
 
 
 class SchemasRefused(RunError):

@@ -24,6 +24,7 @@ from eosframework.application.control_topic import (
     topic_key,
 )
 from eosframework.application.fencing import fence_workers
+from eosframework.application.foreign_topics import foreign_topics, refuse_foreign_topics
 from eosframework.application.internal_topics import refuse_unfit_topics
 from eosframework.application.leases import (
     given_ids,
@@ -84,6 +85,7 @@ class Facts:
         ids: of all tasks, if a worker is to start.
         changes: of the topology since the last start of a worker.
         unread: topics among these with unread records.
+        foreign: internal topics with records that the application did not write.
     """
 
     cluster_id: str
@@ -96,6 +98,7 @@ class Facts:
     ids: Sequence[TransactionalId] = ()
     changes: Sequence[Change] = ()
     unread: frozenset[str] = frozenset()
+    foreign: frozenset[str] = frozenset()
 
     @property
     def partitions(self) -> dict[str, int]:
@@ -194,11 +197,15 @@ def gather(context: ApplicationContext) -> Facts:
     filling = _group(tables_group(graph.application), bool(graph.table_sinks), admin)
     brokers = admin.broker_settings()
     partitions = partitions_of({name: topics[name].partitions for name in graph.source_topics})
-    control = context.control_topic.refresh()
+    control_topic = context.control_topic
+    control_topic.refresh()
+    foreign = foreign_topics(graph, topics, control_topic, admin)
+    control = control_topic.state
     return Facts(
         cluster_id=admin.cluster_id(),
         topics=topics,
         control=control,
+        foreign=foreign,
         committed=_committed(graph.application, partitions, control, admin),
         group=group,
         tables_group=filling,
@@ -257,6 +264,7 @@ def refuse(graph: Graph, settings: Settings, facts: Facts) -> None:
         counts = {source.topic: facts.partitions[source.topic] for source in part.sources}
         co_partitioned(part.name, counts)
     refuse_unfit_topics(graph, facts.topics)
+    refuse_foreign_topics(graph, facts.foreign, facts.topics)
     refuse_changed_topics(graph, facts)
     refuse_changes(graph.application, facts.changes, facts.unread, facts.group.client_ids)
     refuse_changing_ids(settings.worker.ids, facts.control, facts.group.client_ids)

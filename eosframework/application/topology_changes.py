@@ -58,6 +58,12 @@ def topology_entry(
     return {TOPOLOGY: entry} if is_new else {}
 
 
+def recorded_stores(control: ControlState) -> Collection[str] | None:
+    """Return the names of the stores of the topologies that ran; None: none is recorded."""
+    before = _before(control)
+    return None if before is None else before.stores.keys()
+
+
 def undrained_topics(context: ApplicationContext, changes: Sequence[Change]) -> frozenset[str]:
     """Return the topics among the changes with records that the application has not read.
 

@@ -66,6 +66,7 @@ def list_(
                 "application": opened.graph.application,
                 "topics": letters.topics,
                 "groups": [_group_data(group) for group in groups],
+                "foreign": dict(letters.foreign),
             }
         )
         return
@@ -74,6 +75,10 @@ def list_(
         typer.echo(f"no dead letters ({named})")
     for entry in groups:
         typer.echo("\n".join(_group_lines(entry)))
+    if letters.foreign:
+        from eosframework.operations.dead_letters.dead_letter_reader import foreign_text
+
+        typer.echo(foreign_text(letters.foreign))
 
 
 @commands.command()

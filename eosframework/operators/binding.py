@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from eosframework.operators import folds
+from eosframework.operators.damaged_entries import of_store
 from eosframework.operators.deduplication import Deduplication
 from eosframework.operators.entries import EntryFormat
 from eosframework.operators.expiry import Lifetime, StreamTime, open_expiring
@@ -23,30 +24,38 @@ from eosframework.topology.graph.graph import Aggregate, Emit, FoldKind, Process
 from eosframework.topology.spec.window_spec import Window, WindowKind
 
 
-def format_of(store: Store) -> EntryFormat:
-    """Return the format of a store's entries."""
+def format_of(store: Store, partition: int | None = None) -> EntryFormat:
+    """Return the format of a store's entries.
+
+    Args:
+        store: a store of the graph.
+        partition: of the task, for errors; None: any.
+    """
     upgrade = None if store.upgrade is None else store.upgrade.call
     kind = EntryFormat
     if store.window is not None:
         own = store.window.kind in (WindowKind.SLIDING, WindowKind.SESSION)
         kind = SpansFormat if own else WindowFormat
-    return kind(store.name, store.value, store.version, upgrade)
+    holder = of_store(store.name, store.changelog, partition)
+    return kind(store.name, store.value, store.version, upgrade, holder)
 
 
 def transaction_of(
-    store: Store, committed: CommittedStore, journal: Journal, time: StreamTime
+    store: Store, partition: int, committed: CommittedStore, journal: Journal, time: StreamTime
 ) -> StoreTransaction:
     """Return the transaction of a store in one task.
 
     Args:
         store: a store of the graph.
+        partition: of the task.
         committed: its content after the last commit.
         journal: the journal of the task.
         time: the stream time of the task; used where entries expire.
     """
     if store.ttl_ms is None:
-        return open_transaction(format_of(store), committed, journal)
-    return open_expiring(format_of(store), committed, journal, Lifetime(store.ttl_ms, time))
+        return open_transaction(format_of(store, partition), committed, journal)
+    form = format_of(store, partition)
+    return open_expiring(form, committed, journal, Lifetime(store.ttl_ms, time))
 
 
 def bind(node: Aggregate, store: StoreTransaction, alarms: Alarms, limits: Limits) -> Any:

@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from eosframework.errors import RunError
+from eosframework.errors import RunError, raised_by_functions
+from eosframework.operators.damaged_entries import Holder, of_store
 from eosframework.serialization.serdes import Serde
 
 LAYOUT = 1
@@ -38,11 +39,6 @@ Upgrade = Callable[[bytes, int], Any]
 """Converts the bytes of an older value, with its version, to a value of the current version."""
 
 
-def timestamp_of(data: bytes) -> int:
-    """Return the timestamp in the bytes of an entry."""
-    return _TIMESTAMP.unpack_from(data)[0]
-
-
 @dataclass(frozen=True, slots=True)
 class EntryFormat:
     """Encodes and decodes entries.
@@ -52,12 +48,19 @@ class EntryFormat:
         serde: of the values.
         version: version of the values' format, 1 to 255.
         upgrade: converts older values; None: an older one is an error.
+        holder: the store for errors; None: known by its name alone.
     """
 
     store: str
     serde: Serde
     version: int = 1
     upgrade: Upgrade | None = None
+    holder: Holder | None = None
+
+    @property
+    def held(self) -> Holder:
+        """The store for errors of entries."""
+        return self.holder or of_store(self.store)
 
     @property
     def is_immutable(self) -> bool:
@@ -78,8 +81,53 @@ class EntryFormat:
         """Return the entry; a value of an older version is converted to the current one.
 
         Raises:
-            RunError: the value cannot be converted to the current version.
+            RunError: the entry cannot be decoded, or not be converted to the current version.
         """
+        try:
+            return self.read(data)
+        except raised_by_functions() as error:
+            raise self.held.damaged(data, error) from error
+
+    def timestamp(self, data: bytes) -> int:
+        """Return the timestamp in the bytes of an entry.
+
+        Raises:
+            EntryDamaged: the entry is too short.
+        """
+        try:
+            return _TIMESTAMP.unpack_from(data)[0]
+        except struct.error as error:
+            raise self.held.damaged(data, error) from error
+
+    def time_in(self, form: struct.Struct, key: bytes, at: int = 0) -> int:
+        """Return the time in the key of an entry.
+
+        Args:
+            form: unpacks the time.
+            key: the key.
+            at: the position of the time.
+
+        Raises:
+            EntryDamaged: the key is too short.
+        """
+        try:
+            return form.unpack_from(key, at)[0]
+        except struct.error as error:
+            raise self.held.damaged(key, error) from error
+
+    def timed(self, data: bytes) -> list[Timed]:
+        """Return the values with times in the value of an entry.
+
+        Raises:
+            EntryDamaged: they are cut.
+        """
+        try:
+            return [*unpacked(data)]
+        except struct.error as error:
+            raise self.held.damaged(data, error) from error
+
+    def read(self, data: bytes) -> Entry:
+        """Return the entry, as `decode`; any exception means that it cannot be decoded."""
         version, timestamp = _HEAD.unpack_from(data)
         return self.decode_value(data[_HEAD.size :], version), timestamp
 
@@ -135,7 +183,11 @@ def packed_all(values: Iterable[Timed]) -> bytes:
 
 
 def unpacked(data: bytes) -> Iterator[Timed]:
-    """Yield the values in their order."""
+    """Yield the values in their order.
+
+    Raises:
+        struct.error: the last one is cut.
+    """
     at, end = 0, len(data)
     while at < end:
         time, length = _TIMED_HEAD.unpack_from(data, at)
@@ -143,5 +195,7 @@ def unpacked(data: bytes) -> Iterator[Timed]:
         if length == DELETED:
             yield time, None
         else:
+            if length > end - at:
+                raise struct.error(f"a value of {length} bytes is cut after {end - at}")
             yield time, data[at : at + length]
             at += length

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eosframework.operators.entries import Entry, EntryFormat, timestamp_of
+from eosframework.operators.entries import Entry, EntryFormat
 from eosframework.operators.operator_ports import CommittedStore
 from eosframework.operators.store_transaction import (
     ABSENT,
@@ -66,7 +66,7 @@ class Expiring(StoreTransaction):
     ) -> None:
         super().__init__(form, committed, journal)
         self._ttl_ms, self._time = lifetime.ttl_ms, lifetime.time
-        self._pass = Pass(lifetime.ttl_ms)
+        self._pass = Pass(lifetime.ttl_ms, form)
 
     def scan(
         self, first: bytes = b"", last: bytes | None = None, *, reverse: bool = False
@@ -113,10 +113,12 @@ class Pass:
 
     Args:
         ttl_ms: the ttl of its entries.
+        form: the format of its entries.
     """
 
-    def __init__(self, ttl_ms: int) -> None:
+    def __init__(self, ttl_ms: int, form: EntryFormat) -> None:
         self._ttl_ms = ttl_ms
+        self._form = form
         self._rest_ms = ttl_ms // PASSES_PER_TTL
         self._next: bytes | None = b""
         """The key at which the pass continues; None: the last pass is complete."""
@@ -152,7 +154,7 @@ class Pass:
                 self._next = key
                 break
             looks -= 1
-            timestamp = timestamp_of(data)
+            timestamp = self._form.timestamp(data)
             if timestamp >= last_expired:
                 oldest = min(oldest, timestamp)
             elif key not in changed:
@@ -224,7 +226,7 @@ def unexpired(store: Store, content: CommittedStore, stream_time: int | None) ->
     """
     if store.ttl_ms is None or stream_time is None:
         return content
-    return Unexpired(content, store.ttl_ms, stream_time)
+    return Unexpired(content, store, stream_time - store.ttl_ms)
 
 
 class Unexpired:
@@ -232,13 +234,14 @@ class Unexpired:
 
     Args:
         content: the content of a store in one task.
-        ttl_ms: the ttl of its entries.
-        stream_time: the stream time of the task.
+        store: its store of the graph.
+        oldest: the oldest timestamp of an entry that has not expired, in milliseconds.
     """
 
-    def __init__(self, content: CommittedStore, ttl_ms: int, stream_time: int) -> None:
+    def __init__(self, content: CommittedStore, store: Store, oldest: int) -> None:
         self._content = content
-        self._oldest = stream_time - ttl_ms
+        self._form = EntryFormat(store.name, store.value)
+        self._oldest = oldest
 
     def get(self, key: bytes) -> bytes | None:
         """Return the entry of a key, unless it has expired."""
@@ -254,4 +257,4 @@ class Unexpired:
                 yield key, data
 
     def _lives(self, data: bytes) -> bool:
-        return timestamp_of(data) >= self._oldest
+        return self._form.timestamp(data) >= self._oldest

@@ -32,7 +32,7 @@ class KeyedStore:
     def __init__(self, store: StoreTransaction, key: Serde, time: Callable[[], int]) -> None:
         self._store = store
         self._encode = key.encode or bytes
-        self._decode = key.decode or bytes
+        self._decode = store.form.held.reading(key.decode or bytes)
         self._time = time
 
     def get(self, key: Any, default: Any = None) -> Any:

@@ -19,7 +19,7 @@ from typing import Any, Final
 from sortedcontainers import SortedList  # pyright: ignore[reportMissingTypeStubs]
 
 from eosframework.errors import DataRejected
-from eosframework.operators.entries import Entry, EntryFormat, timestamp_of
+from eosframework.operators.entries import Entry, EntryFormat
 from eosframework.operators.operator_ports import CommittedStore
 
 RECENT_ENTRIES = 20_000
@@ -398,7 +398,7 @@ class EncodedTransaction(StoreTransaction):
         return len(kept)
 
     def _timestamp(self, kept: bytes) -> int:
-        return timestamp_of(kept)
+        return self.form.timestamp(kept)
 
 
 def open_transaction(

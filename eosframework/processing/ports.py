@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from eosframework.errors import TransactionError
+from eosframework.errors import RunError, TransactionError
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
 
@@ -61,12 +61,17 @@ class Fetched:
         membership: an opaque token of the group membership at the fetch, passed to `send_offsets`
             as the second fence (KIP-447).
         sizes: estimated bytes of the messages' values, by partition.
+        unreadable: partitions whose next batch cannot be read, with its error; the messages before
+            it are processed first.
     """
 
     messages: dict[TopicPartition, list[Message]]
     ends: dict[TopicPartition, int]
     membership: Any
     sizes: Mapping[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
+    unreadable: Mapping[TopicPartition, RunError] = field(
+        default_factory=dict[TopicPartition, RunError]
+    )
 
 
 class Purger(Protocol):

@@ -176,6 +176,11 @@ class Task:
         """True if fetched messages wait, including those that may not be run yet."""
         return self._cut is not None or bool(self._queue.sizes())
 
+    def has_fetched(self, partition: TopicPartition) -> bool:
+        """Return whether fetched messages of a partition wait."""
+        is_cut = self._cut is not None and self._cut.partition == partition
+        return is_cut or partition in self._queue.sizes()
+
     @property
     def full_partitions(self) -> list[TopicPartition]:
         """The source partitions with enough records waiting for other partitions."""
@@ -472,14 +477,18 @@ class Task:
             messages = messages[1:]
         run = None if compiled.takes_all_at_once else EndableRun(messages)
         try:
-            self._start_timer(run)
-            self._stream_time = compiled.run(
-                run or messages, self._out, self._stream_time, self.failures, self.stores
-            )
-        except Overtime as overtime:
-            raise self._too_slow(partition, compiled, messages, overtime) from None
-        finally:
+            try:
+                self._start_timer(run)
+                self._stream_time = compiled.run(
+                    run or messages, self._out, self._stream_time, self.failures, self.stores
+                )
+            finally:
+                self._stop_timer()
+        except Overtime as overtime:  # Also at the entry of `_stop_timer`; the timer is armed then.
             self._stop_timer()
+            left = len(messages if run is None else run.left())
+            last = messages[max(len(messages) - left - 1, 0)]
+            raise self._too_slow(partition, compiled, messages, last, overtime) from None
         return () if run is None else run.left()
 
     def _emit(self, stores: OpenState) -> None:
@@ -506,15 +515,17 @@ class Task:
             RecordTooSlow: the transaction had one record or none.
         """
         try:
-            self._start_timer(None)
-            run()
-        except Overtime:
+            try:
+                self._start_timer(None)
+                run()
+            finally:
+                self._stop_timer()
+        except Overtime:  # As in `_run_records`.
+            self._stop_timer()
             if self.records_in_transaction <= 1 and self.group.is_alone(self):
                 raise self._outlasted(what) from None
             self._bisection = Bisection.to(self.records_in_transaction // 2, self.positions)
             raise self._too_long(what) from None
-        finally:
-            self._stop_timer()
 
     def _start_timer(self, run: EndableRun | None) -> None:
         timeout_seconds, age_seconds = self.transaction_timeout_seconds, self.age_seconds()
@@ -537,10 +548,19 @@ class Task:
         partition: TopicPartition,
         compiled: CompiledSource,
         messages: Sequence[Message],
+        last: Message,
         overtime: Overtime,
     ) -> RecordTooSlow | TransactionTooLong:
-        """Return the error of a slow record; it is retried first in a transaction of its own."""
-        message = locals_where(overtime, [compiled.code]).get("m", messages[0])
+        """Return the error of a slow record; it is retried first in a transaction of its own.
+
+        Args:
+            partition: of the messages.
+            compiled: their source.
+            messages: those that were to be run.
+            last: the last one that was run, at fault if the time was over after it.
+            overtime: raised while they were run, or after that.
+        """
+        message = locals_where(overtime, [compiled.code]).get("m", last)
         before = bisect_left(messages, message.offset(), key=lambda m: m.offset())
         records = self.records_in_transaction + before
         if not records and self.group.is_alone(self):

@@ -21,7 +21,14 @@ from dataclasses import replace
 import structlog
 
 from eosframework import failpoints
-from eosframework.errors import EosError, Retriable, TransactionError, TransactionFatal
+from eosframework.errors import (
+    EntryDamaged,
+    EosError,
+    Retriable,
+    RunError,
+    TransactionError,
+    TransactionFatal,
+)
 from eosframework.processing.catch_up import CatchUp
 from eosframework.processing.failures.failure_handler import LateNotice, LatePlace
 from eosframework.processing.fetch_control import FetchControl
@@ -127,6 +134,7 @@ class Worker:
         self._has_backlog = False
         self._catch_up: CatchUp | None = None
         self._membership: object = None
+        self._unreadable: dict[TopicPartition, RunError] = {}
         self._idle_windows = IdleWindows(plan, log, state, clock)
         self._late_notice = LateNotice(clock)
         self._late_of_released: Counter[LatePlace] = Counter()
@@ -161,6 +169,8 @@ class Worker:
             if self._stop and isinstance(error, Retriable):
                 self._events.warning("stopped_without_an_answer", error=str(error))
                 return self.counts
+            if isinstance(error, EntryDamaged) and self._state is not None:
+                raise self._state.located(error) from error
             raise
         self._close()
         return self.counts
@@ -243,6 +253,8 @@ class Worker:
             self._late_of_released += task.late_records.committed
             del self.tasks[task.identity]
             self._events.info(event, transactional_id=str(task.identity))
+            for partition in task.partitions:
+                self._unreadable.pop(partition, None)
         self._up_to_date.difference_update(tasks)
         self._outputs.close([group.output for group in producer_groups(tasks)])
 
@@ -253,6 +265,7 @@ class Worker:
         self._take_in()
         if not self._run_tasks():
             self._rounds.settle(self.tasks.values())
+        self._refuse_unreadable()
         self._rounds.turn([*self.tasks.values()], backlog=self._has_backlog)
         if not self._stop:
             # One reading of the clock for both: a producer may come due between two readings,
@@ -307,6 +320,7 @@ class Worker:
         position of the new task, and so is the end.
         """
         self._membership = fetched.membership
+        self._unreadable.update(fetched.unreadable)
         running = [task for task in self.tasks.values() if task.state is TaskState.RUNNING]
         owners = {partition: task for task in running for partition in task.positions}
         for partition, messages in fetched.messages.items():
@@ -342,6 +356,13 @@ class Worker:
             except TransactionError as error:
                 self._recovery.failed(task.group, error)
         return found
+
+    def _refuse_unreadable(self) -> None:
+        """Raise for a batch that cannot be read, once all messages before it were run."""
+        for task in self.tasks.values():
+            for partition in self._unreadable.keys() & task.positions.keys():
+                if not task.has_fetched(partition):
+                    raise self._unreadable[partition]
 
     def _round_finished(self, tasks: Sequence[Task], took_seconds: float) -> None:
         self._measures.commit_seconds.add(took_seconds)

@@ -250,6 +250,10 @@ class TableWriter:
             except SchemaRegistryUnavailable as error:
                 self._claims.discard(task, error)
                 self._log.pause([partition])
+        for partition, error in fetched.unreadable.items():
+            task = self.tasks.get(partition)
+            if task is not None and task.batch is not None and task.failure is None:
+                task.failure = error
         for partition, offset in fetched.ends.items():
             task = self.tasks.get(partition)
             if task is not None and task.is_held:

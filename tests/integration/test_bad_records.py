@@ -265,6 +265,49 @@ def refusal(producer: Producer, topic: str, value: bytes, time_ms: int) -> str |
     return errors[0]
 
 
+TIMED = """\
+application: NAME
+sources:
+  numbers:
+    topic: NAME.in
+    value: json
+    on_error: {dead_letter: NAME.dead}
+streams:
+  copied:
+    from: numbers
+    to: [{topic: NAME.out, value: json}]
+"""
+SOON_SECONDS = 30.0
+"""A transaction that is aborted for each of 200 records takes minutes."""
+
+
+@pytest.mark.parametrize("limited", ["out", "dead"])
+def test_a_topic_that_takes_no_record_older_than_a_millisecond(
+    kafka: Any, unique_name: Callable[[str], str], tmp_path: Path, limited: str
+) -> None:
+    folder, cluster = Folder(tmp_path, kafka.bootstrap_servers), Cluster(kafka.bootstrap_servers)
+    name = unique_name("timed")
+    cluster.create(f"{name}.in", f"{name}.out", f"{name}.dead")
+    configure(cluster.admin, f"{name}.{limited}", {"message.timestamp.before.max.ms": "1"})
+    torn = [b"{"] if limited == "dead" else []
+    cluster.feed(f"{name}.in", *(json.dumps({"n": n}).encode() for n in range(200)), *torn)
+    folder.write("app.yaml", TIMED.replace("NAME", name))
+    began = time.monotonic()
+    done = folder.run("run-worker", "app.yaml", "--until-caught-up")
+    assert time.monotonic() - began < SOON_SECONDS, done.err[-2000:]
+    letters = read_committed(kafka.bootstrap_servers, f"{name}.dead")
+    written = read_committed(kafka.bootstrap_servers, f"{name}.out")
+    if limited == "out":
+        assert done.exit_code == 0, done.err
+        assert "output_rejected" not in done.err, done.err[-3000:]
+        assert (len(letters), len(written)) == (200, 0)
+    else:
+        assert done.exit_code == 1, done.err
+        assert f"record {name}.in[0]@200: its dead letter was refused as well" in done.error
+        assert "message.timestamp.before.max.ms" in done.error
+        assert (len(letters), len(written)) == (0, 200)
+
+
 def test_a_hundred_outputs_that_are_known_to_be_refused_abort_no_transaction(
     kafka: Any, unique_name: Callable[[str], str], tmp_path: Path
 ) -> None:

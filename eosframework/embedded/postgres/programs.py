@@ -27,6 +27,32 @@ _CAPABILITIES = (("dac_read_search", 2), ("dac_override", 1))
 """Capabilities with which the account reads below folders that only root may enter, with the
 kernel's numbers; the weaker one first. Containers often have only the second one."""
 
+_SYS_ADMIN = 21
+"""The kernel's number of the capability to mount."""
+
+_NO_CAPABILITY = ("--inh-caps=-all", "--bounding-set=-all", "--no-new-privs")
+
+_OPEN_FOLDERS = """\
+set -eu
+closed=$1 data=$2 programs=$3
+shift 3
+cd /
+exec 3<"$data" 4<"$programs"
+printf '%s\\n' "$closed" | while IFS= read -r folder; do
+    mount -t tmpfs -o mode=0755,size=1m none "$folder"
+done
+number=3
+for path in "$data" "$programs"; do
+    (umask 022 && mkdir -p "$path")
+    mount --no-canonicalize --bind "/proc/self/fd/$number" "$path"
+    number=4
+done
+exec 3<&- 4<&-
+exec "$@"
+"""
+"""Runs a command in a mount namespace of its own, in which the closed folders are empty apart from
+the data and the programs, under their own paths. No other process sees these mounts."""
+
 
 @dataclass(frozen=True)
 class Programs:
@@ -39,6 +65,11 @@ class Programs:
 
     directory: Path
     bundled: bool
+
+    @property
+    def installation(self) -> Path:
+        """The directory with everything that the programs read; of others, at least a part."""
+        return self.directory.parent
 
     def path(self, name: str) -> str:
         """Return the path of a program."""
@@ -102,7 +133,7 @@ def initialize(programs: Programs, data: Path, password: str, *, durable: bool) 
     ]
     try:
         done = subprocess.run(
-            as_account(command, reach=(data, programs.directory)),
+            as_account(command, data.parent, programs),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -118,15 +149,18 @@ def initialize(programs: Programs, data: Path, password: str, *, durable: bool) 
         )
 
 
-def as_account(command: Sequence[str], *, reach: Sequence[Path]) -> list[str]:
+def as_account(command: Sequence[str], data_dir: Path, programs: Programs) -> list[str]:
     """Return a command line that runs `command` under an account other than root.
 
-    The account gets a capability of root only if it must read below a folder that is closed to it.
-    So no folder on the path is opened to others.
+    The account gets no capability, and cannot get one. If a folder above the data or the programs
+    is closed to it, a mount namespace shows it these two and nothing else of that folder. Only
+    where mounts are not permitted, or a distribution's programs lie below such a folder, the
+    account gets the capability to read below it. No folder on the path is opened to others.
 
     Args:
         command: to run; unchanged if this process does not run as root.
-        reach: paths that it must read.
+        data_dir: the directory with the data.
+        programs: of the server.
 
     Raises:
         ConfigurationError: this process runs as root and cannot change its account.
@@ -139,11 +173,19 @@ def as_account(command: Sequence[str], *, reach: Sequence[Path]) -> list[str]:
             f"{_ACCOUNT}; install util-linux, or run this as another user"
         )
     account = pwd.getpwnam(_ACCOUNT)
-    prefix = [setpriv, f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups"]
-    if not all(_is_open(path) for path in reach):
-        capability = _capability_to_read(reach)
-        prefix += [f"--inh-caps=+{capability}", f"--ambient-caps=+{capability}"]
-    return [*prefix, "--", *command]
+    change = [setpriv, f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups"]
+    reach = data_dir.resolve(), programs.installation.resolve()
+    closed = sorted({folder for path in reach if (folder := _closed_above(path))})
+    if not closed:
+        return [*change, *_NO_CAPABILITY, "--", *command]
+    if programs.bundled and _is_permitted(_SYS_ADMIN) and (unshare := shutil.which("unshare")):
+        folders = "\n".join(map(str, closed))
+        opened = [unshare, "--mount", "sh", "-c", _OPEN_FOLDERS, "sh", folders, *map(str, reach)]
+        return [*opened, *change, *_NO_CAPABILITY, "--", *command]
+    capability = _capability_to_read(reach)
+    only = f"-all,+{capability}"
+    limits = [f"--inh-caps={only}", f"--ambient-caps={only}", f"--bounding-set={only}"]
+    return [*change, *limits, "--no-new-privs", "--", *command]
 
 
 def let_account_pass(directory: Path) -> None:
@@ -168,18 +210,22 @@ def _bundled_directory() -> Path:
     return Path(wheel.origin).parent / f"pginstall{MAJOR_VERSION}" / "bin"
 
 
-def _is_open(path: Path) -> bool:
-    """Return True if everybody can enter every folder above."""
-    return all(folder.stat().st_mode & 0o001 for folder in path.resolve().parents)
+def _closed_above(path: Path) -> Path | None:
+    """Return the topmost folder above a path that not everybody can enter."""
+    folders = reversed(path.parents)
+    return next((folder for folder in folders if not folder.stat().st_mode & 0o001), None)
+
+
+def _is_permitted(capability: int) -> bool:
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return bool(int(status.partition("CapPrm:")[2].split()[0], 16) & (1 << capability))
 
 
 def _capability_to_read(reach: Sequence[Path]) -> str:
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    permitted = int(status.partition("CapPrm:")[2].split()[0], 16)
     for name, number in _CAPABILITIES:
-        if permitted & (1 << number):
+        if _is_permitted(number):
             return name
-    closed = next(path for path in reach if not _is_open(path))
+    closed = next(path for path in reach if _closed_above(path))
     raise ConfigurationError(
         f"PostgreSQL runs as {_ACCOUNT}, which cannot enter the folders above {closed}; "
         f"choose a directory that everybody can reach, or run this as another user"

@@ -147,7 +147,7 @@ class PostgresServer:
         with interrupts_deferred(), open(self.log_file, "wb", opener=opener) as log:
             # In a new session, so that Ctrl-C in a terminal does not reach the database.
             self._child = subprocess.Popen(
-                as_account(command, reach=(self._data, programs.directory)),
+                as_account(command, self.data_dir, programs),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
@@ -72,8 +73,37 @@ class AccessDenied(StartRefused):
         self.name = name
 
 
+class _Held:
+    """The client of one thread; another thread may get it once this one has ended."""
+
+    def __init__(self, idle: list[Any]) -> None:
+        self._idle = idle
+        self.last_error: KafkaError | None = None
+        self.client: Any = None
+
+    def take_idle(self) -> Any:
+        """Take over the client of a thread that has ended; None: there is none."""
+        with suppress(IndexError):
+            self.client = self._idle.pop()
+        return self.client
+
+    def __del__(self) -> None:
+        if self.client is not None:
+            self._idle.append(self.client)
+
+
+class _OfThread(threading.local):
+    """The client of the calling thread."""
+
+    def __init__(self, idle: list[Any]) -> None:
+        self.held = _Held(idle)
+
+
 class AdminRequests:
     """Sends admin requests to one cluster; raises ClusterUnreachable on a timeout.
+
+    Each thread has a client of its own: a request without an answer discards its client, on which
+    no other thread may wait.
 
     A request that follows an unanswered one uses a new client: a librdkafka client whose idle
     connection broke may not reconnect for a request to a group coordinator, however often it is
@@ -83,17 +113,17 @@ class AdminRequests:
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self._deadline_seconds = settings.request_timeout_seconds
-        self._last_error: KafkaError | None = None
-        self._connected: Any = None
+        self._of_thread = _OfThread([])
 
     @property
     def _client(self) -> Any:
-        """The admin client, typed Any because the stubs leave the futures' results open."""
-        if self._connected is None:
+        """The thread's client, typed Any because the stubs leave the futures' results open."""
+        held = self._of_thread.held
+        if held.client is None and held.take_idle() is None:
             properties = client_properties(self._settings, Role.ADMIN)
             properties["error_cb"] = self._remember
-            self._connected = new_client(AdminClient, properties)
-        return self._connected
+            held.client = new_client(AdminClient, properties)
+        return held.client
 
     def _request(self, call: Callable[..., Future[Answer]]) -> Answer:
         """Return the single answer of a call."""
@@ -152,25 +182,27 @@ class AdminRequests:
         return future.result()
 
     def _remember(self, error: KafkaError) -> None:
-        self._last_error = error
+        """Keep the last error; librdkafka calls this on the thread that polls."""
+        self._of_thread.held.last_error = error
 
     def _explained(self, error: KafkaException, about: object = None) -> Exception:
         """Return the user's error for a failed request about a topic or a group."""
         if kind := DENIED.get(error.args[0].code()):
             return _denied(kind, about)
         codes = {error.args[0].code()}
-        if self._last_error is not None:
-            codes.add(self._last_error.code())
+        if (last := self._of_thread.held.last_error) is not None:
+            codes.add(last.code())
         if codes & UNANSWERED:
             return self._unreachable()
         return error
 
     def _unreachable(self) -> ClusterUnreachable:
-        if self._connected is not None:
-            self._connected.poll(0)
-            discard_admin(self._connected)
-            self._connected = None
-        last, self._last_error = self._last_error, None
+        held = self._of_thread.held
+        if held.client is not None:
+            held.client.poll(0)
+            discard_admin(held.client)
+            held.client = None
+        last, held.last_error = held.last_error, None
         reason = f" (last error: {last.str()})" if last else ""
         refused = last is not None and (last.code() in _REFUSED or "SSL" in (last.str() or ""))
         servers = self._settings.bootstrap_servers

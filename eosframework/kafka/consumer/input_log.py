@@ -25,6 +25,7 @@ from eosframework.kafka.consumer.group import GroupSettings
 from eosframework.kafka.consumer.message_batches import by_partition, error_of, sizes_of
 from eosframework.kafka.consumer.read_committed import ReadCommittedConsumer
 from eosframework.kafka.consumer.rebalance import Rebalancing, Refuse
+from eosframework.kafka.consumer.unreadable_batches import UNREADABLE, unreadable
 from eosframework.kafka.taxonomy import Call, exception_for
 from eosframework.processing.ports import Fetched, RebalanceListener
 from eosframework.records import Position, TopicPartition
@@ -115,10 +116,11 @@ class KafkaInputLog:
         if gather_seconds > 0 and 0 < len(messages) < few:
             messages += self._consume(few - len(messages), gather_seconds)
         ends: dict[TopicPartition, int] = {}
+        damaged: dict[TopicPartition, RunError] = {}
         if any(map(error_of, messages)):
-            messages = self._without_errors(messages, ends)
+            messages = self._without_errors(messages, ends, damaged)
         found = by_partition(messages)
-        return Fetched(found, ends, self._current_membership(), sizes_of(found))
+        return Fetched(found, ends, self._current_membership(), sizes_of(found), damaged)
 
     def membership(self) -> Any:
         """Return the current membership; inside `assigned`, that of the assignment."""
@@ -283,9 +285,15 @@ class KafkaInputLog:
         return messages
 
     def _without_errors(
-        self, messages: list[Message], ends: dict[TopicPartition, int]
+        self,
+        messages: list[Message],
+        ends: dict[TopicPartition, int],
+        damaged: dict[TopicPartition, RunError],
     ) -> list[Message]:
-        """Return the messages without errors; note partition ends, and raise permanent errors."""
+        """Return the messages without errors.
+
+        Note partition ends and unreadable batches; raise other permanent errors.
+        """
         proper: list[Message] = []
         for message in messages:
             error = message.error()
@@ -293,6 +301,9 @@ class KafkaInputLog:
                 proper.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
                 ends[_coordinates(message)] = cast("int", message.offset())
+            elif error.code() in UNREADABLE and message.topic() is not None:
+                partition = _coordinates(message)
+                damaged[partition] = RunError(unreadable(partition, message.offset(), error))
             else:
                 self._judge(error, message)
         return proper

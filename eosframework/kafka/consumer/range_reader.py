@@ -18,6 +18,7 @@ from eosframework.kafka.client.defaults import consumer_properties
 from eosframework.kafka.client.properties import Role, client_properties, new_client
 from eosframework.kafka.consumer.message_batches import by_partition, error_of
 from eosframework.kafka.consumer.read_committed import ReadCommittedConsumer
+from eosframework.kafka.consumer.unreadable_batches import UNREADABLE, unreadable
 from eosframework.processing.ports import Message
 from eosframework.records import TopicPartition
 
@@ -218,6 +219,9 @@ def _refuse(message: Any, error: KafkaError) -> None:
             f"{message.topic()}[{message.partition()}]: the next offset to read was removed from "
             f"the log meanwhile ({error.str()}); start again, or lengthen the topic's retention"
         )
+    if error.code() in UNREADABLE:
+        partition = TopicPartition(message.topic(), message.partition())
+        raise RunError(unreadable(partition, message.offset(), error)) from KafkaException(error)
     if not error.retriable() and error.code() not in _PASSING:
         raise RunError(
             f"{message.topic()}[{message.partition()}] cannot be read: {error.str()}"

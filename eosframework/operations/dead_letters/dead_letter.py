@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -81,6 +82,8 @@ class DeadLetter:
     def parse(cls, message: Message) -> DeadLetter | None:
         """Parse a dead letter; None: the record is not a dead letter of this framework."""
         pairs = message.headers() or []
+        if not _is_ours(pairs):
+            return None
         said = {name: (value or b"").decode(errors="replace") for name, value in pairs}
         try:
             origin = TopicPartition(said[HEADER_TOPIC], int(said[HEADER_PARTITION]))
@@ -120,6 +123,16 @@ class DeadLetter:
         kept = [(n, v) for n, v in self.headers if not _is_receipt_of(application, n, v)]
         headers = [*kept, (HEADER_REPLAYED, self.place.encode())]
         return (topic, self.value, self.key, number, None, None, self.timestamp, headers)
+
+
+def _is_ours(headers: Iterable[tuple[str, bytes | None]]) -> bool:
+    """Return whether this framework wrote a dead letter last.
+
+    Kafka Streams writes the same headers (KIP-1034), also after those of a dead letter of ours that
+    it read. It has no header for the step, which follows the others here.
+    """
+    names = [name for name, _ in headers if name in (HEADER_TOPIC, HEADER_STEP)]
+    return bool(names) and names[-1] == HEADER_STEP
 
 
 def _is_receipt_of(application: str, name: str, value: bytes | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -56,6 +57,15 @@ class Group:
             self.example = letter
 
 
+def foreign_text(foreign: Mapping[str, int]) -> str:
+    """Return a text about records in dead-letter topics that other programs wrote."""
+    counts = ", ".join(f"{count} in {topic}" for topic, count in sorted(foreign.items()))
+    return (
+        f"records of other programs: {counts}; they are neither listed nor replayed. Kafka Streams "
+        f"writes dead letters with the same headers, without __eos.errors.step"
+    )
+
+
 class DeadLetters:
     """The dead letters of an application.
 
@@ -67,6 +77,8 @@ class DeadLetters:
 
     def __init__(self, topics: Iterable[str], settings: KafkaSettings, admin: ClusterAdmin) -> None:
         self.topics = sorted(topics)
+        self.foreign = Counter[str]()
+        """By topic, the records that were read and are no dead letters of this framework."""
         self._settings = settings
         self._admin = admin
 
@@ -97,7 +109,9 @@ class DeadLetters:
             for message in messages:
                 end = message.offset() + 1
                 letter = DeadLetter.parse(message)
-                if letter is not None:
+                if letter is None:
+                    self.foreign[partition.topic] += 1
+                else:
                     letters.append((letter, (read_to.get(partition, end - 1), end)))
                 read_to[partition] = end
             yield partition, letters
@@ -129,9 +143,10 @@ class DeadLetters:
                 for letter, _ in letters:
                     if place.covers(letter):
                         return letter
+        others = "" if not self.foreign else f" ({foreign_text(self.foreign)})"
         raise ConfigurationError(
-            f"there is no dead letter {place.partition}@{place.first}; `eosframework dead-letters "
-            f"list APP` names one of each kind"
+            f"there is no dead letter {place.partition}@{place.first}{others}; `eosframework "
+            f"dead-letters list APP` names one of each kind"
         )
 
     @cached_property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
@@ -63,29 +62,6 @@ def take_snapshot(graph: Graph, settings: Settings) -> Snapshot:
         return _Collection(graph, settings, pool).snapshot()
 
 
-class _Admins:
-    """An admin client for each thread.
-
-    A `ClusterAdmin` is not thread-safe: a request without an answer discards its client, on which
-    another thread may be waiting.
-    """
-
-    def __init__(self, settings: KafkaSettings) -> None:
-        self._settings = settings
-        self._of_thread = threading.local()
-        # Kept until the snapshot is complete: freeing a client of librdkafka may block its thread.
-        self._all: list[ClusterAdmin] = []
-
-    @property
-    def own(self) -> ClusterAdmin:
-        """The calling thread's client."""
-        admin: ClusterAdmin | None = getattr(self._of_thread, "admin", None)
-        if admin is None:
-            admin = self._of_thread.admin = ClusterAdmin(self._settings)
-            self._all.append(admin)
-        return admin
-
-
 class _Collection:
     """The requests of one snapshot."""
 
@@ -94,7 +70,7 @@ class _Collection:
         self._settings = settings
         self._pool = pool
         self._kafka = _within(settings.kafka, SHARE)
-        self._admins = _Admins(self._kafka)
+        self._admin = ClusterAdmin(self._kafka)
         named = [*graph.source_topics, *graph.sink_topics, *graph.table_sink_topics]
         self._own = list(dict.fromkeys([*named, control_topic(graph.application)]))
         self._topics = dict(pool.map(self._topic, [*self._own, *COORDINATION]))
@@ -110,9 +86,9 @@ class _Collection:
             {} if isinstance(leases.found, Unseen) else leases.found,
             has_transactions=self._may_exist(TRANSACTION_STATE),
         )
-        brokers = submit(seen, BROKERS, lambda: self._admins.own.broker_settings())
+        brokers = submit(seen, BROKERS, lambda: self._admin.broker_settings())
         allowed = submit(
-            seen, "permissions on the cluster", lambda: self._admins.own.allowed_on_cluster()
+            seen, "permissions on the cluster", lambda: self._admin.allowed_on_cluster()
         )
         refused = submit(refused_properties, graph.application, settings)
         group = submit(self._group, graph.application)
@@ -145,7 +121,7 @@ class _Collection:
         )
 
     def _topic(self, name: str) -> tuple[str, Seen[TopicDescription]]:
-        return name, seen(f"topic {name}", lambda: self._admins.own.describe_topics([name])[name])
+        return name, seen(f"topic {name}", lambda: self._admin.describe_topics([name])[name])
 
     def _may_exist(self, topic: str) -> bool:
         found = self._topics[topic].found
@@ -176,19 +152,17 @@ class _Collection:
         return seen(what, request)
 
     def _group(self, name: str) -> Seen[GroupDescription]:
-        return self._ask_group(
-            f"consumer group {name}", lambda: self._admins.own.describe_group(name)
-        )
+        return self._ask_group(f"consumer group {name}", lambda: self._admin.describe_group(name))
 
     def _facts(self) -> Facts:
-        admin = self._admins.own
+        admin = self._admin
         topic = ControlTopic(self._graph.application, self._kafka, admin)
         return gather(ApplicationContext(self._graph, self._settings, admin, topic))
 
     def _keys(self) -> Mapping[str, KeySample]:
         """Return a sample of each topic whose keys are co-partitioned with another topic's."""
         counts = self._partition_counts()
-        return sample_keys(self._graph, self._kafka, self._admins.own, counts)
+        return sample_keys(self._graph, self._kafka, self._admin, counts)
 
     def _event_times(self, facts: Facts | None) -> dict[str, Seen[EventTimes | None]]:
         """Return the event times of each source that could be described."""
@@ -205,7 +179,7 @@ class _Collection:
                     look = partial(
                         next_event_times,
                         self._kafka,
-                        self._admins.own,
+                        self._admin,
                         committed,
                         source,
                         found.partitions,

@@ -10,7 +10,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
-from eosframework.operators.entries import Entry, Timed
+from eosframework.errors import raised_by_functions
+from eosframework.operators.entries import Entry, Timed, packed
 from eosframework.operators.joins.version_chunks import Chunks
 from eosframework.operators.windows.closing import Alarm, TimedState
 from eosframework.serialization.serdes import Serde
@@ -62,7 +63,7 @@ class VersionedRows(TimedState):
             self._insert(key, base, [*starts], version, oldest)
         if current is not None and current[0] > time:
             return False, None
-        before = None if current is None else self._decoded(current[1])
+        before = None if current is None else self._decoded(current)
         return value is not None or before is not None, before
 
     def row(self, key: bytes) -> Entry | None:
@@ -193,13 +194,19 @@ class VersionedRows(TimedState):
     def _as_entry(self, version: Timed | None) -> Entry | None:
         if version is None or version[1] is None:
             return None
-        return self._decoded(version[1]), version[0]
+        return self._decoded(version), version[0]
 
     def _encoded(self, value: Any) -> bytes | None:
         return value if value is None or self._encode is None else self._encode(value)
 
-    def _decoded(self, data: bytes | None) -> Any:
-        return data if data is None or self._decode is None else self._decode(data)
+    def _decoded(self, version: Timed) -> Any:
+        data = version[1]
+        if data is None or self._decode is None:
+            return data
+        try:
+            return self._decode(data)
+        except raised_by_functions() as error:
+            raise self._chunks.form.held.damaged(packed(*version), error) from error
 
 
 def _time_of(version: Timed) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from eosframework.operators.damaged_entries import of_global_table
 from eosframework.operators.entries import Entry
 from eosframework.operators.joins.history import VersionedRows
 from eosframework.operators.joins.stream_joins import StreamJoinOperator, interval_of
@@ -131,12 +132,13 @@ class JoinBinding:
 
 def _whole(topic: WholeTopic, table: GlobalTable) -> Row:
     decode = table.value.decode
+    read = None if decode is None else of_global_table(table.topic).reading(decode)
 
     def row(key: bytes) -> Entry | None:
         found = topic.get(key)
-        if found is None or decode is None:
+        if found is None or read is None:
             return found
-        return decode(found[0]), found[1]
+        return read(found[0]), found[1]
 
     return row
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from eosframework.errors import KeyTooHot, RunError
-from eosframework.operators.entries import packed, packed_bytes, unpacked
+from eosframework.errors import KeyTooHot, RunError, raised_by_functions
+from eosframework.operators.entries import packed, packed_bytes
 from eosframework.operators.joins.waiting_records import SIDES, LastPiece, WaitingRecords
 from eosframework.operators.limits import Limits
 from eosframework.operators.store_transaction import StoreTransaction
@@ -151,10 +151,11 @@ class StreamJoinOperator(TimedState):
         if mark is None:
             self._store.put(MARK_KEY, (wanted, 0))
         elif mark[0] != wanted:
+            former = mark[0].decode(errors="replace")
             raise RunError(
                 f"store {self._store.form.store!r} holds records that wait for others within "
-                f"{mark[0].decode()}, and the topology declares {self._interval}; give the join "
-                f"another store name: store: NAME. Records that wait now stay without a match"
+                f"{former}, and the topology declares {self._interval}; give the join another "
+                f"store name: store: NAME. Records that wait now stay without a match"
             )
         self._agenda.load()
         for side in (_LEFT, _RIGHT):
@@ -221,7 +222,10 @@ class StreamJoinOperator(TimedState):
         """Return one result; each call of the function gets values of its own."""
         other_time, other_data = partner
         left, right = (data, other_data) if side == _LEFT else (other_data, data)
-        value = self._by(self._decoded(_LEFT, left), self._decoded(_RIGHT, right))
+        times = (time, other_time) if side == _LEFT else (other_time, time)
+        value = self._by(
+            self._decoded(_LEFT, times[0], left), self._decoded(_RIGHT, times[1], right)
+        )
         return value, max(time, other_time)
 
     def _keep(self, side: int, key: bytes, time: int, data: bytes) -> None:
@@ -255,12 +259,14 @@ class StreamJoinOperator(TimedState):
             self._agenda.take_first()
             return
         is_more = noted[:1] in _MORE
+        if not is_more and noted[:1] not in SIDES:
+            raise self._store.form.held.damaged(noted, ValueError("a note of neither side"))
         side = (_MORE if is_more else SIDES).index(noted[:1])
         key, rest = noted[1 + _PIECE.size * is_more :], entry[0]
         is_through = False
         try:
-            for time, data in unpacked(entry[0]):
-                yield Unpaired(key, self._decoded(side, data), time, side == _LEFT)
+            for time, data in self._store.form.timed(entry[0]):
+                yield Unpaired(key, self._decoded(side, time, data), time, side == _LEFT)
                 rest = rest[packed_bytes(data) :]
             is_through = True
         finally:
@@ -272,9 +278,14 @@ class StreamJoinOperator(TimedState):
     def _slice_over(self, side: int, slice_: int) -> int:
         return (slice_ + 1) * self._slice_ms - 1 + self._over_after[side]
 
-    def _decoded(self, side: int, data: bytes | None) -> Any:
+    def _decoded(self, side: int, time: int, data: bytes | None) -> Any:
         decode = self._values[side].decode
-        return data if data is None or decode is None else decode(data)
+        if data is None or decode is None:
+            return data
+        try:
+            return decode(data)
+        except raised_by_functions() as error:
+            raise self._store.form.held.damaged(packed(time, data), error) from error
 
 
 def _noted(side: int, key: bytes, piece: int) -> bytes:

@@ -56,6 +56,7 @@ class Chunks:
     """
 
     def __init__(self, store: StoreTransaction) -> None:
+        self.form = store.form
         self._store = store
         self._indexes = _Known[Index]()
         self._chunks = _Known[list[Timed]]()
@@ -69,9 +70,12 @@ class Chunks:
         known = self._indexes.get(key)
         if known is not None and known[0] is data:
             return known[1]
-        (count,) = _COUNT.unpack_from(data)
-        starts = struct.unpack_from(f">{count}Q", data, _COUNT.size)
-        index = next(unpacked(data[_COUNT.size + 8 * count :]), None), starts
+        try:
+            (count,) = _COUNT.unpack_from(data)
+            starts = struct.unpack_from(f">{count}Q", data, _COUNT.size)
+            index = next(unpacked(data[_COUNT.size + 8 * count :]), None), starts
+        except (struct.error, MemoryError) as error:  # MemoryError: of a count of billions.
+            raise self.form.held.damaged(data, error) from error
         self._indexes.remember(key, data, index)
         return index
 
@@ -113,16 +117,21 @@ class Chunks:
     def before(self, time: int) -> Iterator[tuple[int, bytes]]:
         """Yield start and key of the chunks that begin before a time."""
         for name in [name for name, _ in self._store.scan(_CHUNK, _name(time, b""))]:
-            yield _TIME.unpack_from(name, 1)[0], name[1 + _TIME.size :]
+            yield self._store.form.time_in(_TIME, name, 1), name[1 + _TIME.size :]
 
     def _read(self, start: int, key: bytes) -> tuple[bytes, list[Timed]]:
         name = _name(start, key)
         entry = self._store.get(name)
-        assert entry is not None, "the index names chunks that exist"
+        if entry is None:
+            error = KeyError(f"the index of a row names a chunk at {start} that does not exist")
+            raise self.form.held.damaged(_INDEX + key, error)
         known = self._chunks.get(name)
         if known is not None and known[0] is entry[0]:
             return known
-        return self._chunks.remember(name, entry[0], [*unpacked(entry[0])])
+        versions = self.form.timed(entry[0])
+        if not versions:
+            raise self.form.held.damaged(name, ValueError("a chunk without versions"))
+        return self._chunks.remember(name, entry[0], versions)
 
     def _put(self, start: int, key: bytes, data: bytes, versions: list[Timed]) -> None:
         name = _name(start, key)

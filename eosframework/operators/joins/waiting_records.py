@@ -20,7 +20,7 @@ import struct
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from eosframework.operators.entries import Entry, packed, unpacked
+from eosframework.operators.entries import Entry, packed
 from eosframework.operators.store_transaction import StoreTransaction
 from eosframework.operators.windows.agenda import DATA
 
@@ -69,7 +69,7 @@ class WaitingRecords:
         slice_ms, get = self._slice_ms, self._store.get
         for slice_ in range(first // slice_ms, last // slice_ms + 1):
             for piece in pieces(get, side, slice_, key, slice_ms, (first, last)):
-                for time, data in unpacked(piece):
+                for time, data in self._store.form.timed(piece):
                     if data is not None and first <= time <= last:
                         yield time, data
 
@@ -87,7 +87,7 @@ class WaitingRecords:
             found = next(iter(self._store.scan(_name(side, slice_, b""), end)), None)
             if found is None:
                 return
-            slice_ = _TIME.unpack_from(found[0], 2)[0]
+            slice_ = self._store.form.time_in(_TIME, found[0], 2)
             yield slice_
             slice_ += 1
 

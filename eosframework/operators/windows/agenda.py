@@ -42,7 +42,8 @@ class Agenda:
     def load(self) -> None:
         """Load the first entries into memory."""
         found = islice(self._store.scan(INDEX, DATA), self._in_memory)
-        self._near = [(START.unpack_from(key, 1)[0], key[1 + START.size :]) for key, _ in found]
+        time_in = self._store.form.time_in
+        self._near = [(time_in(START, key, 1), key[1 + START.size :]) for key, _ in found]
         is_all = len(self._near) < self._in_memory
         self._horizon = None if is_all else self._near[-1]
 

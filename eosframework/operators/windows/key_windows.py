@@ -159,4 +159,4 @@ class SpanOperator(WindowOperator):
         return WindowResult(span.start, span.end, self._value(span))
 
     def _value(self, span: Span) -> Any:
-        return self._form.decode_value(span.raw, self._form.version)
+        return self._form.value_of(span)

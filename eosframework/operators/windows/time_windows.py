@@ -66,7 +66,7 @@ class AlignedWindows(SlicedOperator):
         """Yield the windows that the open transaction changed."""
         for store_key, entry in self._store.changed_entries():
             if entry is not None and len(store_key) >= START.size:
-                start = START.unpack_from(store_key)[0]
+                start = self._store.form.time_in(START, store_key)
                 result = WindowResult(start, start + self._size_ms, entry[0])
                 yield store_key[START.size :], result, entry[1]
 

@@ -19,6 +19,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from eosframework.errors import raised_by_functions
 from eosframework.operators.entries import Entry, EntryFormat
 
 MARK_KEY = b"\xff"
@@ -72,11 +73,11 @@ class WindowFormat(EntryFormat):
             return _HEAD.pack(0, entry[1]) + entry[0].signature.encode()
         return EntryFormat.encode(self, entry)
 
-    def decode(self, data: bytes) -> Entry:
-        """Return the entry."""
+    def read(self, data: bytes) -> Entry:
+        """Return the entry; see `EntryFormat.read`."""
         if data[0] == 0:
             return Mark(data[_HEAD.size :].decode()), _HEAD.unpack_from(data)[1]
-        return EntryFormat.decode(self, data)
+        return EntryFormat.read(self, data)
 
 
 class SpansFormat(EntryFormat):
@@ -99,7 +100,7 @@ class SpansFormat(EntryFormat):
             parts += _SPAN.pack(start, end, latest, closed, len(raw)), raw
         return b"".join(parts)
 
-    def decode(self, data: bytes) -> Entry:
+    def read(self, data: bytes) -> Entry:
         """Return the entry; values of an older version are converted to the current one."""
         version, timestamp = _HEAD.unpack_from(data)
         if version == 0:
@@ -109,12 +110,27 @@ class SpansFormat(EntryFormat):
         while place < len(data):
             start, end, latest, closed, length = _SPAN.unpack_from(data, place)
             place += _SPAN.size
+            if length > len(data) - place:
+                raise struct.error(f"a window of {length} bytes is cut after {len(data) - place}")
             raw = data[place : place + length]
             if version != self.version:
                 raw = self.encode_value(self.decode_value(raw, version))
             spans.append(Span(start, end, latest, closed, raw))
             place += length
         return tuple(spans), timestamp
+
+    def value_of(self, span: Span) -> Any:
+        """Return the value of a window.
+
+        Raises:
+            EntryDamaged: it cannot be decoded.
+        """
+        try:
+            return self.decode_value(span.raw, self.version)
+        except raised_by_functions() as error:
+            start, end, latest, closed, raw = span
+            part = _SPAN.pack(start, end, latest, closed, len(raw)) + raw
+            raise self.held.damaged(part, error) from error
 
     def size(self, value: Any) -> int:
         """Return the approximate memory of the windows of a key, in bytes."""

@@ -82,7 +82,7 @@ class SlicedOperator(WindowOperator):
         self._starts.clear()
         first = b""
         while (found := next(iter(self._store.scan(first, MARK_KEY)), None)) is not None:
-            start = START.unpack_from(found[0])[0]
+            start = self._store.form.time_in(START, found[0])
             self._starts.add(start)
             first = START.pack(start + 1)
 
@@ -109,7 +109,7 @@ class SlicedOperator(WindowOperator):
         passed = iter(ended)
         current = next(passed)
         for store_key, entry in self._store.scan(START.pack(current), START.pack(ended[-1] + 1)):
-            start: int = START.unpack_from(store_key)[0]
+            start = self._store.form.time_in(START, store_key)
             while current < start:
                 self._starts.discard((current,))
                 current = next(passed)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eosframework.errors import raised_by_functions
+from eosframework.operators.damaged_entries import of_store
 from eosframework.operators.store_transaction import undo
 from eosframework.processing.codegen.compile_context import Slots
 from eosframework.processing.conversions import (
@@ -25,7 +26,7 @@ from eosframework.processing.failures.refused_outputs import (
 from eosframework.processing.transaction.run_slices import end_run
 from eosframework.records import Record
 from eosframework.serialization.serdes import JSON, Serde
-from eosframework.topology.graph.graph import Function, Keyed, Node, OnError
+from eosframework.topology.graph.graph import Function, Keyed, Node, OnError, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +109,25 @@ class CodeWriter:
 
     def decode(self, depth: int, expression: str, serde: Serde) -> str:
         """Write the decoding of an expression; return the variable of the result."""
-        if serde.decode is None:
+        return self._decode_by(depth, expression, serde.decode)
+
+    def stored_key(self, depth: int, serde: Serde, store: Store) -> str:
+        """Write the decoding of a result's key, which comes out of a store; see `decode`."""
+        held = of_store(store.name, store.changelog)
+        read = None if serde.decode is None else held.reading(serde.decode)
+        return self._decode_by(depth, "m.key()", read)
+
+    def _decode_by(
+        self, depth: int, expression: str, function: Callable[[bytes], Any] | None
+    ) -> str:
+        if function is None:
             if expression.isidentifier():
                 return expression
             raw = self.variable("v")
             self.line(depth, f"{raw} = {expression}")
             return raw
         variable = self.variable("v")
-        decode = self.name("decode", serde.decode)
+        decode = self.name("decode", function)
         self.line(depth, f"{variable} = {expression}")
         self.line(depth, f"if {variable} is not None: {variable} = {decode}({variable})")
         return variable

@@ -172,7 +172,7 @@ def generate_emission(node: Aggregate | StreamJoin | Processor, slots: Slots) ->
             write_timers(code, node)
         case Aggregate():
             code.site = Site(node.name, node.on_error)
-            key = code.decode(3, "m.key()", node.store.key)
+            key = code.stored_key(3, node.store.key, node.store)
             code.line(3, "v, t, h, kb = m.entry_value, m.timestamp()[1], None, m.key()")
             current = Variables(key, "v", "t", "h", "kb", node.store.key)
             code.children(3, node.children, current)

@@ -182,7 +182,7 @@ def _write_alone(
 def write_unpaired(code: CodeWriter, join: StreamJoin) -> None:
     """Write the emission of records without a match whose interval has passed."""
     code.site = Site(join.name, join.on_error)
-    key = code.decode(3, "m.key()", join.key)
+    key = code.stored_key(3, join.key, join.store)
     by = code.function(join.function)
     code.line(3, f"v = {by}(m.entry_value, None) if m.is_left else {by}(None, m.entry_value)")
     code.line(3, "t, h, kb = m.timestamp()[1], None, m.key()")

@@ -111,7 +111,8 @@ def write_processor(code: CodeWriter, depth: int, node: Processor, current: Vari
 def write_timers(code: CodeWriter, node: Processor) -> None:
     """Write the function of a `process` step's timers."""
     code.site = Site(f"{node.name} on_timer", node.on_error)
-    key = code.decode(3, "m.key()", node.key)
+    assert node.timers is not None, "a step without timers emits nothing later"
+    key = code.stored_key(3, node.key, node.timers)
     code.line(3, "t, h = m.timestamp()[1], None")
     call = f"{_handler(code, node)}.timer({key}, t, stream_time)"
     _write_given(code, 3, call, node, Variables(key, "None", "t", "h", None, node.key))

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from eosframework.errors import EntryDamaged
+from eosframework.operators.damaged_entries import of_store
 from eosframework.operators.limits import Limits
 from eosframework.processing.codegen.compiler import CompiledPart
+from eosframework.processing.stores.damaged_place import located
 from eosframework.processing.stores.global_tables import GlobalTables
 from eosframework.processing.stores.open_state import OpenState
 from eosframework.processing.stores.restoration import Restoration
@@ -97,6 +100,16 @@ class LocalState:
     def hold_nothing(self, ranges: Bounds) -> bool:
         """Return whether ranges of partitions contain no record; see `Restoration`."""
         return self.restoring.hold_nothing(ranges)
+
+    def located(self, error: EntryDamaged) -> EntryDamaged:
+        """Return an error with the place of its entry, if a short search finds it."""
+        tables = self.global_tables
+        counts = {} if tables is None else dict(tables.partitions)
+        for part, identities in self.identities.items():
+            if any(of_store(identity.name).text == error.holder for identity in identities):
+                counts[error.topic or ""] = self.partitions[part]
+        count = counts.get(error.topic or "")
+        return error if count is None else located(error, self.restoring.changelogs, count)
 
     def close(self) -> None:
         """Close everything; the tasks have been closed."""

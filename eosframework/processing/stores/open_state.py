@@ -111,7 +111,7 @@ class OpenState:
         """The changelog partition of each store."""
         self.time = StreamTime()
         self._sessions = {
-            name: transaction_of(store, stores.store(name), self.journal, self.time)
+            name: transaction_of(store, partition, stores.store(name), self.journal, self.time)
             for name, store in declared.items()
         }
         self._expiring = [s for s in self._sessions.values() if isinstance(s, Expiring)]

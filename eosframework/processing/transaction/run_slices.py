@@ -69,7 +69,8 @@ class EndableRun:
 
     def left(self) -> list[Message]:
         """Return the records that were not begun."""
-        return [message for message in self._waiting if message is not None]
+        # Copied at once: the watcher may end a run that is over.
+        return [message for message in tuple(self._waiting) if message is not None]
 
 
 def end_run(messages: object) -> None:

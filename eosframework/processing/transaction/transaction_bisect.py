@@ -95,7 +95,8 @@ class Bisection:
             raise RecordFailed(
                 f"record {partition}@{offset}: its dead letter was refused as well "
                 f"({refused.error}). Raise max.message.bytes of the dead-letter topic above that "
-                f"of {partition.topic}",
+                f"of {partition.topic}; or, if the broker refuses the timestamp, which is the "
+                f"record's own, raise message.timestamp.before.max.ms and .after.max.ms there",
                 offset=offset,
             ) from refused.error
         return cls(1, until, Culprit(partition, offset, refused.error))

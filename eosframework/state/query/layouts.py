@@ -11,7 +11,7 @@ import orjson
 
 from eosframework.errors import ConfigurationError
 from eosframework.operators.binding import format_of
-from eosframework.operators.entries import Entry, unpacked
+from eosframework.operators.entries import Entry
 from eosframework.operators.joins.history import VersionedRows
 from eosframework.operators.joins.stream_joins import interval_of
 from eosframework.operators.joins.version_chunks import Chunks
@@ -85,7 +85,10 @@ class Layout(ABC):
         """
 
     def _row(self, key: bytes, value: Any, timestamp: int) -> Row:
-        return Row(_decoded(self.store.key, key), value, timestamp)
+        return Row(self._decoded(self.store.key, key), value, timestamp)
+
+    def _decoded(self, serde: Serde, data: bytes) -> Any:
+        return data if serde.decode is None else self._form.held.reading(serde.decode)(data)
 
 
 class PlainLayout(Layout):
@@ -144,7 +147,7 @@ class SpansLayout(Layout):
         assert isinstance(form, SpansFormat), "format_of gives it to these kinds"
         spans: list[Span] = form.decode(data)[0]
         for span in spans:
-            value = form.decode_value(span.raw, form.version)
+            value = form.value_of(span)
             yield self._row(key, WindowResult(span.start, span.end, value), span.timestamp)
 
 
@@ -154,6 +157,7 @@ class SeenLayout(Layout):
     def __init__(self, store: Store, *, has_by: bool) -> None:
         super().__init__(store)
         self._has_by = has_by
+        self._shared = self._form.held.reading(orjson.loads)
 
     def get(self, content: CommittedStore, key: bytes) -> list[Row]:
         """Return the seen records of a key, the earliest first."""
@@ -162,7 +166,7 @@ class SeenLayout(Layout):
     def scan(self, content: CommittedStore, first: bytes, last: bytes | None) -> Iterator[Row]:
         """Yield seen records by slices of time."""
         for name, data in content.scan(b"", MARK_KEY):
-            key, shared = self._parts(name[START.size :])
+            key, shared = self._form.held.reading(self._parts)(name[START.size :])
             if key >= first and (last is None or key < last):
                 yield self._row(key, shared, self._form.decode(data)[1])
 
@@ -174,7 +178,7 @@ class SeenLayout(Layout):
             return
         prefix = START.pack(start) + START.pack(len(key)) + key
         for name, data in content.scan(prefix, prefix + MARK_KEY):
-            yield self._row(key, orjson.loads(name[len(prefix) :]), self._form.decode(data)[1])
+            yield self._row(key, self._shared(name[len(prefix) :]), self._form.decode(data)[1])
 
     def _parts(self, identity: bytes) -> tuple[bytes, Any]:
         if not self._has_by:
@@ -243,9 +247,9 @@ class WaitingLayout(Layout):
         times = slice_ * self._slice_ms, (slice_ + 1) * self._slice_ms - 1
         number = list(_SIDES).index(side)
         for data in pieces(get, number, slice_, key, self._slice_ms, times):
-            for time, value in unpacked(data):
-                shown = None if value is None else _decoded(self._values[side], value)
-                yield Row(_decoded(self._key, key), {"side": side, "value": shown}, time)
+            for time, value in self._form.timed(data):
+                shown = None if value is None else self._decoded(self._values[side], value)
+                yield Row(self._decoded(self._key, key), {"side": side, "value": shown}, time)
 
 
 def layout_of(part: SubTopology, store: Store) -> Layout:
@@ -296,10 +300,6 @@ def _bounds(prefix: bytes, first: bytes, last: bytes | None) -> tuple[bytes, byt
         return prefix + first, prefix + last
     end = int.from_bytes(prefix, "big") + 1
     return prefix + first, end.to_bytes(len(prefix), "big")
-
-
-def _decoded(serde: Serde, data: bytes) -> Any:
-    return data if serde.decode is None else serde.decode(data)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from confluent_kafka import Producer
 
 from tests.support.applications.pipeline import Pipeline
 from tests.support.applications.second_chances import TOPOLOGY, Forgiving
@@ -21,6 +22,31 @@ def forgiving(make_pipeline: Callable[..., Pipeline]) -> Callable[[str], Forgivi
         return Forgiving(make_pipeline(topology=topology, partitions=2), COUNT)
 
     return make
+
+
+def write_as_kafka_streams(app: Forgiving) -> None:
+    """Write a dead letter with the headers of KIP-1034, as another program."""
+    said = {"exception": "E: no", "message": "no", "topic": "in", "partition": "0", "offset": "0"}
+    producer = Producer({"bootstrap.servers": app.pipeline.bootstrap_servers})
+    headers: list[tuple[str, str | bytes | None]] = [
+        (f"__streams.errors.{name}", text.encode()) for name, text in said.items()
+    ]
+    producer.produce(app.letters, b"theirs", b"k", headers=headers)
+    assert producer.flush(60) == 0
+
+
+def test_dead_letters_of_kafka_streams_are_counted_and_left_alone(
+    forgiving: Callable[[str], Forgiving],
+) -> None:
+    app = forgiving("")
+    app.catch_up()
+    write_as_kafka_streams(app)
+    listed = app.here("dead-letters", "list", "--json").json
+    assert listed["foreign"] == {app.letters: 1}
+    assert sum(group["count"] for group in listed["groups"]) == len(app.refused)
+    assert f"1 in {app.letters}" in app.here("dead-letters", "list").out
+    dry = app.here("dead-letters", "replay", "--all", "--into-source", "--dry-run", "--json").json
+    assert dry["chosen"] == len(app.refused)
 
 
 def test_dead_letters_are_listed_shown_and_replayed_into_the_source_when_that_is_asked_for(

@@ -115,6 +115,34 @@ def test_the_server_does_not_run_as_root_and_cannot_write_where_only_root_may(
     assert not written.exists()
 
 
+CAPABILITIES = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
+
+
+def test_the_server_of_root_has_no_capability_and_sees_none_of_roots_files(
+    tmp_path: Path,
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root has capabilities to leave")
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    secret = closed / "secret"
+    secret.write_text("root's")
+    with start_postgres(closed / "server with a space") as server:
+        status = Path(f"/proc/{server.pid}/status").read_text(encoding="ascii")
+        held = dict(line.split(":\t", 1) for line in status.splitlines())
+        assert {name: int(held[name], 16) for name in CAPABILITIES} == dict.fromkeys(
+            CAPABILITIES, 0
+        )
+        assert held["NoNewPrivs"] == "1"
+        with psycopg.connect(server.dsn) as connection:
+            read = sql.SQL("SELECT pg_read_file({})").format(str(secret))
+            with pytest.raises(psycopg.Error, match="secret"):
+                connection.execute(read)
+        assert server.log_file.exists()
+    assert secret.read_text() == "root's"
+    assert closed.stat().st_mode & 0o777 == 0o700
+
+
 def test_one_data_directory_is_one_server(shared: PostgresServer) -> None:
     with pytest.raises(ConfigurationError, match=f"already runs .pid {shared.pid}"):
         start_postgres(shared.data_dir)

@@ -18,7 +18,7 @@ import pytest
 
 from eosframework.embedded import PostgresServer, start_postgres
 from eosframework.embedded.ports import free_ports
-from eosframework.embedded.postgres.programs import as_account, give_to_account
+from eosframework.embedded.postgres.programs import Programs, as_account, give_to_account
 from eosframework.embedded.postgres.record import (
     data_of,
     load_record,
@@ -78,7 +78,7 @@ def start_standby(primary: PostgresServer, data_dir: Path) -> PostgresServer:
         "--no-sync",
     ]
     subprocess.run(
-        as_account(copy, reach=(data_of(data_dir), programs)),
+        as_account(copy, data_dir, Programs(programs, bundled=False)),
         check=True,
         capture_output=True,
         cwd=data_dir,

@@ -95,6 +95,21 @@ def test_a_record_that_is_no_letter_is_none() -> None:
     assert DeadLetter.parse(RECORD) is None
 
 
+def test_a_dead_letter_of_kafka_streams_is_none_also_of_a_dead_letter_of_ours() -> None:
+    theirs = [
+        ("__streams.errors.exception", b"java.lang.ArithmeticException"),
+        ("__streams.errors.message", b"/ by zero"),
+        ("__streams.errors.stacktrace", b"at com.example.Main"),
+        ("__streams.errors.topic", b"in"),
+        ("__streams.errors.partition", b"0"),
+        ("__streams.errors.offset", b"3"),
+    ]
+    ours = Lying(RECORD).headers() or []
+    assert DeadLetter.parse(Sent(b"1", headers_=theirs)) is None
+    assert DeadLetter.parse(Sent(b"1", headers_=[*ours, *theirs])) is None
+    assert letter_of(Sent(b"1", headers_=theirs)).headers == theirs
+
+
 @pytest.mark.parametrize(
     ("choice", "takes"),
     [

@@ -1,0 +1,57 @@
+"""A batch that unpacks to more than a client takes is named, and can be passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from confluent_kafka import Producer
+
+from tests.support.applications.pipeline import Pipeline
+from tests.support.processes.commands import here
+
+TOPOLOGY = """\
+application: NAME
+sources:
+  values: {topic: NAME.in, key: bytes, value: bytes}
+streams:
+  copied:
+    from: values
+    on_error: {dead_letter: NAME.dead}
+    to: [{topic: NAME.copied, value: bytes}]
+"""
+UNPACKED_BYTES = 3_000_000
+SETTINGS = [
+    "kafka.properties.fetch.max.bytes=1000000",
+    "kafka.properties.max.partition.fetch.bytes=1000000",
+    "kafka.properties.message.max.bytes=1000000",
+    "kafka.properties.receive.message.max.bytes=1001000",
+]
+"""A hundredth of the defaults, so that the batch is small."""
+
+
+def test_a_batch_that_unpacks_to_too_much_is_named_and_passed_over(
+    make_pipeline: Callable[..., Pipeline],
+) -> None:
+    pipeline = make_pipeline(topology=TOPOLOGY, outputs={"copied": 1}, partitions=1)
+    source = f"{pipeline.name}.in"
+    producer = Producer(
+        {
+            "bootstrap.servers": pipeline.bootstrap_servers,
+            "compression.type": "zstd",
+            "message.max.bytes": 2 * UNPACKED_BYTES,
+        }
+    )
+    for value in (b"first", bytes(UNPACKED_BYTES), b"last"):
+        producer.produce(source, value, b"k")
+        assert producer.flush(60) == 0
+    worker = pipeline.start_worker(until_caught_up=True, settings=SETTINGS)
+    assert worker.wait() == 1, worker.log[-3000:]
+    assert f"the batch at {source}[0]@1 cannot be read" in worker.log, worker.log[-3000:]
+    assert "receive.message.max.bytes" in worker.log
+    server = f"kafka.bootstrap_servers={pipeline.bootstrap_servers}"
+    moved = here("positions", "set", str(pipeline.topology_file), f"{source}[0]=2", "--set", server)
+    assert moved.exit_code == 0, moved.err
+    again = pipeline.start_worker(until_caught_up=True, settings=SETTINGS)
+    assert again.wait() == 0, again.log[-3000:]
+    copied = [message.value() for message in pipeline.read(f"{pipeline.name}.copied")]
+    assert copied == [b"first", b"last"]
