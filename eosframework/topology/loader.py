@@ -44,14 +44,14 @@ def read_app(text: str) -> LoadedApp:
     """
     if text.endswith((".yaml", ".yml")):
         file = _existing(text)
-        _make_importable(file.parent)
+        references.make_importable(file.parent, Path.cwd())
         return _read_file(file, text)
     if text.endswith(".py"):
         file = _existing(text)
-        _make_importable(file.parent)
+        references.make_importable(file.parent, Path.cwd())
         return _only_topology(_run(file), text).loaded()
     if ":" in text:
-        _make_importable()
+        references.make_importable(Path.cwd())
         found = references.find(text)
         if not isinstance(found, Topology):
             raise TopologyError(
@@ -71,17 +71,6 @@ def _existing(text: str) -> Path:
     near = closest(file.name, [f.name for f in where.iterdir() if f.suffix == file.suffix])
     what = "is not a file" if file.exists() else "does not exist"
     raise TopologyError(f"topology file {text!r} {what}{near or '; check the path'}")
-
-
-def _make_importable(*directories: Path) -> None:
-    """Append directories to the module search path.
-
-    They come after the installed packages: a file `psycopg.py` in the current directory must not
-    shadow the library.
-    """
-    for directory in (*directories, Path.cwd()):
-        if str(directory) not in sys.path:
-            sys.path.append(str(directory))
 
 
 def _read_file(file: Path, shown: str) -> LoadedApp:
