@@ -62,11 +62,21 @@ def broker_up(
             help="A broker property; repeatable. If none is given: as before.",
         ),
     ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            min=1,
+            metavar="SECONDS",
+            help="Longest wait for the nodes to serve.",
+            show_default="180",
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Start Kafka, with its former data, and leave it running."""
     cleaning_up()
     from eosframework.embedded import find_kafka, start_kafka
+    from eosframework.embedded.data_directory import START_SECONDS
 
     known = find_kafka(data_dir)
     if known and known.running:
@@ -76,6 +86,11 @@ def broker_up(
     note_remains(
         f"the nodes that were started are stopped again; "
         f"`eosframework broker up --data-dir {data_dir}` starts them"
+    )
+    limit = timeout or START_SECONDS
+    typer.echo(
+        f"waiting for Kafka to serve, {limit:g} s at most; its log is {data_dir}/node-1/server.log",
+        err=True,
     )
     cluster = start_kafka(
         data_dir,
@@ -88,6 +103,7 @@ def broker_up(
         ),
         heap_megabytes=heap_megabytes,
         detached=True,
+        deadline_seconds=limit,
     )
     _print_cluster(cluster, json=json, headline="Kafka is up")
 
@@ -261,6 +277,8 @@ def _print_cluster(
         + (f"runs as pid {node['pid']}" if node["running"] else "does not run")
         for node in nodes
     ]
+    if cluster and cluster.running:
+        lines.append(f"  export EOS_KAFKA__BOOTSTRAP_SERVERS={cluster.bootstrap_servers}")
     _print(report, headline, lines, json=json)
 
 
@@ -278,7 +296,10 @@ def _print_server(
     lines: list[str] = []
     if server:
         state = f"runs as pid {pid}" if pid else "does not run"
-        lines += [f"  on 127.0.0.1:{server.port}, {state}", f"  EOS_DATABASE__DSN={server.dsn}"]
+        lines += [
+            f"  on 127.0.0.1:{server.port}, {state}",
+            f"  export EOS_DATABASE__DSN={server.dsn}",
+        ]
     _print(report, headline, lines, json=json)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -268,8 +269,11 @@ def test_a_function_gives_tokens_to_workers_relays_and_inspection_and_renews_the
 
     # Its clients are made at once and then use tokens for longer than one lives.
     with (tmp_path / "log").open("wb") as log:
-        worker = guarded.folder.start(
-            "run-worker", "app.yaml", "--config", "function.yaml", stderr=log
+        worker = subprocess.Popen(
+            guarded.folder.command("run-worker", "app.yaml", "--config", "function.yaml"),
+            cwd=guarded.directory,
+            env=guarded.folder.environment(own | guarded.environment("function")),
+            stderr=log,
         )
         try:
             wait_until(lambda: guarded.cluster.committed(name, f"{name}.in") == 30, "the commit")
