@@ -11,7 +11,7 @@ import orjson
 
 from eosframework.application.backfill_jobs import JobStanding, backfill_jobs
 from eosframework.application.control_topic import ControlTopic
-from eosframework.application.start_checks import source_topics
+from eosframework.application.start_checks import source_topics, written_topics
 from eosframework.config import KafkaSettings
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
@@ -156,7 +156,13 @@ def _parts(graph: Graph, admin: ClusterAdmin) -> Iterator[_Part]:
     own = {source.topic for part in graph.sub_topologies for source in part.sources}
     wanted = own | {table_sink.topic for table_sink in graph.table_sinks}
     topics = admin.describe_topics(wanted)
-    if missing := sorted(name for name in wanted if not topics[name].exists):
+    missing = sorted(name for name in wanted if not topics[name].exists)
+    if sources := [name for name in missing if name not in written_topics(graph)]:
+        raise ConfigurationError(
+            f"source topic {', '.join(sources)} does not exist; its producers create it, or "
+            f"`eosframework topics create {sources[0]}`"
+        )
+    if missing:
         raise ConfigurationError(
             f"topic {', '.join(missing)} does not exist; create it with `eosframework apply APP`"
         )

@@ -13,4 +13,4 @@ def word(record: Record) -> str:
 
 app = Topology("wordcount")
 lines = app.stream("lines", key="string", value="string")
-lines.flat_map_values(words).group_by(word, key="string").count().to("counts")
+lines.flat_map_values(words).group_by(word, key="string").count().to("counts", value="json")

@@ -296,9 +296,10 @@ def test_a_function_gives_tokens_to_workers_relays_and_inspection_and_renews_the
     assert done.exit_code == 0, done.err
     assert guarded.cluster.end(topic) > 0
 
-    listed = guarded.run("txn", "describe", f"{name}:kept:0", "--json", way="function")
+    id_ = planned(guarded, "plan", "app.yaml", own=own)["transactional_ids"][0]
+    listed = guarded.run("txn", "describe", id_, "--json", way="function")
     assert listed.exit_code == 0, listed.err
-    assert listed.json["transactional_id"] == f"{name}:kept:0"
+    assert listed.json["transactional_id"] == id_
 
     guarded.folder.write("refused", "no role is attached")
     for command in (("run-worker", "app.yaml"), ("doctor", "app.yaml"), ("txn", "list")):

@@ -104,7 +104,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def place() -> Iterator[Path]:
     """A directory that every user may read: as root, PostgreSQL runs as another one."""
-    with TemporaryDirectory(prefix="packages-") as directory:
+    with TemporaryDirectory(prefix="packages-", dir="/tmp") as directory:
         Path(directory).chmod(0o755)
         yield Path(directory)
 

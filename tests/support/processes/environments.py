@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +22,7 @@ DOWNLOAD_SECONDS = 1200
 def build(directory: Path) -> tuple[Path, Path]:
     """Build the wheel and the source distribution into a directory, without network."""
     arguments = ("--offline", "--no-build-isolation", "--python", sys.executable)
-    _uv("build", *arguments, "--out-dir", str(directory), str(REPOSITORY))
+    _uv("build", *arguments, "--out-dir", str(directory), str(REPOSITORY), scratch=directory)
     [wheel], [source] = directory.glob("*.whl"), directory.glob("*.tar.gz")
     return wheel, source
 
@@ -46,7 +45,7 @@ class CleanEnvironment:
         made = cls(directory / "environment", directory / "work")
         made.work.mkdir(parents=True)
         # The base interpreter: a virtual environment of one would show its packages.
-        _uv("venv", "--python", os.path.realpath(python), str(made.root))
+        made._uv("venv", "--python", os.path.realpath(python), str(made.root))
         return made
 
     @property
@@ -63,13 +62,13 @@ class CleanEnvironment:
         lock = REPOSITORY / "requirements" / "users.lock"
         arguments = ("--python", str(self.python), "--constraints", str(lock), str(wheel))
         try:
-            _uv("pip", "install", "--offline", *arguments)
+            self._uv("pip", "install", "--offline", *arguments)
         except AssertionError:  # the cache was emptied, or never filled
-            _uv("pip", "install", *arguments)
+            self._uv("pip", "install", *arguments)
 
     def install(self, *requirements: str) -> None:
         """Install the newest versions, as a user's pip does."""
-        _uv("pip", "install", "--python", str(self.python), *requirements)
+        self._uv("pip", "install", "--python", str(self.python), *requirements)
 
     def run(self, program: str, *arguments: str, **variables: str) -> Finished:
         """Run a program of the environment to its end."""
@@ -91,9 +90,15 @@ class CleanEnvironment:
         assert done.exit_code == 0, (arguments, done.out, done.err)
         return done
 
+    def _uv(self, *arguments: str) -> str:
+        # What it builds from source leaves lock files in the temporary directory.
+        return _uv(*arguments, scratch=self.work.parent)
+
     def names(self) -> set[str]:
         """The names of the installed distributions."""
-        listed = _uv("pip", "list", "--quiet", "--format", "freeze", "--python", str(self.python))
+        listed = self._uv(
+            "pip", "list", "--quiet", "--format", "freeze", "--python", str(self.python)
+        )
         return {line.partition("==")[0].lower() for line in listed.splitlines()}
 
     def megabytes(self) -> float:
@@ -102,17 +107,14 @@ class CleanEnvironment:
         return sum(file.stat().st_size for file in files if file.is_file()) / 1_000_000
 
 
-def _uv(command: str, *arguments: str | Sequence[str]) -> str:
-    options = [
-        part for given in arguments for part in ([given] if isinstance(given, str) else given)
-    ]
+def _uv(*arguments: str, scratch: Path) -> str:
     done = subprocess.run(
-        [str(UV), command, *options],
-        cwd="/",
-        env=os.environ | {"UV_NO_PROGRESS": "1", "UV_SYSTEM_CERTS": "1"},
+        [str(UV), *arguments],
+        cwd=scratch,
+        env=os.environ | {"UV_NO_PROGRESS": "1", "UV_SYSTEM_CERTS": "1", "TMPDIR": str(scratch)},
         capture_output=True,
         text=True,
         timeout=DOWNLOAD_SECONDS,
     )
-    assert done.returncode == 0, (command, options, done.stderr)
+    assert done.returncode == 0, (arguments, done.stderr)
     return done.stdout
