@@ -9,8 +9,8 @@ UNIT := $(PYTEST) tests/unit --random-order -n 2 -q
 SIDE_BY_SIDE := -n 4 --dist loadscope --no-loadscope-reorder --maxschedchunk 1 --durations=20
 # `make test REQUIRED=` skips what needs a service that cannot be had here.
 REQUIRED := --require-services
-SERVICES := tests/conformance tests/containers tests/integration tests/faults tests/hostile \
-	tests/soak
+SERVICES := tests/conformance tests/containers tests/integration tests/packages tests/faults \
+	tests/hostile tests/soak
 ALL := -m "exhaustive or not exhaustive"
 ON_CONTAINERS = $(PYTEST) tests/integration tests/faults -m "every_provider and not exhaustive" \
 	--eos-provider=containers $(REQUIRED) $(SIDE_BY_SIDE)
@@ -18,8 +18,8 @@ INDEX = index=$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-
 	[ -z "$$index" ] || export UV_DEFAULT_INDEX="$$index";
 COMPILE = $(INDEX) $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header \
 	--no-emit-index-url --no-emit-find-links --python-version 3.11 \
-	-c requirements/constraints.txt pyproject.toml
-EXTRAS := $(addprefix --extra ,arrow containers embedded postgres registry spark tracing)
+	pyproject.toml
+EXTRAS := $(addprefix --extra ,arrow containers demo embedded postgres registry spark tracing)
 DOCS := $(wildcard docs/generate.py)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -139,6 +139,11 @@ AUDIT ?=
 audit-dependencies: .venv ## Fail if a locked package has a known vulnerability; asks a feed: AUDIT=
 	$(BIN)/pip-audit --strict --require-hashes --disable-pip --progress-spinner off \
 		--requirement requirements/dev.lock --requirement requirements/users.lock $(AUDIT)
+
+.PHONY: dist
+dist: .venv ## Build the wheel and the source distribution into dist/
+	rm -rf dist
+	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist .
 
 .PHONY: clean
 clean: ## Remove what make made; broker data and downloaded jars stay

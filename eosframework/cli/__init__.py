@@ -45,6 +45,7 @@ COMMANDS = {
     "audit": "audit",
     "backfill": "backfill",
     "relay-outbox": "relay_outbox",
+    "topics": "topics",
     "broker": "embedded_servers",
     "database": "embedded_servers",
     "explain": "explain",

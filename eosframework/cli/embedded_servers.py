@@ -64,10 +64,20 @@ def broker_up(
     data_dir: BrokerData = _DATA / "kafka",
     heap_megabytes: Annotated[int, typer.Option(min=128, help="Java heap of each node.")] = 512,
     set_property: Annotated[list[str] | None, _set_option("broker property")] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            min=1,
+            metavar="SECONDS",
+            help="Longest wait for the nodes to serve.",
+            show_default="180",
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Start Kafka, with its former data, and leave it running."""
     from eosframework.embedded import find_kafka, start_kafka
+    from eosframework.embedded.data_directory import START_SECONDS
 
     cleaning_up()
     known = find_kafka(data_dir)
@@ -79,6 +89,11 @@ def broker_up(
         f"the nodes that were started are stopped again; "
         f"`eosframework broker up --data-dir {data_dir}` starts them"
     )
+    limit = timeout or START_SECONDS
+    typer.echo(
+        f"waiting for Kafka to serve, {limit:g} s at most; its log is {data_dir}/node-1/server.log",
+        err=True,
+    )
     cluster = start_kafka(
         data_dir,
         nodes=nodes,
@@ -86,6 +101,7 @@ def broker_up(
         properties=_assigned(set_property, "log.retention.hours=1"),
         heap_megabytes=heap_megabytes,
         detached=True,
+        deadline_seconds=limit,
     )
     _print_cluster(cluster, json=json, headline="Kafka is up")
 
@@ -250,6 +266,8 @@ def _print_cluster(
         + (f"runs as pid {node['pid']}" if node["running"] else "does not run")
         for node in nodes
     ]
+    if cluster and cluster.running:
+        lines.append(f"  export EOS_KAFKA__BOOTSTRAP_SERVERS={cluster.bootstrap_servers}")
     _print(report, headline, lines, json=json)
 
 
@@ -267,7 +285,10 @@ def _print_server(
     lines: list[str] = []
     if server:
         state = f"runs as pid {pid}" if pid else "does not run"
-        lines += [f"  on 127.0.0.1:{server.port}, {state}", f"  EOS_DATABASE__DSN={server.dsn}"]
+        lines += [
+            f"  on 127.0.0.1:{server.port}, {state}",
+            f"  export EOS_DATABASE__DSN={server.dsn}",
+        ]
     _print(report, headline, lines, json=json)
 
 

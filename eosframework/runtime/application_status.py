@@ -149,7 +149,13 @@ def _jobs(context: ApplicationContext) -> tuple[JobStanding, ...]:
 def _parts(graph: Graph, admin: ClusterAdmin) -> Iterator[_Part]:
     wanted = {*graph.source_topics, *graph.table_sink_topics}
     topics = admin.describe_topics(wanted)
-    if missing := sorted(name for name in wanted if not topics[name].exists):
+    missing = sorted(name for name in wanted if not topics[name].exists)
+    if sources := [name for name in missing if name not in graph.written_topics]:
+        raise ConfigurationError(
+            f"source topic {', '.join(sources)} does not exist; its producers create it, or "
+            f"`eosframework topics create {sources[0]}`"
+        )
+    if missing:
         raise ConfigurationError(
             f"topic {', '.join(missing)} does not exist; create it with `eosframework apply APP`"
         )

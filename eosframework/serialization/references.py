@@ -8,10 +8,22 @@ import sys
 import traceback
 from collections.abc import Iterable
 from importlib import import_module
+from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
 from eosframework.errors import TopologyError, raised_by_functions
+
+
+def make_importable(*directories: Path) -> None:
+    """Append directories to the module search path.
+
+    They come after the installed packages: a file `psycopg.py` in the current directory must not
+    shadow the library.
+    """
+    for directory in directories:
+        if str(directory) not in sys.path:
+            sys.path.append(str(directory))
 
 
 def find(reference: str) -> Any:

@@ -22,7 +22,7 @@ def load_app(text: str) -> LoadedApp:
     """Return the topology that `text` names, complete.
 
     Args:
-        text: a `.yaml` file, a `.py` file, or `package.module:attribute`.
+        text: a `.yaml` file, a `.py` file, `file.py:attribute`, or `package.module:attribute`.
 
     Raises:
         TopologyError: there is no such topology, or a part of it cannot be read; in this case
@@ -44,14 +44,19 @@ def read_app(text: str) -> LoadedApp:
     """
     if text.endswith((".yaml", ".yml")):
         file = _existing(text)
-        _make_importable(file.parent)
+        references.make_importable(file.parent, Path.cwd())
         return _read_file(file, text)
     if text.endswith(".py"):
         file = _existing(text)
-        _make_importable(file.parent)
+        references.make_importable(file.parent, Path.cwd())
         return _only_topology(_run(file), text).loaded()
+    path, _, attribute = text.rpartition(":")
+    if path.endswith(".py"):
+        file = _existing(path)
+        references.make_importable(file.parent, Path.cwd())
+        return _named_topology(_run(file), attribute, text).loaded()
     if ":" in text:
-        _make_importable()
+        references.make_importable(Path.cwd())
         found = references.find(text)
         if not isinstance(found, Topology):
             raise TopologyError(
@@ -59,7 +64,8 @@ def read_app(text: str) -> LoadedApp:
             )
         return found.loaded()
     raise TopologyError(
-        f"{text!r} names no topology; expected a .yaml file, a .py file or package.module:attribute"
+        f"{text!r} names no topology; expected a .yaml file, a .py file, file.py:attribute or "
+        f"package.module:attribute"
     )
 
 
@@ -71,17 +77,6 @@ def _existing(text: str) -> Path:
     near = closest(file.name, [f.name for f in where.iterdir() if f.suffix == file.suffix])
     what = "is not a file" if file.exists() else "does not exist"
     raise TopologyError(f"topology file {text!r} {what}{near or '; check the path'}")
-
-
-def _make_importable(*directories: Path) -> None:
-    """Append directories to the module search path.
-
-    They come after the installed packages: a file `psycopg.py` in the current directory must not
-    shadow the library.
-    """
-    for directory in (*directories, Path.cwd()):
-        if str(directory) not in sys.path:
-            sys.path.append(str(directory))
 
 
 def _read_file(file: Path, shown: str) -> LoadedApp:
@@ -120,6 +115,18 @@ def _run(file: Path) -> ModuleType:
             f"{error}"
         ) from error
     return module
+
+
+def _named_topology(module: ModuleType, name: str, text: str) -> Topology:
+    found = getattr(module, name, None)
+    if isinstance(found, Topology):
+        return found
+    if hasattr(module, name):
+        raise TopologyError(
+            f"{text!r} is a {type(found).__name__}; expected an eosframework.Topology"
+        )
+    near = closest(name, [each for each in vars(module) if not each.startswith("_")])
+    raise TopologyError(f"{text!r}: the file has no {name!r}{near or '; correct the name'}")
 
 
 def _only_topology(module: ModuleType, text: str) -> Topology:

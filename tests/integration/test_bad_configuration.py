@@ -94,7 +94,7 @@ PROPERTY = "kafka.properties."
         (
             PROPERTY + "oauth_cb=tokens:get",
             "property oauth_cb takes a Python object, which configuration cannot give. Remove it; "
-            "instead, set sasl.oauthbearer.method=oidc",
+            "instead, set kafka.oauth_cb=module:function; or set sasl.oauthbearer.method=oidc",
         ),
         (PROPERTY + "lingre.ms=1", "has no property 'lingre.ms'; did you mean linger.ms?"),
         (PROPERTY + "security.protocol=x", "security.protocol='x' cannot be used: Invalid value"),

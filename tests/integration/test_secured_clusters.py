@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,14 @@ from eosframework.kafka.inspect.wire import Wire
 from eosframework.outbox import publish
 from eosframework.postgres import Database, migrate
 from eosframework.runtime.worker import load
-from tests.support.applications.guarded import CLIENT, Guarded, Right, rights, token_endpoint
+from tests.support.applications.guarded import (
+    CLIENT,
+    MACHINE,
+    Guarded,
+    Right,
+    rights,
+    token_endpoint,
+)
 from tests.support.applications.pipeline import wait_until
 from tests.support.servers.secured_kafka import USER, SecuredKafka, secured_kafka
 
@@ -42,7 +50,12 @@ streams:
     to: [{table: numbers, mode: append, value: json}]
 """
 ALICE = f"User:{USER}"
-PRINCIPALS = {"password": ALICE, "certificate": "User:CN=client", "token": f"User:{CLIENT}"}
+PRINCIPALS = {
+    "password": ALICE,
+    "certificate": "User:CN=client",
+    "token": f"User:{CLIENT}",
+    "function": f"User:{MACHINE}",
+}
 
 
 @pytest.fixture(scope="module")
@@ -218,7 +231,7 @@ def test_every_client_connects_as_the_principal_that_the_settings_name(
 ) -> None:
     name, own = unique_name("way"), {"EOS_DATABASE__DSN": database}
     to_run = applied(guarded, name, database)
-    for way in ("certificate", "token"):
+    for way in ("certificate", "token", "function"):
         guarded.allow(PRINCIPALS[way], *to_run)
         done = guarded.run("run-worker", "app.yaml", "--until-caught-up", way=way, own=own)
         assert done.exit_code == 0, done.err
@@ -240,3 +253,57 @@ def test_a_token_endpoint_that_refuses_is_named_and_the_secret_is_not(guarded: G
     assert "sasl.oauthbearer.token.endpoint.url=" in done.error
     assert "gave no token" in done.error
     assert "guessed" not in done.out + done.err
+
+
+@pytest.mark.timeout(1200)
+def test_a_function_gives_tokens_to_workers_relays_and_inspection_and_renews_them(
+    guarded: Guarded, unique_name: Callable[[str], str], database: str, tmp_path: Path
+) -> None:
+    name, topic = unique_name("function"), unique_name("topic")
+    own = {"EOS_DATABASE__DSN": database, "EOS_OUTBOX__NAME": name}
+    machine = PRINCIPALS["function"]
+    to_run = applied(guarded, name, database)
+    guarded.cluster.create(topic)
+    relay = rights(planned(guarded, "relay-outbox", "plan", "--topic", topic, own=own)["access"])
+    control = Right("Topic", f"{name}-control", False, "Create")
+    guarded.allow(machine, *dict.fromkeys([*to_run, *relay, control]))
+
+    # Its clients are made at once and then use tokens for longer than one lives.
+    with (tmp_path / "log").open("wb") as log:
+        worker = subprocess.Popen(
+            guarded.folder.command("run-worker", "app.yaml", "--config", "function.yaml"),
+            cwd=guarded.directory,
+            env=guarded.folder.environment(own | guarded.environment("function")),
+            stderr=log,
+        )
+        try:
+            wait_until(lambda: guarded.cluster.committed(name, f"{name}.in") == 30, "the commit")
+            at_first = len(guarded.token_calls())
+            wait_until(lambda: len(guarded.token_calls()) > at_first + 2, "new tokens")
+            feed(guarded, name)
+            wait_until(
+                lambda: guarded.cluster.committed(name, f"{name}.in") == 60, "the next commit"
+            )
+        finally:
+            worker.terminate()
+            worker.wait(60)
+    assert worker.returncode == 0, (tmp_path / "log").read_text()
+
+    done = guarded.run("relay-outbox", "--until-caught-up", way="function", own=own)
+    assert done.exit_code == 0, done.err
+    with psycopg.connect(database) as connection:
+        publish(connection, topic, "key", b"value")
+    done = guarded.run("relay-outbox", "--until-caught-up", way="function", own=own)
+    assert done.exit_code == 0, done.err
+    assert guarded.cluster.end(topic) > 0
+
+    id_ = planned(guarded, "plan", "app.yaml", own=own)["transactional_ids"][0]
+    listed = guarded.run("txn", "describe", id_, "--json", way="function")
+    assert listed.exit_code == 0, listed.err
+    assert listed.json["transactional_id"] == id_
+
+    guarded.folder.write("refused", "no role is attached")
+    for command in (("run-worker", "app.yaml"), ("doctor", "app.yaml"), ("txn", "list")):
+        done = guarded.run(*command, way="function", own=own)
+        assert done.exit_code == 2, (command, done.err)
+        assert "kafka.oauth_cb=tokens:get raised PermissionError: no role is attached" in done.error

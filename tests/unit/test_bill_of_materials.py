@@ -27,8 +27,8 @@ anyio==4.16.0 ; sys_platform != 'emscripten' \\
 pyspark==4.0.0 \\
     --hash=sha256:{"c" * 64}
     # via
-    #   -c requirements/constraints.txt
     #   eosframework (pyproject.toml)
+    #   hatchling
 """
 
 

@@ -50,6 +50,12 @@ def java_properties(settings: KafkaSettings, options: Mapping[str, str]) -> dict
     for name, value in own.items():
         if reason := FORBIDDEN_PROPERTIES.get(name):
             raise ConfigurationError(f"option {PREFIX}{name}={value} cannot be used: {reason}")
+    if settings.oauth_cb is not None and "sasl.jaas.config" not in own:
+        raise ConfigurationError(
+            f"kafka.oauth_cb={settings.oauth_cb} is a Python function, which Spark's Kafka client "
+            f"in Java cannot call; give it a class: --spark {PREFIX}sasl.jaas.config=… and --spark "
+            f"{PREFIX}sasl.login.callback.handler.class=…"
+        )
     theirs = {name: _text(value) for name, value in settings.properties.items()}
     protocol = theirs.pop("security.protocol", "plaintext").upper()
     java = {"bootstrap.servers": settings.bootstrap_servers, "security.protocol": protocol}

@@ -37,12 +37,12 @@ _Answer = tuple[str, str, str, str]
 
 
 def check_packages() -> None:
-    """Check that pyspark and pyarrow are installed, in supported versions (1).
+    """Check that pyspark, pyarrow and pandas, which pyspark needs, are installed (1).
 
     Raises:
         ConfigurationError: names the missing package, or the unsupported version.
     """
-    for name in ("pyspark", "pyarrow"):
+    for name in ("pyspark", "pyarrow", "pandas"):
         try:
             import_module(name)
         except ImportError as error:

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 from eosframework.config import KafkaSettings
 from eosframework.config.secrets import is_secret
 from eosframework.errors import ClusterUnreachable, ConfigurationError
+from eosframework.kafka.client.token_function import TokenFunction, token_function
 from eosframework.process.logs import CLIENT_LOGGER
 from eosframework.serialization.package_data import read_table
 
@@ -66,6 +67,7 @@ def client_properties(settings: KafkaSettings, role: Role | str) -> dict[str, An
         "client.id": f"{CLIENT_ID}-{role}",
         "socket.timeout.ms": max(round(settings.request_timeout_seconds * 1000), 10),
         **{name: value for name, value in settings.properties.items() if name not in others},
+        **_tokens(settings),
         "bootstrap.servers": settings.bootstrap_servers,
         "logger": logging.getLogger(CLIENT_LOGGER),
     }
@@ -95,8 +97,11 @@ def new_client(make: Callable[[dict[str, Any]], Client], properties: Mapping[str
     """Return `make(properties)`, with an explained error if a property cannot be used.
 
     Raises:
-        ConfigurationError: names the property, and the closest one that exists.
+        ConfigurationError: names the property, and the closest one that exists, or the function
+            that returned no token.
     """
+    if isinstance(tokens := properties.get("oauth_cb"), TokenFunction):
+        tokens(properties.get("sasl.oauthbearer.config"))  # the client would lose its error
     try:
         return make(dict(properties))
     except KafkaException as error:
@@ -104,6 +109,11 @@ def new_client(make: Callable[[dict[str, Any]], Client], properties: Mapping[str
         if reason.code() != KafkaError._INVALID_ARG:  # noqa: SLF001
             raise
         raise ConfigurationError(_explained(reason.str() or "", properties)) from error
+
+
+def _tokens(settings: KafkaSettings) -> dict[str, Any]:
+    function = token_function(settings)
+    return {} if function is None else {"oauth_cb": function}
 
 
 def _explained(reason: str, properties: Mapping[str, Any]) -> str:

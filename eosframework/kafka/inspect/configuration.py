@@ -65,7 +65,7 @@ def client_configuration(settings: KafkaSettings) -> dict[str, Any]:
     if "SASL" in protocol:
         mechanism = configuration["sasl_mechanism"] = _mechanism(properties)
         if mechanism == "OAUTHBEARER":
-            configuration["sasl_oauth_token_provider"] = token_provider(properties)
+            configuration["sasl_oauth_token_provider"] = token_provider(settings)
     if "SSL" in protocol:
         configuration["ssl_context"] = _ssl_context(properties)
     return configuration

@@ -1,7 +1,8 @@
 """OAUTHBEARER tokens, obtained as librdkafka does with the same properties.
 
-There are two ways: from an endpoint with the client's credentials (`sasl.oauthbearer.method=oidc`),
-or unsecured, made here, for brokers that are not in production.
+There are three ways: from a user's function (`kafka.oauth_cb`), from an endpoint with the client's
+credentials (`sasl.oauthbearer.method=oidc`), or unsecured, made here, for brokers that are not in
+production.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import urllib.request
 from collections.abc import Mapping
 from typing import Any
 
+from eosframework.config import KafkaSettings
 from eosframework.errors import ConfigurationError
+from eosframework.kafka.client.token_function import TokenFunction, token_function
 from eosframework.kafka.inspect.vendor import oauth
 
 _METHOD = "sasl.oauthbearer.method"
@@ -44,20 +47,45 @@ RENEWED_AT = 0.8
 """Fraction of a token's life, as in librdkafka."""
 
 
-def token_provider(properties: Mapping[str, Any]) -> Any:
+def token_provider(settings: KafkaSettings) -> Any:
     """Return a token provider for kafka-python.
 
     Raises:
-        ConfigurationError: the properties select no supported way to get a token.
+        ConfigurationError: the settings select no supported way to get a token.
     """
+    properties = settings.properties
+    if function := token_function(settings):
+        return FunctionTokens(function, properties.get(_CONFIG))
     if str(properties.get(_METHOD, "default")).lower() == "oidc":
         return EndpointTokens(properties)
     if str(properties.get(_UNSECURED, "false")).lower() == "true":
         return UnsecuredTokens(str(properties.get(_CONFIG, "")))
     raise ConfigurationError(
         f"kafka.properties: sasl.mechanism=OAUTHBEARER needs {_METHOD}=oidc with {_ENDPOINT}, "
-        f"{_CLIENT_IDS[0]} and {_SECRETS[0]}; for a test, {_UNSECURED}=true with {_CONFIG}"
+        f"{_CLIENT_IDS[0]} and {_SECRETS[0]}, or kafka.oauth_cb; for a test, "
+        f"{_UNSECURED}=true with {_CONFIG}"
     )
+
+
+class FunctionTokens(oauth.AbstractTokenProvider):
+    """Takes tokens from a user's function."""
+
+    def __init__(self, function: TokenFunction, config: Any) -> None:
+        self._function = function
+        self._config = None if config is None else str(config)
+
+    def token(self) -> str:
+        """Return a token that is valid for a while.
+
+        Raises:
+            ConfigurationError: the function returned none.
+        """
+        return self._function(self._config)[0]
+
+    def extensions(self) -> dict[str, str]:
+        """Return the SASL extensions to send with the token."""
+        answer = self._function(self._config)
+        return answer[3] if len(answer) > 3 else {}
 
 
 class EndpointTokens(oauth.AbstractTokenProvider):

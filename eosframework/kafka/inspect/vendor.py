@@ -6,7 +6,10 @@ from typing import Any
 
 import kafka.admin as _admin
 import kafka.errors as _errors
+import kafka.net.compat as _compat  # pyright: ignore[reportMissingTypeStubs]
+import kafka.net.manager as _manager  # pyright: ignore[reportMissingTypeStubs]
 import kafka.net.sasl.oauth as _oauth  # pyright: ignore[reportMissingTypeStubs]
+import kafka.net.selector as _selector  # pyright: ignore[reportMissingTypeStubs]
 import kafka.protocol.admin as _admin_protocol
 import kafka.protocol.consumer as _consumer_protocol  # pyright: ignore[reportMissingTypeStubs]
 import kafka.protocol.metadata as _metadata_protocol
@@ -16,7 +19,10 @@ import kafka.structs as _structs
 
 admin: Any = _admin
 errors: Any = _errors
+compat: Any = _compat
+manager: Any = _manager
 oauth: Any = _oauth
+selector: Any = _selector
 structs: Any = _structs
 records: Any = _records
 admin_protocol: Any = _admin_protocol

@@ -13,7 +13,15 @@ from eosframework.config import KafkaSettings
 from eosframework.errors import ClusterUnreachable, ConfigurationError, RunError, UserError
 from eosframework.kafka.client.properties import unreachable
 from eosframework.kafka.inspect.configuration import client_configuration
-from eosframework.kafka.inspect.vendor import admin, consumer_protocol, errors, structs
+from eosframework.kafka.inspect.vendor import (
+    admin,
+    compat,
+    consumer_protocol,
+    errors,
+    manager,
+    selector,
+    structs,
+)
 from eosframework.records import TopicPartition
 from eosframework.txnid import TransactionalId
 
@@ -237,21 +245,41 @@ class Wire:
 
 
 class _Client(admin.KafkaAdminClient):
-    """The admin client, extended to send any request to any broker."""
+    """The admin client, extended to send any request to any broker.
+
+    It takes its network and connections from here (`kafka_client`, a setting), because it has no
+    public name for them.
+    """
 
     def __init__(self, server: str, reach_ms: int, configuration: dict[str, Any]) -> None:
+        made: list[Any] = []
+
+        def connect(**given: Any) -> Any:
+            network = selector.NetworkSelector(**given)
+            connections = manager.KafkaConnectionManager(network, **given)
+            made.extend((network, connections))
+            return compat.KafkaNetClient(network, connections, **given)
+
         try:
             admin.KafkaAdminClient.__init__(
-                self, bootstrap_servers=[server], bootstrap_timeout_ms=reach_ms, **configuration
+                self,
+                bootstrap_servers=[server],
+                bootstrap_timeout_ms=reach_ms,
+                kafka_client=connect,
+                **configuration,
             )
         except BaseException:
-            self._client.close()
-            self._net.stop()
+            if made:
+                network, connections = made
+                connections.close()
+                network.close()
+                network.stop()
             raise
+        self.connections = made[1]
 
     def ask(self, request: Any, broker_id: int | None) -> Any:
-        manager: Any = self._manager
-        return manager.run(lambda: manager.send(request, node_id=broker_id))
+        connections: Any = self.connections
+        return connections.run(lambda: connections.send(request, node_id=broker_id))
 
 
 class _LastComplaint(logging.Handler):

@@ -6,6 +6,8 @@ them.
 
 from __future__ import annotations
 
+from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from eosframework.config import RegistrySettings
@@ -89,10 +91,12 @@ def protobuf() -> Any:
 
 def registry_errors() -> tuple[type[Exception], ...]:
     """Return the exceptions of the client about the registry, as opposed to about a value."""
-    from confluent_kafka.schema_registry.common._httpx_compat import httpx
     from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 
-    return (SchemaRegistryError, OAuthTokenError, httpx.TransportError)
+    # The client uses httpx2 or, if that is not installed, httpx.
+    installed = [name for name in ("httpx2", "httpx") if find_spec(name) is not None]
+    transport: list[type[Exception]] = [import_module(name).TransportError for name in installed]
+    return (SchemaRegistryError, OAuthTokenError, *transport)
 
 
 def answered(error: Exception) -> Answer:

@@ -1,16 +1,20 @@
-"""W3C trace context in headers: https://www.w3.org/TR/trace-context/."""
+"""W3C trace context in headers, as OpenTelemetry's propagator reads and writes it.
+
+https://www.w3.org/TR/trace-context/
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from opentelemetry import trace
-from opentelemetry.trace import SpanContext, TraceFlags
+from opentelemetry.context import Context
+from opentelemetry.trace import NonRecordingSpan, SpanContext
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-TRACEPARENT = "traceparent"
+TRACEPARENT, TRACESTATE = "traceparent", "tracestate"
 
-_VALUE = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+_PROPAGATOR = TraceContextTextMapPropagator()
 
 Headers = Iterable[tuple[str, bytes | None]]
 
@@ -21,27 +25,27 @@ def headers() -> dict[str, str]:
     For messages that users publish: `publish(…, headers=headers())` continues the trace of a
     request through the outbox.
     """
-    context = trace.get_current_span().get_span_context()
-    return {TRACEPARENT: traceparent_of(context)} if context.is_valid else {}
+    return headers_of(trace.get_current_span().get_span_context())
 
 
-def traceparent_of(context: SpanContext) -> str:
-    """Return the header's value for a span."""
-    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+def headers_of(context: SpanContext) -> dict[str, str]:
+    """Return the headers for a span; empty if its context is invalid."""
+    carrier: dict[str, str] = {}
+    if context.is_valid:
+        span = NonRecordingSpan(context)
+        _PROPAGATOR.inject(carrier, trace.set_span_in_context(span, Context()))
+    return carrier
 
 
 def context_in(record_headers: Headers | None) -> SpanContext | None:
     """Return the context in a record's headers; None: there is none, or it is invalid."""
+    carrier: dict[str, str] = {}
     for name, value in record_headers or ():
-        if name == TRACEPARENT and value is not None:
-            return _parsed(value)
-    return None
-
-
-def _parsed(value: bytes) -> SpanContext | None:
-    found = _VALUE.fullmatch(value)
-    if found is None or found[1] == b"ff" or (found[1] == b"00" and found[5]):
+        if name in (TRACEPARENT, TRACESTATE) and value is not None:
+            # Bytes that are not ASCII become a value that is not valid.
+            carrier.setdefault(name, value.decode("ascii", "replace"))
+    if TRACEPARENT not in carrier:
         return None
-    flags = TraceFlags(int(found[4], 16))
-    context = SpanContext(int(found[2], 16), int(found[3], 16), is_remote=True, trace_flags=flags)
+    found = trace.get_current_span(_PROPAGATOR.extract(carrier, Context()))
+    context = found.get_span_context()
     return context if context.is_valid else None

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 
-from eosframework.monitoring.tracing.trace_context import TRACEPARENT, context_in, traceparent_of
+from eosframework.monitoring.tracing.trace_context import TRACEPARENT, context_in, headers_of
 from eosframework.processing.ports import Message, Output
 
 
@@ -32,7 +32,7 @@ class TracedTransactions:
         self._most_links = most_links
         self._span: Span | None = None
         self._links_left = 0
-        self._own: tuple[str, bytes] | None = None
+        self._own: list[tuple[str, bytes | None]] = []
 
     def begin(self) -> None:
         """Begin a span, after ending an open one as dropped."""
@@ -45,8 +45,9 @@ class TracedTransactions:
         )
         self._span = span
         self._links_left = self._most_links if span.is_recording() else 0
-        context = span.get_span_context()
-        self._own = (TRACEPARENT, traceparent_of(context).encode()) if context.is_valid else None
+        self._own = [
+            (name, text.encode()) for name, text in headers_of(span.get_span_context()).items()
+        ]
 
     def took(self, messages: Sequence[Message]) -> None:
         """Link the span to records of the transaction."""
@@ -77,10 +78,10 @@ class TracedTransactions:
     def marked(self, outputs: Sequence[Output]) -> Sequence[Output]:
         """Return outputs with trace context; an output without one gets the transaction's."""
         own = self._own
-        if own is None:
+        if not own:
             return outputs
         return [
-            output if _carries(output) else (*output[:7], [*(output[7] or ()), own])
+            output if _carries(output) else (*output[:7], [*(output[7] or ()), *own])
             for output in outputs
         ]
 

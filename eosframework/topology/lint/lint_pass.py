@@ -9,6 +9,7 @@ from typing import Any
 
 from eosframework.errors import TopologyError
 from eosframework.serialization.references import closest
+from eosframework.topology.lint.lint_arguments import wrong_arguments
 from eosframework.topology.lint.lint_batches import batch_findings
 from eosframework.topology.lint.lint_changes import change_findings
 from eosframework.topology.lint.lint_joins import join_findings, key_findings
@@ -146,6 +147,8 @@ def _functions(app: LoadedApp) -> Iterator[Finding]:
                 f"not its result and counts as true; expected a function that returns its result"
             )
             yield app.finding(path, "asynchronous", message)
+        elif message := wrong_arguments(path, reference, found):
+            yield app.finding(path, "arguments", message)
 
 
 def _is_asynchronous(function: Any) -> bool:

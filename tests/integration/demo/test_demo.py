@@ -72,5 +72,5 @@ def test_without_the_extra_the_demo_says_what_to_install() -> None:
         [sys.executable, "-c", hide], capture_output=True, check=False, timeout=180, text=True
     )
     assert done.returncode == 2
-    assert "pip install 'eosframework[embedded]'" in done.stderr
+    assert "pip install 'eosframework[demo]'" in done.stderr
     assert "Traceback" not in done.stderr

@@ -196,3 +196,23 @@ def test_without_java_the_command_says_what_to_do(broker: Command, tmp_path: Pat
     assert refused.returncode == 2
     assert f"{old} (PATH) is Java 11" in refused.stderr
     assert "pip install 'eosframework[embedded]'" in refused.stderr
+
+
+def test_it_says_what_it_waits_for_and_what_to_export(broker: Command, tmp_path: Path) -> None:
+    done = broker("up", "--port", "0")
+    assert done.returncode == 0, done.stderr
+    log = tmp_path / "broker" / "node-1" / "server.log"
+    assert f"waiting for Kafka to serve, 180 s at most; its log is {log}" in done.stderr
+    assert log.is_file()
+    [line] = [line for line in done.stdout.splitlines() if "export" in line]
+    servers = answer_of(broker("status", "--json"))["bootstrap_servers"]
+    assert line.strip() == f"export EOS_KAFKA__BOOTSTRAP_SERVERS={servers}"
+    broker("down")
+    assert "export" not in broker("status").stdout
+
+
+def test_a_start_that_takes_longer_than_its_limit_is_ended(broker: Command) -> None:
+    done = broker("up", "--port", "0", "--timeout", "1")
+    assert done.returncode == 1
+    assert "did not serve on port" in done.stderr
+    assert not answer_of(broker("status", "--json"))["nodes"][0]["running"]

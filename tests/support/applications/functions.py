@@ -15,6 +15,10 @@ def double(value: dict[str, int]) -> dict[str, int]:
     return {"n": value["n"] * 2}
 
 
+def older(value: bytes, version: int) -> dict[str, int]:
+    return {"n": len(value) + version}
+
+
 def triple(value: dict[str, int]) -> dict[str, int]:
     return {"n": value["n"] * 3}
 

@@ -37,6 +37,25 @@ _KINDS = {
 _OPERATIONS = {
     "".join(map(str.capitalize, operation.name.split("_"))): operation for operation in AclOperation
 }
+MACHINE = "machine"
+TOKENS = """\
+import base64, json, os, pathlib, time
+
+SECONDS = 4
+
+
+def get(config):
+    if (reason := pathlib.Path(__file__).with_name("refused")).exists():
+        raise PermissionError(reason.read_text())
+    with open(pathlib.Path(__file__).with_name("calls"), "a") as calls:
+        calls.write(f"{os.getpid()}\\n")
+    now = time.time()
+    name = config.partition("=")[2]
+    claims = {"sub": name, "iat": now, "exp": now + SECONDS}
+    parts = [json.dumps(part).encode() for part in ({"alg": "none"}, claims)]
+    token = ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts)
+    return token + ".", now + SECONDS, name
+"""
 CLIENT, CLIENT_SECRET = "robot", "p@ss of a robot+/="
 
 
@@ -91,6 +110,24 @@ class Guarded:
             (directory / way).mkdir(mode=0o700)
             for name, value in secret.items():
                 self.folder.write(f"{way}/kafka.properties.{name}", value + "\n")
+        self._connect_by_function(broker.with_token)
+
+    def _connect_by_function(self, servers: str) -> None:
+        """Make the way `function`: tokens of 4 s from a module next to the topology."""
+        self.folder.write("tokens.py", TOKENS)
+        properties = {"security.protocol": "sasl_plaintext", "sasl.mechanisms": "OAUTHBEARER"}
+        kafka = {
+            "bootstrap_servers": servers,
+            "oauth_cb": "tokens:get",
+            "properties": {**properties, "sasl.oauthbearer.config": f"sub={MACHINE}"},
+        }
+        self.folder.write("function.yaml", yaml.safe_dump({"kafka": kafka}))
+        (self.directory / "function").mkdir(mode=0o700)
+
+    def token_calls(self) -> list[str]:
+        """The calls of the token function so far, each by the id of its process."""
+        calls = self.directory / "calls"
+        return calls.read_text().split() if calls.exists() else []
 
     def run(
         self, *arguments: str, way: str = "password", own: Mapping[str, str] | None = None

@@ -13,7 +13,7 @@ from eosframework.embedded import java
 from eosframework.errors import ConfigurationError
 
 
-@pytest.mark.parametrize("name", ["pyspark", "pyarrow"])
+@pytest.mark.parametrize("name", ["pyspark", "pyarrow", "pandas"])
 def test_a_package_that_is_missing_is_named_with_the_extra_that_brings_it(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

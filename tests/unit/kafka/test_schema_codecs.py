@@ -4,8 +4,8 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
+import httpx2 as httpx
 import pytest
-from confluent_kafka.schema_registry.common._httpx_compat import httpx
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from eosframework.config import RegistrySettings, SubjectNames

@@ -15,7 +15,7 @@ from opentelemetry.trace import SpanContext, StatusCode, TraceFlags, get_current
 
 from eosframework.config import TracingSettings
 from eosframework.errors import ConfigurationError
-from eosframework.monitoring.tracing.trace_context import context_in, headers, traceparent_of
+from eosframework.monitoring.tracing.trace_context import context_in, headers, headers_of
 from eosframework.monitoring.tracing.traced_tasks import traced_tasks
 from eosframework.monitoring.tracing.transaction_spans import TracedTransactions
 from eosframework.processing.task import Task
@@ -57,7 +57,7 @@ def traced(tracer: Any) -> Traced:
 def own_traceparent(span: ReadableSpan) -> str:
     context = span.get_span_context()
     assert context is not None
-    return traceparent_of(context)
+    return headers_of(context)["traceparent"]
 
 
 def copied(function: Callable[[Any], Any] = lambda value: value) -> Topology:
@@ -69,7 +69,7 @@ def copied(function: Callable[[Any], Any] = lambda value: value) -> Topology:
 @given(st.integers(1, 2**128 - 1), st.integers(1, 2**64 - 1), st.integers(0, 255))
 def test_a_context_round_trips_through_its_header(trace: int, span: int, flags: int) -> None:
     context = SpanContext(trace, span, is_remote=True, trace_flags=TraceFlags(flags))
-    assert context_in([("traceparent", traceparent_of(context).encode())]) == context
+    assert context_in([("traceparent", headers_of(context)["traceparent"].encode())]) == context
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def is_early(value: dict[str, Any]) -> bool:
     return value["delay"] < 0
 
 
-def shape(value: Any) -> Any:
+def shape(value: Any = None, *_others: Any) -> Any:
     return {"shaped": value}
 
 

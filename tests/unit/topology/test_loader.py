@@ -136,3 +136,18 @@ def test_a_file_that_is_wrong_is_loaded_as_far_as_it_goes_or_refused(tmp_path: P
     assert read_app("topology.yaml").problems
     with pytest.raises(TopologyError, match=r"topology.yaml:4:33: unknown-key: .*'filtr'"):
         load_app("topology.yaml")
+
+
+def test_a_file_with_an_attribute_names_one_of_several_topologies(tmp_path: Path) -> None:
+    file = tmp_path / f"several_{module_name(tmp_path)}.py"
+    one = "from eosframework import Topology\n{} = Topology('{}')\n{}.stream('a').to('b')\n"
+    file.write_text(one.format("first", "f", "first") + one.format("second", "s", "second"))
+    with pytest.raises(TopologyError, match="several topologies"):
+        load_app(str(file))
+    assert load_app(f"{file}:second").spec.application == "s"
+    with pytest.raises(TopologyError, match="has no 'secnd'; did you mean 'second'"):
+        load_app(f"{file}:secnd")
+    with pytest.raises(TopologyError, match="is a type; expected an eosframework"):
+        load_app(f"{file}:Topology")
+    with pytest.raises(TopologyError, match="does not exist"):
+        load_app(f"{tmp_path / 'none.py'}:app")

@@ -143,7 +143,7 @@ CASES = {
         {"store sums": "store_value"},
     ),
     "another format with a way to read the old one": (
-        ("store: sums", f'store: sums, value: string, version: 2, upgrade: "{F}:double"'),
+        ("store: sums", f'store: sums, value: string, version: 2, upgrade: "{F}:older"'),
         {"store sums": "store_version"},
     ),
     "a version without a way to read the old one": (
@@ -295,7 +295,7 @@ def test_every_rule_that_is_compared_is_raised_here_and_no_other_is_known() -> N
         ),
         (changed((f"      - {COUNT}\n", "")), RUNNING, "store_added"),
         (
-            changed(("store: sums", f'store: sums, version: 2, upgrade: "{F}:double"')),
+            changed(("store: sums", f'store: sums, version: 2, upgrade: "{F}:older"')),
             RUNNING,
             "version_lowered",
         ),

@@ -1,0 +1,16 @@
+"""Count the words of the lines in a topic."""
+
+from eosframework import Record, Topology
+
+
+def words(line: str) -> list[str]:
+    return line.lower().split()
+
+
+def word(record: Record) -> str:
+    return record.value
+
+
+app = Topology("wordcount")
+lines = app.stream("lines", key="string", value="string")
+lines.flat_map_values(words).group_by(word, key="string").count().to("counts", value="json")
