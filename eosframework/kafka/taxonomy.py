@@ -296,7 +296,7 @@ def raise_for(
 
     Raises:
         TransactionError: the subclass says what follows.
-        InstanceFenced: another worker has this instance's name.
+        InstanceFenced: another member has this instance's name.
         PositionLost: the next offset to read is gone.
     """
     raised = exception_for(error, call, transactional_id=transactional_id, detail=detail)

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from confluent_kafka import KafkaError
 
-from eosframework.kafka.inspect.vendor import producer_protocol
+from eosframework.kafka.inspect.vendor import consumer_protocol, producer_protocol
 from tests.support.processes.waiting import PATIENCE_SECONDS
 
 PRODUCE, INIT_PRODUCER_ID, ADD_PARTITIONS, ADD_OFFSETS, END_TXN, TXN_OFFSET_COMMIT = (
@@ -27,6 +27,9 @@ PRODUCE, INIT_PRODUCER_ID, ADD_PARTITIONS, ADD_OFFSETS, END_TXN, TXN_OFFSET_COMM
 )
 """Api keys of the requests that matter to a transaction."""
 
+JOIN_GROUP = 11
+"""Api key of the request by which a consumer becomes a member of its group."""
+
 _RESPONSES: dict[int, Any] = {
     PRODUCE: producer_protocol.ProduceResponse,
     INIT_PRODUCER_ID: producer_protocol.InitProducerIdResponse,
@@ -34,6 +37,7 @@ _RESPONSES: dict[int, Any] = {
     ADD_OFFSETS: producer_protocol.AddOffsetsToTxnResponse,
     END_TXN: producer_protocol.EndTxnResponse,
     TXN_OFFSET_COMMIT: producer_protocol.TxnOffsetCommitResponse,
+    JOIN_GROUP: consumer_protocol.JoinGroupResponse,
 }
 
 

@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from eosframework.errors import InstanceFenced
 from eosframework.process.fork import CRASHED, ChildProcess, run_in_child
 from eosframework.process.supervisor import Supervisor
+
+FENCED = InstanceFenced.exit_code
 
 
 def test_a_child_gives_its_exit_code_or_its_signal() -> None:
@@ -53,16 +56,30 @@ def test_a_killed_worker_is_started_again_under_its_name(tmp_path: Path) -> None
     assert (tmp_path / "b").read_text() == "xxx"
 
 
+@pytest.mark.parametrize(("fences", "exit_code"), [(1, 0), (2, FENCED)])
+def test_a_worker_is_started_again_after_its_first_fence_only(
+    tmp_path: Path, fences: int, exit_code: int
+) -> None:
+    def worker(name: str) -> int:
+        starts = tmp_path / name
+        starts.write_text((starts.read_text() if starts.exists() else "") + "x")
+        return FENCED if name == "b" and len(starts.read_text()) <= fences else 0
+
+    assert run_supervisor(worker, ["a", "b"]) == exit_code
+    assert (tmp_path / "a").read_text() == "x"
+    assert (tmp_path / "b").read_text() == "xx"
+
+
 def test_a_worker_that_fails_by_itself_stops_the_others(tmp_path: Path) -> None:
     def worker(name: str) -> int:
         if name == "bad":
             while not (tmp_path / "ready").exists():
                 threading.Event().wait(0.001)
-            return 3
+            return 1
         stopped = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: (stopped.set(), sys.exit(0)))
         (tmp_path / "ready").touch()
         stopped.wait(60)
         return 1
 
-    assert run_supervisor(worker, ["good", "bad"]) == 3
+    assert run_supervisor(worker, ["good", "bad"]) == 1
