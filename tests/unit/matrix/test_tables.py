@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.memory.fault_plan import Fault, Faults
 from tests.unit.matrix.cases import COUNTED, chosen
-from tests.unit.matrix.faults import Fault, Faults
 from tests.unit.matrix.play import Choices, Wrong
 from tests.unit.matrix.tables import KINDS, play_tables
 from tests.unit.matrix.test_matrix import SEED
