@@ -1,8 +1,14 @@
 """An in-memory Kafka: topics, transactions and a consumer group for the worker's ports.
 
+One model of the parts of Kafka that decide about exactly-once. Records of an open transaction have
+their offsets and are not readable; the last stable offset stays before the first of them. A commit
+or an abort writes a marker, which takes one offset in each partition of the transaction. A new
+owner of a transactional.id gets a higher epoch, which aborts the open transaction and fences the
+earlier owners. A member that joins the group begins a generation, and offsets sent under an earlier
+one are rejected.
+
 The worker's own code runs over it, so it tests the user's functions and the topology. It has no
-network, no second worker and no failing broker: it proves nothing about exactly-once, which needs
-real brokers.
+network and no failing broker: it proves nothing about exactly-once, which needs real brokers.
 """
 
 from __future__ import annotations
@@ -16,6 +22,7 @@ from eosframework import failpoints
 from eosframework.errors import TaskFenced, TransactionError
 from eosframework.processing.ports import (
     Commit,
+    CommitRound,
     Committed,
     Fetched,
     FinishedRound,
@@ -28,22 +35,64 @@ from eosframework.processing.stores.state_ports import Bounds
 from eosframework.records import Position, TopicPartition
 from eosframework.testing.stateless_driver import Sent
 
+UNAWARE_FETCHES = 4
+"""A member fetches this often before it learns that the group has another generation."""
+
+
+class Misuse(AssertionError):
+    """A port was used against its protocol."""
+
 
 @dataclass(slots=True)
 class MemoryPartition:
-    """The log of a partition; a commit leaves a gap of one offset, as a marker does."""
+    """The log of a partition.
+
+    Args:
+        messages: the committed records, in offset order.
+        end: the high watermark.
+        open: the first offset of each open transaction, by transactional.id.
+    """
 
     messages: list[Sent] = field(default_factory=list[Sent])
     end: int = 0
+    open: dict[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def last_stable(self) -> int:
+        """The last stable offset: every transaction before it has ended."""
+        return min(self.open.values(), default=self.end)
 
     def read(self, offset: int, limit: int) -> list[Message]:
-        """Return at most `limit` messages, starting at an offset."""
+        """Return at most `limit` committed messages before the last stable offset."""
         found: list[Message] = []
+        stable = self.last_stable
         for message in reversed(self.messages):
             if message.offset_ < offset:
                 break
-            found.append(message)
+            if message.offset_ < stable:
+                found.append(message)
         return found[::-1][:limit]
+
+    def end_transaction(self, transactional_id: str, committed: Sequence[Sent]) -> None:
+        """Write the marker of a transaction, and show its records if it is committed."""
+        del self.open[transactional_id]
+        self.end += 1
+        follows = not self.messages or self.messages[-1].offset_ < self.end - 1
+        self.messages += committed
+        if follows:
+            self.messages.sort(key=lambda message: message.offset_)
+
+
+@dataclass(slots=True)
+class _Coordinated:
+    """The state of a transactional.id.
+
+    Args:
+        written: the records of its open transaction.
+    """
+
+    epoch: int = 0
+    written: list[Sent] = field(default_factory=list[Sent])
 
 
 class MemoryKafka:
@@ -60,8 +109,10 @@ class MemoryKafka:
             for number in range(count)
         }
         self.positions: dict[TopicPartition, Position] = {}
-        self.owners: dict[str, MemoryOutput] = {}
+        self.generation = 0
         self.now = 0.0
+        self.misuses: list[str] = []
+        self._ids: dict[str, _Coordinated] = {}
 
     def partitions_of(self, topic: str) -> list[TopicPartition]:
         """Return a topic's partitions; an undeclared topic gets one."""
@@ -77,87 +128,216 @@ class MemoryKafka:
         return partitions[zlib.crc32(key or b"") % len(partitions)]
 
     def append(self, output: Output) -> Sent:
-        """Write one record, visible at once."""
+        """Write one record outside of a transaction."""
+        sent = self._place(output)
+        self.logs[sent.place].messages.append(sent)
+        return sent
+
+    def init(self, transactional_id: str) -> int:
+        """Return a new epoch: fence the earlier owners and abort their open transaction."""
+        known = self._ids.setdefault(transactional_id, _Coordinated())
+        self._end(transactional_id, commit=False)
+        known.epoch += 1
+        return known.epoch
+
+    def write(self, transactional_id: str, epoch: int, outputs: Sequence[Output]) -> list[Sent]:
+        """Add records to the open transaction.
+
+        Raises:
+            TaskFenced: the id has a higher epoch.
+        """
+        self._require_epoch(transactional_id, epoch)
+        found: list[Sent] = []
+        for output in outputs:
+            sent = self._place(output)
+            self.logs[sent.place].open.setdefault(transactional_id, sent.offset_)
+            found.append(sent)
+        self._ids[transactional_id].written += found
+        return found
+
+    def commit(
+        self, transactional_id: str, epoch: int, positions: Sequence[Position], membership: Any
+    ) -> list[Sent]:
+        """Commit the open transaction with its positions, and return its records.
+
+        Raises:
+            TaskFenced: see `require_right`.
+        """
+        self.require_right(transactional_id, epoch, membership)
+        sent = self._end(transactional_id, commit=True)
+        self.positions |= {p.topic_partition: p for p in positions}
+        return sent
+
+    def require_right(self, transactional_id: str, epoch: int, membership: Any) -> None:
+        """Raise unless a producer may send offsets and commit.
+
+        Args:
+            transactional_id: of the producer.
+            epoch: of the producer.
+            membership: the generation under which offsets are sent; None: without a check.
+
+        Raises:
+            TaskFenced: the id has a higher epoch, or the group another generation.
+        """
+        self._require_epoch(transactional_id, epoch)
+        if membership not in (None, self.generation):
+            raise TaskFenced(
+                f"transactional.id {transactional_id} sends offsets of generation {membership}, "
+                f"the group is at {self.generation}"
+            )
+
+    def misused(self, problem: str) -> Misuse:
+        """Note that a port was used against its protocol, and return the error."""
+        self.misuses.append(problem)
+        return Misuse(problem)
+
+    def _place(self, output: Output) -> Sent:
+        """Give a record its offset."""
         topic, value, key, number, _, _, timestamp, headers = output
         wanted = TopicPartition(topic, number)
         partition = wanted if number >= 0 else self.partition_for(topic, key)
         log = self.logs.setdefault(partition, MemoryPartition())
-        sent = Sent(
-            topic, value, key, timestamp, log.end, list(headers or ()) or None, partition.partition
-        )
-        log.messages.append(sent)
+        place = partition.partition
+        sent = Sent(topic, value, key, timestamp, log.end, list(headers or ()) or None, place)
         log.end += 1
         return sent
 
+    def _require_epoch(self, transactional_id: str, epoch: int) -> None:
+        if self._ids[transactional_id].epoch != epoch:
+            raise TaskFenced(f"transactional.id {transactional_id} was taken by another task")
+
+    def _end(self, transactional_id: str, *, commit: bool) -> list[Sent]:
+        known = self._ids[transactional_id]
+        written, known.written = known.written, []
+        for partition in dict.fromkeys(sent.place for sent in written):
+            own = [sent for sent in written if commit and sent.place == partition]
+            self.logs[partition].end_transaction(transactional_id, own)
+        return written
+
 
 class MemoryOutput:
-    """A transactional producer with one transactional.id."""
+    """A transactional producer; it takes its transactional.id over when it is made.
+
+        ready ── begin ──▶ open ── commit ──▶ ready
+        a call failed, or the outcome is unknown ──▶ failed ── init ──▶ ready
+
+    Records are sent by `poll`, `deliver` and `commit`. Delivery reports follow at the next of them.
+    """
 
     def __init__(self, kafka: MemoryKafka, transactional_id: str) -> None:
         self.transactional_id = transactional_id
-        self._kafka = kafka
-        self._open: list[Output] = []
+        self.kafka = kafka
+        self.state = "ready"
+        self.open: list[Output] = []
+        self._sent: list[Sent] = []
+        self._reported = 0
+        self._epoch = kafka.init(transactional_id)
 
     @property
     def produce(self) -> Callable[..., None]:
         """`produce(*output)`."""
-        return lambda *output: self._open.append(cast("Output", output))
+        return self._produce
+
+    def _produce(self, *output: Any) -> None:
+        self.require("produce", "open")
+        self.open.append(cast("Output", output))
 
     def explain(self, error: Exception) -> TransactionError:
-        """Raise the error: nothing here fails on purpose."""
-        raise error
+        """Return the error; `produce` raises no other kind."""
+        if not isinstance(error, TransactionError):
+            raise self.kafka.misused(f"explain was given {error!r}")
+        return error
 
     def begin(self) -> None:
         """Begin a transaction."""
-        self._open = []
+        self.require("begin", "ready")
+        self.state = "open"
 
     def poll(self, timeout_seconds: float = 0) -> None:
-        """Do nothing: deliveries are reported at the commit."""
+        """Report deliveries, and send what was produced."""
+        self.require("poll", "open")
+        self.report()
+        self.send()
 
     def deliver(self) -> None:
-        """Do nothing: no record is refused."""
+        """Send and report everything.
 
-    def take_over(self) -> None:
-        """Take the id and drop the open transaction of the last owner."""
-        self._kafka.owners[self.transactional_id] = self
-        self._open = []
+        Raises:
+            TaskFenced: another owner has the id.
+        """
+        self.require("deliver", "open")
+        if error := self.send():
+            self.state = "failed"
+            raise error
+        self.report()
 
-    def commit(self, commit: Commit) -> TransactionError | None:
-        """Make everything visible, or return the error that another owner has the id."""
+    def commit(self, commit: Commit) -> Committed:
+        """Commit, or return the error of a fence."""
         failpoints.hit("transaction.after_send_offsets")
         failpoints.hit("transaction.before_commit")
-        if self._kafka.owners.get(self.transactional_id) is not self:
-            return TaskFenced(f"transactional.id {self.transactional_id} was taken by another task")
-        touched: set[TopicPartition] = set()
-        for output in self._open:
-            sent = self._kafka.append(output)
-            touched.add(TopicPartition(sent.topic_, sent.partition_))
+        self.require("commit", "open")
+        if error := self.send():
+            self.state = "failed"
+            return Committed(error)
+        try:
+            self.kafka.commit(
+                self.transactional_id, self._epoch, commit.positions, commit.membership
+            )
+        except TaskFenced as error:
+            self.state = "failed"
+            return Committed(error)
+        self.report()
+        self._clear()
+        failpoints.hit("transaction.after_commit")
+        return Committed()
+
+    def init(self) -> None:
+        """Take the id again: aborts the open transaction."""
+        self._epoch = self.kafka.init(self.transactional_id)
+        self._clear()
+
+    def require(self, call: str, state: str) -> None:
+        """Raise `Misuse` unless the producer is in a state."""
+        if self.state != state:
+            raise self.kafka.misused(f"{self.transactional_id}: {call} of one that is {self.state}")
+
+    def send(self) -> TaskFenced | None:
+        """Send what was produced; return the error of a fenced producer."""
+        try:
+            new = self.open[len(self._sent) :]
+            self._sent += self.kafka.write(self.transactional_id, self._epoch, new)
+        except TaskFenced as error:
+            return error
+        return None
+
+    def report(self) -> None:
+        """Report what was sent since the last report."""
+        since, self._reported = self._reported, len(self._sent)
+        for output, sent in zip(self.open[since:], self._sent[since:], strict=False):
             if output[4] is not None:
                 output[4](None, sent)
-        for partition in touched:
-            self._kafka.logs[partition].end += 1
-        self._kafka.positions |= {p.topic_partition: p for p in commit.positions}
-        self._open = []
-        failpoints.hit("transaction.after_commit")
-        return None
+
+    def _clear(self) -> None:
+        self.state, self.open, self._sent, self._reported = "ready", [], [], 0
 
 
 class MemoryOutputs:
     """Opens and commits outputs; see `TransactionalOutputs`."""
 
     def __init__(self, kafka: MemoryKafka) -> None:
-        self._kafka = kafka
+        self.kafka = kafka
 
     def open(self, transactional_ids: Sequence[str]) -> list[TransactionalOutput]:
         """Take over every id."""
-        outputs = [MemoryOutput(self._kafka, name) for name in transactional_ids]
-        for output in outputs:
-            output.take_over()
-        return list(outputs)
+        return [self.new_output(name) for name in transactional_ids]
+
+    def new_output(self, transactional_id: str) -> MemoryOutput:
+        """Take over one id."""
+        return MemoryOutput(self.kafka, transactional_id)
 
     def begin_commit(
         self, commits: Sequence[Commit], within_seconds: float | None = None
-    ) -> FinishedRound:
+    ) -> CommitRound:
         """Commit before returning."""
         return FinishedRound(self.commit, commits)
 
@@ -165,96 +345,156 @@ class MemoryOutputs:
         self, commits: Sequence[Commit], within_seconds: float | None = None
     ) -> list[Committed]:
         """Commit one after the other."""
-        return [Committed(cast("MemoryOutput", each.output).commit(each)) for each in commits]
+        return [cast("MemoryOutput", each.output).commit(each) for each in commits]
 
     def abort(self, outputs: Sequence[TransactionalOutput]) -> list[TransactionError | None]:
-        """Drop open transactions."""
+        """Abort open transactions."""
         return self.recycle(outputs)
 
     def recycle(self, outputs: Sequence[TransactionalOutput]) -> list[TransactionError | None]:
         """Take over the ids anew."""
         for output in outputs:
-            cast("MemoryOutput", output).take_over()
+            cast("MemoryOutput", output).init()
         return [None] * len(outputs)
 
     def close(self, outputs: Sequence[TransactionalOutput]) -> None:
-        """Do nothing: no resource is held."""
+        """Close the producers."""
+        for output in outputs:
+            cast("MemoryOutput", output).state = "closed"
 
     def stop(self) -> None:
         """Do nothing: no thread runs."""
 
 
 class MemoryInput:
-    """A consumer group with one member, which owns all partitions; see `InputLog`."""
+    """A member of a consumer group; see `InputLog`.
+
+    The member that joined last owns all partitions. An earlier one reads on for a few fetches,
+    then its partitions are lost.
+    """
 
     def __init__(self, kafka: MemoryKafka) -> None:
-        self._kafka = kafka
-        self._listener: RebalanceListener | None = None
-        self._wanted: list[TopicPartition] = []
-        self._at: dict[TopicPartition, int] = {}
-        self._paused: set[TopicPartition] = set()
+        self.kafka = kafka
+        self.listener: RebalanceListener | None = None
+        self.at: dict[TopicPartition, int] = {}
+        self.paused: set[TopicPartition] = set()
+        self.generation = 0
+        self._topics: Sequence[str] = ()
+        self._joins = False
+        self._unaware = 0
 
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
         """Join; the assignment comes with the first fetch."""
-        self._listener, self._wanted = listener, self.partitions(topics)
+        self.listener, self._topics, self._joins = listener, topics, True
 
     def fetch(self, limit: int, timeout_seconds: float, gather_seconds: float = 0.0) -> Fetched:
         """Return the available messages; if there are none, the timeout passes at once."""
-        if self._wanted and self._listener is not None:
-            partitions, self._wanted = self._wanted, []
-            self._paused.update(partitions)
-            self.seek(self._listener.assigned(partitions))
+        if self.generation != self.kafka.generation and self.at:
+            self._unaware += 1
+            if self._unaware > UNAWARE_FETCHES:
+                self.lose(*self.at)
+                self._joins = True
+        if self._joins:
+            self._joins, self._unaware = False, 0
+            self.assign(*self.partitions(self._topics))
         messages: dict[TopicPartition, list[Message]] = {}
         ends: dict[TopicPartition, int] = {}
-        for partition in self._at.keys() - self._paused:
-            log = self._kafka.logs[partition]
-            if found := log.read(self._at[partition], limit):
+        active = sorted(self.at.keys() - self.paused)
+        for number, partition in enumerate(active):
+            if limit <= 0:
+                break
+            log = self.kafka.logs[partition]
+            share = -(-limit // (len(active) - number))
+            if found := log.read(self.at[partition], share):
                 messages[partition] = found
-                self._at[partition] = found[-1].offset() + 1
+                self.at[partition] = found[-1].offset() + 1
+                limit -= len(found)
             else:
-                self._at[partition] = ends[partition] = log.end
+                ends[partition] = log.last_stable
+                self.at[partition] = max(self.at[partition], log.last_stable)
         if not messages:
-            self._kafka.now += timeout_seconds
-        return Fetched(messages, ends, "member")
+            self.kafka.now += timeout_seconds
+        return Fetched(messages, ends, self.generation)
 
-    def membership(self) -> str:
-        """Return the only membership."""
-        return "member"
+    def assign(self, *partitions: TopicPartition) -> None:
+        """Assign partitions, paused, in a new generation."""
+        assert self.listener is not None
+        self.kafka.generation += 1
+        self.generation = self.kafka.generation
+        starts = self.listener.assigned(list(partitions))
+        self.at |= {p.topic_partition: p.offset or 0 for p in starts}
+        self.paused |= {p.topic_partition for p in starts}
+
+    def revoke(self, *partitions: TopicPartition) -> None:
+        """Revoke partitions; their transactions may still be committed."""
+        assert self.listener is not None
+        self._let_go(partitions, self.listener.revoked)
+
+    def lose(self, *partitions: TopicPartition) -> None:
+        """Take partitions away that another member may own already."""
+        assert self.listener is not None
+        self._let_go(partitions, self.listener.lost)
+
+    def leave(self, *, lost: bool) -> None:
+        """Take all partitions away; the member joins again at the next fetch."""
+        (self.lose if lost else self.revoke)(*sorted(self.at))
+        self._joins = True
+
+    def membership(self) -> int:
+        """Return the generation in which this member joined."""
+        return self.generation
 
     def committed(self, partitions: Sequence[TopicPartition]) -> list[Position]:
         """Return the committed positions."""
-        return [self._kafka.positions.get(p, Position(*p, None)) for p in partitions]
+        return [self.kafka.positions.get(p, Position(*p, None)) for p in partitions]
 
     def resume(self, partitions: Sequence[TopicPartition]) -> None:
         """Deliver messages of these partitions from now on."""
-        self._paused.difference_update(partitions)
+        self._require_assigned("resume", partitions)
+        self.paused.difference_update(partitions)
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
         """Deliver no more messages of these partitions."""
-        self._paused.update(partitions)
+        self.paused.update(partitions)
 
     def seek(self, positions: Sequence[Position]) -> None:
-        """Continue at these positions."""
-        self._at |= {p.topic_partition: p.offset or 0 for p in positions}
+        """Resume at these positions."""
+        self._require_assigned("seek", [p.topic_partition for p in positions])
+        self.at |= {p.topic_partition: p.offset or 0 for p in positions}
 
     def beginning_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Return 0 for each."""
         return dict.fromkeys(partitions, 0)
 
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the end of each partition."""
-        return {partition: self._kafka.logs[partition].end for partition in partitions}
+        """Return the last stable offset of each partition."""
+        return {partition: self.kafka.logs[partition].last_stable for partition in partitions}
 
     def partitions(self, topics: Sequence[str]) -> list[TopicPartition]:
         """Return every partition of the topics."""
-        return [partition for topic in topics for partition in self._kafka.partitions_of(topic)]
+        return [partition for topic in topics for partition in self.kafka.partitions_of(topic)]
 
     def lag(self, positions: Mapping[TopicPartition, int]) -> int:
         """Return the number of offsets after the positions."""
-        return sum(self._kafka.logs[p].end - offset for p, offset in positions.items())
+        return sum(self.kafka.logs[p].end - offset for p, offset in positions.items())
 
     def close(self, *, leave: bool) -> None:
-        """Do nothing: the group has no other member."""
+        """Do nothing: the next member that joins owns all partitions."""
+
+    def _let_go(
+        self,
+        partitions: Sequence[TopicPartition],
+        announce: Callable[[list[TopicPartition]], None],
+    ) -> None:
+        try:
+            announce(list(partitions))
+        finally:
+            for partition in partitions:
+                del self.at[partition]
+
+    def _require_assigned(self, call: str, partitions: Sequence[TopicPartition]) -> None:
+        if missing := [p for p in partitions if p not in self.at]:
+            raise self.kafka.misused(f"{call} of {missing}, which are not assigned")
 
 
 class MemoryStartPositions:
@@ -284,41 +524,57 @@ class MemoryStartPositions:
 
 
 class MemoryChangelogs:
-    """Reads changelogs; see `Changelogs`."""
+    """Reads changelogs; see `Changelogs`.
 
-    def __init__(self, kafka: MemoryKafka) -> None:
+    Args:
+        records_per_read: the most records of a partition that one read returns.
+        read_seconds: the time that passes with each read.
+    """
+
+    def __init__(
+        self, kafka: MemoryKafka, records_per_read: int = 1_000_000, read_seconds: float = 0.0
+    ) -> None:
         self._kafka = kafka
+        self._records_per_read = records_per_read
+        self._read_seconds = read_seconds
 
     def bounds(self, partitions: Sequence[TopicPartition]) -> Bounds:
-        """Return the beginning and end of each partition."""
-        return {partition: (0, self._kafka.logs[partition].end) for partition in partitions}
+        """Return the beginning and the last stable offset of each partition."""
+        return {partition: (0, self._kafka.logs[partition].last_stable) for partition in partitions}
 
     def written_ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the end of each partition: no transaction is ever open."""
+        """Return the high watermark of each partition."""
         return {partition: self._kafka.logs[partition].end for partition in partitions}
 
-    def open(self, ranges: Bounds) -> _MemoryReading:
+    def open(self, ranges: Bounds) -> MemoryReading:
         """Start to read ranges."""
-        return _MemoryReading(self._kafka, ranges)
+        return MemoryReading(self._kafka, ranges, self._records_per_read, self._read_seconds)
 
 
-class _MemoryReading:
-    """Returns the content of each range at once; see `ChangelogReading`."""
+class MemoryReading:
+    """Reads ranges of changelogs; see `ChangelogReading`."""
 
-    def __init__(self, kafka: MemoryKafka, ranges: Bounds) -> None:
+    def __init__(
+        self, kafka: MemoryKafka, ranges: Bounds, records_per_read: int, read_seconds: float
+    ) -> None:
         self._kafka = kafka
+        self._limit = records_per_read
+        self._read_seconds = read_seconds
         self._ends = {partition: end for partition, (_, end) in ranges.items()}
         self._read_to = {partition: start for partition, (start, _) in ranges.items()}
 
     def read(self, seconds: float) -> Mapping[TopicPartition, Sequence[Message]]:
-        """Return all messages that are left."""
+        """Return the next messages."""
+        self._kafka.now += self._read_seconds
         found: dict[TopicPartition, Sequence[Message]] = {}
         for partition, end in self._ends.items():
-            start, until = self._read_to[partition], min(end, self._kafka.logs[partition].end)
-            if start < until:
-                messages = self._kafka.logs[partition].read(start, until)
-                found[partition] = [message for message in messages if message.offset() < until]
-                self._read_to[partition] = until
+            log, at = self._kafka.logs[partition], self._read_to[partition]
+            messages = [m for m in log.read(at, self._limit) if m.offset() < end]
+            if messages:
+                found[partition] = messages
+                self._read_to[partition] = messages[-1].offset() + 1
+            else:
+                self._read_to[partition] = max(at, min(end, log.last_stable))
         return found
 
     def read_to(self, partition: TopicPartition) -> int:

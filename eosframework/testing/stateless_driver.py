@@ -12,7 +12,7 @@ from eosframework.kafka.schema_registry.schema_codecs import SchemaRegistry
 from eosframework.processing.codegen.compiler import CompiledSource, compile_source
 from eosframework.processing.failures.failure_handler import FailureHandler
 from eosframework.processing.ports import Message, Output
-from eosframework.records import Headers, Record
+from eosframework.records import Headers, Record, TopicPartition
 from eosframework.serialization.serdes import Serde
 from eosframework.topology.graph.graph import Graph, Sink
 from eosframework.topology.graph.walk import nodes_of
@@ -30,6 +30,11 @@ class Sent:
     headers_: list[tuple[str, bytes | None]] | None
     partition_: int = 0
 
+    @property
+    def place(self) -> TopicPartition:
+        """The partition it was sent to, with its topic."""
+        return TopicPartition(self.topic_, self.partition_)
+
     def topic(self) -> str:
         """The topic it was sent to."""
         return self.topic_
@@ -39,7 +44,7 @@ class Sent:
         return self.partition_
 
     def offset(self) -> int:
-        """Number of messages that were sent to the topic before."""
+        """Its offset."""
         return self.offset_
 
     def key(self) -> bytes | None:

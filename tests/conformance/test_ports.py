@@ -1,6 +1,7 @@
-"""What the cycle expects of its ports, asked of those in memory and of real Kafka alike.
+"""The cycle's expectations of its ports, checked in memory and on real Kafka alike.
 
-The worker's decisions are tested on the ports in memory; this is what makes that worth something.
+The decisions of workers, relays and attempts are tested on the in-memory Kafka, with and without
+its layer of faults. These cases hold both to the behaviour of real brokers.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from confluent_kafka.admin import AdminClient
 from structlog.testing import capture_logs
 
 from eosframework.config import KafkaSettings
-from eosframework.errors import OutcomeUnknown
+from eosframework.errors import OutcomeUnknown, TaskFenced, TransactionError
 from eosframework.kafka.client.properties import Role, client_properties
 from eosframework.kafka.consumer.group import GroupSettings
 from eosframework.kafka.consumer.input_log import KafkaInputLog
 from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.processing.ports import (
     Commit,
+    Delivered,
     Fetched,
     InputLog,
     Output,
@@ -34,12 +36,14 @@ from eosframework.processing.transaction.overtime import RecordTimer
 from eosframework.processing.transaction.recovery import Recovery
 from eosframework.processing.worker_plan import WorkerCounts
 from eosframework.records import Position, TopicPartition
+from eosframework.testing.memory_kafka import MemoryInput, MemoryOutputs
 from eosframework.txnid import TransactionalId
 from tests.support.applications.feeding import feeder
 from tests.support.applications.pipeline import read_committed, wait_until
+from tests.support.memory.fault_plan import Faults
+from tests.support.memory.faulty_kafka import FaultyKafka, FaultyOutputs, faulty_input
 from tests.support.servers.kafka_admin import NewTopic
 from tests.support.servers.topics import create_topics
-from tests.unit.processing.memory import Broker, MemoryLog, MemoryOutputs
 
 
 @dataclass
@@ -48,13 +52,18 @@ class World:
 
     name: str
     source: TopicPartition
-    target: str
+    target: TopicPartition
     log: InputLog
     outputs: TransactionalOutputs
     visible: Callable[[], list[bytes | None]]
+    new_log: Callable[[], InputLog]
 
-    def output(self, value: bytes) -> Output:
-        return (self.target, value, b"k", -1, None, None, 1, None)
+    def output(self, value: bytes, report: Delivered | None = None) -> Output:
+        return (self.target.topic, value, b"k", -1, report, None, 1, None)
+
+    def last_stable(self) -> int:
+        """Return the last stable offset of the target."""
+        return self.log.end_offsets([self.target])[self.target]
 
 
 class Reader:
@@ -76,17 +85,26 @@ class Reader:
     lost = revoked
 
 
-def in_memory(name: str) -> Iterator[World]:
-    broker = Broker()
-    broker.fill(0, 0, 1, 2, 3, 4)
+def in_memory(name: str, *, faulty: bool) -> Iterator[World]:
+    kafka = FaultyKafka({"in": 1, "out": 1})
+    for number in range(5):
+        kafka.append(("in", str(number).encode(), None, 0, None, None, 0, None))
+    faults = Faults()
+
+    def new_log() -> InputLog:
+        return faulty_input(kafka, faults, lambda: None) if faulty else MemoryInput(kafka)
+
+    target = TopicPartition("out", 0)
     yield World(
         name,
         TopicPartition("in", 0),
-        "out",
-        MemoryLog(broker),
-        MemoryOutputs(broker),
-        lambda: [output[1] for output in broker.visible],
+        target,
+        new_log(),
+        FaultyOutputs(kafka, faults) if faulty else MemoryOutputs(kafka),
+        lambda: [message.value() for message in kafka.logs[target].read(0, 1000)],
+        new_log,
     )
+    assert kafka.misuses == []
 
 
 def on_kafka(name: str, bootstrap_servers: str) -> Iterator[World]:
@@ -98,25 +116,30 @@ def on_kafka(name: str, bootstrap_servers: str) -> Iterator[World]:
         producer.produce(f"{name}.in", str(number).encode())
     assert producer.flush(60) == 0
     settings = KafkaSettings(bootstrap_servers=bootstrap_servers)
-    log = KafkaInputLog(client_properties(settings, Role.CONSUMER), GroupSettings(name))
+
+    def new_log() -> InputLog:
+        return KafkaInputLog(client_properties(settings, Role.CONSUMER), GroupSettings(name))
+
     outputs = ProducerPool(client_properties(settings, Role.PRODUCER))
-    yield World(
+    world = World(
         name,
         TopicPartition(f"{name}.in", 0),
-        f"{name}.out",
-        log,
+        TopicPartition(f"{name}.out", 0),
+        new_log(),
         outputs,
         lambda: [m.value() for m in read_committed(bootstrap_servers, f"{name}.out")],
+        new_log,
     )
-    log.close(leave=True)
+    yield world
+    world.log.close(leave=True)
     outputs.stop()
 
 
-@pytest.fixture(params=["memory", "kafka"])
+@pytest.fixture(params=["memory", "faulty memory", "kafka"])
 def world(request: pytest.FixtureRequest, unique_name: Callable[[str], str]) -> Iterator[World]:
     name = unique_name("conformance")
-    if request.param == "memory":
-        yield from in_memory(name)
+    if request.param != "kafka":
+        yield from in_memory(name, faulty=request.param == "faulty memory")
     else:
         kafka: Any = request.getfixturevalue("kafka")
         yield from on_kafka(name, kafka.bootstrap_servers)
@@ -145,9 +168,15 @@ def fetch(world: World, wanted: Callable[[Fetched], bool]) -> Fetched:
     return found[-1]
 
 
-def open_one(world: World) -> TransactionalOutput:
-    [output] = world.outputs.open([f"{world.name}:sub:0"])
+def open_one(world: World, number: int = 0) -> TransactionalOutput:
+    [output] = world.outputs.open([f"{world.name}:sub:{number}"])
     return output
+
+
+def commit(world: World, output: TransactionalOutput, membership: Any) -> TransactionError | None:
+    """Commit a transaction without a position."""
+    [result] = world.outputs.commit([Commit(output, [], membership)])
+    return result.error
 
 
 def test_partitions_are_assigned_paused_and_read_in_order_to_their_end(world: World) -> None:
@@ -196,6 +225,80 @@ def test_what_is_not_committed_never_becomes_visible(world: World, way: str) -> 
     output.begin()
     output.produce(*world.output(b"after"))
     assert world.outputs.abort([output]) == [None]
+    assert world.visible() == []
+    world.outputs.close([output])
+
+
+def test_records_and_markers_take_offsets_and_reports_tell_them(world: World) -> None:
+    join(world)
+    output = open_one(world)
+    offsets: list[int] = []
+    for ends in (world.outputs.abort, None, None):
+        output.begin()
+        report = lambda error, message: offsets.append(message.offset())  # noqa: E731
+        output.produce(*world.output(b"a", report))
+        output.produce(*world.output(b"b", report))
+        output.deliver()
+        if ends is not None:
+            assert ends([output]) == [None]
+        else:
+            assert commit(world, output, world.log.membership()) is None
+    assert offsets == [0, 1, 3, 4, 6, 7]
+    wait_until(lambda: world.last_stable() == 9, "the markers")
+    assert world.visible() == [b"a", b"b"] * 2
+    world.outputs.close([output])
+
+
+def test_an_open_transaction_holds_back_later_ones_that_are_committed(world: World) -> None:
+    join(world)
+    first, second = open_one(world, 0), open_one(world, 1)
+    for output, value in ((first, b"first"), (second, b"second")):
+        output.begin()
+        output.produce(*world.output(value))
+        output.deliver()
+    assert commit(world, second, world.log.membership()) is None
+    assert (world.last_stable(), world.visible()) == (0, [])
+    assert commit(world, first, world.log.membership()) is None
+    wait_until(lambda: world.last_stable() == 4, "the markers")
+    assert world.visible() == [b"first", b"second"]
+    world.outputs.close([first, second])
+
+
+@pytest.mark.parametrize("delivered", [True, False])
+def test_a_new_owner_aborts_the_open_transaction_and_fences_the_earlier_one(
+    world: World, delivered: bool
+) -> None:
+    join(world)
+    zombie = open_one(world)
+    zombie.begin()
+    zombie.produce(*world.output(b"zombie"))
+    if delivered:
+        zombie.deliver()
+    owner = open_one(world)
+    if delivered:
+        wait_until(lambda: world.last_stable() == 2, "the abort marker")
+    assert isinstance(commit(world, zombie, world.log.membership()), TaskFenced)
+    owner.begin()
+    owner.produce(*world.output(b"owner"))
+    assert commit(world, owner, world.log.membership()) is None
+    assert world.visible() == [b"owner"]
+    world.outputs.close([owner, zombie])
+
+
+def test_the_offsets_of_an_earlier_generation_are_rejected(world: World) -> None:
+    join(world)
+    earlier = world.log.membership()
+    world.log.close(leave=True)
+    world.log = world.new_log()
+    join(world)
+    output = open_one(world)
+    output.begin()
+    output.produce(*world.output(b"never"))
+    position = Position(*world.source, 2, "eos1;1;0")
+    [result] = world.outputs.commit([Commit(output, [position], earlier)])
+    assert isinstance(result.error, TaskFenced)
+    assert world.outputs.abort([output]) == [None]
+    assert world.log.committed([world.source])[0].offset is None
     assert world.visible() == []
     world.outputs.close([output])
 

@@ -22,7 +22,7 @@ from eosframework.processing.failures.failure_handler import summary
 from eosframework.records import TopicPartition
 from eosframework.tables.table_ports import Batch, Claim, Deletion, RefusedRow, RowStore, TableRows
 from eosframework.topology.graph.graph import Policy, SinkTable, TableMode
-from tests.unit.processing.memory import At
+from tests.support.memory.scripted_kafka import At
 from tests.unit.tables.memory import MemoryStore
 
 P0, P1 = TopicPartition("in", 0), TopicPartition("in", 1)

@@ -24,7 +24,7 @@ from eosframework.postgres.tables.table_sink import PostgresRowStore
 from eosframework.records import TopicPartition
 from eosframework.tables.table_ports import Batch, Claim, Deletion, TableRows
 from eosframework.topology.graph.graph import Policy, SinkTable, TableMode
-from tests.unit.processing.memory import At
+from tests.support.memory.scripted_kafka import At
 
 P0, P1 = TopicPartition("in", 0), TopicPartition("in", 1)
 

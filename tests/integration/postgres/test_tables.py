@@ -19,8 +19,8 @@ from eosframework.records import TopicPartition
 from eosframework.serialization.serdes import JSON, STRING
 from eosframework.tables.table_ports import Batch, TableRows
 from eosframework.topology.graph.graph import Policy, SinkTable, TableMode, TableSink
+from tests.support.memory.scripted_kafka import At
 from tests.support.servers.databases import dsn_with
-from tests.unit.processing.memory import At
 
 
 class Order(BaseModel):

@@ -19,7 +19,7 @@ from eosframework.records import TopicPartition
 from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.resolve.resolve import resolve
 from eosframework.txnid import TransactionalId
-from tests.unit.processing.memory import At, Broker, MemoryOutputs
+from tests.support.memory.scripted_kafka import At, Broker, MemoryOutputs
 
 P0 = TopicPartition("in", 0)
 REGISTRY = "app-control"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from eosframework.backfill.executor.chunk import Chunk, Run
 from eosframework.records import TopicPartition
-from tests.unit.processing.memory import At
+from tests.support.memory.scripted_kafka import At
 
 PARTITIONS = [TopicPartition("a", 0), TopicPartition("b", 0)]
 

@@ -25,7 +25,7 @@ from eosframework.serialization.serdes import JSON, STRING
 from eosframework.tables.row_conversion import RowMaker
 from eosframework.tables.table_ports import Claim, Seen
 from eosframework.topology.graph.graph import Policy, SinkTable, TableMode, TableSink
-from tests.unit.processing.memory import P0, At
+from tests.support.memory.scripted_kafka import P0, At
 from tests.unit.tables.memory import MemoryStore
 
 PACE = Pace(

@@ -24,10 +24,10 @@ from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.records import TopicPartition
 from eosframework.topology.resolve.resolve import resolve
 from eosframework.txnid import TransactionalId
-from tests.unit.matrix.faults import CURRENT, Fault, Faults, Killed
-from tests.unit.matrix.faults import KINDS as WORKER_KINDS
+from tests.support.memory.fault_plan import CURRENT, Fault, Faults, Killed
+from tests.support.memory.fault_plan import KINDS as WORKER_KINDS
+from tests.support.memory.faulty_kafka import FaultyKafka, FaultyOutputs, Machine, faulty_changelogs
 from tests.unit.matrix.judging import number_by_text, seen
-from tests.unit.matrix.log import Log, Machine, PlannedChangelogs, PlannedOutputs
 from tests.unit.matrix.models import counts as model
 from tests.unit.matrix.play import Wrong, compacted
 from tests.unit.matrix.scenarios import KEYS, counts
@@ -54,7 +54,7 @@ IN = TopicPartition("in", 0)
 class Progresses:
     """See `ProgressLog`."""
 
-    log: Log
+    log: FaultyKafka
     part: str
     faults: Faults
 
@@ -97,7 +97,7 @@ def compiled() -> CompiledPart:
 class Job:
     """What outlasts attempts."""
 
-    log: Log
+    log: FaultyKafka
     faults: Faults
     size: int
     attempts: int = 0
@@ -111,7 +111,7 @@ class Job:
         faults.killed = False
         identities = [StoreIdentity(store.name, store.changelog, LAYOUT) for store in part.stores]
         restoring = Restoration(
-            PlannedChangelogs(log, faults), float("inf"), lambda: log.now, lambda: log.now
+            faulty_changelogs(log, faults), float("inf"), lambda: log.now, lambda: log.now
         )
         context = AttemptContext(
             identity=TransactionalId.backfill("counts", f"job.{part.name}", 0),
@@ -120,7 +120,7 @@ class Job:
             starts={IN: 0},
             ends={IN: log.logs[IN].end},
             own_topics=frozenset(),
-            outputs=PlannedOutputs(log, faults, 0, self.overtake),
+            outputs=FaultyOutputs(log, faults, 0, self.overtake),
             log=Progresses(log, part.name, faults),
             holds_records=lambda ranges: bool(log.logs[IN].messages),
             state=LocalState(Machine(faults), {part.name: identities}, {part.name: 1}, restoring),
@@ -156,7 +156,7 @@ def play_backfill(faults: Faults, size: int) -> list[str]:
     Raises:
         Wrong: says what is wrong with what is committed, or that it does not end.
     """
-    log = Log({"in": 1, "out": 1, "dead": 1, REGISTRY: 1, "counts-counts-changelog": 1})
+    log = FaultyKafka({"in": 1, "out": 1, "dead": 1, REGISTRY: 1, "counts-counts-changelog": 1})
     log.has_one_fence = True
     for number, key in enumerate([*KEYS, *KEYS[3:9]]):
         log.append(("in", str(number).encode(), key.encode(), 0, None, None, number, None))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from tests.unit.matrix.faults import KINDS, Fault, Faults
+from tests.support.memory.fault_plan import KINDS, Fault, Faults
 from tests.unit.matrix.play import Choices, Scenario, Wrong, play
 
 CHOICES = 192

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from eosframework.testing.stateless_driver import Sent as Message
-from tests.unit.matrix.log import Log
+from tests.support.memory.faulty_kafka import FaultyKafka
 from tests.unit.matrix.models import Model, Seen, Sent, value_of
 from tests.unit.matrix.play import World, Wrong, compacted
 
@@ -50,7 +50,7 @@ def in_time(messages: Iterable[Message]) -> list[Message]:
 
 
 def inputs_of(
-    log: Log, topics: Sequence[str], number: int, waves: Sequence[int] | None = None
+    log: FaultyKafka, topics: Sequence[str], number: int, waves: Sequence[int] | None = None
 ) -> list[Message]:
     """Return the committed inputs of a task, in the order in which it has to take them.
 
@@ -96,7 +96,7 @@ def compare(
     """
     states: dict[str, dict[Any, Any]] = defaultdict(dict)
     expected: list[Sent] = []
-    refused = [(t, (k or b"").decode(), decode(v)) for t, k, v in world.faults.refused]
+    refused = [(t, (k or b"").decode(), decode(v)) for t, k, v in world.faults.rejected]
     for part in world.graph.sub_topologies:
         topics = [source.topic for source in part.sources]
         for number in range(world.counts[part.name]):
@@ -111,7 +111,7 @@ def compare(
 
 
 def compare_sent(
-    log: Log,
+    log: FaultyKafka,
     expected: Sequence[Sent],
     topics: Iterable[str],
     decode: Callable[[bytes | None], Any] = value_of,

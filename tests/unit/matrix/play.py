@@ -23,14 +23,14 @@ from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.resolve.resolve import resolve
 from eosframework.txnid import TransactionalId
-from tests.unit.matrix.faults import CURRENT, Faults, Killed
-from tests.unit.matrix.log import (
-    Log,
+from tests.support.memory.fault_plan import CURRENT, Faults, Killed
+from tests.support.memory.faulty_kafka import (
+    FaultyKafka,
+    FaultyOutputs,
     Machine,
-    PlannedChangelogs,
-    PlannedInput,
-    PlannedLedger,
-    PlannedOutputs,
+    faulty_changelogs,
+    faulty_input,
+    faulty_start_positions,
 )
 
 ROUNDS = 3000
@@ -95,11 +95,11 @@ class Scenario:
 
     name: str
     app: Callable[[], Topology]
-    waves: tuple[Callable[[Log], None], ...]
+    waves: tuple[Callable[[FaultyKafka], None], ...]
     judge: Callable[[World], None]
     partitions: int = 1
     per_producer: int = 1
-    is_done: Callable[[Log, int], bool] = lambda log, waves: True
+    is_done: Callable[[FaultyKafka, int], bool] = lambda log, waves: True
     by_clock: bool = False
     refuses: bool = False
     receipts: bool = False
@@ -112,7 +112,7 @@ class World:
     scenario: Scenario
     graph: Graph
     plan: Plan
-    log: Log
+    log: FaultyKafka
     counts: dict[str, int]
     faults: Faults = field(default_factory=Faults)
     is_over: bool = False
@@ -161,7 +161,7 @@ def play(scenario: Scenario, faults: Faults, choices: Choices) -> World:
         Wrong: says what is wrong with what is committed, or that it does not end.
     """
     graph, plan, counts, sizes = _prepared(scenario)
-    world = World(scenario, graph, plan, Log(sizes), counts, faults)
+    world = World(scenario, graph, plan, FaultyKafka(sizes), counts, faults)
     world.log.has_one_fence = choices.one_fence
     machine = Machine(faults)
     CURRENT[0] = faults
@@ -186,7 +186,7 @@ def play(scenario: Scenario, faults: Faults, choices: Choices) -> World:
     return world
 
 
-def _pass(log: Log, seconds: float) -> None:
+def _pass(log: FaultyKafka, seconds: float) -> None:
     log.now += seconds
 
 
@@ -236,7 +236,7 @@ def _worker(
 
     def overtake() -> None:
         nobody, elsewhere = Faults(), Machine(Faults())
-        nobody.refused = world.faults.refused  # by the brokers, whoever asks
+        nobody.rejected = world.faults.rejected  # by the brokers, whoever asks
         rival = _worker(world, elsewhere, nobody, choices, OVERTAKEN_ROUNDS)
         with suppress(Killed, EosError, KeyboardInterrupt):  # Functions fail there as well.
             rival.run()
@@ -246,7 +246,7 @@ def _worker(
         for part in graph.sub_topologies
     }
     restoring = Restoration(
-        PlannedChangelogs(log, faults), float("inf"), clock=lambda: log.now, now=lambda: log.now
+        faulty_changelogs(log, faults), float("inf"), clock=lambda: log.now, now=lambda: log.now
     )
     state = LocalState(machine, stores, world.counts, restoring)
     options = WorkerOptions(
@@ -261,9 +261,9 @@ def _worker(
     )
     worker = Worker(
         world.plan,
-        PlannedInput(log, faults, overtake),
-        PlannedOutputs(log, faults, choices.asks, overtake),
-        PlannedLedger(log, faults),
+        faulty_input(log, faults, overtake),
+        FaultyOutputs(log, faults, choices.asks, overtake),
+        faulty_start_positions(log, faults),
         options,
         state=state,
         hold_nothing=restoring.hold_nothing,
@@ -312,7 +312,9 @@ def _judge_stores(world: World, machine: Machine) -> None:
                     )
 
 
-def compacted(log: Log, topic: str, number: int, until: int | None = None) -> dict[bytes, bytes]:
+def compacted(
+    log: FaultyKafka, topic: str, number: int, until: int | None = None
+) -> dict[bytes, bytes]:
     """Return what a changelog says, the last value of each key."""
     entries: dict[bytes, bytes] = {}
     for message in log.logs[(topic, number)].messages:  # type: ignore[index]

@@ -11,8 +11,9 @@ import orjson
 from eosframework import Topology, tumbling
 from eosframework.records import Record, WindowResult
 from eosframework.topology.dsl.declarations import dead_letter
+from tests.support.memory.fault_plan import function_called
+from tests.support.memory.faulty_kafka import FaultyKafka
 from tests.unit.matrix import models
-from tests.unit.matrix.faults import function_called
 from tests.unit.matrix.judging import (
     compare_sent,
     compare_states,
@@ -23,17 +24,16 @@ from tests.unit.matrix.judging import (
     text_key,
     window_key,
 )
-from tests.unit.matrix.log import Log
 from tests.unit.matrix.play import Scenario, World, Wrong
 
 NOW: list[Callable[[], float]] = [lambda: 0.0]
 """The time, for functions that fail for a while."""
 
 
-def wave(topic: str, *records: tuple[str, Any, int]) -> Callable[[Log], None]:
+def wave(topic: str, *records: tuple[str, Any, int]) -> Callable[[FaultyKafka], None]:
     """Return what appends records: key, value, timestamp."""
 
-    def append(log: Log) -> None:
+    def append(log: FaultyKafka) -> None:
         NOW[0] = lambda: log.now
         for key, value, at in records:
             data = None if value is None else orjson.dumps(value)
@@ -42,10 +42,10 @@ def wave(topic: str, *records: tuple[str, Any, int]) -> Callable[[Log], None]:
     return append
 
 
-def waves(*parts: Callable[[Log], None]) -> Callable[[Log], None]:
+def waves(*parts: Callable[[FaultyKafka], None]) -> Callable[[FaultyKafka], None]:
     """Return what appends several."""
 
-    def append(log: Log) -> None:
+    def append(log: FaultyKafka) -> None:
         for part in parts:
             part(log)
 
@@ -254,7 +254,7 @@ def judge_clock(world: World) -> None:
     raise Wrong("; or ".join(found))
 
 
-def is_closed(log: Log, waves_sent: int) -> bool:
+def is_closed(log: FaultyKafka, waves_sent: int) -> bool:
     inputs = [seen(message) for message in inputs_of(log, ["in"], 0)]
     wanted = closings(inputs, waves_sent).sent
     count = sum(

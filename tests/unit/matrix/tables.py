@@ -18,8 +18,8 @@ from eosframework.tables.row_conversion import RowMaker
 from eosframework.tables.table_ports import Batch, Claim, Seen, Written
 from eosframework.tables.write_cycle import TableWriter, TableWriterOptions
 from eosframework.topology.graph.graph import Function, Policy, SinkTable, TableMode, TableSink
-from tests.unit.matrix.faults import CURRENT, LOG, Faults, Killed, function_called
-from tests.unit.matrix.log import Log, PlannedInput
+from tests.support.memory.fault_plan import CURRENT, LOG, Faults, Killed, function_called
+from tests.support.memory.faulty_kafka import FaultyKafka, faulty_input
 from tests.unit.matrix.play import ROUNDS, Choices, Endless, Wrong
 
 KINDS = {
@@ -158,7 +158,7 @@ def play_tables(faults: Faults, choices: Choices) -> list[str]:
     Raises:
         Wrong: says what is wrong with what is in the database, or that it does not end.
     """
-    log, database, endings = Log({"in": 2}), Database(), list[str]()
+    log, database, endings = FaultyKafka({"in": 2}), Database(), list[str]()
     CURRENT[0] = faults
     try:
         for since in (0, 8):
@@ -179,7 +179,7 @@ def play_tables(faults: Faults, choices: Choices) -> list[str]:
     return endings
 
 
-def _work(log: Log, database: Database, faults: Faults, choices: Choices) -> str | None:
+def _work(log: FaultyKafka, database: Database, faults: Faults, choices: Choices) -> str | None:
     faults.killed = False
     worker = _table_writer(log, database, faults, choices)
     try:
@@ -196,7 +196,7 @@ def _work(log: Log, database: Database, faults: Faults, choices: Choices) -> str
 
 
 def _table_writer(
-    log: Log, database: Database, faults: Faults, choices: Choices, rounds: int = ROUNDS
+    log: FaultyKafka, database: Database, faults: Faults, choices: Choices, rounds: int = ROUNDS
 ) -> TableWriter:
     left = [rounds]
 
@@ -225,7 +225,7 @@ def _table_writer(
     worker = TableWriter(
         "app",
         [TABLE_SINK],
-        PlannedInput(log, faults, overtake),
+        faulty_input(log, faults, overtake),
         PlannedStore(database, faults, overtake),
         TableWriterOptions(
             commit_interval_seconds=choices.interval_seconds,
@@ -245,7 +245,7 @@ def _table_writer(
     return worker
 
 
-def _is_done(log: Log, database: Database) -> bool:
+def _is_done(log: FaultyKafka, database: Database) -> bool:
     return all(
         not log.logs[partition].messages
         or database.positions.get(partition, 0) > log.logs[partition].messages[-1].offset()
@@ -253,7 +253,7 @@ def _is_done(log: Log, database: Database) -> bool:
     )
 
 
-def _judge(log: Log, database: Database) -> None:
+def _judge(log: FaultyKafka, database: Database) -> None:
     """Each record before a position is in the table once, and in its order; no other is."""
     if log.misuses:
         raise Wrong(f"misused: {log.misuses}")

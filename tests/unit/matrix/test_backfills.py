@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
+from tests.support.memory.fault_plan import Fault, Faults
 from tests.unit.matrix.backfills import KINDS, play_backfill
-from tests.unit.matrix.faults import Fault, Faults
 from tests.unit.matrix.play import Wrong
 from tests.unit.matrix.test_matrix import SEED
 

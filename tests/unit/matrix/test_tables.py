@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import pytest
 
 from eosframework.tables.position_claims import TRANSITIONS, Outcome, PartitionTask, TaskState
+from tests.support.memory.fault_plan import Fault, Faults
 from tests.unit.matrix.cases import COUNTED, chosen
-from tests.unit.matrix.faults import Fault, Faults
 from tests.unit.matrix.play import Choices, Wrong
 from tests.unit.matrix.tables import ATTEMPT_KINDS, KINDS, play_attempts, play_tables
 from tests.unit.matrix.test_matrix import SEED

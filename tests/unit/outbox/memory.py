@@ -13,7 +13,7 @@ from eosframework.outbox.outbox_ports import Backlog, Batch, Candidate, Destinat
 from eosframework.outbox.relay import Relay, RelayOptions
 from eosframework.outbox.relay_position import DatabaseState, Origin, RelayPosition, position_key
 from eosframework.processing.ports import Output
-from tests.unit.processing.memory import Broker, MemoryOutputs
+from tests.support.memory.scripted_kafka import Broker, MemoryOutputs
 
 REGISTRY = "relay-control"
 ORIGIN = Origin("7", 1, "shop")

@@ -10,8 +10,8 @@ import pytest
 from eosframework.errors import DataRejected, OutcomeUnknown, RunError, StartRefused
 from eosframework.outbox.outbox_ports import SentMessages
 from eosframework.outbox.reconciliation import Reconciler, described
+from tests.support.memory.scripted_kafka import MemoryOutputs
 from tests.unit.outbox.memory import MemorySource, World
-from tests.unit.processing.memory import MemoryOutputs
 
 TEN = [str(number) for number in range(10)]
 

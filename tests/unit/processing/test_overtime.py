@@ -23,7 +23,7 @@ from eosframework.processing.worker import Worker
 from eosframework.processing.worker_plan import Plan
 from eosframework.topology.graph.graph import Operator
 from eosframework.txnid import TransactionalId
-from tests.unit.processing.memory import (
+from tests.support.memory.scripted_kafka import (
     OPTIONS,
     Broker,
     MemoryLog,

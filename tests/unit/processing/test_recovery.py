@@ -16,7 +16,7 @@ from eosframework.processing.transaction.recovery import RIVAL_FENCES, Recovery
 from eosframework.processing.worker_plan import WorkerCounts
 from eosframework.records import Position
 from eosframework.txnid import TransactionalId
-from tests.unit.processing.memory import P0, Broker, MemoryLog, MemoryOutputs
+from tests.support.memory.scripted_kafka import P0, Broker, MemoryLog, MemoryOutputs
 
 HEARTBEAT_SECONDS = 1.0
 TIMEOUT_SECONDS = 30.0

@@ -24,7 +24,7 @@ from eosframework.processing.worker import Worker
 from eosframework.processing.worker_plan import Plan
 from eosframework.records import TopicPartition
 from eosframework.txnid import TransactionalId
-from tests.unit.processing.memory import (
+from tests.support.memory.scripted_kafka import (
     OPTIONS,
     P0,
     Broker,
@@ -62,7 +62,7 @@ class Emitting(Task):
     def commit(self) -> Commit:
         fail_at(self, "commit")
         text = b'"result %d of %d"' % (self.committed_offset(self.partitions[0]), self.number)
-        self.output.produce("out", text, None, -1, None, None, 0)
+        self.output.produce("out", text, None, -1, None, None, 0, None)
         return super().commit()
 
     def committed(self) -> None:

@@ -24,7 +24,7 @@ from eosframework.processing.worker import Worker
 from eosframework.processing.worker_plan import Plan
 from eosframework.records import TopicPartition
 from eosframework.txnid import TransactionalId
-from tests.unit.processing.memory import (
+from tests.support.memory.scripted_kafka import (
     OPTIONS,
     P0,
     Broker,

@@ -20,7 +20,7 @@ from eosframework.processing.takeover import Takeover
 from eosframework.processing.worker_plan import Plan
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
-from tests.unit.processing.memory import OPTIONS, Broker, MemoryLog, MemoryOutputs
+from tests.support.memory.scripted_kafka import OPTIONS, Broker, MemoryLog, MemoryOutputs
 from tests.unit.processing.messages import compiled, part_of, sink
 
 

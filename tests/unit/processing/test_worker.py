@@ -31,7 +31,7 @@ from eosframework.processing.worker_plan import Plan
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph.graph import Operator
 from eosframework.txnid import TransactionalId
-from tests.unit.processing.memory import (
+from tests.support.memory.scripted_kafka import (
     OPTIONS,
     P0,
     Broker,

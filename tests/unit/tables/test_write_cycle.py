@@ -15,7 +15,7 @@ from eosframework.tables.table_ports import Batch, Written
 from eosframework.tables.write_cycle import TableWriter, TableWriterOptions
 from eosframework.topology.graph.graph import Function, Policy, SinkTable, TableMode, TableSink
 from tests.support.faults.raising import RAISED, row
-from tests.unit.processing.memory import P0, At, Broker, MemoryLog
+from tests.support.memory.scripted_kafka import P0, Broker, MemoryLog
 from tests.unit.processing.test_worker import Clock
 from tests.unit.tables.memory import MemoryStore
 
@@ -235,7 +235,7 @@ def test_a_row_function_that_raises_no_exception_ends_no_writer(store: MemorySto
 
 def test_a_record_that_does_not_decode_goes_the_way_of_its_source(store: MemoryStore) -> None:
     broker = broker_with(*rows(1))
-    broker.inputs[P0].append(At(b"{", 1))
+    broker.put(0, b"{")
     assert Run(broker, store, on_error=Policy.DEAD_LETTER).to_the_end() == rows(1)
     assert [row.origin.offset() for row in store.refused] == [1]
 
@@ -254,7 +254,7 @@ def test_a_decoder_that_says_stop_ends_no_more_than_its_record(store: MemoryStor
 
 def test_a_null_value_deletes_the_row_of_its_key(store: MemoryStore) -> None:
     broker = broker_with(*rows(1))
-    broker.inputs[P0].append(At(None, 1))
+    broker.put(0, None)
     upsert = table(mode=TableMode.UPSERT_DELETE, keys=("id",))
     assert Run(broker, store, upsert).to_the_end() == [{"n": 1}, ("deleted", {"id": "k"})]
 

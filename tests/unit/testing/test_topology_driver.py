@@ -11,6 +11,7 @@ import pytest
 
 from eosframework import Topology
 from eosframework.errors import ConfigurationError, OutcomeUnknown
+from eosframework.processing.ports import Committed
 from eosframework.testing import TopologyTestDriver, crash_everywhere, topology_test_driver
 from eosframework.testing.memory_kafka import MemoryOutput
 
@@ -135,7 +136,7 @@ def test_a_commit_without_an_answer_is_decided_by_the_log(
             return answer(self, asked)
         if done:
             answer(self, asked)
-        return OutcomeUnknown("no answer")
+        return Committed(OutcomeUnknown("no answer"))
 
     monkeypatch.setattr(MemoryOutput, "commit", lose_the_answer)
     each_turn = replace(topology_test_driver.OPTIONS, commit_interval_seconds=0.0)

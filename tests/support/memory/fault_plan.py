@@ -1,13 +1,15 @@
-"""Which call of which port fails, and how: plans of faults, and what counts the calls."""
+"""Plans of faults: the number of the call of a port that fails, and the kind of its failure."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from eosframework import errors
-from eosframework.errors import RecordTooSlow
+from eosframework.errors import DataRejected, RecordTooSlow, TransactionError
+from eosframework.processing.ports import Output
 from eosframework.processing.transaction.overtime import Overtime
 
 TRANSACTION = (
@@ -19,13 +21,13 @@ TRANSACTION = (
     "OutcomeUnknown",
     "TransactionFatal",
 )
-"""What calls of a transaction end with."""
+"""The errors of the calls of a transaction."""
 
 LOG = ("Retriable", "RunError", "InstanceFenced")
 STORE = ("StateDamaged", "StateUnwritable")
 TAKEN_AGAIN = ("Retriable", "TaskFenced", "IdExpired", "OutcomeUnknown", "TransactionFatal")
 KILL = "kill"
-"""The process ends where it is: of this worker nothing has an effect from here on."""
+"""The process ends at this call; no later call of its worker has an effect."""
 
 KINDS: Mapping[str, tuple[str, ...]] = {
     "outputs.open": (*TAKEN_AGAIN, "StartRefused", KILL),
@@ -79,33 +81,52 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "stores.clear": STORE,
     "user": (*STORE, "SchemaRegistryUnavailable", "KeyboardInterrupt", "Overtime"),
 }
-"""By call, what is raised there.
+"""The kinds of faults of each call; mostly the name of the error that it raises.
 
-`stores.next` is each entry of a scan, `user` each call of a function of the topology. With
-`output.refused`, each record to topic `out`, the brokers refuse from then on every record like it,
-when it is produced or at the commit.
+`stores.next` is each entry of a scan, `user` each call of a function of the topology.
+`output.refused` counts the records to topic `out`: the brokers reject this record and all that are
+equal to it, when it is produced or at the commit.
 
-Of a commit is said besides: `done`, it took effect; `late`, it does when the id is taken next;
-`recycled`, the producer was suspect; `overtaken`, another worker came and ran for a while;
-`unreported`, no delivery was told.
+The further words of a commit: `done`, it took effect; `late`, it takes effect when the id is
+initialized next; `recycled`, the producer was suspect; `overtaken`, another worker ran for a while
+after it; `unreported`, no delivery was reported.
 """
 
 
 Refused = tuple[str, bytes | None, bytes | None]
-"""Topic, key and value of records that the brokers do not take."""
+"""Topic, key and value of records that the brokers reject."""
 
 
 class Killed(BaseException):
     """The worker's process is gone."""
 
 
-class Misuse(BaseException):
-    """A port was used as its protocol forbids."""
+@dataclass(frozen=True, slots=True)
+class CommitFault:
+    """The course of a commit.
+
+    Args:
+        error: reported to the worker; None: the commit is confirmed.
+        done: the commit takes effect.
+        late: the commit takes effect when the id is initialized next.
+        reported: the deliveries are reported.
+        recycled: the producer was suspect and was replaced.
+        overtaken: another worker runs for a while after the commit.
+        kills: the worker's process ends, after the effect.
+    """
+
+    error: TransactionError | None = None
+    done: bool = True
+    late: bool = False
+    reported: bool = True
+    recycled: bool = False
+    overtaken: bool = False
+    kills: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """The `number`-th call of a method, from 1 and since the fault before it fired, fails."""
+    """A failure of the `number`-th call of a method, from 1 and since the previous fault fired."""
 
     call: str
     number: int
@@ -116,10 +137,10 @@ class Fault:
 
 
 class Faults:
-    """Counts calls and says which of them fail.
+    """A plan, with the calls counted so far.
 
     Args:
-        plan: one after the other; the second one counts from when the first one fired.
+        plan: faults in order; the calls of the second one are counted from the first one on.
     """
 
     def __init__(self, plan: tuple[Fault, ...] = ()) -> None:
@@ -129,10 +150,10 @@ class Faults:
         self.totals: Counter[str] = Counter()
         self.killed = False
         self.raised: list[BaseException] = []
-        self.refused: dict[Refused, str] = {}
+        self.rejected: dict[Refused, str] = {}
 
     def hit(self, call: str) -> str | None:
-        """Return the kind of fault of this call; None: it is in order."""
+        """Count a call, and return the kind of its fault, or None."""
         if self.killed:
             raise Killed
         self.counts[call] += 1
@@ -146,16 +167,42 @@ class Faults:
         self.counts.clear()
         return fault.kind
 
-    def refuses(self, record: Refused) -> str | None:
-        """Return at which call a record is refused, if it is."""
-        if record[0] == "out" and record not in self.refused:
+    def refused(self, output: Output, *, at_once: bool) -> DataRejected | None:
+        """Return the error of a record that the brokers reject, by `produce` or at the commit."""
+        record = output[0], output[2], output[1]
+        if at_once and record[0] == "out" and record not in self.rejected:
             kind = self.hit("output.refused")
             if kind is not None:
-                self.refused[record] = kind
-        return self.refused.get(record)
+                self.rejected[record] = kind
+        if record not in self.rejected or (at_once and self.rejected[record] != "produce"):
+            return None
+        return DataRejected(f"{output[0]} rejects {output[2]}: {output[1]}")
+
+    def at_commit(self) -> CommitFault:
+        """Return the course of a commit."""
+        words = (self.hit("outputs.commit") or "done").split()
+        error = None
+        if words[0] not in ("done", "late", "overtaken", KILL):
+            error = cast("TransactionError", self.error(words[0], "outputs.commit"))
+        return CommitFault(
+            error,
+            done="done" in words,
+            late="late" in words,
+            reported="unreported" not in words,
+            recycled="recycled" in words,
+            overtaken="overtaken" in words,
+            kills=KILL in words,
+        )
+
+    def at_end(self, call: str, transactional_id: str) -> TransactionError | None:
+        """Return the error of an abort or a recycling."""
+        kind = self.hit(call)
+        if kind == KILL:
+            raise self.error(kind, call)
+        return None if kind is None else cast("TransactionError", self.error(kind, call))
 
     def check(self, call: str) -> None:
-        """Raise what is planned for this call."""
+        """Count a call, and raise its error if it fails."""
         if (kind := self.hit(call)) is not None:
             raise self.error(kind, call)
 
@@ -178,7 +225,7 @@ class Faults:
         return error
 
     def explains(self, error: BaseException) -> bool:
-        """Tell whether a worker may have ended with this error because of the plan."""
+        """Return whether the plan explains that a worker ended with this error."""
         if any(error is raised for raised in self.raised):
             return True
         if isinstance(error, RecordTooSlow):
@@ -190,5 +237,5 @@ CURRENT: list[Faults] = [Faults()]
 
 
 def function_called() -> None:
-    """Called by every function of a topology."""
+    """Count a call of a function of a topology; every function calls it."""
     CURRENT[0].check("user")
