@@ -18,7 +18,6 @@ from eosframework.processing.ports import (
     Commit,
     Committed,
     Fetched,
-    FinishedRound,
     Message,
     Output,
     RebalanceListener,
@@ -154,12 +153,6 @@ class MemoryOutputs:
         for output in outputs:
             output.take_over()
         return list(outputs)
-
-    def begin_commit(
-        self, commits: Sequence[Commit], within_seconds: float | None = None
-    ) -> FinishedRound:
-        """Commit before returning."""
-        return FinishedRound(self.commit, commits)
 
     def commit(
         self, commits: Sequence[Commit], within_seconds: float | None = None

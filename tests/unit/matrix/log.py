@@ -98,7 +98,6 @@ class PlannedOutput:
     ) -> None:
         self.transactional_id = transactional_id
         self.state = "ready"
-        self.in_round = False
         self.open: list[Output] = []
         self.log = log
         self.faults = faults
@@ -162,8 +161,8 @@ class PlannedOutput:
     def _require(self, call: str, state: str) -> None:
         if self.faults.killed:
             raise Killed
-        if self.state != state or self.in_round:
-            where = "in a round" if self.in_round else self.state
+        if self.state != state:
+            where = self.state
             raise self.log.misused(f"{self.transactional_id}: {call} of a producer that is {where}")
 
     def commit(self, commit: Commit) -> Committed:
@@ -206,39 +205,12 @@ class PlannedOutput:
                 output[4](None, message)
 
 
-class Round:
-    """Commits that are done when somebody asked for the `asks`-th time, or waits."""
-
-    took_seconds = 0.0
-
-    def __init__(self, commits: Sequence[Commit], asks: int) -> None:
-        self._waiting = [*commits]
-        self._asks = asks
-        for commit in commits:
-            _output(commit).in_round = True
-
-    def is_done(self) -> bool:
-        self._asks -= 1
-        return self._asks < 0
-
-    def join(self, commits: Sequence[Commit]) -> None:
-        for commit in commits:
-            _output(commit).in_round = True
-        self._waiting += commits
-
-    def results(self) -> list[Committed]:
-        for commit in self._waiting:
-            _output(commit).in_round = False
-        return [_output(commit).commit(commit) for commit in self._waiting]
-
-
 class PlannedOutputs:
     """See `TransactionalOutputs`."""
 
-    def __init__(self, log: Log, faults: Faults, asks: int, overtake: Callable[[], None]) -> None:
+    def __init__(self, log: Log, faults: Faults, overtake: Callable[[], None]) -> None:
         self._log = log
         self._faults = faults
-        self._asks = asks
         self._overtake = overtake
 
     def open(self, transactional_ids: Sequence[str]) -> list[TransactionalOutput]:
@@ -251,13 +223,10 @@ class PlannedOutputs:
             output.renew()
         return list(outputs)
 
-    def begin_commit(self, commits: Sequence[Commit], within_seconds: float | None = None) -> Round:
-        return Round(commits, self._asks)
-
     def commit(
         self, commits: Sequence[Commit], within_seconds: float | None = None
     ) -> list[Committed]:
-        return Round(commits, 0).results()
+        return [_output(commit).commit(commit) for commit in commits]
 
     def abort(self, outputs: Sequence[TransactionalOutput]) -> list[TransactionError | None]:
         return self._end("outputs.abort", outputs)
@@ -268,8 +237,6 @@ class PlannedOutputs:
     def close(self, outputs: Sequence[TransactionalOutput]) -> None:
         self._faults.check("outputs.close")
         for output in cast("Sequence[PlannedOutput]", outputs):
-            if output.in_round:
-                raise self._log.misused(f"{output.transactional_id}: closed in a round")
             output.state = "closed"
 
     def stop(self) -> None:
@@ -280,7 +247,7 @@ class PlannedOutputs:
     ) -> list[TransactionError | None]:
         answers: list[TransactionError | None] = []
         for output in cast("Sequence[PlannedOutput]", outputs):
-            if output.in_round or output.state == "closed":
+            if output.state == "closed":
                 raise self._log.misused(f"{output.transactional_id}: {call} while {output.state}")
             kind = self._faults.hit(call)
             if kind == "kill":

@@ -17,7 +17,6 @@ from eosframework.processing.ports import (
     Commit,
     Committed,
     Fetched,
-    FinishedRound,
     Message,
     Output,
     RebalanceListener,
@@ -207,11 +206,6 @@ class MemoryOutputs:
     def open(self, transactional_ids: Sequence[str]) -> list[TransactionalOutput]:
         self.broker.calls += [f"init {id_}" for id_ in transactional_ids]
         return [MemoryOutput(self.broker, id_) for id_ in transactional_ids]
-
-    def begin_commit(
-        self, commits: Sequence[Commit], within_seconds: float | None = None
-    ) -> FinishedRound:
-        return FinishedRound(self.commit, commits)
 
     def commit(
         self, commits: Sequence[Commit], within_seconds: float | None = None
