@@ -151,7 +151,7 @@ def test_a_cutover_ends_what_a_sleeper_left_open_under_ids_that_partitions_share
         )
         sleeper.wait_for_fault(point)
         ids = {str(event["transactional_id"]) for event in sleeper.events("task_assigned")}
-        assert {id_.rpartition("-")[2] for id_ in ids} == {"0..2", "3..5"}
+        assert {id_.rpartition(":")[2] for id_ in ids} == {"0..2", "3..5"}
         wait_until(lambda: history.members() == 0, "the end of the sleeper's session")
         done = history.cutover("--json")
         assert done.exit_code == 0, done.err
