@@ -11,14 +11,15 @@ import random
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import BinaryIO
 
 import orjson
 
 from eosframework.cli import main
-from eosframework.kafka.producer.producer_pool import PooledCommits
-from eosframework.processing.ports import Committed
+from eosframework.kafka.producer.producer_pool import ProducerPool
+from eosframework.processing.ports import Commit, Committed
 
 
 def watch_rounds(file: BinaryIO, started: threading.Event) -> None:
@@ -28,13 +29,16 @@ def watch_rounds(file: BinaryIO, started: threading.Event) -> None:
         file: takes a line for each.
         started: is set after the first.
     """
-    results = PooledCommits.results
+    commit = ProducerPool.commit
 
-    def timed(self: PooledCommits) -> list[Committed]:
-        found = results(self)
+    def timed(
+        self: ProducerPool, commits: Sequence[Commit], within_seconds: float | None = None
+    ) -> list[Committed]:
+        began = time.monotonic()
+        found = commit(self, commits, within_seconds)
         line = {
-            "at": self.began_at,
-            "seconds": time.monotonic() - self.began_at,
+            "at": began,
+            "seconds": time.monotonic() - began,
             "producers": len(found),
             "recycled": sum(result.recycled for result in found),
         }
@@ -43,7 +47,7 @@ def watch_rounds(file: BinaryIO, started: threading.Event) -> None:
         started.set()
         return found
 
-    PooledCommits.results = timed
+    ProducerPool.commit = timed
 
 
 def break_connections(port: int, seconds: float, started: threading.Event) -> None:

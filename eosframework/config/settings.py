@@ -244,11 +244,6 @@ class WorkerSettings(Section):
     step, and on_error applies. This bounds the work for one record: n records of a key that match m
     others would have n × m results."""
 
-    commit_turns: int = Field(default=1, ge=1, le=2)
-    """1: all tasks of a worker commit together. 2: under load, one half of the tasks processes
-    records while the other half commits; this helps if commits are slow, as with distant brokers,
-    and costs throughput if brokers share the worker's processors."""
-
     max_task_idle_seconds: float = Field(default=0.0, ge=0)
     """Seconds that a task with several source partitions waits for new records of an exhausted one
     before it processes the others (max.task.idle.ms of Kafka Streams). A higher value makes joins

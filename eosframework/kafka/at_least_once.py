@@ -16,7 +16,6 @@ from eosframework.kafka.taxonomy import Call, as_transaction_error, exception_fo
 from eosframework.processing.ports import (
     Commit,
     Committed,
-    FinishedRound,
     TransactionalOutput,
 )
 
@@ -83,12 +82,6 @@ class AtLeastOnceOutputs:
     def open(self, transactional_ids: Sequence[str]) -> list[TransactionalOutput]:
         """Return an output for each id; no producer is fenced."""
         return [PlainOutput(name, self._producer, self._flush) for name in transactional_ids]
-
-    def begin_commit(
-        self, commits: Sequence[Commit], within_seconds: float | None = None
-    ) -> FinishedRound:
-        """Commit, and return when it is done: the outputs share one flush."""
-        return FinishedRound(self.commit, commits)
 
     def commit(
         self, commits: Sequence[Commit], within_seconds: float | None = None

@@ -18,7 +18,7 @@ One transaction:
     4  produce; messages that cannot be sent are set aside before (see `refused_messages`)
     5  produce the position to the control topic
     6  commit all shards of the relay in one round
-    7  decide the outcome (see `relay_recovery`)
+    7  decide the outcome (see `shard_progress` and `processing/session`)
     8  delete sent messages, when nothing is left to send
 
 A relay that ends before its first commit has sent nothing; it removes its name from the database.
@@ -56,10 +56,12 @@ from eosframework.outbox.outbox_ports import (
 )
 from eosframework.outbox.refused_messages import Refusals
 from eosframework.outbox.relay_position import DatabaseState, RelayPosition, refuse_other_history
-from eosframework.outbox.relay_recovery import ShardRecovery
+from eosframework.outbox.shard_progress import ShardProgress, relay_policy
 from eosframework.outbox.sharding import Shard, fair_share
 from eosframework.processing.measurements import Measures, MeasuresSnapshot, TransactionMeasures
 from eosframework.processing.ports import TransactionalOutputs
+from eosframework.processing.session.session_group import SessionGroup
+from eosframework.processing.session.transaction_session import TransactionSession
 from eosframework.txnid import TransactionalId, control_topic
 
 SHARING_SECONDS = 1.0
@@ -92,6 +94,7 @@ class RelayOptions:
     commit_interval_seconds: float
     poll_interval_seconds: float
     keep_seconds: float
+    transaction_timeout_seconds: float
     on_refused: OutboxRefusal = OutboxRefusal.SET_ASIDE
 
 
@@ -159,7 +162,16 @@ class Relay:
         self._on_turn = on_turn
         self._shards: dict[int, Shard] = {}
         self._retention = _Retention(options.keep_seconds, clock)
-        self._recovery = ShardRecovery(options.name, source, outputs, positions, self.counts, clock)
+        self._policy = relay_policy(options.name, options.transaction_timeout_seconds)
+        self._progress = ShardProgress(options.name, source, positions, self._sent)
+        self._sessions = SessionGroup(
+            outputs,
+            self._progress,
+            self.counts,
+            structlog.get_logger("eosframework.relay"),
+            clock,
+            sleep,
+        )
         self._connected = False
         self._has_run = False
         self._is_unused = False
@@ -182,7 +194,7 @@ class Relay:
 
     def view(self) -> RelayView:
         """Return a snapshot for other threads; called on the main thread."""
-        shards = {number: not self._recovery.is_out(s) for number, s in self._shards.items()}
+        shards = {number: not s.session.is_out for number, s in self._shards.items()}
         return RelayView(
             replace(self.counts),
             shards,
@@ -246,12 +258,12 @@ class Relay:
             self._connected = True
             self._share_at = self._clock()
         self._share()
-        running = [s for s in self._shards.values() if not self._recovery.is_out(s)]
+        running = [s for s in self._shards.values() if not s.session.is_out]
         waits = self._source.look() if running else False
         more = self._round(running)
         self._look_at_backlog()
-        troubled = any(self._recovery.is_out(shard) for shard in self._shards.values())
-        self._recovery.recover_due([*self._shards.values()])
+        troubled = self._is_troubled()
+        self._sessions.recover([shard.session for shard in self._shards.values()])
         if more and not troubled:
             return False
         cleaned_all = self._clean()
@@ -260,10 +272,13 @@ class Relay:
             self._source.wait(self._pause_seconds(waits))
         return settled
 
+    def _is_troubled(self) -> bool:
+        return any(shard.session.is_out for shard in self._shards.values())
+
     def _pause_seconds(self, waits: bool) -> float:
         """Return the longest wait for a notification before the next turn."""
         longest = min(self._options.poll_interval_seconds, max(self._share_at - self._clock(), 0.0))
-        if any(self._recovery.is_out(shard) for shard in self._shards.values()):
+        if self._is_troubled():
             longest = min(longest, FIRST_BACKOFF_SECONDS / 4)
         if not waits:
             self._unsettled_seconds = UNSETTLED_SECONDS
@@ -322,12 +337,13 @@ class Relay:
             raise ClusterUnreachable(f"shards {numbers} were not taken over: {error}") from error
         for shard in opened:
             self._shards[shard.number] = shard
+            self._progress.add(shard)
             self._retention.committed(shard.number, shard.position)
             self._has_run = True
             self._events.info(
                 "shard_assigned",
                 shard=shard.number,
-                transactional_id=shard.output.transactional_id,
+                transactional_id=shard.session.transactional_id,
                 through=shard.position.through,
             )
 
@@ -345,7 +361,7 @@ class Relay:
         return [
             Shard(
                 number,
-                output,
+                TransactionSession(output, self._policy, self._clock),
                 start,
                 self._positions,
                 self._refusals,
@@ -378,10 +394,10 @@ class Relay:
         """Discard the producers of shards; their open transactions are aborted."""
         for shard in shards:
             del self._shards[shard.number]
-            self._recovery.forget(shard)
+            self._progress.forget(shard)
             self._retention.forget(shard.number)
         if shards:
-            self._outputs.close([shard.output for shard in shards])
+            self._outputs.close([shard.session.output for shard in shards])
 
     def _forget_unused_name(self) -> None:
         """Remove a name under which nothing was sent, so that the right relay is not refused."""
@@ -427,9 +443,9 @@ class Relay:
                 if shard.in_transaction:
                     ready.append(shard)
             except TransactionError as error:
-                self._recovery.failed(shard, error)
+                self._sessions.failed(shard.session, error)
         self._set_interval(all_left=0 < left == len(shards))
-        self._commit(ready, began)
+        self._commit(ready)
         return left > 0
 
     def _set_interval(self, *, all_left: bool) -> None:
@@ -438,27 +454,20 @@ class Relay:
         longest = max(shortest, BACKLOG_SECONDS)
         self._interval_seconds = min(self._interval_seconds * 2, longest) if all_left else shortest
 
-    def _commit(self, ready: list[Shard], began: float) -> None:
+    def _commit(self, ready: list[Shard]) -> None:
         """Commit the transactions of this round and handle their outcomes (steps 6 and 7)."""
         if not ready:
             return
         self._is_unused = False
-        recycled: list[Shard] = []
         started = self._clock()
-        results = self._outputs.commit([shard.commit() for shard in ready])
-        over = self._clock()
-        self._measures.commit_seconds.add(over - started)
-        for shard, result in zip(ready, results, strict=True):
-            self.counts.recycles += result.recycled
-            if result.error is not None:
-                self._recovery.failed(shard, result.error)
-                continue
-            self.counts.messages += shard.committed(over - began)
-            self.counts.commits += 1
-            self._retention.committed(shard.number, shard.position)
-            if result.recycled:
-                recycled.append(shard)
-        self._recovery.recycled(recycled)
+        self._sessions.commit(
+            [shard.session for shard in ready], [shard.commit() for shard in ready]
+        )
+        self._measures.commit_seconds.add(self._clock() - started)
+
+    def _sent(self, shard: Shard, seconds: float) -> None:
+        self.counts.messages += shard.committed(seconds)
+        self._retention.committed(shard.number, shard.position)
 
     def _look_at_backlog(self) -> None:
         """Read the backlog for metrics, at most every `BACKLOG_LOOK_SECONDS`."""

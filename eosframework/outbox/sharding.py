@@ -19,8 +19,9 @@ from eosframework.outbox.outbox_ports import OutboxSource, Place, PositionLog, R
 from eosframework.outbox.refused_messages import Refusals, id_of, refusal_of
 from eosframework.outbox.relay_position import RelayPosition
 from eosframework.processing.measurements import TransactionMeasures
-from eosframework.processing.ports import Commit, Output, TransactionalOutput
-from eosframework.processing.transaction.producing import produce_all
+from eosframework.processing.ports import Commit, Output
+from eosframework.processing.session.session_states import State
+from eosframework.processing.session.transaction_session import TransactionSession
 
 LANES = 256
 MOST_SHARDS = 64
@@ -58,7 +59,7 @@ class Shard:
 
     Args:
         number: from 0.
-        output: producer with the shard's transactional.id, inited.
+        session: of the shard's transactional.id, inited.
         position: the committed position.
         refusals: decides about messages that cannot be sent.
         is_new: the position is not in Kafka yet; the first transaction writes it, with messages
@@ -70,7 +71,7 @@ class Shard:
     def __init__(
         self,
         number: int,
-        output: TransactionalOutput,
+        session: TransactionSession,
         position: RelayPosition,
         positions: PositionLog,
         refusals: Refusals,
@@ -80,15 +81,12 @@ class Shard:
         flow: TransactionMeasures | None = None,
     ) -> None:
         self.number = number
-        self.output = output
+        self.session = session
         self.position = position
         self.sent: RelayPosition | None = None
         self.rows = 0
-        self.fences_in_a_row = 0
-        self.aborts_in_a_row = 0
         self._read_to = position
         self.is_new = is_new
-        self._is_open = False
         self._flow = flow
         self._last: tuple[Output, Place] | None = None
         self._suspect: Refused | None = None
@@ -102,7 +100,7 @@ class Shard:
     @property
     def in_transaction(self) -> bool:
         """True while a transaction is open."""
-        return self._is_open
+        return self.session.state is State.OPEN
 
     @property
     def read_to(self) -> RelayPosition:
@@ -132,7 +130,7 @@ class Shard:
             failpoints.hit("relay.after_read")
             batch = self._refusals.without_refused(batch, source)
             failpoints.hit("relay.after_refusals")
-            if batch.cut_by and not (batch.outputs or self._is_open):
+            if batch.cut_by and not (batch.outputs or self.in_transaction):
                 raise RunError(batch.cut_by)
             self._read_to = batch.position
             is_cut = self._limit is not None and bool(self.rows or batch.outputs)
@@ -143,13 +141,13 @@ class Shard:
                 self._send(batch.outputs, batch.places, source)
             if ends:
                 break
-        if self._is_open:
+        if self.in_transaction:
             self._end(source)
         return not batch.is_last
 
     def commit(self) -> Commit:
         """Return this shard's part in a round of commits; the position is one of the outputs."""
-        return Commit(self.output, [], None)
+        return Commit(self.session.output, [], None)
 
     def committed(self, seconds: float) -> int:
         """Note that the transaction is committed; return its number of messages.
@@ -162,11 +160,10 @@ class Shard:
         self._is_confirmed = self._suspect is not None
         if self._limit is not None and not self._is_confirmed:
             self._limit = self._limit * 2 if self._limit * 2 < self._batch_rows else None
-        self.fences_in_a_row = self.aborts_in_a_row = 0
         if self._flow is not None:
             self._flow.committed(rows, seconds)
         self.rows = 0
-        self._is_open = self.is_new = False
+        self.is_new = False
         self._topics.clear()
         return rows
 
@@ -181,7 +178,6 @@ class Shard:
         self.position = self._read_to = position
         self.sent = None
         self.rows = 0
-        self._is_open = False
         self._topics.clear()
 
     def count_turn(self, turn: int) -> None:
@@ -227,10 +223,8 @@ class Shard:
         self._suspect, self._is_confirmed = None, False
 
     def _begin(self) -> None:
-        if not self._is_open:
-            self.output.begin()
-            self._is_open = True
-            failpoints.hit("transaction.after_begin")
+        if not self.in_transaction:
+            self.session.begin()
 
     def _send(
         self, outputs: Sequence[Output], places: Sequence[Place], source: OutboxSource
@@ -240,14 +234,14 @@ class Shard:
         if outputs:
             self._last = outputs[-1], places[-1]
             self._topics.update(map(_TOPIC, outputs))
-        produce_all(self.output, outputs, source.take_in)
+        self.session.produce(outputs, source.take_in)
         if self._flow is not None:
             self._flow.wrote(outputs)
-        self.output.poll()
+        self.session.output.poll()
         failpoints.hit("transaction.after_produce")
 
     def _end(self, source: OutboxSource) -> None:
         """Produce the position, the last record of the transaction."""
         self.sent = self._read_to
-        produce_all(self.output, [self._positions.output(self.number, self.sent)], source.take_in)
+        self.session.produce([self._positions.output(self.number, self.sent)], source.take_in)
         failpoints.hit("relay.after_position")

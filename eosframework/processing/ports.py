@@ -236,55 +236,6 @@ class Committed:
     recycled: bool = False
 
 
-class CommitRound(Protocol):
-    """Commits in progress."""
-
-    @property
-    def took_seconds(self) -> float:
-        """The time until the last answer; known once the round is done."""
-        ...
-
-    def is_done(self) -> bool:
-        """Return whether `results` would return without waiting for an answer."""
-        ...
-
-    def join(self, commits: Sequence[Commit]) -> None:
-        """Begin further commits, of other outputs; `results` waits for all of them."""
-        ...
-
-    def results(self) -> list[Committed]:
-        """Wait for every answer; then check once for stragglers.
-
-        A suspect producer is recycled before this returns. A failed commit never raises: its
-        `Committed.error` reports it, so that the others are unaffected.
-        """
-        ...
-
-
-class FinishedRound:
-    """A round whose commits are complete when it begins."""
-
-    took_seconds = 0.0
-
-    def __init__(
-        self, commit: Callable[[Sequence[Commit]], list[Committed]], commits: Sequence[Commit]
-    ) -> None:
-        self._commit = commit
-        self._results = commit(commits)
-
-    def is_done(self) -> bool:
-        """Return True."""
-        return True
-
-    def join(self, commits: Sequence[Commit]) -> None:
-        """Commit these as well."""
-        self._results += self._commit(commits)
-
-    def results(self) -> list[Committed]:
-        """Return the outcomes."""
-        return self._results
-
-
 class TransactionalOutputs(Protocol):
     """Opens, commits and closes the outputs of a worker's tasks in parallel."""
 
@@ -296,24 +247,19 @@ class TransactionalOutputs(Protocol):
         """
         ...
 
-    def begin_commit(
+    def commit(
         self, commits: Sequence[Commit], within_seconds: float | None = None
-    ) -> CommitRound:
-        """Begin to send offsets and to commit each transaction.
+    ) -> list[Committed]:
+        """Send offsets and commit each transaction; then check for stragglers.
 
-        These outputs must not be used until the results are taken.
+        A suspect producer is recycled before this returns. A failed commit never raises: its
+        `Committed.error` reports it, so that the others are unaffected.
 
         Args:
             commits: of different outputs.
             within_seconds: a commit that is not confirmed within this time has an unknown outcome;
                 None: the transaction timeout.
         """
-        ...
-
-    def commit(
-        self, commits: Sequence[Commit], within_seconds: float | None = None
-    ) -> list[Committed]:
-        """Begin a round and wait for its results."""
         ...
 
     def abort(self, outputs: Sequence[TransactionalOutput]) -> Sequence[TransactionError | None]:

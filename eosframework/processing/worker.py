@@ -194,7 +194,6 @@ class Worker:
 
     def assigned(self, partitions: list[TopicPartition]) -> list[Position]:
         """Take partitions over (T1 to T3); see `RebalanceListener`."""
-        self._rounds.settle(self.tasks.values())
         self._was_assigned = True
         by_task = self._takeover.by_task(partitions)
         deadline = self._clock() + self._options.takeover_deadline_seconds
@@ -211,7 +210,6 @@ class Worker:
 
     def revoked(self, partitions: list[TopicPartition]) -> None:
         """Commit open transactions and release partitions; see `RebalanceListener`."""
-        self._rounds.settle(self.tasks.values())
         leaving = self._tasks_of(partitions)
         failpoints.hit("revoke.before_commit")
         self._rounds.commit(
@@ -224,7 +222,6 @@ class Worker:
     def lost(self, partitions: list[TopicPartition]) -> None:
         """Release partitions without a commit: another worker may own them already."""
         self._takeover.membership_was_lost()
-        self._rounds.settle(())
         self._release(self._tasks_of(partitions), "partitions_lost")
 
     def _take_over(self, by_task: ByTask) -> list[Position]:
@@ -263,17 +260,11 @@ class Worker:
     def turn(self) -> None:
         """Run one turn: fetch, run, commit due transactions, recover failed producers."""
         self._take_in()
-        if not self._run_tasks():
-            self._rounds.settle(self.tasks.values())
+        self._run_tasks()
         self._refuse_unreadable()
         self._rounds.turn([*self.tasks.values()], backlog=self._has_backlog)
         if not self._stop:
-            # One reading of the clock for both: a producer may come due between two readings,
-            # and its round would not be settled.
-            now = self._clock()
-            if self._recovery.is_due(now):
-                self._rounds.settle(self.tasks.values())
-            self._recovery.turn(producer_groups(self.tasks.values()), now)
+            self._recovery.turn(producer_groups(self.tasks.values()), self._clock())
         self._resume_assigned()
         if self._state is not None:
             has_backlog = any(task.has_pending for task in self.tasks.values())
@@ -282,18 +273,10 @@ class Worker:
 
     def _take_in(self) -> None:
         """Poll the consumer: messages, ends of partitions, rebalances."""
-        others = [task for task in self.tasks.values() if not self._rounds.holds(task)]
-        if not any(task.state is TaskState.RUNNING for task in others):
-            self._rounds.settle(self.tasks.values())
-            others = [*self.tasks.values()]
-        backlog = any(task.has_pending for task in others)
+        backlog = any(task.has_pending for task in self.tasks.values())
         self._fetch_control.turn(self.tasks.values())
         busy = any(task.in_transaction for task in self.tasks.values())
-        if (
-            backlog
-            or self._rounds.is_under_way
-            or (self._state is not None and self._state.records_left)
-        ):
+        if backlog or (self._state is not None and self._state.records_left):
             wait_seconds = 0.0
         elif busy:
             wait_seconds = self._rounds.remaining_seconds()
@@ -307,7 +290,7 @@ class Worker:
 
     def _gather_seconds(self, backlog: bool) -> float:
         """Return the time for which a few records wait for more; turns have a fixed cost."""
-        if backlog or self._rounds.is_under_way:
+        if backlog:
             return 0.0
         wanted_seconds = gather_seconds(self._options.commit_interval_seconds)
         return min(wanted_seconds, self._rounds.remaining_seconds())
@@ -331,8 +314,8 @@ class Worker:
             if (task := owners.get(partition)) is not None:
                 task.reached_end(partition, offset)
 
-    def _run_tasks(self) -> bool:
-        """Run pending records, and return whether there were any."""
+    def _run_tasks(self) -> None:
+        """Run pending records."""
         began = self._clock()
         until, found = began + self._rounds.remaining_seconds(), False
         # A transaction that was open before the pass has grown old while others ran.
@@ -343,7 +326,7 @@ class Worker:
         tasks = [*self.tasks.values()]
         first = self._next_task % len(tasks) if tasks else 0
         for number, task in enumerate([*tasks[first:], *tasks[:first]], first):
-            if task.state is not TaskState.RUNNING or self._rounds.holds(task):
+            if task.state is not TaskState.RUNNING:
                 continue
             if found and self._clock() >= ends:
                 self._next_task = number
@@ -355,7 +338,6 @@ class Worker:
                     self._idle_windows.look_at(task, self.tasks.values(), self._membership)
             except TransactionError as error:
                 self._recovery.failed(task.group, error)
-        return found
 
     def _refuse_unreadable(self) -> None:
         """Raise for a batch that cannot be read, once all messages before it were run."""
@@ -385,7 +367,7 @@ class Worker:
                 self._fetch_control.were_paused(group.partitions)
 
     def _is_caught_up(self) -> bool:
-        if self._catch_up is None or not self._was_assigned or self._rounds.is_under_way:
+        if self._catch_up is None or not self._was_assigned:
             return False
         return self._catch_up.is_done(self.tasks.values())
 
@@ -407,7 +389,6 @@ class Worker:
     def _close_after(self, error: BaseException) -> None:
         """Commit complete work and close, without hiding `error`."""
         try:
-            self._rounds.settle(())  # No producer may be closed inside its commit.
             if isinstance(error, EosError):
                 complete = [task for task in self.tasks.values() if task.failure is None]
                 self._rounds.commit(complete, self._options.stop_deadline_seconds / 2)

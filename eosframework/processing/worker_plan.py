@@ -17,7 +17,6 @@ class WorkerOptions:
     """The options of a worker; see `config.WorkerSettings` for their meaning.
 
     Args:
-        commit_turns: the number of groups of tasks that commit in turn.
         queue_bytes: the most bytes of waiting records; see `FetchControl`.
     """
 
@@ -29,7 +28,6 @@ class WorkerOptions:
     leave_on_stop: bool
     stop_deadline_seconds: float
     max_task_idle_seconds: float = 0.0
-    commit_turns: int = 1
     queue_bytes: int = 128 * 2**20
 
 

@@ -57,6 +57,7 @@ def run_relay(settings: Settings, *, until_caught_up: bool) -> RelayCounts:
         commit_interval_seconds=settings.worker.commit_interval_seconds,
         poll_interval_seconds=outbox.poll_interval_seconds,
         keep_seconds=outbox.keep_seconds,
+        transaction_timeout_seconds=settings.worker.transaction_timeout_seconds,
         on_refused=outbox.on_refused,
     )
     events = structlog.get_logger("eosframework.relay")

@@ -236,7 +236,6 @@ def _worker(
         leave_on_stop=worker.leave_on_stop,
         stop_deadline_seconds=worker.stop_deadline_seconds,
         max_task_idle_seconds=worker.max_task_idle_seconds,
-        commit_turns=1 if worker.guarantee is Guarantee.AT_LEAST_ONCE else worker.commit_turns,
     )
     # An audit by receipts reads processed records of repartition topics, so they are kept for it.
     purges = bool(graph.repartitions) and not worker.receipts

@@ -22,10 +22,8 @@ from eosframework import failpoints
 from eosframework.errors import TaskFenced, TransactionError
 from eosframework.processing.ports import (
     Commit,
-    CommitRound,
     Committed,
     Fetched,
-    FinishedRound,
     Message,
     Output,
     RebalanceListener,
@@ -334,12 +332,6 @@ class MemoryOutputs:
     def new_output(self, transactional_id: str) -> MemoryOutput:
         """Take over one id."""
         return MemoryOutput(self.kafka, transactional_id)
-
-    def begin_commit(
-        self, commits: Sequence[Commit], within_seconds: float | None = None
-    ) -> CommitRound:
-        """Commit before returning."""
-        return FinishedRound(self.commit, commits)
 
     def commit(
         self, commits: Sequence[Commit], within_seconds: float | None = None

@@ -103,7 +103,7 @@ def test_a_relay_that_stands_still_loses_its_shard_and_stands_by_afterwards(
     frozen.wait_for_event("relay_stands_by")
     outbox.publish(20)
     outbox.wait_for(40)
-    assert not successor.events("shard_fenced")
+    assert not successor.events("task_fenced")
     for relay in (frozen, successor):
         relay.signal(signal.SIGTERM)
         assert relay.wait() == 0, relay.log[-3000:]

@@ -256,7 +256,6 @@ class Workers:
             settings=[
                 *self._settings,
                 *(LASTING if number == SPARED else ()),
-                f"worker.commit_turns={1 + number % 2}",
             ],
             environment={**self._environment, **(environment or {})},
         )

@@ -20,6 +20,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
@@ -42,20 +43,24 @@ from eosframework.backfill.cutover.cutover_rules import (
 from eosframework.backfill.job.job_entry import JobState, cutover_key
 from eosframework.backfill.job.job_log import JobLog
 from eosframework.config import Settings
-from eosframework.errors import ConfigurationError, RunError, StartRefused, TransactionError
+from eosframework.errors import ConfigurationError, DataRejected, RunError, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.client.deadline import Deadline
 from eosframework.kafka.consumer.input_log import KafkaInputLog
 from eosframework.kafka.worker_clients import consumer_client, group_settings, producers
 from eosframework.processing.ports import Commit, Output, TransactionalOutput
-from eosframework.processing.transaction.producing import produce_all
+from eosframework.processing.session.session_group import (
+    SessionCounts,
+    SessionGroup,
+    SessionUser,
+)
+from eosframework.processing.session.session_policy import Policy
+from eosframework.processing.session.session_states import Outcome
+from eosframework.processing.session.transaction_session import TransactionSession
 from eosframework.records import Position, TopicPartition
 from eosframework.runtime.ids import id_source
 from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import TransactionalId, tables_group
-
-ATTEMPTS = 3
-"""Attempts of the transaction."""
 
 JOIN_SECONDS = 60.0
 """Longest wait to become the group's only member, in addition to the session timeout."""
@@ -103,8 +108,8 @@ def cut_over(
         ConfigurationError: the job does not exist, or writes suffixed topics.
         StartRefused: the job is incomplete, the application runs or ran, a topic was created again,
             or records after the range were deleted. Nothing was changed.
-        TransactionError: the brokers did not confirm it; all changes were made or none, and the
-            same command finds out which.
+        EosError: the brokers did not confirm it; all changes were made or none, and the same
+            command finds out which.
     """
     log = JobLog(name, graph.application, settings.kafka, admin)
     state = _job(log, graph, name)
@@ -167,7 +172,7 @@ def _lost(
     return lost_ranges(positions, bounds)
 
 
-class _Cutover:
+class _Cutover(SessionUser[TransactionSession, int | None]):
     """One allowed cutover (C2 to C5)."""
 
     def __init__(
@@ -193,6 +198,7 @@ class _Cutover:
         self._id = str(TransactionalId.backfill(graph.application, state.job.name, 0))
         self._parts = {s.topic: part.name for part in graph.sub_topologies for s in part.sources}
         self._outputs = producers(settings, topics=[registry.topic])
+        self._cut_over_at: int | None = None
         self._member = _OnlyMember(graph.application, settings, instance)
         self._events = structlog.get_logger("eosframework.backfill").bind(
             application=graph.application, job=state.job.name
@@ -227,23 +233,37 @@ class _Cutover:
 
     def _commit(self, output: TransactionalOutput) -> int:
         """Commit; after an unknown outcome, read the control topic (C4, C5)."""
-        error: TransactionError | None = None
-        for _ in range(ATTEMPTS):
-            # 1. EndTxn is written  2. its response is lost  3. the producer is recycled, which
-            # decides the transaction  4. the control topic shows whether it was committed.
-            if (done_at := self._look()) is not None:
-                return done_at
+        group = SessionGroup(
+            self._outputs, self, SessionCounts(), self._events, time.monotonic, time.sleep
+        )
+        policy = Policy(
+            self._settings.worker.transaction_timeout_seconds,
+            successor=f"another cutover of job {self._job.name!r}",
+            advice="All changes were made or none, and the same command finds out which",
+        )
+        session = TransactionSession(output, policy, time.monotonic)
+        while (done_at := self._look()) is None:
             at = round(time.time() * 1000)
-            error = self._transaction(output, at)
-            if error is None:
-                return at
-            self._events.warning("cutover_retried", error=str(error))
-            [unmended] = self._outputs.recycle([output])
-            if unmended is not None:
-                raise unmended from error
-        if (done_at := self._look()) is not None:
-            return done_at
-        raise error or RunError("the cutover was not tried")
+            if group.transact(session, partial(self._fill, session, at)):
+                return at if self._cut_over_at is None else self._cut_over_at
+        return done_at
+
+    def reject(self, session: TransactionSession, error: DataRejected) -> None:
+        """Raise a RunError: every cutover of the job has these records."""
+        raise RunError(
+            f"Kafka refuses a record of the cutover of job {self._job.name!r} ({error}), which is "
+            f"part of it; nothing was changed"
+        ) from error
+
+    def read(self, sessions: Sequence[TransactionSession]) -> Sequence[int | None]:
+        """Return the time of a committed cutover."""
+        state = self._log.read()
+        self._cut_over_at = None if state is None else state.cut_over_at
+        return [self._cut_over_at]
+
+    def outcome(self, session: TransactionSession, found: int | None) -> Outcome:
+        """Return whether the job is cut over."""
+        return Outcome.NOT_COMMITTED if found is None else Outcome.COMMITTED
 
     def _look(self) -> int | None:
         """Return the time of a committed cutover; refuse changes since C1 (C4)."""
@@ -256,15 +276,10 @@ class _Cutover:
         refuse_positions(self._graph, self._positions, committed, self._registry.refresh())
         return None
 
-    def _transaction(self, output: TransactionalOutput, at: int) -> TransactionError | None:
+    def _fill(self, session: TransactionSession, at: int) -> Commit:
         membership = self._member.membership() if self._positions else None
-        try:
-            output.begin()
-            produce_all(output, self._entries(at))
-        except TransactionError as error:
-            return error
-        [committed] = self._outputs.commit([Commit(output, self._positions, membership)])
-        return committed.error
+        session.produce(self._entries(at))
+        return Commit(session.output, self._positions, membership)
 
     def _entries(self, at: int) -> list[Output]:
         markers = [

@@ -61,25 +61,32 @@ class CallThreads:
             is_stalled: receives the item of a pending call and the seconds that all of them have
                 been waited for; if it returns True the call is `HUNG` at once.
         """
-        return self.start(step, items).results(seconds, is_stalled=is_stalled)
-
-    def start(self, step: Callable[[Item], Result], items: Sequence[Item]) -> Calls[Item, Result]:
-        """Begin to run `step` for all items at once; see `each`."""
         jobs = [_Job(step, item) for item in items]
         for _ in range(min(self._most, len(jobs)) - self._threads):
             self._start()
         for job in jobs:
             self._jobs.put(job)
-        return Calls(items, jobs, self._replace)
+        patience = _Patience(seconds)
+        return [
+            self._result(job, patience, partial(is_stalled, item))
+            for job, item in zip(jobs, items, strict=True)
+        ]
 
     def stop(self) -> None:
         """Let the threads end; an abandoned one ends with its call."""
         for _ in range(self._threads):
             self._jobs.put(None)
 
-    def _replace(self) -> None:
-        self._start()
-        self._threads -= 1
+    def _result(
+        self, job: _Job[Result], patience: _Patience, is_stalled: Callable[[float], bool]
+    ) -> Result | Hung:
+        if not patience.wait_for(job.done, is_stalled) and job.abandon():
+            self._start()
+            self._threads -= 1
+            return HUNG
+        if job.error is not None:
+            raise job.error
+        return job.results[0]
 
     def _start(self) -> None:
         self._threads += 1
@@ -91,49 +98,6 @@ class CallThreads:
             # `abandon` precedes `done` or comes too late, so the flag no longer changes here.
             if job.is_abandoned:
                 return  # another thread has replaced this one
-
-
-class Calls(Generic[Item, Result]):
-    """Calls that were started together."""
-
-    def __init__(
-        self, items: Sequence[Item], jobs: Sequence[_Job[Result]], replace: Callable[[], None]
-    ) -> None:
-        self._items = [*items]
-        self._jobs = [*jobs]
-        self._replace = replace
-
-    def join(self, others: Calls[Item, Result]) -> None:
-        """Wait for the calls of `others` together with these."""
-        self._items += others._items
-        self._jobs += others._jobs
-
-    def are_done(self) -> bool:
-        """Return whether every call has returned."""
-        return all(job.done.is_set() for job in self._jobs)
-
-    def results(
-        self,
-        seconds: float | None = None,
-        *,
-        is_stalled: Callable[[Item, float], bool] = _never,
-    ) -> list[Result | Hung]:
-        """Wait for the calls and return their results in order; see `CallThreads.each`."""
-        patience = _Patience(seconds)
-        return [
-            self._result(job, patience, partial(is_stalled, item))
-            for job, item in zip(self._jobs, self._items, strict=True)
-        ]
-
-    def _result(
-        self, job: _Job[Result], patience: _Patience, is_stalled: Callable[[float], bool]
-    ) -> Result | Hung:
-        if not patience.wait_for(job.done, is_stalled) and job.abandon():
-            self._replace()
-            return HUNG
-        if job.error is not None:
-            raise job.error
-        return job.results[0]
 
 
 class _Patience:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -76,25 +75,42 @@ class ProducerPool:
     def commit(
         self, commits: Sequence[Commit], within_seconds: float | None = None
     ) -> list[Committed]:
-        """Send offsets and commit each transaction, then check for stragglers.
+        """Send offsets and commit each transaction on other threads, then check for stragglers.
 
-        See `begin_commit`, and `PooledCommits.results`.
-        """
-        return self.begin_commit(commits, within_seconds).results()
-
-    def begin_commit(
-        self, commits: Sequence[Commit], within_seconds: float | None = None
-    ) -> PooledCommits:
-        """Begin to send offsets and to commit each transaction, on other threads.
-
-        Do nothing else with these outputs until the results are taken.
+        A suspect producer is recycled before this returns. Never raises for one commit's failure:
+        its `Committed.error` has the error, so that the other commits are not affected. A call that
+        has not returned when its transaction expires is abandoned; one that sends offsets sooner,
+        because that is how librdkafka waits for a coordinator that has gone.
 
         Args:
             commits: of different outputs.
             within_seconds: calls that have not returned by then are abandoned.
         """
         seconds = min(self._timeout_seconds, within_seconds or self._timeout_seconds)
-        return PooledCommits(commits, self._threads, seconds, self._request_timeout_seconds)
+        stalled = threading.Event()
+        deadline = Deadline(seconds)
+
+        def send(commit: Commit) -> TransactionError | None:
+            slot = _slot(commit.output)
+            left = Deadline(0) if stalled.is_set() else deadline
+            return slot.attempt(lambda: slot.send(commit), left, Call.COMMIT)
+
+        def is_stalled(commit: Commit, waited_seconds: float) -> bool:
+            limit = self._request_timeout_seconds
+            if waited_seconds > limit and _slot(commit.output).sends_offsets_for(limit):
+                stalled.set()  # the calls that follow would wait for the same coordinator
+                return True
+            return False
+
+        answers = self._threads.each(send, commits, seconds, is_stalled=is_stalled)
+        errors = [
+            _slot(commit.output).abandon() if isinstance(answer, Hung) else answer
+            for commit, answer in zip(commits, answers, strict=True)
+        ]
+        return [
+            Committed(error, was_suspect)
+            for error, was_suspect in zip(errors, self._verify(commits, seconds), strict=True)
+        ]
 
     def abort(self, outputs: Sequence[TransactionalOutput]) -> list[TransactionError | None]:
         """Make sure that nothing of the open transactions becomes visible, and recycle.
@@ -139,6 +155,16 @@ class ProducerPool:
             for slot, answer in zip(slots, answers, strict=True)
         ]
 
+    def _verify(self, commits: Sequence[Commit], seconds: float) -> list[bool]:
+        """Replace the suspect producers."""
+        deadline = Deadline(seconds)
+        return [
+            found is True
+            for found in self._threads.each(
+                lambda commit: _slot(commit.output).producer.verify(deadline.timeout()), commits
+            )
+        ]
+
     def _make(self, transactional_id: str) -> ProducerSlot:
         properties = {
             **self._client,
@@ -166,91 +192,6 @@ class ProducerPool:
         except Exception as error:
             return error
         return None
-
-
-class PooledCommits:
-    """Commits that run on the threads of a pool.
-
-    Args:
-        commits: of different outputs.
-        threads: makes the calls.
-        seconds: calls that have not returned by then are abandoned.
-        request_timeout_seconds: a call that sends offsets is abandoned after this time.
-    """
-
-    def __init__(
-        self,
-        commits: Sequence[Commit],
-        threads: CallThreads,
-        seconds: float,
-        request_timeout_seconds: float,
-    ) -> None:
-        self._commits = [*commits]
-        self._threads = threads
-        self._seconds = seconds
-        self._request_timeout_seconds = request_timeout_seconds
-        self._deadline = Deadline(seconds)
-        self._stalled = threading.Event()
-        self.began_at = self._answered_at = time.monotonic()
-        self._calls = threads.start(self._send, commits)
-
-    @property
-    def took_seconds(self) -> float:
-        """Duration until the last answer."""
-        return self._answered_at - self.began_at
-
-    def is_done(self) -> bool:
-        """Return whether every call has returned."""
-        return self._calls.are_done()
-
-    def join(self, commits: Sequence[Commit]) -> None:
-        """Begin further commits, of other outputs; all are waited for together."""
-        self._commits += commits
-        self._deadline = Deadline(self._seconds)
-        self._calls.join(self._threads.start(self._send, commits))
-
-    def results(self) -> list[Committed]:
-        """Wait for every answer, then check for stragglers.
-
-        A suspect producer is recycled before this returns. Never raises for one commit's failure:
-        its `Committed.error` has the error, so that the other commits are not affected. A call that
-        has not returned when its transaction expires is abandoned; one that sends offsets sooner,
-        because that is how librdkafka waits for a coordinator that has gone.
-        """
-        answers = self._calls.results(self._seconds, is_stalled=self._is_stalled)
-        errors = [
-            _slot(commit.output).abandon() if isinstance(answer, Hung) else answer
-            for commit, answer in zip(self._commits, answers, strict=True)
-        ]
-        return [
-            Committed(error, was_suspect)
-            for error, was_suspect in zip(errors, self._verify(), strict=True)
-        ]
-
-    def _send(self, commit: Commit) -> TransactionError | None:
-        slot = _slot(commit.output)
-        deadline = Deadline(0) if self._stalled.is_set() else self._deadline
-        error = slot.attempt(lambda: slot.send(commit), deadline, Call.COMMIT)
-        self._answered_at = time.monotonic()
-        return error
-
-    def _is_stalled(self, commit: Commit, waited_seconds: float) -> bool:
-        limit = self._request_timeout_seconds
-        if waited_seconds > limit and _slot(commit.output).sends_offsets_for(limit):
-            self._stalled.set()  # the calls that follow would wait for the same coordinator
-            return True
-        return False
-
-    def _verify(self) -> list[bool]:
-        """Replace the suspect producers."""
-        deadline = Deadline(self._seconds)
-        return [
-            found is True
-            for found in self._threads.each(
-                lambda commit: _slot(commit.output).producer.verify(deadline.timeout()),
-                self._commits,
-            )
-        ]
 
 
 def _slots(outputs: Sequence[TransactionalOutput]) -> list[ProducerSlot]:

@@ -5,7 +5,7 @@
     R2. read the replay marks in the control topic, with no transaction undecided: they are final
     R3. read the dead letters; leave out those not selected, and those with a mark
     R4. one transaction: the records of dead letters of one partition, and their marks
-    R5. decide the outcome: committed, next batch; unknown, init the id again and return to R2
+    R5. decide the outcome (`processing/session`); in doubt, init the id again and return to R2
 
 A killed replay can be started again and resumes. Of two concurrent replays the later one continues.
 """
@@ -14,40 +14,36 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import structlog
 
 from eosframework.application.control_log import ControlLog
 from eosframework.application.replay_marks import Marks, Range, ReplayMarks
 from eosframework.config import Settings
-from eosframework.errors import (
-    DataRejected,
-    IdExpired,
-    InstanceFenced,
-    RunError,
-    TaskFenced,
-    TransactionError,
-    TransactionFatal,
-)
+from eosframework.errors import DataRejected, RunError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import size_limits
-from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.kafka.worker_clients import producers
 from eosframework.operations.dead_letters.dead_letter import DeadLetter
 from eosframework.operations.dead_letters.dead_letter_reader import DeadLetters
 from eosframework.operations.dead_letters.replay_plan import Target
 from eosframework.operations.dead_letters.selection import Choice
-from eosframework.processing.ports import Commit, TransactionalOutput
-from eosframework.processing.transaction.producing import produce_all
+from eosframework.processing.ports import Commit, TransactionalOutput, TransactionalOutputs
+from eosframework.processing.session.session_group import (
+    SessionCounts,
+    SessionGroup,
+    SessionUser,
+)
+from eosframework.processing.session.session_policy import Policy
+from eosframework.processing.session.session_states import Outcome
+from eosframework.processing.session.transaction_session import TransactionSession
 from eosframework.records import TopicPartition
 from eosframework.txnid import TransactionalId, control_topic
 
 DEAD_LETTERS_IN_TRANSACTION = 500
-
-ATTEMPTS = 5
-"""Retries of a transaction."""
 
 Batch = list[tuple[DeadLetter, Range]]
 
@@ -99,7 +95,8 @@ def replay(
     Raises:
         InstanceFenced: another replay of the application was started; marked dead letters are done.
         RunError: a record is refused, or no transaction can succeed; marked dead letters are done.
-        ClusterUnreachable: the cluster did not answer.
+        ClusterUnreachable: the cluster did not answer, or no transaction was committed for the
+            session's patience; marked dead letters are done.
         StartRefused: the brokers do not verify transactions.
     """
     topics = sorted({target.topic for target in targets.values()})
@@ -131,7 +128,7 @@ def replay(
         outputs.stop()
 
 
-class _Replay:
+class _Replay(SessionUser[TransactionSession, None]):
     """A replay that owns its transactional id (R2 to R5).
 
     Args:
@@ -141,43 +138,43 @@ class _Replay:
     def __init__(
         self,
         application: str,
-        outputs: ProducerPool,
+        outputs: TransactionalOutputs,
         output: TransactionalOutput,
         marks: ReplayMarks,
         topic_ids: Mapping[str, str],
         routes: Mapping[str, tuple[str, int]],
         timeout_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.replayed = Replayed()
         self._application = application
-        self._outputs = outputs
-        self._output = output
         self._marks = marks
         self._topic_ids = topic_ids
         self._routes = routes
-        self._timeout_seconds = timeout_seconds
         self._marked = marks.settled(topic_ids)
-        self._events = structlog.get_logger("eosframework.dead_letters").bind(
-            application=application
+        self._chunk: Batch = []
+        self._next = Marks(TopicPartition("", 0), "")
+        self._size = DEAD_LETTERS_IN_TRANSACTION
+        policy = Policy(
+            timeout_seconds,
+            successor=f"another replay of application {application!r}",
+            advice="Dead letters that were replayed are marked; start the replay again, and it "
+            "leaves them out",
         )
+        self._session = TransactionSession(output, policy, clock)
+        events = structlog.get_logger("eosframework.dead_letters").bind(application=application)
+        self._group = SessionGroup(outputs, self, SessionCounts(), events, clock, sleep)
 
     def send(self, partition: TopicPartition, batch: Batch) -> None:
         """Replay unmarked dead letters of one partition, in offset order."""
         waiting = [it for it in batch if it[0].origin.topic in self._routes]
         waiting = self._unmarked(partition, waiting)
-        size, attempts = DEAD_LETTERS_IN_TRANSACTION, 0
+        self._size = DEAD_LETTERS_IN_TRANSACTION
         while waiting:
-            chunk = waiting[:size]
-            began_at = time.monotonic()
-            error = self._transaction(partition, chunk)
-            if error is None:
-                attempts = 0
-            else:
-                attempts += 1
-                size = self._next_size(error, chunk, attempts)
-                self._recover(error, time.monotonic() - began_at)
-            # Also after an error: the marks are in the transaction of the records, so they show
-            # whether it was committed.
+            self._chunk = waiting[: self._size]
+            self._group.transact(self._session, partial(self._fill, partition))
+            # The marks are in the transaction of the records, so they show what was committed.
             left = self._unmarked(partition, waiting)
             kept = {letter.offset for letter, _ in left}
             self.replayed.counts.update(
@@ -187,6 +184,36 @@ class _Replay:
             )
             waiting = left
 
+    def committed(self, session: TransactionSession, seconds: float) -> None:
+        """Take the marks of the transaction as committed."""
+        self._marked[self._next.partition] = self._next
+
+    def reject(self, session: TransactionSession, error: DataRejected) -> None:
+        """Send half as many dead letters at a time.
+
+        Raises:
+            RunError: the refused record is identified.
+        """
+        if len(self._chunk) == 1:
+            letter = self._chunk[0][0]
+            raise RunError(
+                f"the record of dead letter {letter.place} is refused by "
+                f"{self._routes[letter.origin.topic][0]} ({error}). Those before it are "
+                f"replayed. Raise the topic's max.message.bytes, or leave this one out with "
+                f"--offsets"
+            ) from error
+        self._size = len(self._chunk) // 2
+
+    def read(self, sessions: Sequence[TransactionSession]) -> Sequence[None]:
+        """Read the marks again (R5); a replay that was suspended may find those of another one."""
+        self._marked = self._marks.settled(self._topic_ids)
+        return [None for _ in sessions]
+
+    def outcome(self, session: TransactionSession, found: None) -> Outcome:
+        """Return whether the dead letters of the last transaction have their marks."""
+        left = self._unmarked(self._next.partition, self._chunk)
+        return Outcome.NOT_COMMITTED if left else Outcome.COMMITTED
+
     def _marks_of(self, partition: TopicPartition) -> Marks:
         known = self._marked.get(partition)
         return known or Marks(partition, self._topic_ids[partition.topic])
@@ -195,65 +222,13 @@ class _Replay:
         marks = self._marks_of(partition)
         return [(letter, range_) for letter, range_ in batch if letter.offset not in marks]
 
-    def _transaction(self, partition: TopicPartition, chunk: Batch) -> TransactionError | None:
+    def _fill(self, partition: TopicPartition) -> Commit:
+        """Produce the records of some dead letters, and their marks (R4)."""
         before = self._marks_of(partition)
-        marks = before.with_(range_ for _, range_ in chunk)
-        output = self._output
+        self._next = before.with_(range_ for _, range_ in self._chunk)
         records = [
             letter.again(self._application, *self._routes[letter.origin.topic])
-            for letter, _ in chunk
+            for letter, _ in self._chunk
         ]
-        try:
-            output.begin()
-            produce_all(output, [*records, *self._marks.outputs(marks, before)])
-        except TransactionError as error:
-            return error
-        [committed] = self._outputs.commit([Commit(output, (), None)])
-        if committed.error is None:
-            self._marked[partition] = marks
-            if committed.recycled:  # this may have fenced a successor that marked others
-                self._marked = self._marks.settled(self._topic_ids)
-        return committed.error
-
-    def _next_size(self, error: TransactionError, chunk: Batch, attempts: int) -> int:
-        """Return the number of dead letters of the next transaction.
-
-        Raises:
-            RunError: the refused record is identified, or the attempts are exhausted.
-        """
-        if isinstance(error, DataRejected):
-            if len(chunk) == 1:
-                letter = chunk[0][0]
-                raise RunError(
-                    f"the record of dead letter {letter.place} is refused by "
-                    f"{self._routes[letter.origin.topic][0]} ({error}). Those before it are "
-                    f"replayed. Raise the topic's max.message.bytes, or leave this one out with "
-                    f"--offsets"
-                ) from error
-            return len(chunk) // 2
-        if attempts > ATTEMPTS:
-            raise RunError(
-                f"dead letters from {chunk[0][0].place} on could not be replayed in "
-                f"{attempts} attempts: {error}. Those before are replayed; start the replay again"
-            ) from error
-        return len(chunk)
-
-    def _recover(self, error: TransactionError, age_seconds: float) -> None:
-        """Init the id again; the marks then show whether the transaction was committed (R5).
-
-        Only a successor can have fenced a transaction that is younger than its timeout.
-        """
-        self._events.warning("replay_retried", error=str(error))
-        if isinstance(error, TransactionFatal):
-            raise RunError(str(error)) from error
-        is_fenced = isinstance(error, TaskFenced) and not isinstance(error, IdExpired)
-        if is_fenced and age_seconds < self._timeout_seconds:
-            raise InstanceFenced(
-                f"another replay of application {self._application!r} was started; "
-                f"this one ends. Dead letters that either has replayed are marked, and the next "
-                f"replay leaves them out"
-            ) from error
-        [unmended] = self._outputs.recycle([self._output])
-        if unmended is not None:
-            raise unmended from error
-        self._marked = self._marks.settled(self._topic_ids)
+        self._session.produce([*records, *self._marks.outputs(self._next, before)])
+        return Commit(self._session.output, (), None)

@@ -46,11 +46,6 @@ class CommitInterval:
         self._stretched_rounds = 0
         self._logged_seconds = interval_seconds
 
-    @property
-    def due(self) -> float:
-        """Clock time at which the next round should begin."""
-        return self._due
-
     def is_due(self) -> bool:
         """Return whether the next round should begin."""
         return self._clock() >= self._due

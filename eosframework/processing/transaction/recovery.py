@@ -218,16 +218,12 @@ class Recovery:
             if moved:
                 self.failed(group, _overtaken(group, moved))
 
-    def is_due(self, now: float) -> bool:
-        """Return whether the next attempt of a producer is due at a clock time."""
-        return any(now >= case.not_before for case in self._cases.values())
-
     def turn(self, groups: Sequence[ProducerGroup[Task]], now: float) -> None:
         """Recover the due producers; one failed attempt costs one wait.
 
         Args:
             groups: all producer groups of the worker.
-            now: clock time by which they are due; their rounds have been settled.
+            now: clock time by which they are due.
         """
         if not self._cases:
             return

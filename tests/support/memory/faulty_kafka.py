@@ -14,7 +14,6 @@ from typing import Any, Protocol, TypeVar, cast
 from eosframework.errors import TaskFenced, TransactionError
 from eosframework.processing.ports import (
     Commit,
-    CommitRound,
     Committed,
     Fetched,
     InputLog,
@@ -122,7 +121,6 @@ class FaultyOutput(MemoryOutput):
         overtake: Callable[[], None] = lambda: None,
     ) -> None:
         self.faults = faults
-        self.in_round = False
         self._log = kafka
         self._overtake = overtake
         self._is_reported = True
@@ -191,8 +189,6 @@ class FaultyOutput(MemoryOutput):
     def require(self, call: str, state: str) -> None:
         if self.faults.killed:
             raise Killed
-        if self.in_round:
-            raise self.kafka.misused(f"{self.transactional_id}: {call} of one in a round")
         super().require(call, state)
 
     def _check(self, call: str, state: str) -> None:
@@ -212,37 +208,10 @@ class FaultyOutput(MemoryOutput):
         return cast("TransactionError | None", next(filter(None, found), None))
 
 
-class FaultyRound:
-    """Commits that are done when they were asked about `asks` times, or waited for."""
-
-    took_seconds = 0.0
-
-    def __init__(self, outputs: FaultyOutputs, commits: Sequence[Commit], asks: int) -> None:
-        self._outputs = outputs
-        self._commits: list[Commit] = []
-        self._asks = asks
-        self.join(commits)
-
-    def is_done(self) -> bool:
-        self._asks -= 1
-        return self._asks < 0
-
-    def join(self, commits: Sequence[Commit]) -> None:
-        for commit in commits:
-            cast("FaultyOutput", commit.output).in_round = True
-        self._commits += commits
-
-    def results(self) -> list[Committed]:
-        for commit in self._commits:
-            cast("FaultyOutput", commit.output).in_round = False
-        return self._outputs.commit(self._commits)
-
-
 class FaultyOutputs(MemoryOutputs):
     """Producers whose calls fail.
 
     Args:
-        asks: a round is done when it was asked about this often.
         overtake: lets another worker run for a while.
     """
 
@@ -250,13 +219,11 @@ class FaultyOutputs(MemoryOutputs):
         self,
         kafka: FaultyKafka,
         faults: FaultSource,
-        asks: int = 0,
         overtake: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(kafka)
         self._log = kafka
         self._faults = faults
-        self._asks = asks
         self._overtake = overtake
 
     def open(self, transactional_ids: Sequence[str]) -> list[TransactionalOutput]:
@@ -266,11 +233,6 @@ class FaultyOutputs(MemoryOutputs):
     def new_output(self, transactional_id: str) -> FaultyOutput:
         return FaultyOutput(self._log, transactional_id, self._faults, self._overtake)
 
-    def begin_commit(
-        self, commits: Sequence[Commit], within_seconds: float | None = None
-    ) -> CommitRound:
-        return FaultyRound(self, commits, self._asks)
-
     def abort(self, outputs: Sequence[TransactionalOutput]) -> list[TransactionError | None]:
         return self._end("outputs.abort", outputs)
 
@@ -279,9 +241,6 @@ class FaultyOutputs(MemoryOutputs):
 
     def close(self, outputs: Sequence[TransactionalOutput]) -> None:
         self._faults.check("outputs.close")
-        for output in cast("Sequence[FaultyOutput]", outputs):
-            if output.in_round:
-                raise self.kafka.misused(f"{output.transactional_id}: closed in a round")
         super().close(outputs)
 
     def _end(
@@ -289,10 +248,8 @@ class FaultyOutputs(MemoryOutputs):
     ) -> list[TransactionError | None]:
         answers: list[TransactionError | None] = []
         for output in cast("Sequence[FaultyOutput]", outputs):
-            if output.in_round or output.state == "closed":
-                raise self.kafka.misused(
-                    f"{output.transactional_id}: {call} while {output.state}, or in a round"
-                )
+            if output.state == "closed":
+                raise self.kafka.misused(f"{output.transactional_id}: {call} while closed")
             answers.append(error := self._faults.at_end(call, output.transactional_id))
             if error is None:
                 output.init()

@@ -120,7 +120,7 @@ class Job:
             starts={IN: 0},
             ends={IN: log.logs[IN].end},
             own_topics=frozenset(),
-            outputs=FaultyOutputs(log, faults, 0, self.overtake),
+            outputs=FaultyOutputs(log, faults, self.overtake),
             log=Progresses(log, part.name, faults),
             holds_records=lambda ranges: bool(log.logs[IN].messages),
             state=LocalState(Machine(faults), {part.name: identities}, {part.name: 1}, restoring),

@@ -10,10 +10,10 @@ from functools import cache
 from tests.support.memory.fault_plan import KINDS, Fault, Faults
 from tests.unit.matrix.play import Choices, Scenario, Wrong, play
 
-CHOICES = 192
+CHOICES = 48
 """How many `Choices` there are."""
 
-COUNTED = tuple(map(Choices.of, (0, 1, 2, 3, 12, 24, 49, 98, 155, 191)))
+COUNTED = tuple(map(Choices.of, (0, 1, 2, 3, 6, 12, 19, 25, 38, 47)))
 """Those with which the calls without a fault are counted."""
 
 

@@ -54,7 +54,6 @@ class Choices:
 
     Args:
         interval_seconds: between commits; 0: in each turn.
-        asks: so often a round of commits is asked about until it is done.
         lose_stores: each worker finds nothing on its machine.
         rival_stops: another worker that comes between commits what it has; it is killed otherwise.
         one_fence: the group takes offsets under a membership that is over.
@@ -62,8 +61,6 @@ class Choices:
 
     batch_records: int = 2
     interval_seconds: float = 0.1
-    commit_turns: int = 1
-    asks: int = 0
     lose_stores: bool = False
     until_caught_up: bool = False
     rival_stops: bool = False
@@ -71,12 +68,11 @@ class Choices:
 
     @classmethod
     def of(cls, number: int) -> Choices:
-        """Return one of all combinations, of which there are 192."""
+        """Return one of all combinations, of which there are 48."""
         batch, interval_seconds = ((1, 0.1), (2, 0.0), (5, 0.1))[number % 3]
         number //= 3
-        turns, asks = ((2, 2), (1, 0), (2, 1), (1, 2))[number % 4]
-        bits = [bool(number >> bit & 1) for bit in range(2, 6)]
-        return cls(batch, interval_seconds, turns, asks, *bits)
+        bits = [bool(number >> bit & 1) for bit in range(4)]
+        return cls(batch, interval_seconds, *bits)
 
 
 @dataclass(frozen=True)
@@ -257,12 +253,11 @@ def _worker(
         batch_records=choices.batch_records,
         leave_on_stop=True,
         stop_deadline_seconds=20.0,
-        commit_turns=choices.commit_turns,
     )
     worker = Worker(
         world.plan,
         faulty_input(log, faults, overtake),
-        FaultyOutputs(log, faults, choices.asks, overtake),
+        FaultyOutputs(log, faults, overtake),
         faulty_start_positions(log, faults),
         options,
         state=state,

@@ -289,7 +289,7 @@ def play_attempts(faults: Faults, choices: Choices) -> list[str]:
     Raises:
         Wrong: the content of the database is wrong, or an attempt ended without a reason.
     """
-    log, database, endings = Log({"in": 2}), Database(), list[str]()
+    log, database, endings = FaultyKafka({"in": 2}), Database(), list[str]()
     for number, value in enumerate(VALUES):
         log.append(("in", orjson.dumps(value), b"k", 0, None, None, number, None))
     CURRENT[0] = faults
@@ -310,7 +310,7 @@ def play_attempts(faults: Faults, choices: Choices) -> list[str]:
 
 
 def _attempt(
-    log: Log, database: Database, faults: Faults, choices: Choices, number: int
+    log: FaultyKafka, database: Database, faults: Faults, choices: Choices, number: int
 ) -> str | None:
     faults.killed = False
     try:
@@ -324,7 +324,9 @@ def _attempt(
     return None
 
 
-def _rows(log: Log, faults: Faults, choices: Choices, last: int | None = None) -> Iterator[Run]:
+def _rows(
+    log: FaultyKafka, faults: Faults, choices: Choices, last: int | None = None
+) -> Iterator[Run]:
     size = max(1, choices.batch_records)
     messages = log.logs[PARTITIONS[0]].messages
     for first in range(0, len(messages), size):
@@ -334,7 +336,9 @@ def _rows(log: Log, faults: Faults, choices: Choices, last: int | None = None) -
         yield PARTITIONS[0], messages[first : first + size]
 
 
-def _table_attempt(log: Log, database: Database, faults: Faults, choices: Choices) -> TableAttempt:
+def _table_attempt(
+    log: FaultyKafka, database: Database, faults: Faults, choices: Choices
+) -> TableAttempt:
     time = _Time()
     partition = PARTITIONS[0]
 

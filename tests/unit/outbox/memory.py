@@ -271,6 +271,7 @@ class World:
             commit_interval_seconds=0.1,
             poll_interval_seconds=0.5,
             keep_seconds=keep_seconds,
+            transaction_timeout_seconds=30.0,
             on_refused=on_refused,
         )
         source = MemorySource(self.table, self.clock, shards=self.shards, name=name)

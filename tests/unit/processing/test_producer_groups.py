@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -61,7 +60,7 @@ class Clock:
 class Run:
     """A worker of which three partitions share a producer, on a broker in memory."""
 
-    def __init__(self, broker: Broker, source: Any = None, turns: int = 1) -> None:
+    def __init__(self, broker: Broker, source: Any = None) -> None:
         self.log = MemoryLog(broker)
         self.outputs = MemoryOutputs(broker)
         self.worker = Worker(
@@ -69,7 +68,7 @@ class Run:
             self.log,
             self.outputs,
             MemoryStartPositions(),
-            replace(OPTIONS, commit_turns=turns),
+            OPTIONS,
             clock=Clock(),
         )
 
@@ -111,7 +110,7 @@ def test_one_producer_serves_several_partitions_and_all_their_offsets() -> None:
     run = Run(broker)
     commit = run.outputs.commit
 
-    def counted(asked: Any) -> Any:
+    def counted(asked: Any, _: Any = None) -> Any:
         commits.extend(len(one.positions) for one in asked)
         return commit(asked)
 
@@ -140,11 +139,10 @@ def test_one_producer_serves_several_partitions_and_all_their_offsets() -> None:
         ),
         max_size=4,
     ),
-    st.integers(1, 2),
     st.one_of(st.just(EACH), st.tuples(*[st.integers(0, 25)] * PARTITIONS)),
 )
 def test_whatever_becomes_of_a_commit_happens_to_all_and_nothing_is_lost_or_doubled(
-    faults: list[tuple[TransactionError | None, bool]], turns: int, records: tuple[int, ...]
+    faults: list[tuple[TransactionError | None, bool]], records: tuple[int, ...]
 ) -> None:
     """Also for those that have no part in it, or none any more."""
     broker = filled(*records)
@@ -155,7 +153,7 @@ def test_whatever_becomes_of_a_commit_happens_to_all_and_nothing_is_lost_or_doub
     broker.commit_faults = faults
     # A record rejected alone becomes a dead letter.
     source = compiled(sink(on_error=DEAD), on_error=DEAD)
-    Run(broker, source, turns).worker.run(until_caught_up=True)
+    Run(broker, source).worker.run(until_caught_up=True)
     assert in_order(broker, *records)
 
 
@@ -189,7 +187,7 @@ def test_what_others_committed_in_the_round_that_ends_the_worker_is_not_committe
     run = Run(broker, source)
     commit = run.outputs.commit
 
-    def rejects(asked: Any) -> Any:
+    def rejects(asked: Any, _: Any = None) -> Any:
         return [
             Committed(DataRejected("refused"))
             if one.output.transactional_id == SHARED[0]
@@ -239,7 +237,7 @@ def test_refused_records_are_found_among_those_of_all_partitions(bad: set[int]) 
     broker = filled()
     refused = DataRejected("too large")
 
-    def rejects(asked: Any) -> Any:
+    def rejects(asked: Any, _: Any = None) -> Any:
         """As a broker does: the commit fails, and does not say of which record."""
         return [
             Committed(refused) if _bad(one.output.open, bad) else commit([one])[0] for one in asked
@@ -290,7 +288,7 @@ def test_a_partition_that_goes_takes_those_along_that_share_its_producer(
 ) -> None:
     broker = filled(*FEW)
     run = Run(broker)
-    run.worker._rounds._intervals[0]._due = 1e9
+    run.worker._rounds._interval._due = 1e9
     fetch = run.log.fetch
 
     def fetched(*asked: Any) -> Any:

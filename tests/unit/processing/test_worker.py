@@ -202,7 +202,7 @@ def test_a_suspect_whose_partition_was_committed_by_another_meanwhile_runs_no_re
     run = Run(broker)
     commit = run.outputs.commit
 
-    def suspect(commits: Any) -> Any:
+    def suspect(commits: Any, _: Any = None) -> Any:
         [result] = commit(commits)
         if broker.calls.count("committed") == 1:
             position = commits[0].positions[0]
@@ -220,7 +220,7 @@ def test_a_suspect_that_is_still_the_owner_goes_on_where_it_was() -> None:
     broker = broker_with(*range(25))
     run = Run(broker)
     commit = run.outputs.commit
-    run.outputs.commit = lambda commits: [  # pyright: ignore[reportAttributeAccessIssue]
+    run.outputs.commit = lambda commits, _=None: [  # pyright: ignore[reportAttributeAccessIssue]
         Committed(result.error, recycled=True) for result in commit(commits)
     ]
     assert run.to_the_end().values == list(range(25))
@@ -280,7 +280,7 @@ def test_revoked_partitions_are_committed_and_lost_ones_are_not() -> None:
     for give_up, expected in ((MemoryLog.revoke, 10), (MemoryLog.lose, 0)):
         broker = broker_with(*range(10))
         run = Run(broker)
-        run.worker._rounds._intervals[0]._due = 1e9
+        run.worker._rounds._interval._due = 1e9
         run.log.next = [lambda: None] * 3
         original = run.log.fetch
 
@@ -342,9 +342,9 @@ def test_a_task_that_commits_often_does_not_keep_the_others_from_committing() ->
     commit = run.outputs.commit
     rounds: list[int] = []
 
-    def counted(commits: Any) -> Any:
+    def counted(commits: Any, _: Any = None) -> Any:
         rounds.append(len(commits))
-        run.worker._rounds._intervals[0]._due = 1e9
+        run.worker._rounds._interval._due = 1e9
         return commit(commits)
 
     run.outputs.commit = counted  # pyright: ignore[reportAttributeAccessIssue]
