@@ -160,7 +160,7 @@ class PartitionTask:
     claim_at: float = 0.0
     superseded: int = 0
     records: int = 0
-    failure: RecordFailed | None = None
+    failure: RunError | None = None
     in_doubt: tuple[Batch, int] | None = None
     discarded_at: float | None = None
 

@@ -19,14 +19,15 @@ from eosframework.operators.expiry import (
     Expiring,
     Lifetime,
     StreamTime,
-    Unexpired,
     open_expiring,
+    unexpired,
 )
 from eosframework.operators.folds import COUNT, folding
 from eosframework.operators.store_transaction import Journal, undo
 from eosframework.processing.stores.state_ports import TaskStores
-from eosframework.serialization.serdes import INTEGER, JSON, Serde
+from eosframework.serialization.serdes import INTEGER, JSON, STRING, Serde
 from eosframework.state import state_backend
+from eosframework.topology.graph.graph import Store
 from tests.support.applications.stores import COUNTS, SMALL_CACHE_BYTES, TASK, content
 
 TTL_MS = 10
@@ -105,6 +106,7 @@ def test_an_entry_is_there_exactly_until_stream_time_is_past_its_ttl(
     kind: StateBackendKind, serde: Serde, steps: list[Step]
 ) -> None:
     model, time, journal = Model(), StreamTime(), Journal()
+    store = Store("counts", "counts-changelog", STRING, serde, ttl_ms=TTL_MS)
     with opened(kind) as kept:
         session = transaction_of(kept, time, journal, serde)
         for step in steps:
@@ -120,7 +122,7 @@ def test_an_entry_is_there_exactly_until_stream_time_is_past_its_ttl(
             alive = model.alive()
             assert dict(session.scan()) == alive
             assert all(session.get(key) == alive.get(key) for key in (b"", b"a", b"ab", b"c"))
-            shown = Unexpired(kept.store("counts"), TTL_MS, model.committed_time)
+            shown = unexpired(store, kept.store("counts"), model.committed_time)
             found = {key: session.form.decode(data) for key, data in shown.scan()}
             lasting = {k: e for k, e in model.committed.items() if e[1] + TTL_MS >= time_of(kept)}
             assert found == lasting

@@ -23,7 +23,7 @@ from eosframework.tables.position_claims import ClaimPolicy, PartitionTask, Posi
 from eosframework.tables.row_conversion import RowMaker
 from eosframework.tables.write_cycle import SUPERSEDED_IN_A_ROW, TableWriterOptions
 from eosframework.topology.graph.graph import Policy, SinkTable, TableMode, TableSink
-from tests.unit.processing.memory import P0, At
+from tests.support.memory.scripted_kafka import P0, At
 from tests.unit.tables.memory import MemoryStore
 
 WRITER = TableWriterOptions(
