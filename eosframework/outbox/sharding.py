@@ -225,6 +225,7 @@ class Shard:
     def _begin(self) -> None:
         if not self.in_transaction:
             self.session.begin()
+            failpoints.hit("transaction.after_begin")
 
     def _send(
         self, outputs: Sequence[Output], places: Sequence[Place], source: OutboxSource

@@ -16,7 +16,7 @@
 Rows sorted by Spark arrive after the shuffle, and the attempt starts with the first one: while it
 waits it cannot announce itself, and has no work to protect.
 
-Handling of outcomes (A7):
+Handling of outcomes (A7, `processing/session`):
 
     clean         continue
     suspect       recycled already; the progress must equal the committed one
@@ -45,7 +45,7 @@ import structlog
 from eosframework import failpoints
 from eosframework.backfill.executor.attempt_context import AttemptContext, TaskSpec, attempt_context
 from eosframework.backfill.executor.chunk import Chunk, Counters, place_of
-from eosframework.backfill.executor.ownership import Ownership, run_suffix
+from eosframework.backfill.executor.ownership import Interrupted, Ownership, run_suffix
 from eosframework.backfill.executor.task_reader import Rows, reading
 from eosframework.backfill.job.job_entry import TaskProgress
 from eosframework.errors import (
@@ -58,6 +58,7 @@ from eosframework.errors import (
 )
 from eosframework.processing.failures.failure_handler import describe
 from eosframework.processing.ports import Message
+from eosframework.processing.session.transaction_session import SessionOutput
 from eosframework.processing.stores.open_state import SHARE, ChangesBudget
 from eosframework.processing.task import Task
 from eosframework.processing.task_states import TaskState
@@ -165,13 +166,12 @@ class AttemptRun:
         self._chunk = Chunk(most_records, settings.backfill.chunk_megabytes * 2**20)
         self._piece_records = min(PIECE_RECORDS, most_records)
         self._announced_at = clock()
-        self._has_task = True
         self._timer = RecordTimer()
         state, compiled = context.state, context.compiled
         self._task = Task(
             context.identity,
             compiled.sources,
-            context.with_writer_header(ownership.output),
+            context.with_writer_header(SessionOutput(ownership.session)),
             markers={},
             transaction_timeout_seconds=timeout_seconds,
             timer=self._timer,
@@ -186,6 +186,7 @@ class AttemptRun:
         )
         self._task.start_at(self._positions())
         self._starts = dict(self._task.positions)
+        ownership.on_reject, ownership.on_drop = self._reject, self._drop
 
     def run(self, rows: Rows) -> TaskProgress:
         """Run all rows, and commit the task's completion.
@@ -207,14 +208,12 @@ class AttemptRun:
 
     def leave(self, error: Exception) -> None:
         """Announce that this attempt ends early, so that its successor does not wait for it."""
-        if not self._has_task or isinstance(error, InstanceFenced | ClusterUnreachable):
+        if isinstance(error, InstanceFenced | ClusterUnreachable):
             return
-        with suppress(EosError):
-            if self._task.in_transaction and not self._ownership.abort():
-                return
-            self._task.drop()
-            self._counters.mark()
-            self._announce(ended=True)
+        with suppress(EosError, Interrupted):
+            if self._ownership.abort():
+                self._drop()
+                self._announce(ended=True)
 
     def close(self) -> None:
         """Close the stores and the timer."""
@@ -295,35 +294,38 @@ class AttemptRun:
         """Announce this attempt in a separate transaction, without moving positions."""
         known = self._ownership.known
         metadata = str(Progress()) if known is None else known.metadata
-        self._ownership.output.begin()
+        self._ownership.begin()
         self._ownership.commit(
             self._progress(self._task.positions, metadata, complete=complete, ended=ended)
         )
         self._announced_at = self._clock()
 
     def _guarded(self, step: Callable[[], None]) -> None:
-        """Run a step; recover and repeat it after a transaction error."""
+        """Run a step; recover and repeat it after a transaction that was not confirmed."""
         while True:
             try:
                 return step()
             except TransactionError as error:
-                self._recover(error)
+                self._ownership.failed(error)
+                self._recover()
+            except Interrupted:
+                self._recover()
 
-    def _recover(self, error: TransactionError) -> None:
+    def _reject(self, error: DataRejected) -> None:
+        if not self._task.has_progress:
+            raise RunError(f"the control topic refuses the progress: {error}") from error
+        self._task.reject(error)
+
+    def _drop(self) -> None:
+        self._task.drop()
+        self._counters.mark()
+
+    def _recover(self) -> None:
         """Return to the committed progress (A7), and process later rows again."""
         task = self._task
-        age_seconds = task.age_seconds()
-        if isinstance(error, DataRejected):
-            if not task.has_progress:
-                raise RunError(f"the control topic refuses the progress: {error}") from error
-            task.reject(error)
-        task.drop()
-        self._counters.mark()
         if task.state is TaskState.RUNNING:
             task.enter(TaskState.RECOVERING)
-        self._has_task = False
-        self._ownership.regain(error, age_seconds)
-        self._has_task = True
+        self._ownership.settle()
         task.start_at(self._positions())
         self._chunk.drop_before(task.positions)
         if task.state is TaskState.RECOVERING:

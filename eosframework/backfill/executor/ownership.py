@@ -6,8 +6,7 @@ After a failed call it decides the next step, and the progress that the attempt 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from enum import StrEnum
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import structlog
@@ -18,33 +17,41 @@ from eosframework.backfill.executor.attempt_takeover import SignOfLife, wait_for
 from eosframework.backfill.job.job_entry import TaskProgress
 from eosframework.errors import (
     ClusterUnreachable,
-    IdExpired,
+    DataRejected,
     InstanceFenced,
     OutcomeUnknown,
     Retriable,
     RunError,
     TaskFenced,
-    TransactionAborted,
     TransactionError,
     TransactionFatal,
 )
-from eosframework.processing.ports import Commit, TransactionalOutput
-from eosframework.processing.transaction.producing import produce_all
-
-PATIENCE_SECONDS = 120.0
-"""Longest wait for brokers that do not answer; then Spark may retry the task."""
+from eosframework.processing.ports import Commit
+from eosframework.processing.session.session_group import (
+    SessionCounts,
+    SessionGroup,
+    SessionUser,
+)
+from eosframework.processing.session.session_policy import (
+    PATIENCE_SECONDS,
+    Policy,
+    backoff_seconds,
+)
+from eosframework.processing.session.session_states import Outcome, State
+from eosframework.processing.session.transaction_session import TransactionSession
 
 SUCCESSOR_SECONDS = 5.0
 """Wait of an attempt whose transaction expired for a sign of a successor; one that took the task
 announces itself with its first transaction."""
 
-BACKOFF_SECONDS = 0.05
-LONGEST_BACKOFF_SECONDS = 5.0
-
 _T = TypeVar("_T")
 
 
-class Ownership:
+class Interrupted(Exception):
+    """The transaction was not confirmed, and its task was dropped."""
+
+
+class Ownership(SessionUser[TransactionSession, "TaskProgress | None"]):
     """The ownership of one attempt.
 
     Args:
@@ -55,6 +62,8 @@ class Ownership:
 
     Attributes:
         known: the last committed progress of the task known to this attempt.
+        on_reject: called with the rejection of a transaction that has records.
+        on_drop: called when the open transaction is discarded.
     """
 
     def __init__(
@@ -67,8 +76,12 @@ class Ownership:
     ) -> None:
         self.known: TaskProgress | None = None
         self.attempt = attempt
-        self._output: TransactionalOutput | None = None
+        self.on_reject: Callable[[DataRejected], None] = _raise
+        self.on_drop: Callable[[], None] = _nothing
+        self._session: TransactionSession | None = None
         self._outputs = context.outputs
+        self._sent: TaskProgress | None = None
+        self._drops = 0
         self._log = context.log
         self._identity = str(context.identity)
         self._run = context.run
@@ -82,12 +95,14 @@ class Ownership:
         self._events = structlog.get_logger("eosframework.backfill").bind(
             transactional_id=self._identity, attempt=attempt
         )
+        log = structlog.get_logger("eosframework.backfill").bind(attempt=attempt)
+        self._group = SessionGroup(self._outputs, self, SessionCounts(), log, clock, sleep)
 
     @property
-    def output(self) -> TransactionalOutput:
-        """Output under the task's id, after `take`."""
-        assert self._output is not None, "the id was not taken yet"
-        return self._output
+    def session(self) -> TransactionSession:
+        """Session of the task's id, after `take`."""
+        assert self._session is not None, "the id was not taken yet"
+        return self._session
 
     def is_shared(self) -> bool:
         """Return whether another attempt of this run was active before."""
@@ -112,73 +127,116 @@ class Ownership:
         """
         failpoints.hit("takeover.before_init")
         try:
-            [self._output] = self._retrying(lambda: self._outputs.open([self._identity]))
+            [output] = self._retrying(lambda: self._outputs.open([self._identity]))
         except TaskFenced as error:
             raise taken_over(self._task) from error
         except TransactionFatal as error:
             raise RunError(str(error)) from error
+        policy = Policy(
+            self._timeout_seconds,
+            successor="another attempt",
+            advice="Another attempt of the task resumes at the committed progress",
+        )
+        self._session = TransactionSession(output, policy, self._clock)
         failpoints.hit("takeover.after_init")
         # Entries from here on belong to a successor, or to this attempt: earlier ones were fenced.
         self._taken_at = self._retrying(self._log.written_end)
         self.known = self._retrying(lambda: self._log.read_task(*self._names))
 
+    def begin(self) -> None:
+        """Begin a transaction without records of the task."""
+        self.session.begin()
+
     def commit(self, progress: TaskProgress) -> None:
         """Commit the records produced since the begin, with the progress (A6).
 
         Raises:
-            TransactionError: the commit failed; see `regain`.
+            TransactionError: a call before the commit failed; pass it to `failed`.
+            Interrupted: the task was dropped; `settle`, then resume at `known`.
             InstanceFenced: it is committed, and another attempt has continued from there.
         """
-        produce_all(self.output, [self._log.progress_output(*self._names, progress)])
-        [done] = self._outputs.commit([Commit(self.output, (), None)])
-        if done.error is not None:
-            raise done.error
-        self.known = progress
-        if done.recycled:
-            self._settle()
+        self.session.produce([self._log.progress_output(*self._names, progress)])
+        self._sent, drops = progress, self._drops
+        self._group.commit([self.session], [Commit(self.session.output, (), None)])
+        if self._drops != drops:
+            raise Interrupted
 
-    def regain(self, error: TransactionError, age_seconds: float) -> None:
-        """Init the id again after a failed call, and read the progress (A7).
-
-        Args:
-            error: of the call.
-            age_seconds: age of the transaction.
+    def failed(self, error: TransactionError) -> None:
+        """Decide the consequence of a failed call (A7), and drop the task's transaction.
 
         Raises:
             InstanceFenced: another attempt has the task.
             RunError: no attempt can succeed until the cause is fixed.
-            ClusterUnreachable: the cluster did not answer for long.
+            ClusterUnreachable: no transaction was committed for long.
         """
-        step = step_after(error, age_seconds, self._timeout_seconds)
-        self._events.warning("transaction_failed", error=str(error), follows=step.value)
-        deadline, attempts = self._clock() + PATIENCE_SECONDS, 0
-        failed: Exception | None = error
-        while failed is not None:
-            if step is Step.FAIL:
-                raise RunError(str(failed)) from failed
-            if step is Step.END:
-                raise taken_over(self._task) from failed
-            failed = self._taken_again(step)
-            if failed is not None:
-                self._give_up_after(deadline, failed)
-                attempts += 1
-                self._sleep(min(BACKOFF_SECONDS * 2**attempts, LONGEST_BACKOFF_SECONDS))
-            if isinstance(failed, TransactionError):
-                next_ = step_after(failed, age_seconds, self._timeout_seconds)
-                step = Step.RECYCLE if next_ is Step.ABORT else next_
+        self._group.failed(self.session, error)
+
+    def settle(self) -> None:
+        """Init the id again, if that is needed, and read the progress (A7); raises as `failed`."""
         before = self.known
-        self._settle()
+        self._group.settle(self.session)
         self._events.info("task_recovered", committed=self.known != before)
+
+    # --- what the session asks: see `SessionUser` -----------------------------------------------
+
+    def committed(self, session: TransactionSession, seconds: float) -> None:
+        """Take the progress as committed."""
+        self.known = self._sent
+
+    def reject(self, session: TransactionSession, error: DataRejected) -> None:
+        """Bisect the rows."""
+        self.on_reject(error)
+
+    def drop(self, session: TransactionSession) -> None:
+        """Discard the open transaction of the task."""
+        self._drops += 1
+        self.on_drop()
+
+    def prove(self, session: TransactionSession) -> None:
+        """Prove that no other attempt has the task (R0).
+
+        A new init would fence a successor, which would init in turn: each of them ends the other's
+        transaction. An abort needs no proof: the brokers have just accepted this producer.
+
+        Raises:
+            InstanceFenced: another attempt has written.
+        """
+        if session.state is State.ABORTABLE:
+            return
+        if session.fence is not None:
+            seconds = min(SUCCESSOR_SECONDS, self._stall_seconds)
+            wait_for_turn(self._look, seconds, clock=self._clock, sleep=self._sleep)
+        newest = self._log.newest_of_task(*self._names, self._taken_at)
+        if newest is not None and newest[1].attempt != self.attempt:
+            raise taken_over(self._task, newest[1])
+
+    def read(self, sessions: Sequence[TransactionSession]) -> Sequence[TaskProgress | None]:
+        """Read the final progress (R2)."""
+        return [self._log.read_task(*self._names)]
+
+    def outcome(self, session: TransactionSession, found: TaskProgress | None) -> Outcome:
+        """Return whether the last transaction is committed; raises as `own_progress`."""
+        own = own_progress(found, self.known, self.attempt, self._task)
+        return Outcome.NOT_COMMITTED if own == self.known else Outcome.COMMITTED
+
+    def resume(
+        self, session: TransactionSession, found: TaskProgress | None, outcome: Outcome
+    ) -> None:
+        """Resume at the progress (R3)."""
+        self.known = found
 
     def close(self) -> None:
         """Discard the producer, if there is one; its open transaction is aborted."""
-        if self._output is not None:
-            self._outputs.close([self._output])
+        if self._session is not None:
+            self._outputs.close([self._session.output])
 
     def abort(self) -> bool:
         """Abort the open transaction at an early end; return whether the id is still owned."""
-        [error] = self._outputs.abort([self.output])
-        return error is None
+        if self.session.state is State.OPEN:
+            self.session.abort_now()
+        if self.session.state is State.ABORTABLE:
+            self._group.recover([self.session])
+        return self.session.state is State.READY
 
     def _look(self) -> SignOfLife:
         newest = self._log.newest_of_task(*self._names)
@@ -191,33 +249,6 @@ class Ownership:
             ended = decided is not None and decided.complete
         return SignOfLife(offset, ended)
 
-    def _taken_again(self, step: Step) -> Exception | None:
-        """Init the id again; return the error if that failed."""
-        try:
-            if step is Step.WATCH:
-                seconds = min(SUCCESSOR_SECONDS, self._stall_seconds)
-                wait_for_turn(self._look, seconds, clock=self._clock, sleep=self._sleep)
-            if step is not Step.ABORT:
-                # A new init would fence a successor, which would init in turn: each of them ends
-                # the other's transaction.
-                self._refuse_successor()
-        except ClusterUnreachable as error:
-            return error
-        end = self._outputs.abort if step is Step.ABORT else self._outputs.recycle
-        [failed] = end([self.output])
-        return failed
-
-    def _refuse_successor(self) -> None:
-        """Raise if another attempt has written: a new init would end it."""
-        newest = self._log.newest_of_task(*self._names, self._taken_at)
-        if newest is not None and newest[1].attempt != self.attempt:
-            raise taken_over(self._task, newest[1])
-
-    def _settle(self) -> None:
-        """Read the final progress."""
-        found = self._retrying(lambda: self._log.read_task(*self._names))
-        self.known = own_progress(found, self.known, self.attempt, self._task)
-
     def _retrying(self, call: Callable[[], _T]) -> _T:
         """Return the result of a call; retries while brokers are unavailable."""
         deadline, attempts = self._clock() + PATIENCE_SECONDS, 0
@@ -228,7 +259,7 @@ class Ownership:
                 self._give_up_after(deadline, error)
                 attempts += 1
                 self._events.warning("call_repeated", error=str(error))
-            self._sleep(min(BACKOFF_SECONDS * 2**attempts, LONGEST_BACKOFF_SECONDS))
+            self._sleep(backoff_seconds(attempts))
 
     def _give_up_after(self, deadline: float, error: Exception) -> None:
         if self._clock() >= deadline:
@@ -238,52 +269,17 @@ class Ownership:
             ) from error
 
 
+def _raise(error: DataRejected) -> None:
+    raise error
+
+
+def _nothing() -> None:
+    """Do nothing: no task runs yet."""
+
+
 def run_suffix(run: str) -> str:
     """Return the suffix of the names of a run's attempts."""
     return f"@{run}" if run else ""
-
-
-class Step(StrEnum):
-    """The first action after a failed call."""
-
-    ABORT = "abort"
-    """Abort: nothing becomes visible; then run the records again."""
-    RECYCLE = "recycle"
-    """The outcome is unknown: init the id again; the progress then shows it."""
-    WATCH = "watch"
-    """The transaction exceeded its timeout. Init the id again unless another attempt has it."""
-    END = "end"
-    """Another attempt has the task."""
-    FAIL = "fail"
-    """No attempt can succeed until the cause is fixed."""
-
-
-def step_after(error: TransactionError, age_seconds: float, timeout_seconds: float) -> Step:
-    """Return the step after an error.
-
-    The brokers report `_FENCED` both for an id that another attempt initialized and for a
-    transaction that exceeded its timeout; a younger one cannot have.
-
-    Args:
-        error: of a call.
-        age_seconds: age of the transaction.
-        timeout_seconds: the transaction timeout.
-    """
-    match error:
-        case TransactionFatal():
-            return Step.FAIL
-        case IdExpired():
-            return Step.WATCH
-        case TaskFenced():
-            # Two sequences end in _FENCED, and only one of them is a takeover:
-            # 1. another attempt initializes the id, and the broker increments the epoch; or
-            # 1. the transaction exceeds its timeout, and the broker aborts it with a new epoch.
-            # 2. The next call of this producer has the old epoch.
-            return Step.WATCH if age_seconds >= timeout_seconds else Step.END
-        case TransactionAborted():
-            return Step.ABORT
-        case _:
-            return Step.RECYCLE
 
 
 def own_progress(

@@ -12,9 +12,9 @@ from contextlib import ExitStack, closing, contextmanager
 
 from eosframework.backfill.executor.attempt_context import AttemptContext
 from eosframework.backfill.executor.chunk import Run
-from eosframework.backfill.executor.ownership import PATIENCE_SECONDS
 from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.processing.input_queues import Pending, TimeOf, TimestampQueue
+from eosframework.processing.session.session_policy import PATIENCE_SECONDS
 from eosframework.records import TopicPartition
 
 Rows = Callable[[Mapping[TopicPartition, int]], Iterator[Run]]

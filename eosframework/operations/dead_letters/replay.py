@@ -172,8 +172,9 @@ class _Replay(SessionUser[TransactionSession, None]):
         waiting = self._unmarked(partition, waiting)
         self._size = DEAD_LETTERS_IN_TRANSACTION
         while waiting:
-            self._chunk = waiting[: self._size]
-            self._group.transact(self._session, partial(self._fill, partition))
+            self._chunk, before = waiting[: self._size], self._marks_of(partition)
+            self._next = before.with_(range_ for _, range_ in self._chunk)
+            self._group.transact(self._session, partial(self._fill, before))
             # The marks are in the transaction of the records, so they show what was committed.
             left = self._unmarked(partition, waiting)
             kept = {letter.offset for letter, _ in left}
@@ -222,10 +223,8 @@ class _Replay(SessionUser[TransactionSession, None]):
         marks = self._marks_of(partition)
         return [(letter, range_) for letter, range_ in batch if letter.offset not in marks]
 
-    def _fill(self, partition: TopicPartition) -> Commit:
+    def _fill(self, before: Marks) -> Commit:
         """Produce the records of some dead letters, and their marks (R4)."""
-        before = self._marks_of(partition)
-        self._next = before.with_(range_ for _, range_ in self._chunk)
         records = [
             letter.again(self._application, *self._routes[letter.origin.topic])
             for letter, _ in self._chunk

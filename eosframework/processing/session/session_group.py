@@ -229,7 +229,8 @@ class SessionGroup(Generic[S, P]):
         try:
             self._decide(session, error)
         except EosError:
-            session.move(Event.ENDED)
+            if not session.is_out:
+                session.move(Event.ENDED)
             raise
         finally:
             self._user.drop(session)
@@ -269,8 +270,8 @@ class SessionGroup(Generic[S, P]):
         match error:
             case DataRejected():
                 self._event("output_rejected", session, error)
-                self._user.reject(session, error)
                 self._abort(session)
+                self._user.reject(session, error)
             case TransactionTooLong():
                 self._event("transaction_too_long", session, error)
                 self._abort(session)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from eosframework import failpoints
 from eosframework.errors import ClusterUnreachable, EosError, InstanceFenced, TransactionError
 from eosframework.processing.ports import Output, TransactionalOutput
 from eosframework.processing.session.session_policy import (
@@ -72,7 +71,6 @@ class TransactionSession:
         self.output.begin()
         self.move(Event.BEGUN)
         self._began_at = self._clock()
-        failpoints.hit("transaction.after_begin")
 
     def produce(
         self, outputs: Sequence[Output], when_full: Callable[[], None] | None = None
@@ -201,3 +199,32 @@ class TransactionSession:
                 f"transactional.id {self.transactional_id}: no transaction was committed for "
                 f"{patience_seconds:g} s ({error}). {self._policy.advice}"
             ) from error
+
+
+class SessionOutput:
+    """The output of a session, for a task that begins its own transactions; see the port."""
+
+    def __init__(self, session: TransactionSession) -> None:
+        self._session = session
+        self.transactional_id = session.transactional_id
+
+    @property
+    def produce(self) -> Callable[..., None]:
+        """`produce(*output)` of the current producer."""
+        return self._session.output.produce
+
+    def explain(self, error: Exception) -> TransactionError:
+        """Return the error that stands for an exception of `produce`."""
+        return self._session.output.explain(error)
+
+    def begin(self) -> None:
+        """Begin a transaction of the session."""
+        self._session.begin()
+
+    def poll(self, timeout_seconds: float = 0) -> None:
+        """Serve delivery reports."""
+        self._session.output.poll(timeout_seconds)
+
+    def deliver(self) -> None:
+        """Wait until the brokers have stored all produced records."""
+        self._session.output.deliver()

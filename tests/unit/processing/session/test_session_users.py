@@ -1,0 +1,272 @@
+"""Each outcome of each call has the same consequence for each user of a session, and the worker.
+
+The log is in memory; tests/faults has the outcomes that a real broker can be made to have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+import pytest
+import structlog
+
+from eosframework.application.replay_marks import ReplayMarks
+from eosframework.backfill.cutover.cutover_steps import _Cutover
+from eosframework.errors import (
+    ClusterUnreachable,
+    DataRejected,
+    EosError,
+    IdExpired,
+    InstanceFenced,
+    OutcomeUnknown,
+    Retriable,
+    RunError,
+    TaskFenced,
+    TransactionAborted,
+    TransactionFatal,
+)
+from eosframework.operations.dead_letters.replay import _Replay
+from eosframework.processing.worker import Worker
+from eosframework.records import TopicPartition
+from tests.unit.backfill.attempts import World as BackfillWorld
+from tests.unit.operations.dead_letters.test_dead_letters import RECORD, letter_of
+from tests.unit.outbox.memory import World as OutboxWorld
+from tests.unit.processing.memory import (
+    OPTIONS,
+    Broker,
+    MemoryLog,
+    MemoryOutput,
+    MemoryOutputs,
+    MemoryStartPositions,
+)
+from tests.unit.processing.messages import compiled, part_of, sink
+from tests.unit.processing.test_rounds import Clock as TickingClock
+from tests.unit.processing.test_rounds import Plan, TransactionalId
+
+COUNT = 10
+
+
+class Clock:
+    """Time that passes in sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@dataclass
+class User:
+    """One user of a session.
+
+    Args:
+        run: does the work, which is 10 records.
+        done: returns the numbers of the records that are visible.
+    """
+
+    name: str
+    broker: Broker
+    run: Callable[[], object]
+    done: Callable[[], list[int]]
+
+
+def relay() -> User:
+    world = OutboxWorld()
+    world.table.publish(*map(str, range(COUNT)))
+    return User("relay", world.broker, world.caught_up, lambda: [int(v) for v in world.values])
+
+
+def attempt() -> User:
+    world = BackfillWorld(end=COUNT)
+    return User("attempt", world.broker, world.run, world.numbers)
+
+
+def worker() -> User:
+    broker = Broker()
+    broker.fill(0, *range(COUNT))
+    plan = Plan(
+        "app",
+        {"sub": part_of(compiled(sink()))},
+        lambda sub, partition: TransactionalId.make("app", sub, partition),
+    )
+    log, outputs = MemoryLog(broker), MemoryOutputs(broker)
+    one = Worker(plan, log, outputs, MemoryStartPositions(), OPTIONS, clock=TickingClock(0.02))
+    return User("worker", broker, lambda: one.run(until_caught_up=True), lambda: broker.values)
+
+
+class MarksLog:
+    """The entries of a control topic over what the broker made visible."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def settled(self, prefix: str) -> dict[str, Any]:
+        entries = {
+            (output[2] or b"").decode(): orjson.loads(output[1] or b"")
+            for output in self._broker.visible
+            if output[0] == "control"
+        }
+        return {key: entry for key, entry in entries.items() if key.startswith(prefix)}
+
+    def output(self, key: str, entry: Any) -> Any:
+        return ("control", orjson.dumps(entry), key.encode(), 0, None, None, 0, None)
+
+
+def replay() -> User:
+    broker, clock = Broker(), Clock()
+    outputs = MemoryOutputs(broker)
+    marks: Any = ReplayMarks(MarksLog(broker))  # type: ignore[arg-type]
+    [output] = outputs.open(["app:replay"])
+    routes = {"in": ("in", 4)}
+    one = _Replay("app", outputs, output, marks, {"dead": "id"}, routes, 30.0, clock, clock.sleep)
+    batch = [(letter_of(RECORD, offset=n), (n, n + 1)) for n in range(COUNT)]
+
+    def done() -> list[int]:
+        found = marks.settled({"dead": "id"}).get(TopicPartition("dead", 1))
+        sent = sum(output[0] == "in" for output in broker.visible)
+        marked = [n for n in range(COUNT) if found is not None and n in found]
+        assert sent == len(marked), "records and marks are in one transaction"
+        return marked
+
+    return User("replay", broker, lambda: one.send(TopicPartition("dead", 1), batch), done)
+
+
+def cutover(monkeypatch: pytest.MonkeyPatch) -> User:
+    """C4 and C5 of a cutover without positions."""
+    broker, clock = Broker(), Clock()
+    module = "eosframework.backfill.cutover.cutover_steps"
+    monkeypatch.setattr(
+        f"{module}.time", SimpleNamespace(time=lambda: 1.0, monotonic=clock, sleep=clock.sleep)
+    )
+    monkeypatch.setattr(f"{module}.refuse_positions", lambda *_: None)
+    one: Any = object.__new__(_Cutover)
+    one._outputs = MemoryOutputs(broker)
+    one._cut_over_at = None
+    one._positions = []
+    one._graph = SimpleNamespace(application="app")
+    one._settings = SimpleNamespace(worker=SimpleNamespace(transaction_timeout_seconds=30.0))
+    one._job = SimpleNamespace(name="job")
+    one._admin = SimpleNamespace(committed=lambda *_: [])
+    one._registry = SimpleNamespace(refresh=lambda: None)
+    one._events = structlog.get_logger("test")
+    one._log = SimpleNamespace(
+        read=lambda: SimpleNamespace(cut_over_at=1000 if broker.visible else None),
+        output=lambda key, entry: ("control", b"1", key.encode(), 0, None, None, 0, None),
+    )
+    [output] = one._outputs.open(["app:cutover"])
+
+    def done() -> list[int]:
+        assert len(broker.visible) <= 1
+        return list(range(COUNT)) if broker.visible else []
+
+    return User("cutover", broker, lambda: one._commit(output), done)
+
+
+USERS = ("worker", "relay", "attempt", "replay", "cutover")
+SERVICES = ("worker", "relay")
+
+
+@pytest.fixture(params=USERS)
+def user(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> User:
+    if request.param == "cutover":
+        return cutover(monkeypatch)
+    return {"worker": worker, "relay": relay, "attempt": attempt, "replay": replay}[request.param]()
+
+
+def fail(user: User, monkeypatch: pytest.MonkeyPatch, call: str, error: Exception) -> list[bool]:
+    """Let one call fail once, and return a list that shows whether it did."""
+    fired: list[bool] = []
+    if call == "begin":
+        begin = MemoryOutput.begin
+
+        def fails(self: MemoryOutput) -> None:
+            if not fired:
+                fired.append(True)
+                raise error
+            begin(self)
+
+        monkeypatch.setattr(MemoryOutput, "begin", fails)
+    elif call == "produce":
+
+        def refuse(_: Any) -> Exception | None:
+            return None if fired else (fired.append(True) or error)
+
+        user.broker.produce_fault = refuse
+    else:
+        done = call == "commit, done"
+        user.broker.commit_faults.append((error, done))  # type: ignore[arg-type]
+        fired.append(True)
+    return fired
+
+
+CALLS = ("begin", "produce", "commit")
+RESUMES = [
+    *((kind, call) for kind in (Retriable, OutcomeUnknown) for call in (*CALLS, "commit, done")),
+    *((kind, call) for kind in (TransactionAborted, IdExpired) for call in CALLS),
+]
+
+
+@pytest.mark.parametrize(("kind", "call"), RESUMES)
+def test_each_record_counts_once_after_a_failure_that_time_mends(
+    user: User, monkeypatch: pytest.MonkeyPatch, kind: Callable[[str], Exception], call: str
+) -> None:
+    fired = fail(user, monkeypatch, call, kind("a fault"))
+    user.run()
+    assert fired
+    assert not user.broker.commit_faults
+    assert sorted(user.done()) == list(range(COUNT))
+    assert sum(c.startswith("init") for c in user.broker.calls) >= 2, "the id is taken again"
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_fence_ends_work_that_a_later_process_continues_and_no_service(
+    user: User, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    fail(user, monkeypatch, call, TaskFenced("another has the id"))
+    if user.name in SERVICES:
+        user.run()
+        assert sorted(user.done()) == list(range(COUNT))
+        return
+    with pytest.raises(InstanceFenced, match=r"transactional\.id .* was taken over by another"):
+        user.run()
+    assert sum(c.startswith("init") for c in user.broker.calls) == 1, "the successor is left alone"
+    assert user.done() == []
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_fatal_error_ends_each_with_its_cause(
+    user: User, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    fail(user, monkeypatch, call, TransactionFatal("grant Write"))
+    with pytest.raises(RunError) as ended:
+        user.run()
+    assert str(ended.value) == "grant Write"
+    assert user.done() == []
+
+
+@pytest.mark.parametrize("user", ["attempt", "replay", "cutover"], indirect=True)
+def test_what_can_be_started_again_gives_up_with_the_same_message(user: User) -> None:
+    user.broker.commit_faults.append((OutcomeUnknown("lost"), False))
+    user.broker.recycle_faults += [Retriable("away")] * 1000
+    with pytest.raises(
+        ClusterUnreachable,
+        match=r"transactional\.id .*: no transaction was committed for 120 s \(away\)\. ",
+    ):
+        user.run()
+    assert user.done() == []
+
+
+def test_data_that_is_always_refused_ends_each_with_the_data(user: User) -> None:
+    """The relay sets its messages aside instead; the others have no other data here."""
+    user.broker.produce_fault = lambda _: DataRejected("too large")
+    with pytest.raises(EosError, match="too large"):
+        user.run()
+    assert user.done() == []
