@@ -268,7 +268,7 @@ def refuse(graph: Graph, settings: Settings, facts: Facts) -> None:
     refuse_changed_topics(graph, facts)
     refuse_changes(graph.application, facts.changes, facts.unread, facts.group.client_ids)
     refuse_changing_ids(settings.worker.ids, facts.control, facts.group.client_ids)
-    refuse_other_sharing(settings.worker.partitions_per_producer, facts.group.client_ids)
+    refuse_other_sharing(settings.worker.partitions_per_producer, facts.group)
     refuse_lost_offsets(graph.application, facts.control, facts.committed)
     refuse_long_transactions(settings, facts)
 

@@ -9,6 +9,7 @@ from eosframework.application.control_topic import RESET, ControlState, ControlT
 from eosframework.application.producer_sharing import require_same_sharing
 from eosframework.config import Start
 from eosframework.errors import ClusterUnreachable, Retriable, RunError, StartRefused
+from eosframework.kafka.admin.metadata import GroupDescription
 from eosframework.processing.ports import InputLog, Output
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
@@ -24,8 +25,7 @@ class StartPositions:
         control_topic: read to its end at least once.
         start: the position at which partitions start that were never committed.
         whole_topics: topics that start at their beginning, whatever `start` says.
-        members: returns the client ids of the group's members; needed if partitions share
-            producers.
+        members: returns the description of the group; needed if partitions share producers.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class StartPositions:
         control_topic: ControlTopic,
         start: Start,
         whole_topics: Collection[str] = (),
-        members: Callable[[], Collection[str]] = tuple,
+        members: Callable[[], GroupDescription] = GroupDescription,
     ) -> None:
         self._application = application
         self._control_topic = control_topic
@@ -95,7 +95,7 @@ class StartPositions:
         """
         shared = {task.partitions_per_producer for task in by_task} - {1}
         for number in shared:
-            require_same_sharing(number, self._client_ids())
+            require_same_sharing(number, self._group())
         return former_ids(self._refreshed() if shared else self._control_topic.state, by_task)
 
     def confirm_ids(self, by_task: ByTask) -> None:
@@ -147,7 +147,7 @@ class StartPositions:
                 f"its stores and topics are others than those that it found; start it again"
             )
 
-    def _client_ids(self) -> Collection[str]:
+    def _group(self) -> GroupDescription:
         try:
             return self._members()
         except ClusterUnreachable as error:

@@ -345,7 +345,7 @@ def _ledger(context: WorkerContext) -> StartPositions:
         context.control_topic,
         worker.start,
         graph.whole_topics,
-        members=lambda: context.admin.describe_group(graph.application).client_ids,
+        members=lambda: context.admin.describe_group(graph.application),
     )
 
 

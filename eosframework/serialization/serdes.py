@@ -82,7 +82,7 @@ def model_serde(model: type[BaseModel]) -> Serde:
     adapter = TypeAdapter(model)
     to_json = functools.partial(adapter.serializer.to_json, by_alias=True, warnings="error")
     to_python = functools.partial(adapter.serializer.to_python, by_alias=True, warnings=False)
-    decode = _strict(adapter)
+    read = _strict(adapter)
     find_null, short = strict_json.find_null, strict_json.SHORT_BYTES
 
     def encode(value: Any) -> bytes:
@@ -90,8 +90,17 @@ def model_serde(model: type[BaseModel]) -> Serde:
             raise _wrong_type(model.__name__, value)
         data = to_json(value)
         if find_null(data) or len(data) > short or not data.isascii():
-            strict_json.refuse_unreadable(value, data, to_python, decode)
+            strict_json.refuse_unreadable(value, data, to_python, read)
         return data
+
+    def decode_floats(data: bytes) -> Any:
+        value = read(data)
+        # pydantic reads 1e400 as an infinity, which `encode` would refuse at a later step.
+        if strict_json.may_overflow(data) and strict_json.has_infinite(to_python(value)):
+            strict_json.refuse_unreadable(value, to_json(value), to_python, read)
+        return value
+
+    decode = decode_floats if strict_json.holds_floats(adapter.core_schema) else read
 
     name = references.name_of(model) or model.__qualname__
     return ModelSerde(name, encode, decode, model)

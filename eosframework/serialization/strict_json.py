@@ -6,12 +6,13 @@ value, or cannot be read into the float that it was.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from math import isfinite
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import orjson
 from pydantic import BaseModel
@@ -28,6 +29,17 @@ LONGEST_NUMBER = 4300
 _STRIDE = 1000
 _REPLACED = "\ufffd".encode()
 _DIGITS = re.compile(rb"\d{%d}" % (LONGEST_NUMBER // _STRIDE))
+
+_DIGIT, _EXPONENT, _OTHER = b"0e "
+_SHAPES = bytes(
+    _DIGIT if byte in b"0123456789" else _EXPONENT if byte in b"eE" else _OTHER
+    for byte in range(256)
+)
+"""Digits, and the sign of an exponent."""
+_LARGE_EXPONENT = b"0e000"
+_FLOAT_DIGITS = 210
+"""A number with fewer digits, and an exponent below 100, is below the largest float, 1.8e308."""
+_LARGE_INTEGER = b"0" * _FLOAT_DIGITS
 
 _OF_NO_FLOAT = frozenset({str, int, bool, type(None), bytes})
 
@@ -77,6 +89,11 @@ def refuse_infinite(value: Any) -> None:
         raise _no_number(*found)
 
 
+def has_infinite(value: Any) -> bool:
+    """Return whether a value contains NaN or an infinity."""
+    return next(infinite(value), None) is not None
+
+
 def infinite(value: Any) -> Iterator[tuple[Any, float]]:
     """Yield each NaN and infinity in a value, with the name or index of its member."""
     left: list[Any] = [{None: value}]
@@ -112,15 +129,44 @@ def _members(value: Any) -> Iterable[Any]:
 
 
 def refuse_constants(data: bytes) -> None:
-    """Raise if bytes that contain NaN or Infinity are not JSON; pydantic would read them.
+    """Raise if bytes have NaN or Infinity as a value; pydantic would read them.
+
+    orjson would refuse large integers, too, which pydantic reads and writes.
 
     Raises:
         ValueError: they are not JSON.
     """
-    try:
-        orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        raise ValueError(f"{error}; NaN and Infinity are no JSON") from None
+    json.loads(data, parse_constant=_refuse_constant, parse_int=_unread, parse_float=_unread)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name}; NaN and Infinity are no JSON")
+
+
+def _unread(digits: str) -> None:
+    return None
+
+
+def may_overflow(data: bytes) -> bool:
+    """Return True if JSON may contain a number above the largest float, which is read as infinity.
+
+    The check is cheap, and also True for some other texts.
+    """
+    shape = data.translate(_SHAPES, b"+")
+    return _LARGE_EXPONENT in shape or (len(shape) >= _FLOAT_DIGITS and _LARGE_INTEGER in shape)
+
+
+def holds_floats(schema: Any) -> bool:
+    """Return True if a model's core schema can have a float, in a member of any type, too."""
+    if isinstance(schema, dict):
+        known = cast("dict[str, Any]", schema)
+        if known.get("type") in ("float", "any") or "allow" in (
+            known.get("extra_behavior"),
+            known.get("extra_fields_behavior"),
+        ):
+            return True
+        return any(map(holds_floats, known.values()))
+    return isinstance(schema, list | tuple) and any(map(holds_floats, cast("list[Any]", schema)))
 
 
 def writes_constants(schema: Any) -> bool:
@@ -177,7 +223,7 @@ def refuse_unreadable(
     """
     if _REPLACED in data:
         refuse_surrogates(value)
-    wanted = list(infinite(dump(value))) if next(infinite(value), None) else []
+    wanted = list(infinite(dump(value))) if has_infinite(value) else []
     if not wanted and not is_suspicious(data):
         return
     try:

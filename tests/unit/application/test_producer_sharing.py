@@ -10,6 +10,7 @@ from eosframework.application.control_topic import ControlState, ControlTopic, i
 from eosframework.application.leases import task_names
 from eosframework.application.producer_sharing import (
     refuse_other_sharing,
+    require_same_sharing,
     shared_by,
     sharing_entries,
 )
@@ -22,6 +23,7 @@ from eosframework.errors import (
     RunError,
     StartRefused,
 )
+from eosframework.kafka.admin.metadata import GroupDescription
 from eosframework.kafka.consumer.group import sharing_client_id
 from eosframework.records import TopicPartition
 from eosframework.txnid import DerivedIds
@@ -46,7 +48,13 @@ class Page:
     settled = refresh
 
 
-def ledger(entries: dict[str, Any], members: Any = tuple) -> StartPositions:
+def group(**numbers: int) -> GroupDescription:
+    """A group with members of these instance names and numbers."""
+    clients = [sharing_client_id("eosframework-consumer", number) for number in numbers.values()]
+    return GroupDescription(tuple(clients), None, tuple(numbers))
+
+
+def ledger(entries: dict[str, Any], members: Any = GroupDescription) -> StartPositions:
     registry = cast("ControlTopic", Page(entries))
     return StartPositions("flights", registry, Start.EARLIEST, members=members)
 
@@ -70,20 +78,36 @@ def test_a_client_id_tells_how_many_partitions_share_a_producer(number: int) -> 
 
 
 def test_workers_that_count_otherwise_are_refused_while_others_run() -> None:
-    running = [sharing_client_id("eosframework-consumer", number) for number in (4, 4)]
+    running = group(a=4, b=4)
     refuse_other_sharing(4, running)
-    refuse_other_sharing(8, [])
-    with pytest.raises(StartRefused, match="run with 4: a partition would have two owners"):
+    refuse_other_sharing(8, GroupDescription())
+    with pytest.raises(StartRefused) as refused:
         refuse_other_sharing(8, running)
-    with pytest.raises(StartRefused, match="run with 1"):
-        refuse_other_sharing(8, ["eosframework-consumer"])
+    assert str(refused.value) == (
+        "worker.partitions_per_producer=8 in the settings of this process, and 4 in those of "
+        "worker 'a', worker 'b', in the same group: a partition would have two owners. Give all of "
+        "them the same worker.partitions_per_producer (--config, --set); or, to change it, stop "
+        "all workers first (one that was killed counts until worker.session_timeout_seconds have "
+        "passed)"
+    )
+    with pytest.raises(StartRefused, match="and 1 in those of worker 'eosframework-consumer'"):
+        refuse_other_sharing(8, GroupDescription(("eosframework-consumer",), None, (None,)))
+
+
+def test_a_cutover_is_named_as_one_and_not_as_a_worker() -> None:
+    running = group(**{"cutover.history": 1})
+    with pytest.raises(StartRefused, match=r"and 1 in those of the cutover of job 'history', in"):
+        refuse_other_sharing(2, running)
+    with pytest.raises(RunError, match="Start this process again once the cutover has ended"):
+        require_same_sharing(2, running)
+    refuse_other_sharing(1, running)
 
 
 def test_two_that_start_at_once_with_other_numbers_take_nothing_over() -> None:
-    members = [sharing_client_id("eosframework-consumer", n) for n in (2, 1)]
+    members = group(a=2, b=1)
     with pytest.raises(RunError, match="nothing was processed here"):
         ledger(STARTED, lambda: members).former_ids(by_task(2))
-    ledger(STARTED, lambda: members[:1]).former_ids(by_task(2))
+    ledger(STARTED, lambda: group(a=2)).former_ids(by_task(2))
 
 
 def test_members_that_cannot_be_asked_are_asked_again() -> None:
@@ -110,7 +134,7 @@ def test_a_takeover_fences_ids_of_every_number_there_was(
     numbers: list[int], now: int, former: list[str]
 ) -> None:
     assert former_ids(interpret(written([*numbers, now])), by_task(now)) == former
-    members = [sharing_client_id("eosframework-consumer", now)]
+    members = group(a=now)
     assert ledger(written([*numbers, now]), lambda: members).former_ids(by_task(now)) == former
 
 

@@ -362,3 +362,70 @@ def test_what_is_refused_is_named(serde: Serde, value: Any, message: str) -> Non
     assert serde.encode is not None
     with pytest.raises(ValueError, match=message):
         serde.encode(value)
+
+
+def digits(least: int, most: int) -> st.SearchStrategy[str]:
+    return st.integers(least, most).flatmap(
+        lambda size: st.tuples(st.sampled_from("123456789"), st.just("0" * (size - 1))).map("".join)
+    )
+
+
+NUMBERS = st.builds(
+    "{}{}{}{}".format,
+    st.sampled_from(["", "-"]),
+    st.one_of(digits(1, 5), digits(15, 25), digits(300, 320)),
+    st.sampled_from(["", ".5", ".000000001"]),
+    st.one_of(
+        st.just(""),
+        st.builds(
+            "{}{}{}".format,
+            st.sampled_from("eE"),
+            st.sampled_from(["", "+", "-"]),
+            st.integers(0, 1000),
+        ),
+    ),
+)
+"""Numbers as JSON writes them, around the limits of floats."""
+
+FORMS = [
+    (JSON, "{}"),
+    (JSON, '{{"a":[{}]}}'),
+    (serde_of(Gauge), '{{"level":{}}}'),
+    (serde_of(Gauge), '{{"last":{},"name":"NaN"}}'),
+    (serde_of(Gauge), '{{"rest":[{}],"name":"4e123"}}'),
+    (serde_of(Gauge), '{{"limits":{{"Infinity":{}}}}}'),
+    (serde_of(Gauge), '{{"inside":{{"places":[{{"height":{}}}]}}}}'),
+    (serde_of(InWords), '{{"level":{}}}'),
+    (serde_of(InWords), '{{"level":"Infinity","note":"{}"}}'),
+    (serde_of(InConstants), '{{"level":{}}}'),
+]
+
+
+@given(number=NUMBERS, form=st.sampled_from(FORMS))
+@example(number="1e400", form=FORMS[2])
+@example(number="-1e999", form=FORMS[4])
+@example(number="1" + "0" * 400, form=FORMS[2])
+@example(number="1" + "0" * 400, form=FORMS[4])
+@example(number="1" + "0" * 400, form=(serde_of(Gauge), '{{"rest":{},"name":"NaN"}}'))
+@settings(deadline=None)
+def test_what_decode_takes_encode_writes(number: str, form: tuple[Serde, str]) -> None:
+    """A number above the largest float is refused at the record, not at a later step."""
+    serde, text = form
+    assert serde.encode is not None
+    assert serde.decode is not None
+    try:
+        value = serde.decode(text.format(number).encode())
+    except REFUSALS:
+        return
+    again = serde.decode(serde.encode(value))
+    assert same(again, value), (value, again)
+
+
+def test_a_large_integer_beside_a_text_with_nan_is_read() -> None:
+    serde = serde_of(Gauge)
+    value = Gauge(name="NaN", rest=10**400)
+    assert serde.encode is not None
+    assert serde.decode is not None
+    assert serde.decode(serde.encode(value)) == value
+    with pytest.raises(ValueError, match="member 'level' is inf"):
+        serde.decode(b'{"level":1e400}')

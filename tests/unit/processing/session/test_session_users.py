@@ -32,10 +32,7 @@ from eosframework.errors import (
 from eosframework.operations.dead_letters.replay import _Replay
 from eosframework.processing.worker import Worker
 from eosframework.records import TopicPartition
-from tests.unit.backfill.attempts import World as BackfillWorld
-from tests.unit.operations.dead_letters.test_dead_letters import RECORD, letter_of
-from tests.unit.outbox.memory import World as OutboxWorld
-from tests.unit.processing.memory import (
+from tests.support.memory.scripted_kafka import (
     OPTIONS,
     Broker,
     MemoryLog,
@@ -43,6 +40,9 @@ from tests.unit.processing.memory import (
     MemoryOutputs,
     MemoryStartPositions,
 )
+from tests.unit.backfill.attempts import World as BackfillWorld
+from tests.unit.operations.dead_letters.test_dead_letters import RECORD, letter_of
+from tests.unit.outbox.memory import World as OutboxWorld
 from tests.unit.processing.messages import compiled, part_of, sink
 from tests.unit.processing.test_rounds import Clock as TickingClock
 from tests.unit.processing.test_rounds import Plan, TransactionalId
