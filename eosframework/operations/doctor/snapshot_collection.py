@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from eosframework.application.control_topic import ControlTopic
+from eosframework.application.internal_topics import changelog_topics
 from eosframework.application.leases import task_names
 from eosframework.application.partitioner_checks import KeySample, sample_keys
 from eosframework.application.start_checks import (
@@ -77,6 +78,7 @@ class _Collection:
         self._kafka = _within(settings.kafka, SHARE)
         self._admin = ClusterAdmin(self._kafka)
         named = [*source_topics(graph), *sink_topics(graph), *table_sink_topics(graph)]
+        named += changelog_topics(graph)
         self._own = list(dict.fromkeys([*named, control_topic(graph.application)]))
         self._topics = dict(pool.map(self._topic, [*self._own, *COORDINATION]))
 
