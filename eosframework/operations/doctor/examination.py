@@ -13,6 +13,7 @@ from typing import Any
 from eosframework.operations.doctor import broker_checks as brokers
 from eosframework.operations.doctor import client_checks as clients
 from eosframework.operations.doctor import identity_checks as identity
+from eosframework.operations.doctor import internal_topic_checks as internal_topics
 from eosframework.operations.doctor import permission_checks as permissions
 from eosframework.operations.doctor import replica_checks as replicas
 from eosframework.operations.doctor import topic_checks as topics
@@ -126,6 +127,7 @@ CHECKS: tuple[Check, ...] = (
     *brokers.CHECKS,
     *replicas.CHECKS,
     *topics.CHECKS,
+    *internal_topics.CHECKS,
     *clients.CHECKS,
     *identity.CHECKS,
     *transactions.CHECKS,

@@ -72,6 +72,7 @@ class _Collection:
         self._kafka = _within(settings.kafka, SHARE)
         self._admin = ClusterAdmin(self._kafka)
         named = [*graph.source_topics, *graph.sink_topics, *graph.table_sink_topics]
+        named += graph.changelog_topics
         self._own = list(dict.fromkeys([*named, control_topic(graph.application)]))
         self._topics = dict(pool.map(self._topic, [*self._own, *COORDINATION]))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
+from eosframework.application.internal_topics import changelog_topics
 from eosframework.application.partitioner_checks import misplaced_keys
 from eosframework.config import ForeignPartitioner
 from eosframework.kafka.admin.metadata import TopicDescription, Values
@@ -23,7 +24,7 @@ def missing_topics(snapshot: Snapshot) -> Iterator[Observation]:
     for name, seen in snapshot.topics.items():
         if not isinstance(seen.found, TopicDescription) or seen.found.exists:
             continue
-        if name in snapshot.sinks:
+        if name in (*snapshot.sinks, *changelog_topics(snapshot.graph)):
             yield Observation(f"topic {name}", "does not exist", fix="eosframework apply APP")
         elif name in (*snapshot.sources, *snapshot.persisted):
             fix = f"create it, or correct the name {name} in the topology"

@@ -29,6 +29,35 @@ from tests.unit.operations.doctor.made_up import (
     with_worker,
 )
 
+COUNTED = """\
+application: shop
+sources:
+  orders: {topic: orders, key: string, value: json}
+streams:
+  counted:
+    from: orders
+    steps: [group_by: {by: "builtins:str", key: string}, count: {store: counts}]
+    to: large
+"""
+CHANGELOG, REPARTITION = "shop-counts-changelog", "shop-counted-repartition"
+INTERNAL = {
+    CHANGELOG: topic(cleanup_policy="compact", delete_retention_ms="604800000"),
+    REPARTITION: topic(retention_ms="-1"),
+}
+
+
+def with_internal(name: str, partitions: int = 2, **values: str) -> Snapshot:
+    """A healthy application with a changelog and a repartition topic, but for one of them."""
+    found = INTERNAL[name].values or {}
+    settings = {key.replace(".", "_"): value for key, value in found.items()}
+    changed = INTERNAL | {name: topic(partitions, **{**settings, **values})}
+    return snapshot(
+        graph=resolve(read_yaml(COUNTED, "app.yaml")),
+        topics={topic: Seen(known) for topic, known in {**TOPICS, **changed}.items()},
+        facts=Seen(facts(topics={**TOPICS, **changed})),
+    )
+
+
 JOINED = """\
 application: shop
 sources:
@@ -90,6 +119,62 @@ CASES = [
         lambda: with_tables("payments", exists=False),
         "does not exist",
         "create it, or correct the name payments",
+    ),
+    Case(
+        "internal-topics",
+        E,
+        lambda: with_internal(CHANGELOG, partitions=1),
+        "1 partitions",
+        "eosframework apply APP",
+    ),
+    Case(
+        "internal-topics",
+        E,
+        lambda: with_internal(CHANGELOG, cleanup_policy="delete"),
+        "cleanup.policy=delete",
+        "cleanup.policy=compact",
+    ),
+    Case(
+        "internal-topics",
+        W,
+        lambda: with_internal(CHANGELOG, delete_retention_ms="1000"),
+        "delete.retention.ms=1000",
+        "delete.retention.ms=604800000",
+    ),
+    Case(
+        "internal-topics",
+        E,
+        lambda: with_internal(REPARTITION, retention_ms="3600000"),
+        "retention.ms=3600000",
+        "retention.ms=-1",
+    ),
+    Case(
+        "internal-topics",
+        W,
+        lambda: with_internal(REPARTITION, max_message_bytes="1000"),
+        "max.message.bytes=1000, and orders has 1048588",
+        "max.message.bytes=1048588",
+    ),
+    Case(
+        "internal-topics",
+        E,
+        lambda: with_internal(CHANGELOG, message_timestamp_type="LogAppendTime"),
+        "message.timestamp.type=LogAppendTime",
+        "message.timestamp.type=CreateTime",
+    ),
+    Case(
+        "internal-topics",
+        E,
+        lambda: with_internal(CHANGELOG, message_timestamp_before_max_ms="1"),
+        "message.timestamp.before.max.ms=1",
+        "message.timestamp.before.max.ms=9223372036854775807",
+    ),
+    Case(
+        "topic-in-sync",
+        W,
+        lambda: with_internal(CHANGELOG, min_insync_replicas="1"),
+        "min.insync.replicas=1",
+        "min.insync.replicas=2",
     ),
     Case(
         "rows-retention",
