@@ -50,7 +50,12 @@ def run(command: Sequence[str], load: int) -> int:
     for process in busy:
         process.start()
     try:
-        return subprocess.run(command, check=False).returncode
+        started = subprocess.Popen(command)
+        try:
+            return started.wait()
+        except KeyboardInterrupt:
+            # The terminal interrupts the command too; killed, tests would leave their servers.
+            return started.wait()
     finally:
         for process in busy:
             process.kill()

@@ -174,7 +174,8 @@ class Breaker:
             case Way.DAMAGE:
                 rng = random.Random(f"{fault.at_seconds} damage")
                 done = self._workers.damage(number, fault.for_seconds, rng)
-                self._tell(f"        {done}")
+                if done is not None:
+                    self._tell(f"        {done}")
                 return done is not None
             case Way.BREAK:
                 self._cluster.proxies[number].break_connections()

@@ -133,7 +133,7 @@ def soak(settings: Settings, directory: Path, say: Callable[[str], None]) -> Res
         return _Soak(settings, cluster, directory, say).run()
 
 
-class _Feeder(Background):
+class Feeder(Background):
     """Writes numbers into the input, each under its key."""
 
     def __init__(self, pipeline: Pipeline, records_per_second: int) -> None:
@@ -233,7 +233,7 @@ class _Soak:
                 OffsetPoller(servers, pipeline.name, pipeline.source, PARTITIONS)
             )
             along = stack.enter_context(Reader(servers, self._topics, PARTITIONS))
-            feeder = stack.enter_context(_Feeder(pipeline, self._settings.records_per_second))
+            feeder = stack.enter_context(Feeder(pipeline, self._settings.records_per_second))
             stack.enter_context(self._resources)
             self._wait_until_committed(offsets, 1, CATCH_UP_SECONDS)
             self._breaker.run(self._settings.seconds, self._look_after)
