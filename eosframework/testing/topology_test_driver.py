@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime
 from typing import Any
 
 from eosframework import failpoints
@@ -15,6 +15,7 @@ from eosframework.operators.entries import LAYOUT
 from eosframework.operators.expiry import unexpired
 from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import compile_part
+from eosframework.processing.conversions import as_milliseconds
 from eosframework.processing.stores.global_tables import GlobalTables
 from eosframework.processing.stores.local_state import LocalState
 from eosframework.processing.stores.restoration import Restoration
@@ -23,6 +24,7 @@ from eosframework.processing.transaction.overtime import end_idle_watcher
 from eosframework.processing.worker import Worker
 from eosframework.processing.worker_plan import Plan, WorkerOptions
 from eosframework.records import Headers, Record, TopicPartition, WindowResult
+from eosframework.serialization.references import closest
 from eosframework.state.memory import MemoryState, MemoryTaskStores
 from eosframework.state.query.layouts import Row, layout_of
 from eosframework.testing.memory_kafka import (
@@ -37,6 +39,7 @@ from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.graph.graph import Graph, Store
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
+from eosframework.topology.spec.fields import DurationLike, duration_of
 from eosframework.txnid import TransactionalId
 
 TURNS = 100_000
@@ -130,7 +133,7 @@ class TopologyTestDriver:
         value: Any,
         *,
         key: Any = None,
-        timestamp: int = 0,
+        timestamp: int | datetime = 0,
         headers: Headers = (),
         partition: int | None = None,
     ) -> None:
@@ -140,7 +143,7 @@ class TopologyTestDriver:
             topic: a source topic.
             value: encoded with the source's serde; bytes stay unchanged.
             key: as for the value.
-            timestamp: in milliseconds since the epoch.
+            timestamp: in milliseconds since the epoch, or a datetime with a time zone.
             headers: in order.
             partition: None: chosen by the key.
         """
@@ -161,7 +164,7 @@ class TopologyTestDriver:
                 number,
                 None,
                 None,
-                timestamp,
+                as_milliseconds(timestamp),
                 list(headers) or None,
             )
         )
@@ -186,9 +189,13 @@ class TopologyTestDriver:
             f"read a topic that it writes?"
         )
 
-    def advance(self, by: timedelta) -> None:
-        """Let the wall clock pass, and process the results."""
-        until = self.kafka.now + by.total_seconds()
+    def advance(self, by: DurationLike) -> None:
+        """Let the wall clock pass, and process the results.
+
+        Args:
+            by: a timedelta, or text such as `10m`.
+        """
+        until = self.kafka.now + duration_of(by).total_seconds()
         while self.kafka.now < until:
             before = self.kafka.now
             with self._crashes():
@@ -202,7 +209,11 @@ class TopologyTestDriver:
 
         Records of one partition are in its order; they are decoded if the topology names the topic
         as a sink.
+
+        Raises:
+            ConfigurationError: the topology neither reads nor writes the topic.
         """
+        self._require_topic(topic)
         found: list[Record] = []
         for partition in self.kafka.partitions_of(topic):
             log = self.kafka.logs[partition]
@@ -347,6 +358,15 @@ class TopologyTestDriver:
         while not self._global_tables.turn():
             pass
         self._global_tables.turn()
+
+    def _require_topic(self, topic: str) -> None:
+        known = {partition.topic for partition in self.kafka.logs} | {*self.graph.written_topics}
+        parts = self.graph.sub_topologies
+        if topic not in known and not any(part.dynamic_sinks for part in parts):
+            raise ConfigurationError(
+                f"the topology neither reads nor writes topic {topic!r}"
+                f"{closest(topic, known)}; there are {', '.join(sorted(known))}"
+            )
 
     def _store(self, name: str) -> Store:
         stores = {s.name: s for part in self.graph.sub_topologies for s in part.stores}

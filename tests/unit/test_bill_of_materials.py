@@ -67,7 +67,7 @@ def test_every_component_is_needed_by_another(bill: dict[str, Any]) -> None:
 def test_a_lock_is_read_with_markers_and_origins() -> None:
     assert read_packages(LOCK) == [
         Package("anyio", "4.16.0", 'sys_platform != "emscripten"', ("httpx2",)),
-        Package("pyspark", "4.0.0", None, ("eosframework",)),
+        Package("pyspark", "4.0.0", None, ("eosframework", "hatchling")),
     ]
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.processes.programs import REPOSITORY, Finished
-from tests.support.processes.waiting import PATIENCE_SECONDS
 
 UV = Path(sys.executable).with_name("uv")
 
@@ -17,6 +16,9 @@ KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "JAVA_HOME", "EOS_CACHE_DIR", "SSL_CER
 """Variables that programs in such an environment get; none leads back to the repository."""
 
 DOWNLOAD_SECONDS = 1200
+
+RUN_SECONDS = 900
+"""Starts of Spark in a new environment take minutes on a busy machine."""
 
 
 def build(directory: Path) -> tuple[Path, Path]:
@@ -80,7 +82,7 @@ class CleanEnvironment:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=PATIENCE_SECONDS,
+            timeout=RUN_SECONDS,
         )
         return Finished(done.returncode, done.stdout, done.stderr)
 

@@ -16,6 +16,7 @@ from eosframework.application.control_topic import (
 )
 from eosframework.application.start_positions import StartPositions
 from eosframework.config import Start
+from eosframework.kafka.admin.metadata import GroupDescription
 from eosframework.processing.takeover import Takeover
 from eosframework.processing.worker_plan import Plan
 from eosframework.records import Position, TopicPartition
@@ -89,13 +90,11 @@ def asked_for(tasks: int, start: Start, known: bool, identify: Any) -> Counter[s
             entries[committed_key("sub", place)] = {"topic_id": "id"}
     log = PipelinedQuery(broker, asked)
 
-    def members() -> list[str]:
+    def group() -> GroupDescription:
         asked["members"] += 1
-        return []
+        return GroupDescription()
 
-    ledger = StartPositions(
-        "app", cast("ControlTopic", Page(entries, asked)), start, members=members
-    )
+    ledger = StartPositions("app", cast("ControlTopic", Page(entries, asked)), start, members=group)
     plan = Plan("app", {"sub": part_of(compiled(sink()))}, lambda sub, number: identify(number))
     takeover = Takeover(
         plan,

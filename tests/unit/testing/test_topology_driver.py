@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
@@ -150,3 +150,22 @@ def test_a_commit_without_an_answer_is_decided_by_the_log(
     assert [r.value for r in driver.read("lengths")] == list(range(1, 10))
     assert [r.value for r in driver.read("counts") if r.key == "a"] == [1, 2, 3, 4, 5, 6]
     assert next(numbers) > commit, "there were fewer commits"
+
+
+def test_a_topic_that_the_topology_does_not_have_is_not_read() -> None:
+    app = Topology("known")
+    app.stream("in", value="json").to("out")
+    driver = TopologyTestDriver(app)
+    with pytest.raises(ConfigurationError, match="neither reads nor writes topic 'ouT'; did you"):
+        driver.read("ouT")
+    assert driver.read("out") == driver.read("in") == []
+
+
+def test_times_may_be_datetimes_and_durations_text() -> None:
+    app = Topology("timed")
+    app.stream("in", value="json").to("out")
+    driver = TopologyTestDriver(app)
+    driver.send("in", 1, timestamp=datetime(2026, 3, 1, 12, tzinfo=UTC))
+    driver.advance("90s")
+    assert [record.timestamp for record in driver.read("out")] == [1_772_366_400_000]
+    assert driver.now >= 90

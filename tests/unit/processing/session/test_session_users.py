@@ -32,11 +32,11 @@ from eosframework.errors import (
 from eosframework.operations.dead_letters.replay import _Replay
 from eosframework.processing.worker import Worker
 from eosframework.records import TopicPartition
+from tests.support.memory.faulty_kafka import FaultyOutput
 from tests.support.memory.scripted_kafka import (
     OPTIONS,
     Broker,
     MemoryLog,
-    MemoryOutput,
     MemoryOutputs,
     MemoryStartPositions,
 )
@@ -185,15 +185,15 @@ def fail(user: User, monkeypatch: pytest.MonkeyPatch, call: str, error: Exceptio
     """Let one call fail once, and return a list that shows whether it did."""
     fired: list[bool] = []
     if call == "begin":
-        begin = MemoryOutput.begin
+        begin = FaultyOutput.begin
 
-        def fails(self: MemoryOutput) -> None:
+        def fails(self: FaultyOutput) -> None:
             if not fired:
                 fired.append(True)
                 raise error
             begin(self)
 
-        monkeypatch.setattr(MemoryOutput, "begin", fails)
+        monkeypatch.setattr(FaultyOutput, "begin", fails)
     elif call == "produce":
 
         def refuse(_: Any) -> Exception | None:
