@@ -93,12 +93,20 @@ def model_serde(model: type[BaseModel]) -> Serde:
             strict_json.refuse_unreadable(value, data, to_python, read)
         return data
 
+    shapes, digits = strict_json.SHAPES, strict_json.FLOAT_DIGITS
+    find_large = strict_json.find_large_exponent
+
     def decode_floats(data: bytes) -> Any:
         value = read(data)
         # pydantic reads 1e400 as an infinity, which `encode` would refuse at a later step.
-        if strict_json.may_overflow(data) and strict_json.has_infinite(to_python(value)):
-            strict_json.refuse_unreadable(value, to_json(value), to_python, read)
+        shape = data.translate(shapes, b"+")
+        if find_large(shape) or len(shape) >= digits:
+            refuse_overflow(value, shape)
         return value
+
+    def refuse_overflow(value: Any, shape: bytes) -> None:
+        if strict_json.may_overflow(shape) and strict_json.has_infinite(to_python(value)):
+            strict_json.refuse_unreadable(value, to_json(value), to_python, read)
 
     decode = decode_floats if strict_json.holds_floats(adapter.core_schema) else read
 

@@ -31,15 +31,16 @@ _REPLACED = "\ufffd".encode()
 _DIGITS = re.compile(rb"\d{%d}" % (LONGEST_NUMBER // _STRIDE))
 
 _DIGIT, _EXPONENT, _OTHER = b"0e "
-_SHAPES = bytes(
+SHAPES = bytes(
     _DIGIT if byte in b"0123456789" else _EXPONENT if byte in b"eE" else _OTHER
     for byte in range(256)
 )
-"""Digits, and the sign of an exponent."""
-_LARGE_EXPONENT = b"0e000"
-_FLOAT_DIGITS = 210
+"""Translates digits to 0 and the sign of an exponent to e; "+" is to be deleted."""
+
+find_large_exponent = re.compile(b"0e000").search
+FLOAT_DIGITS = 210
 """A number with fewer digits, and an exponent below 100, is below the largest float, 1.8e308."""
-_LARGE_INTEGER = b"0" * _FLOAT_DIGITS
+_LARGE_INTEGER = b"0" * FLOAT_DIGITS
 
 _OF_NO_FLOAT = frozenset({str, int, bool, type(None), bytes})
 
@@ -147,13 +148,13 @@ def _unread(digits: str) -> None:
     return None
 
 
-def may_overflow(data: bytes) -> bool:
+def may_overflow(shape: bytes) -> bool:
     """Return True if JSON may contain a number above the largest float, which is read as infinity.
 
-    The check is cheap, and also True for some other texts.
+    Args:
+        shape: the JSON, translated by `SHAPES`.
     """
-    shape = data.translate(_SHAPES, b"+")
-    return _LARGE_EXPONENT in shape or (len(shape) >= _FLOAT_DIGITS and _LARGE_INTEGER in shape)
+    return find_large_exponent(shape) is not None or _LARGE_INTEGER in shape
 
 
 def holds_floats(schema: Any) -> bool:
