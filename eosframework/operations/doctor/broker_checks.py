@@ -7,8 +7,8 @@ from contextlib import suppress
 
 from eosframework.config import Guarantee
 from eosframework.kafka.admin.verification import SETTING, is_conclusive, shortcoming
-from eosframework.operations.doctor.findings import Check, NotSeen, Observation, Severity
-from eosframework.operations.doctor.remedies import IN_PROPERTIES, restart_with
+from eosframework.operations.doctor.findings import NotSeen, Observation, Severity
+from eosframework.operations.doctor.remedies import restart_with
 from eosframework.operations.doctor.snapshot import Snapshot, number_of
 
 WEEK_MINUTES = 7 * 24 * 60
@@ -131,86 +131,14 @@ def _numbers(snapshot: Snapshot, name: str) -> Iterator[tuple[int, int]]:
             yield broker, value
 
 
-CHECKS = (
-    Check(
-        "transaction-verification",
-        Severity.ERROR,
-        "Kafka 4.0 or later with transaction.partition.verification.enable=true at every broker",
-        "Otherwise the broker still writes a delayed frame of a fenced producer, which tears a "
-        "transaction, or overwrites the offsets that the next one commits.",
-        "kafka-configs.sh --alter --entity-type brokers --entity-default --add-config "
-        "transaction.partition.verification.enable=true",
-        verification,
-    ),
-    Check(
-        "broker-versions",
-        Severity.NOTE,
-        "the same at all brokers",
-        "Brokers of different versions may support different features.",
-        "finish the upgrade",
-        versions,
-    ),
-    Check(
-        "longest-transaction",
-        Severity.ERROR,
-        "transaction.max.timeout.ms at or above worker.transaction_timeout_seconds",
-        "Brokers refuse a producer that asks for more, with INVALID_TRANSACTION_TIMEOUT.",
-        "--set worker.transaction_timeout_seconds=SECONDS",
-        longest_transaction,
-    ),
-    Check(
-        "transactional-id-expiration",
-        Severity.WARNING,
-        "transactional.id.expiration.ms of 604800000 (7 days, the default) or more",
-        "An id that was idle for longer is forgotten: the next transaction of its task is aborted "
-        "and repeated.",
-        f"transactional.id.expiration.ms=604800000 {IN_PROPERTIES}",
-        expired_ids,
-    ),
-    Check(
-        "producer-id-expiration",
-        Severity.WARNING,
-        "producer.id.expiration.ms of 86400000 (a day, the default) or more",
-        "A producer that was idle for longer loses its sequence numbers, by which brokers know a "
-        "repeated batch.",
-        "kafka-configs.sh --alter --entity-type brokers --entity-default --add-config "
-        "producer.id.expiration.ms=86400000",
-        expired_producers,
-    ),
-    Check(
-        "offsets-retention",
-        Severity.WARNING,
-        "offsets.retention.minutes of 10080 (7 days, the default since KIP-186) or more",
-        "An application that is stopped for longer loses its committed offsets, and refuses to "
-        "start until positions are set.",
-        f"offsets.retention.minutes=10080 {IN_PROPERTIES}",
-        expired_offsets,
-    ),
-    Check(
-        "expired-transaction-interval",
-        Severity.WARNING,
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms at or below the transaction "
-        "timeout",
-        "An abandoned transaction blocks readers for this much longer than its timeout.",
-        f"transaction.abort.timed.out.transaction.cleanup.interval.ms=10000 {IN_PROPERTIES}",
-        late_aborts,
-    ),
-    Check(
-        "session-limits",
-        Severity.ERROR,
-        "worker.session_timeout_seconds between group.min.session.timeout.ms and "
-        "group.max.session.timeout.ms",
-        "Brokers refuse a member with another session timeout.",
-        "--set worker.session_timeout_seconds=SECONDS",
-        session_limits,
-    ),
-    Check(
-        "automatic-topics",
-        Severity.NOTE,
-        "auto.create.topics.enable=false",
-        "A client that names a missing or just deleted topic creates it with the brokers' number "
-        "of partitions.",
-        f"auto.create.topics.enable=false {IN_PROPERTIES}",
-        automatic_topics,
-    ),
-)
+CHECKS = {
+    "transaction-verification": verification,
+    "broker-versions": versions,
+    "longest-transaction": longest_transaction,
+    "transactional-id-expiration": expired_ids,
+    "producer-id-expiration": expired_producers,
+    "offsets-retention": expired_offsets,
+    "expired-transaction-interval": late_aborts,
+    "session-limits": session_limits,
+    "automatic-topics": automatic_topics,
+}

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator
 
 from eosframework.config import Guarantee
-from eosframework.operations.doctor.findings import Check, Observation, Severity
+from eosframework.operations.doctor.findings import Observation, Severity
 from eosframework.operations.doctor.snapshot import Snapshot
 
 BROKER_TRANSACTIONS_PER_SECOND = 300
@@ -162,105 +162,17 @@ def _timeouts(snapshot: Snapshot) -> tuple[int, int]:
     return request, delivery
 
 
-CHECKS = (
-    Check(
-        "guarantee",
-        Severity.WARNING,
-        "worker.guarantee=exactly_once",
-        "After a failure records are written again.",
-        "--set worker.guarantee=exactly_once",
-        guarantee,
-    ),
-    Check(
-        "refused-properties",
-        Severity.ERROR,
-        "properties that librdkafka accepts",
-        "No producer or consumer can be created.",
-        "correct or remove the property",
-        refused_properties,
-    ),
-    Check(
-        "ignored-properties",
-        Severity.WARNING,
-        "the worker's own settings in their place",
-        "A worker sets this property itself, so the value given has no effect.",
-        "remove it from kafka.properties; `eosframework explain settings` lists the alternatives",
-        ignored_properties,
-    ),
-    Check(
-        "delivery-timeout",
-        Severity.ERROR,
-        "message.timeout.ms at or below transaction.timeout.ms",
-        "librdkafka refuses to create the producer: a record must not outlast its transaction.",
-        "remove message.timeout.ms from kafka.properties",
-        delivery_timeout,
-    ),
-    Check(
-        "request-timeout",
-        Severity.ERROR,
-        "socket.timeout.ms at or below transaction.timeout.ms + 100",
-        "librdkafka refuses to create the producer: send_offsets may block for socket.timeout.ms.",
-        "remove socket.timeout.ms from kafka.properties",
-        request_timeout,
-    ),
-    Check(
-        "room-to-repeat",
-        Severity.NOTE,
-        "socket.timeout.ms below message.timeout.ms",
-        "A request without an answer is never retried before its records expire, so the "
-        "transaction is aborted instead.",
-        "--set kafka.properties.socket.timeout.ms=MS",
-        room_to_repeat,
-    ),
-    Check(
-        "poll-interval",
-        Severity.WARNING,
-        "transaction.timeout.ms below max.poll.interval.ms",
-        "A record may take as long as its transaction, and by then the group has reassigned the "
-        "partition.",
-        "--set worker.transaction_timeout_seconds=SECONDS",
-        poll_interval,
-    ),
-    Check(
-        "transaction-rate",
-        Severity.NOTE,
-        f"up to {BROKER_TRANSACTIONS_PER_SECOND} transactions a second for each broker",
-        "Each task commits once in each interval. Brokers that cannot keep up delay commits and "
-        "outputs, and workers with a backlog extend the interval.",
-        "--set worker.partitions_per_producer=N, where no worker runs",
-        transaction_rate,
-    ),
-    Check(
-        "heartbeats",
-        Severity.WARNING,
-        "heartbeat.interval.ms at a third of session.timeout.ms or less",
-        "Two heartbeats lost in a row end the membership.",
-        "--set worker.heartbeat_interval_seconds=SECONDS",
-        heartbeats,
-    ),
-    Check(
-        "instance-name",
-        Severity.NOTE,
-        "worker.instance, where the host's name changes with each restart (containers)",
-        "A worker restarted under another name waits until its old session ends.",
-        "--set worker.instance=NAME, another one for each worker",
-        instance_name,
-    ),
-    Check(
-        "clock",
-        Severity.WARNING,
-        "within 5 s of the controller's",
-        "Ages, deadlines of transactions and `txn trace` use this host's clock, and records may "
-        "get its timestamps.",
-        "synchronise the clocks (NTP)",
-        clock,
-    ),
-    Check(
-        "readers",
-        Severity.NOTE,
-        "isolation.level=read_committed at every consumer of the outputs",
-        "Other consumers read records that are later aborted, and have no guarantee.",
-        "isolation.level=read_committed in the configuration of each consumer",
-        readers,
-    ),
-)
+CHECKS = {
+    "guarantee": guarantee,
+    "refused-properties": refused_properties,
+    "ignored-properties": ignored_properties,
+    "delivery-timeout": delivery_timeout,
+    "request-timeout": request_timeout,
+    "room-to-repeat": room_to_repeat,
+    "poll-interval": poll_interval,
+    "transaction-rate": transaction_rate,
+    "heartbeats": heartbeats,
+    "instance-name": instance_name,
+    "clock": clock,
+    "readers": readers,
+}

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from eosframework.operations.doctor import broker_checks as brokers
 from eosframework.operations.doctor import client_checks as clients
 from eosframework.operations.doctor import identity_checks as identity
@@ -27,6 +29,7 @@ from eosframework.operations.doctor.findings import (
     Unseen,
 )
 from eosframework.operations.doctor.snapshot import Snapshot
+from eosframework.serialization.package_data import read_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,24 +116,25 @@ def _nothing(snapshot: Snapshot) -> Iterator[Observation]:
     yield from ()
 
 
-NOT_CHECKED = Check(
-    "not-checked",
-    Severity.WARNING,
-    "access to all that a check reads",
-    "The check could not run, so its result is unknown.",
-    "see the reason",
-    _nothing,
-)
-"""Finding for a check that could not run."""
+_JUDGES = {
+    **brokers.CHECKS,
+    **replicas.CHECKS,
+    **topics.CHECKS,
+    **internal_topics.CHECKS,
+    **clients.CHECKS,
+    **identity.CHECKS,
+    **transactions.CHECKS,
+    **permissions.CHECKS,
+    "not-checked": _nothing,
+}
 
-CHECKS: tuple[Check, ...] = (
-    *brokers.CHECKS,
-    *replicas.CHECKS,
-    *topics.CHECKS,
-    *internal_topics.CHECKS,
-    *clients.CHECKS,
-    *identity.CHECKS,
-    *transactions.CHECKS,
-    *permissions.CHECKS,
-    NOT_CHECKED,
+_TEXTS = read_table("eosframework.operations.doctor", "checks.yaml", dict[str, Any])
+
+CHECKS = tuple(
+    TypeAdapter(Check).validate_python({"id": name, "judge": _JUDGES[name], **texts})
+    for name, texts in _TEXTS.items()
 )
+"""All checks, in the order of the documentation; their texts are in `checks.yaml`."""
+
+NOT_CHECKED = next(check for check in CHECKS if check.id == "not-checked")
+"""Finding for a check that could not run."""

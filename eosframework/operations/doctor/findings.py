@@ -102,7 +102,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A row of the table of checks.
+    """A check, with its texts in `checks.yaml`.
 
     Args:
         id: a stable name.

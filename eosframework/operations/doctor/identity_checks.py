@@ -18,7 +18,7 @@ from eosframework.kafka.admin.metadata import GroupDescription
 from eosframework.kafka.client.properties import CLIENT_ID
 from eosframework.kafka.inspect.coordinators import TransactionListing
 from eosframework.kafka.inspect.formats import State
-from eosframework.operations.doctor.findings import Check, Observation, Seen, Severity, Unseen
+from eosframework.operations.doctor.findings import Observation, Seen, Unseen
 from eosframework.operations.doctor.snapshot import Snapshot
 from eosframework.txnid import co_partitioned, tables_group
 
@@ -149,87 +149,15 @@ def _is_task(snapshot: Snapshot, listed: TransactionListing) -> bool:
     return listed.owner is not None and listed.owner.sub_topology in names
 
 
-CHECKS = (
-    Check(
-        "registry-cluster",
-        Severity.ERROR,
-        "a control topic created on this cluster",
-        "Offsets of one cluster mean nothing on another; a worker refuses to start.",
-        "correct kafka.bootstrap_servers, or use another application name on this cluster",
-        another_cluster,
-    ),
-    Check(
-        "application-name",
-        Severity.ERROR,
-        "one application of this name on the cluster",
-        "Two of one name would fence each other.",
-        "give one of them another name",
-        another_application,
-    ),
-    Check(
-        "group-members",
-        Severity.ERROR,
-        "no members in the application's group but eosframework workers",
-        "They take partitions away, and commit offsets outside any transaction.",
-        "stop them, or give this application another name",
-        foreign_members,
-    ),
-    Check(
-        "changed-topics",
-        Severity.ERROR,
-        "inputs as they were registered: the same topic id and number of partitions",
-        "Offsets of a recreated topic mean other records, and more partitions move keys.",
-        "eosframework positions set APP TOPIC=earliest, or TOPIC=committed",
-        changed_topics,
-    ),
-    Check(
-        "lost-offsets",
-        Severity.ERROR,
-        "a committed offset of every partition that was ever committed",
-        "The next offset is unknown; from the beginning all records would be processed again.",
-        "eosframework positions set APP 'TOPIC[PARTITION]=OFFSET'",
-        lost_offsets,
-    ),
-    Check(
-        "unfinished-backfill",
-        Severity.ERROR,
-        "no backfill job that fills the live topics and is not cut over, unless workers have "
-        "positions of their own",
-        "Workers would process the job's records again; they refuse to start.",
-        "eosframework backfill cutover APP --job JOB, or eosframework reset APP",
-        unfinished_jobs,
-    ),
-    Check(
-        "partition-counts",
-        Severity.ERROR,
-        "the same number of partitions of all sources of a sub-topology",
-        "A task reads the same partition of each, so that equal keys meet.",
-        "give them the same number, or write one through a repartition topic",
-        partition_counts,
-    ),
-    Check(
-        "foreign-ids",
-        Severity.WARNING,
-        "no transactional ids that begin with `APPLICATION:` but those of its tasks",
-        "Another program uses them, or an earlier topology whose workers may still run, and "
-        "permissions by prefix cover it too.",
-        "eosframework txn describe ID; then give one of the two programs another name",
-        foreign_ids,
-    ),
-    Check(
-        "leased-ids",
-        Severity.ERROR,
-        "with worker.ids=leased, a transactional id for each task in the pool in the database",
-        "A worker refuses to start.",
-        "eosframework ids add APP ID..., and Write and Describe on each ID",
-        leased_ids,
-    ),
-    Check(
-        "ids-in-use",
-        Severity.NOTE,
-        "no open transaction of an application that has no worker running",
-        "A worker was killed, or another program uses its ids; brokers do not report the client.",
-        "start a worker, which ends it, or wait for its timeout",
-        ids_in_use,
-    ),
-)
+CHECKS = {
+    "registry-cluster": another_cluster,
+    "application-name": another_application,
+    "group-members": foreign_members,
+    "changed-topics": changed_topics,
+    "lost-offsets": lost_offsets,
+    "unfinished-backfill": unfinished_jobs,
+    "partition-counts": partition_counts,
+    "foreign-ids": foreign_ids,
+    "leased-ids": leased_ids,
+    "ids-in-use": ids_in_use,
+}

@@ -11,8 +11,8 @@ from eosframework.application.internal_topics import (
     own_topics,
 )
 from eosframework.kafka.admin.metadata import TopicDescription
-from eosframework.operations.doctor.findings import Check, Observation, Severity
-from eosframework.operations.doctor.remedies import CHANGE_TOPIC, alter_topic
+from eosframework.operations.doctor.findings import Observation, Severity
+from eosframework.operations.doctor.remedies import alter_topic
 from eosframework.operations.doctor.snapshot import Snapshot, number_of
 
 UNLIMITED_MS = (1 << 63) - 1
@@ -112,14 +112,4 @@ def _times(
         )
 
 
-CHECKS = (
-    Check(
-        "internal-topics",
-        Severity.ERROR,
-        "internal topics as `apply` creates them",
-        "Brokers would delete or refuse records that the application needs, or a worker would "
-        "refuse to start.",
-        f"{CHANGE_TOPIC} SETTING=VALUE",
-        internal_topics,
-    ),
-)
+CHECKS = {"internal-topics": internal_topics}

@@ -12,7 +12,7 @@ from eosframework.application.needed_access import (
     topic_access,
 )
 from eosframework.config import Guarantee, Ids
-from eosframework.operations.doctor.findings import Check, NotSeen, Observation, Severity
+from eosframework.operations.doctor.findings import NotSeen, Observation, Severity
 from eosframework.operations.doctor.remedies import grant
 from eosframework.operations.doctor.snapshot import Snapshot
 from eosframework.txnid import prefix, tables_group
@@ -103,38 +103,9 @@ def _missing(
         )
 
 
-CHECKS = (
-    Check(
-        "topic-and-group-acls",
-        Severity.ERROR,
-        "Read on the inputs and the group, Write on the outputs",
-        "A worker refuses to start.",
-        "kafka-acls.sh --add, as `eosframework plan APP` lists them",
-        topics_and_group,
-    ),
-    Check(
-        "registry-acls",
-        Severity.ERROR,
-        "Read, Write and Describe on the control topic",
-        "A worker cannot record its state there, and refuses to start.",
-        "kafka-acls.sh --add, as `eosframework plan APP` lists them",
-        registry,
-    ),
-    Check(
-        "transactional-id-acls",
-        Severity.ERROR,
-        "Write and Describe on the application's transactional ids",
-        "No producer can take its id.",
-        "kafka-acls.sh --add --operation Write --operation Describe --transactional-id "
-        "APPLICATION: --resource-pattern-type prefixed",
-        transactional_ids,
-    ),
-    Check(
-        "settings-acls",
-        Severity.WARNING,
-        "DescribeConfigs on the topics",
-        "A batch may be too large for an output, and the checks of its settings were not made.",
-        "kafka-acls.sh --add --operation DescribeConfigs --topic TOPIC",
-        settings,
-    ),
-)
+CHECKS = {
+    "topic-and-group-acls": topics_and_group,
+    "registry-acls": registry,
+    "transactional-id-acls": transactional_ids,
+    "settings-acls": settings,
+}

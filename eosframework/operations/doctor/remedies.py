@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from eosframework.operations.doctor.snapshot import Snapshot
 
-CHANGE_TOPIC = "kafka-configs.sh --alter --entity-type topics --entity-name TOPIC --add-config"
 IN_PROPERTIES = "in every broker's server.properties; restart one after the other"
 
 

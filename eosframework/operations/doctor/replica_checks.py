@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from eosframework.kafka.inspect.formats import CONSUMER_OFFSETS, TRANSACTION_STATE
-from eosframework.operations.doctor.findings import Check, Observation, Severity
+from eosframework.operations.doctor.findings import Observation, Severity
 from eosframework.operations.doctor.remedies import (
-    CHANGE_TOPIC,
-    IN_PROPERTIES,
     add_replicas,
     alter_brokers,
     alter_topic,
@@ -198,87 +196,14 @@ def _in_sync_mend(snapshot: Snapshot, copies: _Copies, name: str, wanted: int) -
     return restart_with(name, wanted)
 
 
-_THREE = "three replicas"
-_MORE_REPLICAS = "run three brokers and give the topic three replicas"
-_IN_SYNC = "min.insync.replicas of 2, with three replicas"
-
-CHECKS = (
-    Check(
-        "coordination-replicas",
-        Severity.WARNING,
-        f"{_THREE} of __transaction_state and __consumer_offsets",
-        "With the last replica the outcome of transactions and the positions of groups are lost.",
-        _MORE_REPLICAS,
-        coordination_replicas,
-    ),
-    Check(
-        "coordination-in-sync",
-        Severity.WARNING,
-        f"{_IN_SYNC}, of __transaction_state and __consumer_offsets",
-        "With 1 a decided commit may be on one broker only; with as many as there are replicas "
-        "one broker's stop stops every transaction; with more none is ever possible.",
-        "transaction.state.log.min.isr=2 (when brokers start); kafka-configs.sh for a topic that "
-        "exists",
-        coordination_in_sync,
-    ),
-    Check(
-        "coordination-partitions",
-        Severity.WARNING,
-        "transaction.state.log.num.partitions and offsets.topic.num.partitions as the topics have "
-        "them",
-        "The number decides which broker coordinates an id or a group; after a change "
-        "brokers look for its history in another partition.",
-        f"set it back {IN_PROPERTIES}",
-        coordination_partitions,
-    ),
-    Check(
-        "transaction-log-segment",
-        Severity.WARNING,
-        "transaction.state.log.segment.bytes of 104857600 (the default) or less",
-        "A new coordinator reads the log before it answers, and the last segment is never "
-        "compacted.",
-        f"transaction.state.log.segment.bytes=104857600 {IN_PROPERTIES}",
-        coordination_segments,
-    ),
-    Check(
-        "topic-replicas",
-        Severity.WARNING,
-        f"{_THREE} of each input, each output and the control topic",
-        "With the last replica its records are lost, acknowledged ones too.",
-        _MORE_REPLICAS,
-        topic_replicas,
-    ),
-    Check(
-        "topic-in-sync",
-        Severity.WARNING,
-        _IN_SYNC,
-        "With 1 an acknowledged record may be on one broker only; with as many as there are "
-        "replicas one broker's stop stops all writes; with more nothing can be written.",
-        f"{CHANGE_TOPIC} min.insync.replicas=2",
-        topic_in_sync,
-    ),
-    Check(
-        "unclean-election",
-        Severity.WARNING,
-        "unclean.leader.election.enable=false",
-        "A replica that misses committed records may become the leader, and they are gone.",
-        f"{CHANGE_TOPIC} unclean.leader.election.enable=false",
-        unclean_elections,
-    ),
-    Check(
-        "offline-partitions",
-        Severity.ERROR,
-        "a leader, and at least min.insync.replicas replicas in sync",
-        "The partition cannot be written now, or not even read.",
-        "start the brokers that have its replicas",
-        offline_partitions,
-    ),
-    Check(
-        "lagging-replicas",
-        Severity.WARNING,
-        "all replicas in sync",
-        "One more broker that fails may stop the partition.",
-        "check whether the broker is up and keeps up",
-        lagging_replicas,
-    ),
-)
+CHECKS = {
+    "coordination-replicas": coordination_replicas,
+    "coordination-in-sync": coordination_in_sync,
+    "coordination-partitions": coordination_partitions,
+    "transaction-log-segment": coordination_segments,
+    "topic-replicas": topic_replicas,
+    "topic-in-sync": topic_in_sync,
+    "unclean-election": unclean_elections,
+    "offline-partitions": offline_partitions,
+    "lagging-replicas": lagging_replicas,
+}

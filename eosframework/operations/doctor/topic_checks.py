@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from eosframework.application.internal_topics import changelog_topics
 from eosframework.application.partitioner_checks import misplaced_keys
 from eosframework.config import ForeignPartitioner
 from eosframework.kafka.admin.metadata import TopicDescription, Values
-from eosframework.operations.doctor.findings import Check, NotSeen, Observation, Severity
-from eosframework.operations.doctor.remedies import CHANGE_TOPIC, alter_topic
+from eosframework.operations.doctor.findings import NotSeen, Observation, Severity
+from eosframework.operations.doctor.remedies import alter_topic
 from eosframework.operations.doctor.snapshot import EventTimes, Snapshot, number_of
 from eosframework.topology.graph.graph import SubTopology
 from eosframework.topology.graph.walk import policies_of
@@ -24,7 +23,7 @@ def missing_topics(snapshot: Snapshot) -> Iterator[Observation]:
     for name, seen in snapshot.topics.items():
         if not isinstance(seen.found, TopicDescription) or seen.found.exists:
             continue
-        if name in (*snapshot.sinks, *changelog_topics(snapshot.graph)):
+        if name in (*snapshot.sinks, *snapshot.graph.changelog_topics):
             yield Observation(f"topic {name}", "does not exist", fix="eosframework apply APP")
         elif name in (*snapshot.sources, *snapshot.persisted):
             fix = f"create it, or correct the name {name} in the topology"
@@ -225,109 +224,17 @@ def _length(milliseconds: int) -> str:
     return str(timedelta(milliseconds=milliseconds))
 
 
-CHECKS = (
-    Check(
-        "missing-topics",
-        Severity.ERROR,
-        "every topic that the topology names",
-        "A worker refuses to start: brokers would create it with their defaults, or not at all.",
-        "eosframework apply APP; inputs are created by their producers",
-        missing_topics,
-    ),
-    Check(
-        "chosen-outputs",
-        Severity.NOTE,
-        "topics chosen by a function with the same settings as named ones",
-        "They are unknown before a record is written, so no check covers them.",
-        "name them as outputs of the topology where possible",
-        chosen_outputs,
-    ),
-    Check(
-        "registry-compaction",
-        Severity.ERROR,
-        "cleanup.policy=compact of the control topic",
-        "Deletion by age would remove the record of committed partitions.",
-        f"{CHANGE_TOPIC} cleanup.policy=compact",
-        registry_compaction,
-    ),
-    Check(
-        "compacted-topics",
-        Severity.NOTE,
-        "cleanup.policy=delete, or keys on purpose",
-        "Brokers refuse a record without a key there, and drop an input that a later one of its "
-        "key replaced before it was read.",
-        f"{CHANGE_TOPIC} cleanup.policy=delete",
-        compacted_topics,
-    ),
-    Check(
-        "rows-retention",
-        Severity.WARNING,
-        "retention.ms=-1 and no compaction of the row topics of table sinks",
-        "Rows are deleted before the database has them, if it is unavailable for this long; the "
-        "worker itself deletes stored rows (database.keep_rows_seconds).",
-        f"{CHANGE_TOPIC} retention.ms=-1",
-        rows_retention,
-    ),
-    Check(
-        "partitioner",
-        Severity.ERROR,
-        "keys of joined or co-partitioned inputs in their murmur2 partitions",
-        "A key in different partitions of two topics belongs to two tasks, so its records do not "
-        "join, without an error; a worker refuses to start unless "
-        "worker.foreign_partitioner=warn.",
-        "partitioner=murmur2_random in the producers",
-        foreign_partitioners,
-    ),
-    Check(
-        "batch-size",
-        Severity.WARNING,
-        "batch.size at or below every output's max.message.bytes",
-        "librdkafka does not split a batch that a topic finds too large, so each one is aborted "
-        "and bisected although every record fits.",
-        "remove batch.size from kafka.properties: a worker chooses one that fits",
-        batch_size,
-    ),
-    Check(
-        "record-size",
-        Severity.WARNING,
-        "message.max.bytes of the producers at or above every output's max.message.bytes",
-        "The producers refuse a record that the topic would accept, so on_error handles it.",
-        "remove message.max.bytes from kafka.properties: a worker derives it from the topics",
-        record_size,
-    ),
-    Check(
-        "dead-letter-size",
-        Severity.WARNING,
-        "max.message.bytes of dead-letter and retry topics above the inputs', for the headers",
-        "A dead letter is the original record with more headers; if it is refused, the worker "
-        "ends at this record.",
-        f"{CHANGE_TOPIC} max.message.bytes=BYTES, then start the workers again",
-        dead_letter_size,
-    ),
-    Check(
-        "append-time",
-        Severity.WARNING,
-        "message.timestamp.type=CreateTime of the outputs",
-        "The broker replaces the event time by the time of writing, so consumers of the output "
-        "see old events as current.",
-        f"{CHANGE_TOPIC} message.timestamp.type=CreateTime",
-        append_time,
-    ),
-    Check(
-        "retention-by-event-time",
-        Severity.WARNING,
-        "retention.ms of the outputs longer than the age of the next event times",
-        "Brokers delete by the records' timestamps, so history written today is deleted today.",
-        f"{CHANGE_TOPIC} retention.ms=-1",
-        retention_by_event_time,
-    ),
-    Check(
-        "refused-event-times",
-        Severity.ERROR,
-        "message.timestamp.before.max.ms and .after.max.ms of the outputs that cover the "
-        "next event times",
-        "Brokers refuse the record with INVALID_TIMESTAMP (KIP-937), and on_error handles it.",
-        f"{CHANGE_TOPIC} message.timestamp.before.max.ms=9223372036854775807",
-        refused_event_times,
-    ),
-)
+CHECKS = {
+    "missing-topics": missing_topics,
+    "chosen-outputs": chosen_outputs,
+    "registry-compaction": registry_compaction,
+    "compacted-topics": compacted_topics,
+    "rows-retention": rows_retention,
+    "partitioner": foreign_partitioners,
+    "batch-size": batch_size,
+    "record-size": record_size,
+    "dead-letter-size": dead_letter_size,
+    "append-time": append_time,
+    "retention-by-event-time": retention_by_event_time,
+    "refused-event-times": refused_event_times,
+}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from eosframework.kafka.inspect.hanging import Health, OpenTransaction, remedy
-from eosframework.operations.doctor.findings import Check, Observation, Severity
+from eosframework.operations.doctor.findings import Observation, Severity
 from eosframework.operations.doctor.snapshot import Snapshot
 
 
@@ -53,30 +53,8 @@ def _hanging(entry: OpenTransaction) -> Observation:
     )
 
 
-CHECKS = (
-    Check(
-        "hanging-transactions",
-        Severity.ERROR,
-        "every open transaction in the application's topics known to a coordinator",
-        "Nothing ends it, so read_committed readers are blocked forever, this worker included.",
-        "eosframework txn abort, as `eosframework txn hanging` prints it",
-        hanging,
-    ),
-    Check(
-        "hanging-offsets",
-        Severity.ERROR,
-        "the same where the offsets of the application's group are kept",
-        "A worker cannot read its committed offsets, and never starts to process.",
-        "eosframework txn abort, as `eosframework txn hanging` prints it",
-        hanging_offsets,
-    ),
-    Check(
-        "held-back",
-        Severity.WARNING,
-        "a last stable offset at the end of each partition, within a transaction's timeout",
-        "Readers wait for the open transaction; one that exceeds this application's transaction "
-        "timeout delays it.",
-        "eosframework txn describe ID",
-        blocked_readers,
-    ),
-)
+CHECKS = {
+    "hanging-transactions": hanging,
+    "hanging-offsets": hanging_offsets,
+    "held-back": blocked_readers,
+}
