@@ -120,7 +120,8 @@ def test_an_entry_is_there_exactly_until_stream_time_is_past_its_ttl(
             alive = model.alive()
             assert dict(session.scan()) == alive
             assert all(session.get(key) == alive.get(key) for key in (b"", b"a", b"ab", b"c"))
-            shown = Unexpired(kept.store("counts"), TTL_MS, model.committed_time)
+            oldest = model.committed_time - TTL_MS
+            shown = Unexpired(kept.store("counts"), session.form, oldest)
             found = {key: session.form.decode(data) for key, data in shown.scan()}
             lasting = {k: e for k, e in model.committed.items() if e[1] + TTL_MS >= time_of(kept)}
             assert found == lasting
