@@ -226,7 +226,7 @@ def unexpired(store: Store, content: CommittedStore, stream_time: int | None) ->
     """
     if store.ttl_ms is None or stream_time is None:
         return content
-    return Unexpired(content, store, stream_time - store.ttl_ms)
+    return Unexpired(content, EntryFormat(store.name, store.value), stream_time - store.ttl_ms)
 
 
 class Unexpired:
@@ -234,13 +234,13 @@ class Unexpired:
 
     Args:
         content: the content of a store in one task.
-        store: its store of the graph.
+        form: the format of its entries.
         oldest: the oldest timestamp of an entry that has not expired, in milliseconds.
     """
 
-    def __init__(self, content: CommittedStore, store: Store, oldest: int) -> None:
+    def __init__(self, content: CommittedStore, form: EntryFormat, oldest: int) -> None:
         self._content = content
-        self._form = EntryFormat(store.name, store.value)
+        self._form = form
         self._oldest = oldest
 
     def get(self, key: bytes) -> bytes | None:
