@@ -1,10 +1,10 @@
-"""A simulation of ADR 24: watermarks give what a run over the sorted records gives.
+"""A simulation of ADR 20: watermarks give what a run over the sorted records gives.
 
     python docs/model/watermarks.py [CASES] [SEED]
 
 Each case draws upstream tasks with records out of order, some of which a filter drops, and a
 random log of one downstream partition: records and watermarks of tasks of different speeds. The
-operators run over that log as ADR 24 says, and over all records sorted by L. Results and late
+operators run over that log as ADR 20 says, and over all records sorted by L. Results and late
 records must be equal. Then one rule after the other is removed, which must show.
 """
 

@@ -360,7 +360,7 @@ class OutboxSettings(Section):
     """The outbox relay, `relay-outbox`, which sends messages from the database to Kafka."""
 
     name: str = Field(default="outbox", pattern="^[a-z0-9][a-z0-9_.]*$", max_length=200)
-    """Name of the relay: of its transactional ids and of its registry topic. Relays of the same
+    """Name of the relay: of its transactional ids and of its control topic. Relays of the same
     database share it; no two databases may."""
 
     source: OutboxSourceKind = OutboxSourceKind.TABLE

@@ -74,7 +74,7 @@ class TransactionalId:
 
     @classmethod
     def replay(cls, application: str) -> Self:
-        """Return the id of replays of dead letters, of which there is one at a time."""
+        """Return the id of replays of dead letters; one replay runs at a time."""
         return cls(application, "replay.dead_letters", 0)
 
     @classmethod
