@@ -127,6 +127,7 @@ def test_a_command_without_its_extra_names_the_extra(installed: CleanEnvironment
         ("embedded", "database", "up"),
         ("demo", "demo", "flights"),
         ("postgres", "relay-outbox", "--until-caught-up", *settings),
+        ("spark", "backfill", "run", "wordcount.py", "--job", "past"),
     ):
         done = installed.run("eosframework", *arguments)
         assert done.exit_code == 2, (arguments, done.out, done.err)

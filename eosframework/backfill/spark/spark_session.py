@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any, cast
 from eosframework.backfill.spark.java_properties import PREFIX
 from eosframework.backfill.spark.jvm import jvm_of, killed_on_interrupt, reason_of
 from eosframework.backfill.spark.preflight import check_packages, check_session
-from eosframework.embedded.jars import fetched, spark_connector
-from eosframework.embedded.java import find_spark_java
 from eosframework.errors import ComponentFailed, ConfigurationError
 
 if TYPE_CHECKING:
@@ -111,6 +109,8 @@ def _started(master: str | None, given: Mapping[str, str]) -> SparkSession:
     """Start Spark; under spark-submit, with its settings."""
     from pyspark.sql import SparkSession
 
+    from eosframework.embedded.java import find_spark_java
+
     builder = SparkSession.builder.appName("eosframework backfill")
     settings = {**_STARTING, **given}
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
@@ -158,6 +158,8 @@ def _of_master(master: str) -> dict[str, str]:
 def _with_connector(given: Mapping[str, str]) -> dict[str, str]:
     """Return the setting that adds the connector, unless it is already present."""
     import pyspark
+
+    from eosframework.embedded.jars import fetched, spark_connector
 
     jars = given.get("spark.jars", "")
     if _CONNECTOR_JAR in jars or _CONNECTOR_JAR in given.get("spark.jars.packages", ""):
