@@ -109,7 +109,7 @@ model: ## Check the protocol's model, whole and with each rule taken out
 	$(PYTHON) docs/model/check.py
 
 .PHONY: model-deep
-model-deep: ## Check larger configurations of the model, in about twenty minutes
+model-deep: ## Check larger configurations of the model, in about four minutes
 	$(PYTHON) docs/model/check.py --deep
 
 NAMES ?=

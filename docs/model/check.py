@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,8 @@ HERE = Path(__file__).parent
 CYCLE, OWNERSHIP, CUTOVER = "cycle.pml", "ownership.pml", "cutover.pml"
 MEMORY_MEGABYTES = 3500
 TOOLS = ("spin", "gcc")
+AT_ONCE = 2
+"""Searches that run at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,10 +251,13 @@ def main() -> int:
     options = parser.parse_args()
     _require_tools()
     failures = 0
-    for case in CASES:
-        if case.deep != options.deep or (options.case and options.case not in case.says):
-            continue
-        found = search(case)
+    cases = [
+        case
+        for case in CASES
+        if case.deep == options.deep and (not options.case or options.case in case.says)
+    ]
+    searches = ThreadPoolExecutor(AT_ONCE)
+    for case, found in zip(cases, searches.map(search, cases), strict=True):
         good = found.anomaly == case.anomaly and (found.complete or case.anomaly is not None)
         failures += not good
         print(_line(case, found, good=good), flush=True)
