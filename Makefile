@@ -108,6 +108,10 @@ fuzz: .venv ## Feed records that a seed draws, and account for each: MINUTES=5 S
 model: ## Check the protocol's model, whole and with each rule taken out
 	$(PYTHON) docs/model/check.py
 
+.PHONY: model-deep
+model-deep: ## Check larger configurations of the model, in about four minutes
+	$(PYTHON) docs/model/check.py --deep
+
 NAMES ?=
 OUT ?= docs/benchmarks
 

@@ -1,4 +1,4 @@
-"""Check the model of the commit cycle: complete, and with one rule after the other removed.
+"""Check the models: each protocol complete, and with one rule after the other removed.
 
 The complete protocol must pass an exhaustive search. Without a rule the search must find the
 anomaly that the rule prevents, and its trail is printed in words.
@@ -14,12 +14,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-MODEL = Path(__file__).with_name("cycle.pml")
+HERE = Path(__file__).parent
+CYCLE, OWNERSHIP, CUTOVER = "cycle.pml", "ownership.pml", "cutover.pml"
 MEMORY_MEGABYTES = 3500
 TOOLS = ("spin", "gcc")
+AT_ONCE = 2
+"""Searches that run at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +35,49 @@ class Case:
         switches: -D switches of the model.
         anomaly: the one that the search must find; None: none.
         shortest: search breadth-first; False if the shortest trail is too deep for that.
+        model: file name of the model.
+        deep: too long for each run; searched with --deep only.
     """
 
     says: str
     switches: tuple[str, ...] = ()
     anomaly: str | None = None
     shortest: bool = True
+    model: str = CYCLE
+    deep: bool = False
 
 
 NO_CRASH = "CRASHES=0"
 """Crashes multiply the states by five; these cases need none."""
+
+
+def _ownership(
+    says: str, anomaly: str | None, *switches: str, base: tuple[str, ...] = ("MOVES=2",)
+) -> Case:
+    bounds = ("LATE=0", "CRASHES=0", *base)
+    return Case(says, (*bounds, *switches), anomaly, model=OWNERSHIP)
+
+
+def _cutover(says: str, anomaly: str | None, *switches: str) -> Case:
+    bounds = ("ATTEMPTS=0", "LAPSES=1")
+    return Case(says, (*bounds, *switches), anomaly, model=CUTOVER)
+
+
+def _attempts(says: str, anomaly: str | None, *switches: str) -> Case:
+    bounds = ("WORKERS=1", "CUTOVERS=1", "LAPSES=1")
+    return Case(says, (*bounds, *switches), anomaly, model=CUTOVER)
+
+
+AS_PROPOSED = (
+    "WITHOUT_ENTRY_FIRST",
+    "WITHOUT_REREAD",
+    "WITHOUT_FRESH_CLAIMS",
+    "WITHOUT_LOG_ORDER",
+)
+"""The takeover as it was first proposed: fence, then record; a recycle reads nothing."""
+
+NAMESAKES = ("WORKERS=3", "MOVES=1", "BLIND=1")
+SWITCHED = ("MIXED", "PARTITIONS=1", "MOVES=3")
 
 CASES = (
     Case("the whole protocol"),
@@ -66,13 +103,122 @@ CASES = (
     ),
     Case("E: brokers do not verify", ("WITHOUT_VERIFICATION",), "input_lost"),
     Case("F: R3 without R2", ("WITHOUT_SETTLING",), "input_doubled"),
-    Case("G: F2 without F1's wait", ("WITHOUT_FENCED_WAIT",), "endless_fencing", shortest=False),
+    Case(
+        "G: R1 from FENCED without R0's wait",
+        ("WITHOUT_FENCED_WAIT",),
+        "endless_fencing",
+        shortest=False,
+    ),
     Case(
         "H: no R2 after a suspect, and the group takes a lapsed member's offsets",
         ("WITHOUT_SUSPECT_CHECK", "WITHOUT_GROUP_CHECK"),
         "input_doubled",
     ),
     Case("I: the group takes a lapsed member's offsets", ("WITHOUT_GROUP_CHECK", NO_CRASH)),
+    _ownership("ownership, whole", None),
+    _ownership("ownership, whole, with a blind look", None, "BLIND=1"),
+    Case(
+        "ownership, whole, with a late frame and a crash",
+        ("MOVES=1", "LATE=1", "CRASHES=1"),
+        model=OWNERSHIP,
+    ),
+    _ownership("ownership, whole, both modes", None, base=SWITCHED),
+    _ownership("O1: fence first, record afterwards", "input_doubled", "WITHOUT_ENTRY_FIRST"),
+    _ownership("O2: no reading after a recycle", "input_doubled", "WITHOUT_REREAD"),
+    _ownership("O3: a key for each process", "input_doubled", "WITHOUT_FRESH_CLAIMS"),
+    _ownership("O4: the order of entries is ignored", "input_doubled", "WITHOUT_LOG_ORDER"),
+    _ownership("O5: not every listed id is inited", "input_doubled", "WITHOUT_ALL_IDS"),
+    _ownership("O6: entries overwrite each other", "input_doubled", "WITHOUT_OWN_KEYS"),
+    _ownership("O7: the entry after the first write", "input_doubled", "WITHOUT_TIMELY_ENTRY"),
+    _ownership("O8: all entries are removed", "input_doubled", "WITHOUT_EXACT_REMOVAL"),
+    _ownership("O9: the offset is read before the fence", "input_doubled", "WITHOUT_FENCE_FIRST"),
+    _ownership("O10: released before the commit", "input_doubled", "WITHOUT_LATE_RELEASE"),
+    Case(
+        "O11: a suspect producer releases",
+        ("MOVES=2", "LATE=1", "WITHOUT_CLEAN_RELEASE"),
+        "torn_transaction",
+        model=OWNERSHIP,
+    ),
+    _ownership(
+        "O12: an id with a later incarnation is skipped",
+        "input_doubled",
+        "WITH_LATER_INCARNATION_SKIPPED",
+        base=NAMESAKES,
+    ),
+    _ownership(
+        "O13: one's own id is not inited against a namesake",
+        "unfenced_writer",
+        "WITHOUT_OWN_ID",
+        base=("WORKERS=3", "PARTITIONS=1", "MOVES=2"),
+    ),
+    _ownership(
+        "O14: the mode of a producer for each partition records nothing",
+        "input_doubled",
+        "WITHOUT_STATIC_ENTRY",
+        base=SWITCHED,
+    ),
+    _ownership(
+        "O15: a version that knows no entries takes a partition over",
+        "input_doubled",
+        "WITHOUT_NEW_VERSION",
+        base=SWITCHED,
+    ),
+    _ownership("O16: the takeover as first proposed", "input_doubled", *AS_PROPOSED),
+    _ownership(
+        "O17: as first proposed, with the group's check",
+        None,
+        *AS_PROPOSED,
+        "GROUP_CHECK",
+        "EXCEPT=unfenced_writer",
+    ),
+    _ownership(
+        "O18: nothing is recorded, with the group's check",
+        None,
+        "WITHOUT_RECORD",
+        "GROUP_CHECK",
+        "EXCEPT=unfenced_writer",
+    ),
+    _cutover("cutover, whole", None),
+    _attempts("cutover, whole, with attempts of the job", None),
+    _attempts("C-A2: an id for each attempt", "input_doubled", "WITHOUT_TASK_ID"),
+    _attempts("C-A3: no reading after the init", "input_doubled", "WITHOUT_PROGRESS_READ"),
+    _attempts("C-C1: unstable progress counts", "input_lost", "WITHOUT_STABLE_READS"),
+    _cutover("C-C1: the end of the range counts as new", "history_again", "WITHOUT_EQUAL_REFUSED"),
+    _cutover("C-C2: no member", "history_again", "WITHOUT_JOIN"),
+    _cutover("C-C3: nobody is fenced", "history_again", "WITHOUT_FENCE", "WITHOUT_STABLE_READS"),
+    _cutover("C-C4: no second check", "history_again", "WITHOUT_SECOND_CHECK"),
+    _cutover("C-C5: no membership", "history_again", "WITHOUT_MEMBERSHIP"),
+    _cutover("C-C5: a transaction for each partition", "history_again", "WITHOUT_ONE_COMMIT"),
+    Case(
+        "deep: two moves and a late frame",
+        ("MOVES=2", "LATE=1", "CRASHES=0"),
+        model=OWNERSHIP,
+        deep=True,
+    ),
+    Case(
+        "deep: two moves and a crash",
+        ("MOVES=2", "LATE=0", "CRASHES=1"),
+        model=OWNERSHIP,
+        deep=True,
+    ),
+    Case(
+        "deep: three moves",
+        ("MOVES=3", "LATE=0", "CRASHES=0"),
+        model=OWNERSHIP,
+        deep=True,
+    ),
+    Case(
+        "deep: a namesake",
+        ("LATE=0", "CRASHES=0", *NAMESAKES),
+        model=OWNERSHIP,
+        deep=True,
+    ),
+    Case(
+        "deep: both modes, three moves, a late frame, a crash",
+        SWITCHED,
+        model=OWNERSHIP,
+        deep=True,
+    ),
 )
 
 
@@ -101,13 +247,17 @@ def main() -> int:
         "--trails", action="store_true", help="print the events that lead to each anomaly"
     )
     parser.add_argument("--case", metavar="TEXT", help="only the cases whose description has TEXT")
+    parser.add_argument("--deep", action="store_true", help="the long searches instead")
     options = parser.parse_args()
     _require_tools()
     failures = 0
-    for case in CASES:
-        if options.case and options.case not in case.says:
-            continue
-        found = search(case)
+    cases = [
+        case
+        for case in CASES
+        if case.deep == options.deep and (not options.case or options.case in case.says)
+    ]
+    searches = ThreadPoolExecutor(AT_ONCE)
+    for case, found in zip(cases, searches.map(search, cases), strict=True):
         good = found.anomaly == case.anomaly and (found.complete or case.anomaly is not None)
         failures += not good
         print(_line(case, found, good=good), flush=True)
@@ -123,21 +273,30 @@ def search(case: Case) -> Found:
     """Translate, compile and search the model as `case` wants it."""
     defines = list(case.switches)
     if case.anomaly is not None:
-        defines += [f"ONLY={case.anomaly}", NO_CRASH]
+        defines += [f"ONLY={case.anomaly}"]
+        defines += [NO_CRASH] * (NO_CRASH not in defines)
     by_breadth = case.anomaly is not None and case.shortest
     if by_breadth:
         defines.append("SHORTEST")
     switches = [f"-D{define}" for define in defines]
-    compiling = ["-O2", "-DSAFETY", "-DCOLLAPSE", f"-DMEMLIM={MEMORY_MEGABYTES}"]
+    # A short search takes less time than an optimized compilation of its program.
+    is_short = case.model != CYCLE and case.anomaly is not None
+    compiling = [
+        "-O0" if is_short else "-O2",
+        "-DSAFETY",
+        "-DCOLLAPSE",
+        f"-DMEMLIM={MEMORY_MEGABYTES}",
+    ]
+    model = HERE / case.model
     with tempfile.TemporaryDirectory() as directory:
-        _run(["spin", *switches, "-a", str(MODEL)], directory)
+        _run(["spin", *switches, "-a", str(model)], directory)
         _run(["gcc", *compiling, *["-DBFS"] * by_breadth, "-o", "pan", "pan.c"], directory)
         began = time.monotonic()
         report = _run([str(Path(directory, "pan")), "-E", "-m100000"], directory)
         seconds = time.monotonic() - began
         trail: tuple[str, ...] = ()
-        if (trail_file := Path(directory, f"{MODEL.name}.trail")).exists():
-            replay = ["spin", *switches, "-k", str(trail_file), "-T", str(MODEL)]
+        if (trail_file := Path(directory, f"{model.name}.trail")).exists():
+            replay = ["spin", *switches, "-k", str(trail_file), "-T", str(model)]
             trail = _in_words(_run(replay, directory, may_fail=True))
     return Found(
         anomaly=_anomaly(trail),
@@ -153,7 +312,7 @@ def _in_words(replay: str) -> tuple[str, ...]:
     """Keep the lines that the model prints, and write its steps as the docstrings number them."""
     lines: list[str] = []
     for line in replay.splitlines():
-        if not re.match(r"(worker \d|broker|group|network|ANOMALY): ", line):
+        if not re.match(r"(worker \d|attempt \d|cutover \d|broker|group|network|ANOMALY): ", line):
             continue
         lines.append(re.sub(r"\bR1_\w+", "R1", re.sub(r"\bs(\d)(_\w+)?\b", r"\1", line)))
         if line.startswith("ANOMALY"):
@@ -169,7 +328,8 @@ def _line(case: Case, found: Found, *, good: bool) -> str:
     verdict = found.anomaly or ("no anomaly" if found.complete else "NOT SEARCHED TO THE END")
     return (
         f"{'ok' if good else 'NOT AS EXPECTED'}  {case.says}: {verdict}  "
-        f"({found.states:,} states, {found.seconds:.1f} s, {found.megabytes:.0f} MB)"
+        f"({found.states:,} states, {found.seconds:.1f} s, {found.megabytes:.0f} MB"
+        f"{f', {len(found.trail) - 1} events' if found.trail else ''})"
     )
 
 

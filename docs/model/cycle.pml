@@ -2,8 +2,10 @@
  * one request late. The broker is in broker.pml; what is left out, and how to run and
  * read it, in README.md.
  *
- * Steps carry the numbers of the code's docstrings: T1-T3 (processing/worker.py), 1-7
- * (processing/task.py), R1-R3 and F1-F2 (processing/recovery.py).
+ * Steps carry the numbers of the code's docstrings: T1-T3 (processing/takeover.py), 1-7
+ * (processing/task.py), R0-R3 (the session of a transaction, docs/adr/0027). Steps in capitals are its
+ * states: READY, ABORTABLE, TAKEN (R2), FENCED (R0). 3 is OPEN, 4 and 5 are COMMITTING; R1_init is R1,
+ * from UNKNOWN, ABORTABLE or FENCED, or the recycle that leads to SUSPECT (then TAKEN reads as SUSPECT).
  *
  * -D switches that take one rule out:
  *   WITHOUT_RECYCLE           a suspect producer goes on after its commit
@@ -11,7 +13,7 @@
  *   WITHOUT_INIT_FIRST        T2 before T1
  *   WITHOUT_OFFSETS           an input without output sends no offsets
  *   WITHOUT_SETTLING          R3 without R2: on from where one was
- *   WITHOUT_FENCED_WAIT       F2 without the wait of F1
+ *   WITHOUT_FENCED_WAIT       R1 from FENCED without the wait of R0
  *   WITHOUT_VERIFICATION      brokers do not verify transactions (KIP-890 part 1 off)
  *   WITHOUT_STABLE_READS      T2 and R2 read offsets that a transaction may still change
  *   WITHOUT_GROUP_CHECK       the group takes offsets of a member that has lapsed
@@ -45,8 +47,8 @@
 #endif
 #include "broker.pml"
 
-mtype = { idle, T1, T2, poll, s3_add, s3_produce, s4_add, s4_send, s5, s6, s7,
-          R1_abort, R1_init, R2, F1, closing };
+mtype = { idle, T1, T2, READY, s3_add, s3_produce, s4_add, s4_send, s5, s6, s7,
+          ABORTABLE, R1_init, TAKEN, FENCED, closing };
 
 bool applied[RECORDS];            /* inputs whose step 6 was reached */
 byte repeating;                   /* bit set of the workers that have to repeat InitProducerId */
@@ -54,7 +56,7 @@ byte repeating;                   /* bit set of the workers that have to repeat 
 /* One worker: it owns the partition, believes so, or waits for it. */
 
 #define SENDS (step == T1 || step == s3_add || step == s3_produce || step == s4_add || \
-               step == s4_send || step == s5 || step == R1_abort || step == R1_init || \
+               step == s4_send || step == s5 || step == ABORTABLE || step == R1_init || \
                step == closing)
 #define INITS (step == T1 || step == R1_init)
 #define LOST (member != generation)
@@ -65,12 +67,12 @@ byte repeating;                   /* bit set of the workers that have to repeat 
 #endif
 #ifdef WITHOUT_INIT_FIRST
 #define FIRST T2
-#define AFTER_T1 poll
+#define AFTER_T1 READY
 #define AFTER_T2 T1
 #else
 #define FIRST T1
 #define AFTER_T1 T2
-#define AFTER_T2 poll
+#define AFTER_T2 READY
 #endif
 
 inline write_request()
@@ -143,18 +145,18 @@ inline react()
     note_repetition();
     if
     :: step == closing -> leave()
-    :: step == R1_abort && answer != fenced ->
+    :: step == ABORTABLE && answer != fenced ->
 #ifdef WITHOUT_RECYCLE_ON_ABORT
-        step = (answer == ok -> R2 : R1_init)
+        step = (answer == ok -> TAKEN : R1_init)
 #else
         step = R1_init
 #endif
     :: answer == again
-    :: answer == fenced || answer == stale_member -> recover(F1)
+    :: answer == fenced || answer == stale_member -> recover(FENCED)
     :: answer == fatal -> end_process()
-    :: answer == refused -> recover(R1_abort)
+    :: answer == refused -> recover(ABORTABLE)
     :: answer == unheard && step == s5 -> recover(R1_init)
-    :: answer == unheard && step != s5 -> recover(R1_abort)
+    :: answer == unheard && step != s5 -> recover(ABORTABLE)
     :: answer == ok && step == T1 -> my_epoch[me] = epoch; step = AFTER_T1
     :: answer == ok && step == s3_add -> step = s3_produce
     :: answer == ok && step == s3_produce ->
@@ -172,7 +174,7 @@ inline react()
         my_sequence = 0;
         attempt = 0;
         suspect = false;
-        step = (unsettled -> R2 : poll);
+        step = (unsettled -> TAKEN : READY);
         unsettled = false
     fi
 }
@@ -194,22 +196,22 @@ end:
     :: d_step { step == idle && owner == me -> member = generation; step = FIRST }
 
     /* T2, R2: only stable offsets are read. */
-    :: d_step { (step == T2 || step == R2) && STABLE ->
+    :: d_step { (step == T2 || step == TAKEN) && STABLE ->
 #ifdef WITHOUT_SETTLING
-        position = (step == R2 -> position : offset);
+        position = (step == TAKEN -> position : offset);
 #else
         position = offset;
 #endif
-        step = (step == R2 -> poll : AFTER_T2);
+        step = (step == TAKEN -> READY : AFTER_T2);
         printf("worker %d: reads the committed offset %d\n", me, position)
        }
 
     /* T3 and 1-2; nothing is open here, so a lost partition is just let go. */
-    :: d_step { step == poll && LOST ->
+    :: d_step { step == READY && LOST ->
         printf("worker %d: sees that the partition is lost\n", me);
         leave()
        }
-    :: atomic { step == poll && position < RECORDS && (!LOST || blind > 0) ->
+    :: atomic { step == READY && position < RECORDS && (!LOST || blind > 0) ->
         batch_member = member;
         if
         :: LOST -> blind--;
@@ -273,9 +275,9 @@ end:
     /* 7 */
     :: d_step { step == s7 ->
 #ifdef WITHOUT_RECYCLE
-        step = poll;
+        step = READY;
 #else
-        step = (suspect -> R1_init : poll);
+        step = (suspect -> R1_init : READY);
 #endif
 #ifndef WITHOUT_SUSPECT_CHECK
         unsettled = suspect;
@@ -283,15 +285,15 @@ end:
         suspect = false
        }
 
-    :: d_step { step == F1 && LOST ->
-        printf("worker %d: F1, has lost the partition\n", me);
+    :: d_step { step == FENCED && LOST ->
+        printf("worker %d: FENCED, R0, has lost the partition\n", me);
         leave()
        }
     /* Two heartbeats are longer than 500 ms: an InitProducerId that is repeated comes first. */
 #ifdef WITHOUT_FENCED_WAIT
-    :: d_step { step == F1 && !LOST -> step = R1_init }
+    :: d_step { step == FENCED && !LOST -> step = R1_init }
 #else
-    :: d_step { step == F1 && !LOST && !repeating -> step = R1_init }
+    :: d_step { step == FENCED && !LOST && !repeating -> step = R1_init }
 #endif
     od
 }
