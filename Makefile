@@ -107,6 +107,7 @@ fuzz: .venv ## Feed records that a seed draws, and account for each: MINUTES=5 S
 .PHONY: model
 model: ## Check the protocol's model, whole and with each rule taken out
 	$(PYTHON) docs/model/check.py
+	$(PYTHON) docs/model/watermarks.py
 
 .PHONY: model-deep
 model-deep: ## Check larger configurations of the model, in about four minutes

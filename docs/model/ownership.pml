@@ -1,7 +1,7 @@
 /* Recorded ownership: a producer has whatever partitions its worker has, and the set may change between
  * transactions. Each worker writes under an id of its own; a compacted topic lists, for each partition,
  * the ids that may write for it. What is left out, and how to run and read it, in README.md; the
- * decision in docs/adr/0028-recorded-ownership.md.
+ * decision in docs/adr/0021-recorded-ownership.md.
  *
  *   K0  init one's own id; again if K2 shows another process under it, and then K2 again
  *   K1  add an entry (partition, id, claim) and wait for the acknowledgement; a claim is never used again
