@@ -54,6 +54,7 @@ from eosframework.processing.worker_views import (
     WorkerView,
     add_task,
     committed_positions,
+    late_places,
     late_records,
     task_view,
     with_tasks,
@@ -183,7 +184,8 @@ class Worker:
             tasks,
             self._was_assigned,
             self._measures.snapshot(),
-            late=late_records(self._late_of_released, self.tasks.values()),
+            late=late_places(self._plan.parts.values())
+            | late_records(self._late_of_released, self.tasks.values()),
         )
 
     def start(self) -> None:

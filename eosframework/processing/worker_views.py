@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
+from eosframework.processing.codegen.compiler import CompiledPart
 from eosframework.processing.failures.failure_handler import LatePlace
 from eosframework.processing.measurements import MeasuresSnapshot
 from eosframework.processing.task import Task
 from eosframework.processing.worker_plan import WorkerCounts
 from eosframework.records import Position, TopicPartition
+from eosframework.topology.graph.graph import Aggregate, StreamJoin
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,20 @@ def committed_positions(tasks: Iterable[Task], topics: Set[str]) -> list[Positio
         for partition in task.partitions
         if partition.topic in topics
     ]
+
+
+def late_places(parts: Iterable[CompiledPart]) -> dict[LatePlace, int]:
+    """Return 0 for each step that may have late records, by source topic.
+
+    A counter that appears with its first record has no increase for Prometheus.
+    """
+    return {
+        LatePlace(node.name, topic): 0
+        for part in parts
+        for node in part.keyed
+        if isinstance(node, StreamJoin) or (isinstance(node, Aggregate) and node.store.window)
+        for topic in part.sources
+    }
 
 
 def late_records(released: Counter[LatePlace], tasks: Iterable[Task]) -> Counter[LatePlace]:

@@ -22,7 +22,7 @@ streams:
     from: numbers
     steps:
       - group_by: {by: "tests.support.applications.functions:tens", key: string}
-      - count: {emit: commit}
+      - count: {window: {tumbling: 1h}, emit: commit}
     to: {topic: NAME.counted}
   kept:
     from: numbers
