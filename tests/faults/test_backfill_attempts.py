@@ -187,7 +187,8 @@ def test_an_attempt_whose_transaction_expired_goes_on_if_nobody_else_came(
     wait_until(pipeline.nothing_is_open, "the brokers' end of the open transaction")
     attempt.signal(signal.SIGCONT)
     assert attempt.progress().records == 3000
-    assert "task_fenced" in attempt.said
+    # Records that were still queued fail by their own age, and the commit has no answer.
+    assert "task_fenced" in attempt.said or "outcome_unknown" in attempt.said
     assert pipeline.verify().clean
 
 

@@ -265,7 +265,7 @@ def refusal(producer: Producer, topic: str, value: bytes, time_ms: int) -> str |
     return errors[0]
 
 
-TIMED = """\
+AGED = """\
 application: NAME
 sources:
   numbers:
@@ -291,7 +291,7 @@ def test_a_topic_that_takes_no_record_older_than_a_millisecond(
     configure(cluster.admin, f"{name}.{limited}", {"message.timestamp.before.max.ms": "1"})
     torn = [b"{"] if limited == "dead" else []
     cluster.feed(f"{name}.in", *(json.dumps({"n": n}).encode() for n in range(200)), *torn)
-    folder.write("app.yaml", TIMED.replace("NAME", name))
+    folder.write("app.yaml", AGED.replace("NAME", name))
     began = time.monotonic()
     done = folder.run("run-worker", "app.yaml", "--until-caught-up")
     assert time.monotonic() - began < SOON_SECONDS, done.err[-2000:]

@@ -57,6 +57,9 @@ def world(make_tables: Callable[..., TablesWorld]) -> TablesWorld:
     made.see("CREATE TABLE numbers (n integer)")
     made.see("CREATE TABLE doubled (n integer)")
     made.apply()
+    # Rows are written before any transform runs; its internal topics are recorded by a start.
+    starting = made.start_worker(instance="first", until_caught_up=True)
+    assert starting.wait() == 0, starting.log[-3000:]
     return made
 
 
