@@ -119,6 +119,7 @@ class Task:
         self._emissions = emissions
         self._bisection: Bisection | None = None
         self._results = LateResults() if stores is None else stores.results
+        self.late_records = LateRecords() if stores is None else stores.late
         self._cut: Pending | None = None
         self._closed_windows = False
         self._measures = measures
@@ -190,11 +191,6 @@ class Task:
     def waiting_sizes(self) -> Mapping[TopicPartition, int]:
         """The estimated size of the waiting messages by source partition."""
         return self._queue.sizes()
-
-    @property
-    def late_records(self) -> LateRecords:
-        """The records that came too late for a step."""
-        return LateRecords() if self.stores is None else self.stores.late
 
     @property
     def wants_commit(self) -> bool:

@@ -83,7 +83,11 @@ def late_places(parts: Iterable[CompiledPart]) -> dict[LatePlace, int]:
 
 def late_records(released: Counter[LatePlace], tasks: Iterable[Task]) -> Counter[LatePlace]:
     """Return the late records of released tasks with those of `tasks` added."""
-    return sum((task.late_records.committed for task in tasks), released)
+    found = released
+    for task in tasks:  # In every turn, and nearly always there are none.
+        if committed := task.late_records.committed:
+            found = found + committed
+    return found
 
 
 def with_tasks(counts: WorkerCounts, tasks: Iterable[Task]) -> WorkerCounts:

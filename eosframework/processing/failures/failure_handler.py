@@ -296,4 +296,4 @@ class LateNotice:
             self._events.warning(
                 "late_records", step=place.step, topic=place.topic, new=new, all=late[place]
             )
-        self._warned = late
+        self._warned = Counter(late)  # The caller continues to count in its own.

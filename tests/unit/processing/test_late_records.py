@@ -57,6 +57,18 @@ def test_warnings_name_step_topic_and_number_once_a_minute() -> None:
     ]
 
 
+def test_a_count_that_grows_in_place_is_warned_of_again() -> None:
+    notice, late = LateNotice(lambda: 0.0), Counter({HOURLY: 4})
+    with capture_logs() as events:
+        notice.warn(late)
+        late += Counter({HOURLY: 3})
+        notice.warn(late)
+    assert [warned(event) for event in events] == [
+        ("clicks.hourly", 4, 4),
+        ("clicks.hourly", 3, 7),
+    ]
+
+
 def warned(event: Any) -> tuple[str, int, int]:
     assert (event["event"], event["topic"]) == ("late_records", "clicks")
     return event["step"], event["new"], event["all"]
