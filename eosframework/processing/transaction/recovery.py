@@ -55,7 +55,8 @@ def worker_policy(timeout_seconds: float, heartbeat_seconds: float) -> Policy:
     """
     return Policy(
         timeout_seconds,
-        successor="another process without a rebalance: it uses the same application name",
+        successor="a process that does not own the partition in this group: another process uses "
+        "the same application name",
         advice="Stop it, or give one of them another name",
         watch_seconds=2 * heartbeat_seconds,
         rival_fences=RIVAL_FENCES,
