@@ -20,11 +20,15 @@ from benchmarks.session import Session
 from eosframework import Stream, Topology, hopping, session, sliding, tumbling
 from eosframework.operators.entries import LAYOUT
 from eosframework.processing.codegen.compiler import compile_part
+from eosframework.processing.session.session_states import Event
+from eosframework.processing.session.transaction_session import TransactionSession
 from eosframework.processing.stores.open_state import OpenState
 from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.processing.task import Task
 from eosframework.processing.task_states import TaskState
 from eosframework.processing.transaction.overtime import RecordTimer
+from eosframework.processing.transaction.producer_group import ProducerGroup
+from eosframework.processing.transaction.recovery import worker_policy
 from eosframework.records import Position, TopicPartition
 from eosframework.state.memory import MemoryState
 from eosframework.topology.resolve.resolve import resolve
@@ -238,10 +242,12 @@ def work_of(operator: Callable[[Stream, Topology], Stream], records: int) -> Cal
     def work() -> float:
         output = Nowhere()
         stores = MemoryState().open("part-0", 1, names)
+        transactions = TransactionSession(output, worker_policy(3600, 1), time.monotonic)
         task = Task(
             TransactionalId.make("operators", "part", 0),
             compiled.sources,
             output,
+            group=ProducerGroup(transactions, time.monotonic),
             markers={},
             transaction_timeout_seconds=3600,
             timer=RecordTimer(),
@@ -259,6 +265,8 @@ def work_of(operator: Callable[[Stream, Topology], Stream], records: int) -> Cal
             open_records += len(batch)
             if open_records >= COMMIT_RECORDS:
                 task.commit()
+                transactions.move(Event.COMMITTING)
+                transactions.committed(Event.COMMITTED)
                 task.committed()
                 open_records = 0
         return (time.thread_time_ns() - began) / records

@@ -33,12 +33,14 @@ from eosframework.processing.ports import (
     ProgressLedger,
     TransactionalOutputs,
 )
+from eosframework.processing.session.transaction_session import TransactionSession
 from eosframework.processing.stores.local_state import LocalState
 from eosframework.processing.stores.open_state import SHARE, ChangesBudget
 from eosframework.processing.task import Task
 from eosframework.processing.transaction.overtime import RecordTimer
 from eosframework.processing.transaction.producer_group import ProducerGroup
 from eosframework.processing.transaction.producing import produce_all
+from eosframework.processing.transaction.recovery import worker_policy
 from eosframework.processing.worker_plan import Plan, WorkerOptions
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
@@ -80,6 +82,9 @@ class Takeover:
         self._clock = clock
         self._now = now
         self._timer = RecordTimer()
+        self._policy = worker_policy(
+            options.transaction_timeout_seconds, options.heartbeat_interval_seconds
+        )
         self._budget = ChangesBudget(options.queue_bytes // SHARE)
         self._events = structlog.get_logger("eosframework.worker", application=plan.application)
         self._unconfirmed = True
@@ -109,7 +114,10 @@ class Takeover:
         outputs = self._outputs.open(list(dict.fromkeys(map(str, by_task))))
         failpoints.hit("takeover.after_init")
         groups: dict[str, ProducerGroup[Task]] = {
-            output.transactional_id: ProducerGroup(output, self._clock) for output in outputs
+            output.transactional_id: ProducerGroup(
+                TransactionSession(output, self._policy, self._clock), self._clock
+            )
+            for output in outputs
         }
         opened: list[Task] = []
         try:

@@ -36,11 +36,12 @@ from eosframework.processing.failures.failure_handler import (
 from eosframework.processing.input_queues import ArrivalQueue, Pending, Queue
 from eosframework.processing.measurements import TransactionMeasures
 from eosframework.processing.ports import Commit, Message, Output, TransactionalOutput
+from eosframework.processing.session.session_states import Outcome
 from eosframework.processing.stores.open_state import ChangesBudget, OpenState
 from eosframework.processing.task_states import TRANSITIONS, TaskState
 from eosframework.processing.task_windows import TimedNode
 from eosframework.processing.transaction.late_results import LateResults
-from eosframework.processing.transaction.offsets import Outcome, TaskOffsets
+from eosframework.processing.transaction.offsets import TaskOffsets
 from eosframework.processing.transaction.overtime import (
     Overtime,
     RecordTimer,
@@ -73,7 +74,8 @@ class Task:
     It makes no decisions about brokers: the worker commits, recovers and closes it.
 
     Args:
-        group: the producer group; None: the task has `output` for itself.
+        output: of the producer of `group`.
+        group: the producer group, which begins the transactions.
         budget: memory budget of open transactions; None: the default, for this task alone.
     """
 
@@ -83,6 +85,7 @@ class Task:
         sources: dict[str, CompiledSource],
         output: TransactionalOutput,
         *,
+        group: ProducerGroup[Task],
         markers: Mapping[TopicPartition, Output],
         transaction_timeout_seconds: float,
         timer: RecordTimer,
@@ -93,12 +96,11 @@ class Task:
         stores: OpenState | None = None,
         measures: TransactionMeasures | None = None,
         failures: FailureHandler | None = None,
-        group: ProducerGroup[Task] | None = None,
         budget: ChangesBudget | None = None,
     ) -> None:
         self.identity = identity
         self.output = output
-        self.group: ProducerGroup[Task] = ProducerGroup(output, clock) if group is None else group
+        self.group = group
         self.group.tasks.append(self)
         self.stores = stores
         self.failures = failures or FailureHandler()

@@ -121,12 +121,8 @@ class Worker:
             clock=clock,
             now=now,
         )
-        self._recovery = Recovery(
-            log, outputs, options.heartbeat_interval_seconds, self.counts, clock
-        )
-        self._rounds = CommitRounds(
-            outputs, self._recovery, options, self.counts, clock, self._round_finished
-        )
+        self._recovery = Recovery(log, outputs, self.counts, clock)
+        self._rounds = CommitRounds(self._recovery, options, clock, self._round_finished)
         self._stop = False
         self._fetch_control = FetchControl(log, options.queue_bytes)
         self._up_to_date: set[Task] = set()
@@ -266,7 +262,7 @@ class Worker:
         self._refuse_unreadable()
         self._rounds.turn([*self.tasks.values()], backlog=self._has_backlog)
         if not self._stop:
-            self._recovery.turn(producer_groups(self.tasks.values()), self._clock())
+            self._recovery.turn(producer_groups(self.tasks.values()))
         self._resume_assigned()
         if self._state is not None:
             has_backlog = any(task.has_pending for task in self.tasks.values())

@@ -30,10 +30,12 @@ from eosframework.processing.ports import (
     TransactionalOutput,
     TransactionalOutputs,
 )
+from eosframework.processing.session.transaction_session import TransactionSession
 from eosframework.processing.task import Task
 from eosframework.processing.task_states import TaskState
 from eosframework.processing.transaction.overtime import RecordTimer
-from eosframework.processing.transaction.recovery import Recovery
+from eosframework.processing.transaction.producer_group import ProducerGroup
+from eosframework.processing.transaction.recovery import Recovery, worker_policy
 from eosframework.processing.worker_plan import WorkerCounts
 from eosframework.records import Position, TopicPartition
 from eosframework.testing.memory_kafka import MemoryInput, MemoryOutputs
@@ -319,10 +321,12 @@ def test_a_transaction_without_input_is_resolved_by_the_number_beside_the_offset
     output.produce(*world.output(b"input"))
     before = Position(*world.source, 3, "eos1;6;0")
     assert world.outputs.commit([Commit(output, [before], membership)])[0].error is None
+    session = TransactionSession(output, worker_policy(30, 1), time.monotonic)
     task = Task(
         TransactionalId.make("app", "sub", 0),
         {},
         output,
+        group=ProducerGroup(session, time.monotonic),
         markers={},
         transaction_timeout_seconds=30,
         timer=RecordTimer(),
@@ -331,7 +335,7 @@ def test_a_transaction_without_input_is_resolved_by_the_number_beside_the_offset
     task.start_at([before])
     task.enter(TaskState.RUNNING)
     task._membership = membership
-    recovery = Recovery(world.log, world.outputs, 1, WorkerCounts(), time.monotonic)
+    recovery = Recovery(world.log, world.outputs, WorkerCounts(), time.monotonic)
     task.output.begin()
     task.output.produce(*world.output(b"timer"))
     commit = task.commit()
@@ -341,7 +345,7 @@ def test_a_transaction_without_input_is_resolved_by_the_number_beside_the_offset
         world.outputs.abort([task.output])
     with capture_logs() as logs:
         recovery.failed(task.group, OutcomeUnknown("no answer came"))
-        recovery.turn([task.group], time.monotonic())
+        recovery.turn([task.group])
     [resolved] = [entry for entry in logs if entry["event"] == "outcome_resolved"]
     assert resolved["outcome"] == ("committed" if done else "not_committed")
     assert world.visible() == ([b"input", b"timer"] if done else [b"input"])

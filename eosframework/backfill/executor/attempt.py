@@ -58,12 +58,12 @@ from eosframework.errors import (
 )
 from eosframework.processing.failures.failure_handler import describe
 from eosframework.processing.ports import Message
-from eosframework.processing.session.transaction_session import SessionOutput
 from eosframework.processing.stores.open_state import SHARE, ChangesBudget
 from eosframework.processing.task import Task
 from eosframework.processing.task_states import TaskState
 from eosframework.processing.transaction.offsets import Progress
 from eosframework.processing.transaction.overtime import RecordTimer
+from eosframework.processing.transaction.producer_group import ProducerGroup
 from eosframework.records import Position, TopicPartition
 
 PIECE_RECORDS = 2000
@@ -171,7 +171,8 @@ class AttemptRun:
         self._task = Task(
             context.identity,
             compiled.sources,
-            context.with_writer_header(SessionOutput(ownership.session)),
+            context.with_writer_header(ownership.session.output),
+            group=ProducerGroup(ownership.session, clock),
             markers={},
             transaction_timeout_seconds=timeout_seconds,
             timer=self._timer,

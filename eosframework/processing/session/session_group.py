@@ -97,7 +97,7 @@ class SessionUser(Protocol[S_contra, P]):
     def resume(self, session: S_contra, found: P, outcome: Outcome) -> None:
         """Resume at the progress (R3); the default does nothing."""
 
-    def overtaken(self, session: S_contra) -> TransactionError:
+    def overtaken(self, session: S_contra, found: P) -> TransactionError:
         """Return the error that stands for progress that another process moved."""
         return TaskFenced(
             f"transactional.id {session.transactional_id}: another process moved the progress"
@@ -123,6 +123,19 @@ class SessionCounts:
     recycles: int = 0
     fences: int = 0
     unknown_outcomes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """The measures of one round of commits.
+
+    Args:
+        seconds: time until the brokers had decided all of them.
+        recycled: a producer was replaced, which is part of that time.
+    """
+
+    seconds: float
+    recycled: bool
 
 
 class SessionGroup(Generic[S, P]):
@@ -179,7 +192,7 @@ class SessionGroup(Generic[S, P]):
 
     def commit(
         self, sessions: Sequence[S], commits: Sequence[Commit], within_seconds: float | None = None
-    ) -> bool:
+    ) -> Round:
         """Commit in one round, and check the progress of suspect sessions (R2).
 
         Each session gets its result, whatever the result of another causes.
@@ -189,9 +202,6 @@ class SessionGroup(Generic[S, P]):
             commits: their parts.
             within_seconds: see `TransactionalOutputs.commit`.
 
-        Returns:
-            True if a producer was replaced.
-
         Raises:
             RunError: no retry can succeed until the cause is fixed.
             InstanceFenced: another process has an id.
@@ -199,7 +209,9 @@ class SessionGroup(Generic[S, P]):
         """
         for session in sessions:
             session.move(Event.COMMITTING)
+        began = self._clock()
         results = self._outputs.commit(commits, within_seconds)
+        took_seconds = self._clock() - began
         failures: list[Exception] = []
         for session, result in zip(sessions, results, strict=True):
             self._counts.recycles += result.recycled
@@ -216,7 +228,7 @@ class SessionGroup(Generic[S, P]):
         if failures:
             raise failures[0]
         self._check([session for session in sessions if session.state is State.SUSPECT])
-        return any(result.recycled for result in results)
+        return Round(took_seconds, any(result.recycled for result in results))
 
     def failed(self, session: S, error: TransactionError) -> None:
         """Decide the consequence of a failed call, and take the session out of service.
@@ -327,7 +339,7 @@ class SessionGroup(Generic[S, P]):
             return
         for session, progress in zip(suspects, found, strict=True):
             if self._user.outcome(session, progress) is Outcome.OVERTAKEN:
-                self.failed(session, self._user.overtaken(session))
+                self.failed(session, self._user.overtaken(session, progress))
             else:
                 session.resumed()
 
@@ -381,7 +393,7 @@ class SessionGroup(Generic[S, P]):
                 outcome=outcome.value,
             )
         if outcome is Outcome.OVERTAKEN:
-            self._fenced(session, self._user.overtaken(session))
+            self._fenced(session, self._user.overtaken(session, progress))
             return
         if session.fence is not None:
             self._events.warning(session.fence.value, transactional_id=session.transactional_id)

@@ -143,6 +143,8 @@ class TransactionSession:
         kind = fence_kind(error, self.age_seconds(), policy.timeout_seconds)
         self._count_rival(kind, now, error)
         self._require_patience(error)
+        if self.is_out or self.state is State.TAKEN:
+            self._began_at = now  # The transaction is over, so its age cannot explain the next one.
         was_read = self.state in (State.TAKEN, State.SUSPECT)
         event = Event.OVERTAKEN if was_read else Event.FENCED
         self._out(event, policy.watch_seconds or 0.0)
@@ -199,32 +201,3 @@ class TransactionSession:
                 f"transactional.id {self.transactional_id}: no transaction was committed for "
                 f"{patience_seconds:g} s ({error}). {self._policy.advice}"
             ) from error
-
-
-class SessionOutput:
-    """The output of a session, for a task that begins its own transactions; see the port."""
-
-    def __init__(self, session: TransactionSession) -> None:
-        self._session = session
-        self.transactional_id = session.transactional_id
-
-    @property
-    def produce(self) -> Callable[..., None]:
-        """`produce(*output)` of the current producer."""
-        return self._session.output.produce
-
-    def explain(self, error: Exception) -> TransactionError:
-        """Return the error that stands for an exception of `produce`."""
-        return self._session.output.explain(error)
-
-    def begin(self) -> None:
-        """Begin a transaction of the session."""
-        self._session.begin()
-
-    def poll(self, timeout_seconds: float = 0) -> None:
-        """Serve delivery reports."""
-        self._session.output.poll(timeout_seconds)
-
-    def deliver(self) -> None:
-        """Wait until the brokers have stored all produced records."""
-        self._session.output.deliver()

@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from eosframework.errors import TransactionError
-from eosframework.processing.ports import Commit, TransactionalOutputs
+from eosframework.processing.ports import Commit
 from eosframework.processing.task import Task, producer_groups
 from eosframework.processing.transaction.commit_interval import CommitInterval
 from eosframework.processing.transaction.producer_group import ProducerGroup
 from eosframework.processing.transaction.recovery import Recovery
-from eosframework.processing.worker_plan import WorkerCounts, WorkerOptions
+from eosframework.processing.worker_plan import WorkerOptions
 
 
 class CommitRounds:
@@ -29,17 +29,12 @@ class CommitRounds:
 
     def __init__(
         self,
-        outputs: TransactionalOutputs,
         recovery: Recovery,
         options: WorkerOptions,
-        counts: WorkerCounts,
         clock: Callable[[], float],
         on_finished: Callable[[Sequence[Task], float], None],
     ) -> None:
-        self._outputs = outputs
         self._recovery = recovery
-        self._counts = counts
-        self._clock = clock
         self._on_finished = on_finished
         self._interval = CommitInterval(
             options.commit_interval_seconds, options.transaction_timeout_seconds / 3, clock
@@ -106,36 +101,12 @@ class CommitRounds:
         if not commits:
             self._interval.round_took(0.0, backlog=self._has_backlog)
             return
-        began = self._clock()
-        results = self._outputs.commit(commits, within_seconds)
-        took_seconds = self._clock() - began
+        took = self._recovery.commit(ready, commits, within_seconds)
         # The replacement of a producer is no measure of the next round.
-        measure = 0.0 if any(result.recycled for result in results) else took_seconds
+        measure = 0.0 if took.recycled else took.seconds
         if stretched := self._interval.round_took(measure, backlog=self._has_backlog):
             self._events.warning("commit_interval_stretched", seconds=round(stretched, 3))
-        outcomes = list(zip(ready, results, strict=True))
-        failures: list[Exception] = []
-        # Every group gets its result, whatever the result of another causes. Otherwise it would
-        # take its transaction for open, and commit it again with the worker's last commit.
-        for group, result in outcomes:
-            self._counts.recycles += result.recycled
-            try:
-                self._apply(group, result.error)
-            except Exception as error:
-                failures.append(error)
-        if failures:
-            raise failures[0]
-        self._recovery.recycled([b for b, r in outcomes if r.error is None and r.recycled])
-        self._on_finished([t for b in ready for t in b.tasks], took_seconds)
-
-    def _apply(self, group: ProducerGroup[Task], error: TransactionError | None) -> None:
-        if error is not None:
-            self._recovery.failed(group, error)
-            return
-        self._counts.commits += 1
-        # If a store rejects the changes, the worker's last commit leaves out the whole group.
-        with group.whole():
-            group.committed()
+        self._on_finished([t for b in ready for t in b.tasks], took.seconds)
 
 
 def _raise_failure(tasks: Sequence[Task]) -> None:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import StrEnum
 
 from eosframework.processing.ports import Output
+from eosframework.processing.session.session_states import Outcome
 from eosframework.processing.transaction.receipts import ReceiptedOutputs
 from eosframework.records import Position, TopicPartition
 
@@ -48,15 +48,6 @@ class Progress:
                 return cls()
             case _:
                 return cls()
-
-
-class Outcome(StrEnum):
-    """The outcome of a transaction in doubt."""
-
-    COMMITTED = "committed"
-    NOT_COMMITTED = "not_committed"
-    OVERTAKEN = "overtaken"
-    """Another worker has committed for this task since."""
 
 
 def outcome(before: Progress, found: Progress) -> Outcome:

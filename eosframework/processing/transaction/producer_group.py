@@ -14,13 +14,14 @@ nothing. Mostly a group is a single task.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
 from eosframework import failpoints
 from eosframework.errors import DataRejected, TransactionError
 from eosframework.processing.ports import Commit, TransactionalOutput
+from eosframework.processing.session.transaction_session import TransactionSession
 from eosframework.processing.task_states import TaskState
 from eosframework.records import TopicPartition
 
@@ -29,7 +30,6 @@ class _GroupTask(Protocol):
     """The part of a task that its producer group uses; see `processing.task.Task`."""
 
     state: TaskState
-    transaction_timeout_seconds: float
 
     @property
     def partitions(self) -> Sequence[TopicPartition]: ...
@@ -40,7 +40,6 @@ class _GroupTask(Protocol):
     def enter(self, state: TaskState) -> None: ...
     def commit(self) -> Commit: ...
     def committed(self) -> None: ...
-    def took_effect(self) -> None: ...
     def reject(self, error: DataRejected) -> None: ...
     def replay_alone(self) -> None: ...
     def drop(self) -> None: ...
@@ -55,15 +54,13 @@ class ProducerGroup(Generic[T]):
     All tasks have the same state at any time: a failure takes all of them out of service.
 
     Args:
-        output: the producer.
+        session: of the producer.
         clock: seconds, monotonic.
     """
 
-    def __init__(self, output: TransactionalOutput, clock: Callable[[], float]) -> None:
-        self.output = output
+    def __init__(self, session: TransactionSession, clock: Callable[[], float]) -> None:
+        self.session = session
         self.tasks: list[T] = []
-        self.fences_in_a_row = 0
-        self.aborts_in_a_row = 0
         self._clock = clock
         self._began_at: float | None = None
         self._members: set[T] = set()
@@ -73,7 +70,12 @@ class ProducerGroup(Generic[T]):
     @property
     def transactional_id(self) -> str:
         """The id of the producer."""
-        return self.output.transactional_id
+        return self.session.transactional_id
+
+    @property
+    def output(self) -> TransactionalOutput:
+        """The producer."""
+        return self.session.output
 
     @property
     def state(self) -> TaskState:
@@ -89,11 +91,6 @@ class ProducerGroup(Generic[T]):
     def began_at(self) -> float | None:
         """Clock time at which the open transaction began; None: none is open."""
         return self._began_at
-
-    @property
-    def transaction_timeout_seconds(self) -> float:
-        """The time after which brokers end an open transaction."""
-        return self.tasks[0].transaction_timeout_seconds
 
     @property
     def has_open_progress(self) -> bool:
@@ -142,7 +139,7 @@ class ProducerGroup(Generic[T]):
             TransactionError: no transaction is open.
         """
         if self._began_at is None:
-            self.output.begin()
+            self.session.begin()
             self._began_at = self._clock()
             failpoints.hit("transaction.after_begin")
         self._members.add(task)
@@ -185,17 +182,6 @@ class ProducerGroup(Generic[T]):
             task.committed()
         for task in [*self._members]:
             self.leave(task)
-        self.fences_in_a_row = self.aborts_in_a_row = 0
-
-    def took_effect(self, tasks: Iterable[T]) -> None:
-        """Note that the transaction that was dropped last turned out to be committed.
-
-        Args:
-            tasks: the tasks that took part in it.
-        """
-        self.fences_in_a_row = self.aborts_in_a_row = 0
-        for task in tasks:
-            task.took_effect()
 
     def reject(self, error: DataRejected) -> None:
         """Bisect the transaction, because the broker rejects some of its data.

@@ -8,11 +8,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from eosframework.errors import IdExpired, InstanceFenced, OutcomeUnknown, TaskFenced
+from eosframework.processing.session.session_states import Outcome
+from eosframework.processing.session.transaction_session import TransactionSession
 from eosframework.processing.task import Task
 from eosframework.processing.task_states import TaskState
-from eosframework.processing.transaction.offsets import Outcome, Progress, outcome
+from eosframework.processing.transaction.offsets import Progress, outcome
 from eosframework.processing.transaction.overtime import RecordTimer
-from eosframework.processing.transaction.recovery import RIVAL_FENCES, Recovery
+from eosframework.processing.transaction.producer_group import ProducerGroup
+from eosframework.processing.transaction.recovery import RIVAL_FENCES, Recovery, worker_policy
 from eosframework.processing.worker_plan import WorkerCounts
 from eosframework.records import Position
 from eosframework.txnid import TransactionalId
@@ -34,17 +37,18 @@ class Bench:
         self.log.at[P0] = 5
         self.outputs = MemoryOutputs(self.broker)
         self.counts = WorkerCounts()
-        self.recovery = Recovery(
-            self.log, self.outputs, HEARTBEAT_SECONDS, self.counts, lambda: self.now
-        )
+        self.recovery = Recovery(self.log, self.outputs, self.counts, lambda: self.now)
         self.task = self.new_task()
 
     def new_task(self) -> Task:
         [output] = self.outputs.open(["app:sub:0"])
+        policy = worker_policy(TIMEOUT_SECONDS, HEARTBEAT_SECONDS)
+        session = TransactionSession(output, policy, lambda: self.now)
         task = Task(
             TransactionalId.make("app", "sub", 0),
             {},
             output,
+            group=ProducerGroup(session, lambda: self.now),
             markers={},
             transaction_timeout_seconds=TIMEOUT_SECONDS,
             timer=RecordTimer(),
@@ -61,7 +65,7 @@ class Bench:
         """Let time pass and the recovery act; return its events."""
         with capture_logs() as logs:
             self.now += after_seconds
-            self.recovery.turn([self.task.group], self.now)
+            self.recovery.turn([self.task.group])
         self.events = {entry["event"]: entry for entry in logs}
         if self.task.state is TaskState.ASSIGNED:  # the worker resumes it
             self.task.enter(TaskState.RUNNING)
@@ -153,7 +157,7 @@ def test_a_successor_is_told_from_expiry_by_the_rebalance(bench: Bench) -> None:
     bench.begin()
     bench.recovery.failed(bench.task.group, TaskFenced("?"))
     with capture_logs() as logs:
-        bench.recovery.turn([], bench.now)
+        bench.recovery.turn([])
     assert [entry["event"] for entry in logs] == ["successor_took_over"]
     assert bench.broker.calls.count("init app:sub:0") == 1, "a successor must not be fenced"
 

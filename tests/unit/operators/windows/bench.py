@@ -12,11 +12,15 @@ from eosframework.errors import RecordFailed, TransactionError
 from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import CompiledPart, compile_part
 from eosframework.processing.ports import Output
+from eosframework.processing.session.session_states import Event
+from eosframework.processing.session.transaction_session import TransactionSession
 from eosframework.processing.stores.open_state import ChangesBudget, OpenState
 from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.processing.task import Task
 from eosframework.processing.task_states import TaskState
 from eosframework.processing.transaction.overtime import RecordTimer
+from eosframework.processing.transaction.producer_group import ProducerGroup
+from eosframework.processing.transaction.recovery import worker_policy
 from eosframework.records import Position, TopicPartition
 from eosframework.state import MemoryState
 from eosframework.topology.dsl.builder import Stream, Topology
@@ -130,10 +134,12 @@ class Bench:
         """Begin as a worker does that knows nothing but the stores and the committed position."""
         self.output.open.clear()
         self.state = OpenState(self.compiled, 0, self.kept)
+        self.session = TransactionSession(self.output, worker_policy(30, 1), lambda: 0.0)
         self.task = Task(
             TransactionalId.make("w", "part", 0),
             self.compiled.sources,
             self.output,
+            group=ProducerGroup(self.session, lambda: 0.0),
             markers={},
             transaction_timeout_seconds=30,
             timer=RecordTimer(),
@@ -166,6 +172,8 @@ class Bench:
         commit = self.task.commit()
         self.output.committed += self.output.open
         self.output.open.clear()
+        self.session.move(Event.COMMITTING)
+        self.session.committed(Event.COMMITTED)
         self.task.committed()
         self.position = commit.positions[0]
         self.raise_failure()
@@ -182,6 +190,9 @@ class Bench:
     def drop(self) -> None:
         """Take the open transaction back, and go on in the same process."""
         self.output.open.clear()
+        self.session.abort_now()
+        self.session.move(Event.TAKEN)
+        self.session.resumed()
         self.task.drop()
         self.task.start_at([self.position])
 

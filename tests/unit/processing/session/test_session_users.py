@@ -1,4 +1,4 @@
-"""Each outcome of each call has the same consequence for each user of a session, and the worker.
+"""Each outcome of each call has the same consequence for each user of a session.
 
 The log is in memory; tests/faults has the outcomes that a real broker can be made to have.
 """
@@ -29,7 +29,9 @@ from eosframework.errors import (
     TransactionAborted,
     TransactionFatal,
 )
+from eosframework.kafka.producer import producer_states as drop_in
 from eosframework.operations.dead_letters.replay import _Replay
+from eosframework.processing.session import session_states as session
 from eosframework.processing.worker import Worker
 from eosframework.records import TopicPartition
 from tests.support.memory.faulty_kafka import FaultyOutput
@@ -270,3 +272,61 @@ def test_data_that_is_always_refused_ends_each_with_the_data(user: User) -> None
     with pytest.raises(EosError, match="too large"):
         user.run()
     assert user.done() == []
+
+
+Pair = tuple[session.State, drop_in.State]
+"""States of a session and of its drop-in producer."""
+
+CONFIRMED: dict[session.Event, tuple[drop_in.Event, ...]] = {
+    session.Event.BEGUN: (drop_in.Event.BEGUN,),
+    session.Event.COMMITTING: (drop_in.Event.COMMIT_SENT,),
+    session.Event.COMMITTED: (drop_in.Event.COMMITTED, drop_in.Event.VERIFIED),
+    session.Event.SUSPECTED: (
+        drop_in.Event.COMMITTED,
+        drop_in.Event.DOUBTED,
+        drop_in.Event.RECYCLED,
+    ),
+    session.Event.TAKEN: (drop_in.Event.RECYCLED,),
+    session.Event.OWN: (),
+    session.Event.OVERTAKEN: (),
+    session.Event.UNREAD: (),
+}
+"""Moves of the drop-in that belong to an event of a session which no failed call caused."""
+
+FAILED = (
+    drop_in.Event.REFUSED,
+    drop_in.Event.ABORTED,
+    drop_in.Event.DOUBTED,
+    drop_in.Event.FENCED,
+    drop_in.Event.FAILED,
+)
+"""Moves of the drop-in that a failed call may leave behind; or none."""
+
+
+def next_pairs(pair: Pair) -> set[Pair]:
+    """Return the pairs that one event of the session leads to."""
+    found: set[Pair] = set()
+    for event, state in session.MOVES[pair[0]].items():
+        if (moves := CONFIRMED.get(event)) is not None:
+            of_drop_in = pair[1]
+            for move in moves:
+                assert move in drop_in.MOVES[of_drop_in], (pair, event, move)
+                of_drop_in = drop_in.MOVES[of_drop_in][move]
+            found.add((state, of_drop_in))
+        elif event is not session.Event.ENDED:
+            left = {drop_in.MOVES[pair[1]].get(move, pair[1]) for move in FAILED}
+            found |= {(state, of_drop_in) for of_drop_in in (pair[1], *left)}
+    return found
+
+
+def test_the_drop_in_allows_each_call_of_a_session_in_each_state_that_a_failure_leaves() -> None:
+    pairs: set[Pair] = {(session.State.READY, drop_in.State.READY)}
+    while more := {after for pair in pairs for after in next_pairs(pair)} - pairs:
+        pairs |= more
+    together = {of: {b for a, b in pairs if a is of} for of in session.State}
+    assert together[session.State.READY] == {drop_in.State.READY}
+    assert together[session.State.OPEN] == {drop_in.State.IN_TRANSACTION}
+    assert together[session.State.COMMITTING] == {drop_in.State.UNDECIDED}
+    assert together[session.State.TAKEN] == {drop_in.State.READY}, "R2 reads a final state"
+    unknown = together[session.State.UNKNOWN]
+    assert {drop_in.State.UNDECIDED, drop_in.State.FENCED, drop_in.State.FAILED} <= unknown

@@ -287,6 +287,15 @@ def test_a_fence_of_an_expired_transaction_is_no_rival() -> None:
     assert bench.transact()
 
 
+def test_an_expired_transaction_explains_no_fences_of_the_inits_that_follow() -> None:
+    bench = Bench(WATCHES, *[("recycle", TaskFenced, False)] * 10)
+    bench.session.begin()
+    bench.now += TIMEOUT_SECONDS
+    bench.group.failed(bench.session, TaskFenced("expired"))
+    with pytest.raises(InstanceFenced, match="taken over 3 times by a rival"):
+        bench.group.settle(bench.session)
+
+
 def test_rivals_end_a_session_that_watches_although_it_commits_in_between() -> None:
     bench = Bench(WATCHES)
     for _ in range(2):
