@@ -41,7 +41,7 @@ MACHINE = "machine"
 TOKENS = """\
 import base64, json, os, pathlib, time
 
-SECONDS = 4
+SECONDS = 15
 
 
 def get(config):
@@ -113,7 +113,7 @@ class Guarded:
         self._connect_by_function(broker.with_token)
 
     def _connect_by_function(self, servers: str) -> None:
-        """Make the way `function`: tokens of 4 s from a module next to the topology."""
+        """Make the way `function`: tokens of 15 s from a module next to the topology."""
         self.folder.write("tokens.py", TOKENS)
         properties = {"security.protocol": "sasl_plaintext", "sasl.mechanisms": "OAUTHBEARER"}
         kafka = {
