@@ -120,10 +120,8 @@ def test_a_topic_that_may_not_be_used_is_named_before_anything_starts(
 def test_a_right_that_is_taken_away_stops_a_running_worker(guarded: Guarded) -> None:
     """Without Describe records are refused as if their partition did not exist."""
     log = guarded.folder.path / "log"
-    with log.open("wb") as file:
-        worker = WorkerProcess(
-            guarded.folder.start("run-worker", "app.yaml", stderr=file), log, guarded.folder.path
-        )
+    process = guarded.folder.start("run-worker", "app.yaml", log=log)
+    worker = WorkerProcess(process, log, guarded.folder.path)
     out, source = f"{guarded.name}.out", f"{guarded.name}.in"
     try:
         wait_until(lambda: guarded.cluster.committed(guarded.name, source) == 10, "ten records")

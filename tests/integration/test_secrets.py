@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import uuid
 from collections.abc import Callable, Iterator
@@ -96,14 +95,7 @@ def running_workers(world: Guarded, dsn: str) -> tuple[int, str]:
     """Run supervised workers until they have written; look at how they were called meanwhile."""
     log_file = world.directory / "worker.log"
     arguments = ("run-worker", "app.yaml", "--processes", "2", "--config", "password.yaml")
-    with log_file.open("wb") as log:
-        before = dict(os.environ)
-        os.environ.update(world.environment() | LOUD)
-        try:
-            process = world.folder.start(*arguments, stderr=log)
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
+    process = world.folder.start(*arguments, log=log_file, environment=world.environment() | LOUD)
     try:
         with psycopg.connect(dsn, autocommit=True) as connection:
             count = sql.SQL("SELECT count(*) FROM numbers")

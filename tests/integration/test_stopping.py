@@ -13,7 +13,11 @@ import pytest
 
 from tests.support.applications.pipeline import Pipeline, WorkerProcess, wait_until
 from tests.support.processes.commands import Folder
-from tests.support.processes.programs import FRAMEWORK, start_program
+from tests.support.processes.programs import (
+    framework_command,
+    in_the_foreground,
+    start_command,
+)
 from tests.support.processes.waiting import PATIENCE_SECONDS
 from tests.support.verifiers.logged import logged
 
@@ -132,7 +136,7 @@ def test_ctrl_c_in_a_command_that_does_one_thing_ends_it_with_130_and_one_line(
         server.settimeout(PATIENCE_SECONDS)
         address = f"127.0.0.1:{server.getsockname()[1]}"
         words = [*command.split(), str(topology), "--set", f"kafka.bootstrap_servers={address}"]
-        process = start_program(FRAMEWORK, words, environment={}, out=out)
+        process = start_command(framework_command(*words), out=out, prepare=in_the_foreground)
         connection, _ = server.accept()
         with connection:
             os.killpg(process.pid, signal.SIGINT)
@@ -145,10 +149,9 @@ def test_ctrl_c_in_a_command_that_does_one_thing_ends_it_with_130_and_one_line(
 def test_broker_up_interrupted_leaves_no_broker(tmp_path: Path, begun: str) -> None:
     folder = Folder(tmp_path)
     arguments = ("--data-dir", "kafka", "--json")
-    with (tmp_path / "log").open("wb") as log:
-        process = folder.start(
-            "broker", "up", "--port", "0", *arguments, stderr=log, own_group=True
-        )
+    process = folder.start(
+        "broker", "up", "--port", "0", *arguments, log=tmp_path / "log", prepare=in_the_foreground
+    )
     wait_until((tmp_path / "kafka" / begun).exists, begun)
     os.killpg(process.pid, signal.SIGINT)
     code, log = process.wait(PATIENCE_SECONDS), (tmp_path / "log").read_text()

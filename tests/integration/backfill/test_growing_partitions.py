@@ -74,8 +74,7 @@ class Shop:
         """Start a line of the page that goes on."""
         program, *words = command.split()
         assert program == "eosframework"
-        with self._log.open("ab") as log:
-            self._running.append(self._folder.start(*words, stderr=log))
+        self._running.append(self._folder.start(*words, log=self._log))
         return self._running[-1]
 
     def _said(self) -> str:

@@ -19,7 +19,13 @@ from eosframework.embedded import start_kafka
 from tests.conftest import SMALL_BROKER
 from tests.support.applications.pipeline import WorkerProcess, read_committed
 from tests.support.processes.commands import Folder
-from tests.support.processes.programs import REPOSITORY, Finished
+from tests.support.processes.programs import (
+    FAULTY,
+    REPOSITORY,
+    Finished,
+    framework_command,
+    start_command,
+)
 from tests.support.verifiers.delays import Expected, expected, name_of
 
 MONTH = 12
@@ -69,29 +75,24 @@ class Delays:
         number = len(self.workers)
         log_file, faults = self._directory / f"{number}.log", self._directory / f"faults{number}"
         faults.mkdir()
-        command = [sys.executable, "-m", "tests.support.faults.faulty_worker", "run-worker"]
-        command += ["delays.yaml", *arguments, *(f"--set={setting}" for setting in SETTINGS)]
+        command = framework_command("run-worker", "delays.yaml", *arguments, module=FAULTY)
+        command += [f"--set={setting}" for setting in SETTINGS]
         chosen = {
             "EOS_TEST_FAULTS": ";".join(f"{point}=kill@{hit}" for point, hit in kill_at.items()),
             "EOS_TEST_FAULT_DIRECTORY": str(faults),
         }
-        with log_file.open("wb") as log:
-            process = subprocess.Popen(
-                command,
-                cwd=self._folder.path,
-                env=self._folder.environment(self._own | chosen),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+        process = start_command(
+            command,
+            out=log_file,
+            environment=self._folder.environment(self._own | chosen),
+            directory=self._folder.path,
+        )
         self.workers.append(WorkerProcess(process, log_file, faults))
         return self.workers[-1]
 
     def stop(self) -> None:
         for worker in self.workers:
-            if worker.process.poll() is None:
-                worker.process.terminate()
-                worker.wait()
+            worker.end()
 
     def read(self, topic: str) -> list[tuple[Any, dict[str, Any]]]:
         """Return key and value of what is in a topic."""

@@ -85,15 +85,7 @@ class World:
     def start(self, log: Path) -> subprocess.Popen[bytes]:
         """Start a worker, which registers what it writes with."""
         environment = {**self.environment, "EOS_SCHEMA_REGISTRY__AUTO_REGISTER": "true"}
-        with log.open("wb") as stderr:
-            return subprocess.Popen(
-                self.folder.command("run-worker", "app.yaml"),
-                cwd=self.folder.path,
-                env=self.folder.environment(environment),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
-            )
+        return self.folder.start("run-worker", "app.yaml", log=log, environment=environment)
 
     def written(self, schema: dict[str, Any], **value: Any) -> bytes:
         """Return a value as a producer outside writes it; the schema is registered by that."""

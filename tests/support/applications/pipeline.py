@@ -7,8 +7,6 @@ confluent_kafka consumer and derives what must be there from the numbers in the 
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,20 +16,20 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from eosframework.embedded.suspension import suspend_process
 from tests.support.processes.commands import here
 from tests.support.processes.programs import (
     FAULTY,
     Finished,
     Program,
-    Running,
+    RunningProgram,
     fork_program,
-    start_program,
+    framework_command,
+    in_the_foreground,
+    start_command,
 )
 from tests.support.processes.waiting import PATIENCE_SECONDS, wait_until
 from tests.support.servers.kafka_admin import NewTopic
 from tests.support.servers.topics import create_topics
-from tests.support.verifiers.logged import logged
 from tests.support.verifiers.messages import position_of
 
 COORDINATOR_MOVES = (
@@ -64,29 +62,10 @@ DOUBLED_AND_TRIPLED = {"doubled": 2, "tripled": 3}
 
 
 @dataclass
-class WorkerProcess:
+class WorkerProcess(RunningProgram):
     """A real `eosframework run-worker` in a process of its own."""
 
-    process: Running
-    log_file: Path
     fault_directory: Path
-
-    @property
-    def log(self) -> str:
-        return self.log_file.read_text(errors="replace")
-
-    def events(self, name: str) -> list[dict[str, object]]:
-        """The log events of this name so far."""
-        return [event for event in logged(self.log) if event.get("event") == name]
-
-    def wait_for_event(self, name: str, count: int = 1, seconds: float = PATIENCE_SECONDS) -> None:
-        def happened() -> bool:
-            assert self.process.poll() is None or len(self.events(name)) >= count, (
-                f"worker ended with {self.process.returncode} before {name}:\n{self.log[-4000:]}"
-            )
-            return len(self.events(name)) >= count
-
-        wait_until(happened, f"event {name} in {self.log_file}", seconds)
 
     def wait_until_displaced(self) -> None:
         """Wait until it hears that another worker has what it had, or ends."""
@@ -102,14 +81,7 @@ class WorkerProcess:
         return (self.fault_directory / f"{point}.fired").exists()
 
     def wait_for_fault(self, point: str, seconds: float = PATIENCE_SECONDS) -> None:
-        def happened() -> bool:
-            ended = self.process.poll() is not None
-            assert self.fired(point) or not ended, (
-                f"it ended with {self.process.returncode} before {point}:\n{self.log[-4000:]}"
-            )
-            return self.fired(point)
-
-        wait_until(happened, f"fault {point} in {self.fault_directory}", seconds)
+        self.wait_for(lambda: self.fired(point), f"fault {point}", seconds)
 
     def finish(self, seconds: float = PATIENCE_SECONDS) -> Finished:
         """Wait for the end of a command and return what it printed."""
@@ -119,20 +91,6 @@ class WorkerProcess:
     def release(self) -> None:
         """Let whatever a fault or function holds go on."""
         (self.fault_directory / "release").touch()
-
-    def signal(self, number: signal.Signals) -> None:
-        if number == signal.SIGSTOP:
-            suspend_process(self.process.pid)
-        else:
-            self.process.send_signal(number)
-
-    def wait(self, seconds: float = PATIENCE_SECONDS) -> int:
-        try:
-            return self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(
-                f"worker still runs after {seconds:g} s:\n{self.log[-4000:]}"
-            ) from None
 
 
 @dataclass
@@ -271,8 +229,11 @@ class Pipeline:
             "EOS_TEST_FAULT_DIRECTORY": str(fault_directory),
         }
         own = faulty | dict(environment or {})
-        start = start_program if own_group else fork_program
-        process = start(FAULTY, command, environment=own, out=log_file)
+        if own_group:
+            line = framework_command(*command, module=FAULTY)
+            process = start_command(line, out=log_file, environment=own, prepare=in_the_foreground)
+        else:
+            process = fork_program(FAULTY, command, environment=own, out=log_file)
         worker = WorkerProcess(process, log_file, fault_directory)
         self.workers.append(worker)
         return worker

@@ -7,14 +7,11 @@ task that a test wants to hit, the gates tell (tests/support/faults/gates.py).
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -31,7 +28,12 @@ from tests.conftest import QUICK_JVM
 from tests.support.applications.handed_over import JOB, HandedOver
 from tests.support.applications.pipeline import wait_until
 from tests.support.faults.gates import Gates
-from tests.support.processes.programs import REPOSITORY
+from tests.support.processes.programs import (
+    RunningProgram,
+    framework_command,
+    in_the_foreground,
+    start_command,
+)
 
 TOPOLOGY = """\
 application: NAME
@@ -60,32 +62,21 @@ SETTINGS = [
 EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
-@dataclass
-class Driver:
+class Driver(RunningProgram):
     """A real `eosframework backfill run` in a process of its own."""
 
-    process: subprocess.Popen[bytes]
-    log_file: Path
-
-    @property
-    def log(self) -> str:
-        return self.log_file.read_text(errors="replace")
-
     def wait(self, seconds: float = 1200) -> int:
-        try:
-            return self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"the driver still runs:\n{self.log[-4000:]}") from None
+        return super().wait(seconds)
 
     def ends_with(self, code: int) -> None:
         assert self.wait() == code, self.log[-6000:]
 
     def ctrl_c(self) -> None:
-        """Send what a terminal sends: to all that do not have a process group of their own."""
-        os.killpg(self.process.pid, signal.SIGINT)
+        """Send the signal of a terminal: to all without a process group of their own."""
+        self.signal_group(signal.SIGINT)
 
     def processes(self) -> list[psutil.Process]:
-        """Everything that it started and that runs."""
+        """Return all processes that it started and that run."""
         return psutil.Process(self.process.pid).children(recursive=True)
 
 
@@ -112,26 +103,17 @@ class SparkJob(HandedOver):
     ) -> Driver:
         """Start the job, or let it go on."""
         log_file = self.directory / f"driver{len(self._drivers)}.log"
-        command = [sys.executable, "-m", "eosframework", "backfill", "run"]
+        command = framework_command("backfill", "run")
         command += [str(self.topology_file), "--job", JOB, "--master", master, *arguments]
         for setting in (*SETTINGS, f"backfill.stall_seconds={stall_seconds}"):
             command += ["--set", setting]
         for setting in (*self._of_spark(), *spark):
             command += ["--spark", setting]
-        with log_file.open("wb") as log:
-            process = subprocess.Popen(
-                command,
-                cwd=REPOSITORY,
-                env=os.environ
-                | {
-                    "EOS_KAFKA__BOOTSTRAP_SERVERS": self.bootstrap_servers,
-                    "EOS_TEST_GATES": str(self.gates.directory),
-                },
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                preexec_fn=_in_the_foreground,
-            )
+        own = {
+            "EOS_KAFKA__BOOTSTRAP_SERVERS": self.bootstrap_servers,
+            "EOS_TEST_GATES": str(self.gates.directory),
+        }
+        process = start_command(command, out=log_file, environment=own, prepare=in_the_foreground)
         driver = Driver(process, log_file)
         self._drivers.append(driver)
         return driver
@@ -269,25 +251,21 @@ class SparkCluster:
         assert found is not None
         assert found.origin is not None
         home = Path(found.origin).parent
-        with (self.directory / f"{name}-{host}.log").open("wb") as log:
-            return subprocess.Popen(
-                [
-                    str(home / "bin" / "spark-class"),
-                    f"org.apache.spark.deploy.{name}",
-                    *("--host", host, "--webui-port", "0", *arguments),
-                ],
-                cwd=self.directory,
-                env=os.environ
-                | {
-                    "JAVA_HOME": str(find_spark_java().parent.parent),
-                    "SPARK_HOME": str(home),
-                    "SPARK_LOCAL_IP": host,
-                    "SPARK_DAEMON_MEMORY": "200m",
-                },
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+        return start_command(
+            [
+                str(home / "bin" / "spark-class"),
+                f"org.apache.spark.deploy.{name}",
+                *("--host", host, "--webui-port", "0", *arguments),
+            ],
+            out=self.directory / f"{name}-{host}.log",
+            environment={
+                "JAVA_HOME": str(find_spark_java().parent.parent),
+                "SPARK_HOME": str(home),
+                "SPARK_LOCAL_IP": host,
+                "SPARK_DAEMON_MEMORY": "200m",
+            },
+            directory=self.directory,
+        )
 
 
 def executor_of(process: psutil.Process) -> psutil.Process:
@@ -314,9 +292,3 @@ def _is(process: psutil.Process, word: str) -> bool:
     with suppress(psutil.NoSuchProcess):
         return any(word in one for one in process.cmdline())
     return False
-
-
-def _in_the_foreground() -> None:
-    """Make a process group as a shell does, with a Ctrl-C that is not ignored."""
-    os.setpgid(0, 0)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)

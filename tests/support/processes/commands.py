@@ -8,16 +8,21 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from eosframework.cli import main
 from tests.support.applications.feeding import feeder
-from tests.support.processes.programs import REPOSITORY, Finished, run_command
+from tests.support.processes.programs import (
+    REPOSITORY,
+    Finished,
+    framework_command,
+    run_command,
+    start_command,
+)
 from tests.support.processes.waiting import PATIENCE_SECONDS
 from tests.support.servers.kafka_admin import NewTopic, OffsetSpec
 from tests.support.servers.topics import create_topics
@@ -27,11 +32,11 @@ _STARTING = (
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 )
-"""What a broker answers whose internal topics are just being made."""
+"""Errors of a broker whose internal topics are being created."""
 
 
 def here(*arguments: str) -> Finished:
-    """Run a command in this process: for what starts no worker, and takes a second to start."""
+    """Run a command in this process: for commands that start no worker."""
     out, err, path, stdin = io.StringIO(), io.StringIO(), list(sys.path), sys.stdin
     code: str | int | None = 0
     sys.stdin = io.StringIO()
@@ -46,10 +51,10 @@ def here(*arguments: str) -> Finished:
 
 
 class Folder:
-    """A directory of a user's, on one broker.
+    """A user's directory, with commands that reach one broker.
 
     Args:
-        bootstrap_servers: reached by default; None: whatever the command takes by itself.
+        bootstrap_servers: reached by default; None: the default of the command.
     """
 
     def __init__(self, path: Path, bootstrap_servers: str | None = None) -> None:
@@ -61,7 +66,7 @@ class Folder:
         return name
 
     def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "eosframework", *arguments]
+        return framework_command(*arguments)
 
     def environment(self, own: Mapping[str, str] | None = None) -> dict[str, str]:
         return os.environ | self._own(own)
@@ -87,22 +92,24 @@ class Folder:
         )
 
     def start(
-        self, *arguments: str, stderr: IO[bytes], own_group: bool = False
+        self,
+        *arguments: str,
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        prepare: Callable[[], None] | None = None,
     ) -> subprocess.Popen[bytes]:
-        """Start a command that goes on until it is stopped."""
-        return subprocess.Popen(
+        """Start a command that runs until it is stopped."""
+        return start_command(
             self.command(*arguments),
-            cwd=self.path,
-            env=self.environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=stderr,
-            process_group=0 if own_group else None,
+            out=log,
+            environment=self._own(environment),
+            directory=self.path,
+            prepare=prepare,
         )
 
 
 class Cluster:
-    """What tests ask of a broker, with plain clients."""
+    """Requests of tests to a broker, with plain clients."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers

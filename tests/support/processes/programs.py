@@ -1,4 +1,9 @@
-"""Programs under test, forked from a server that has imported them.
+"""Processes under test: their start, their log, signals to them, and their end.
+
+    fork_program        a program of the framework, forked from a server that has imported it
+    start_command       any command, in an interpreter or a program of its own
+    in_the_foreground   the same as a shell starts it, for signals from a terminal
+    RunningProgram      either of them with its log; every wait has a deadline
 
 An interpreter that imports the framework costs more than a second of processor time, and a run of
 the tests starts hundreds of workers. `fork_program` therefore forks them from the fork server of
@@ -16,7 +21,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -25,7 +30,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
-from tests.support.processes.waiting import PATIENCE_SECONDS
+from eosframework.embedded.suspension import suspend_process
+from tests.support.processes.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.verifiers.logged import logged
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -48,7 +55,7 @@ PRELOADED = (
     "eosframework.runtime.worker",
     "eosframework.process.supervisor",
 )
-"""What most programs import; none of it starts a thread or a client when it is imported."""
+"""Modules that most programs import; none of them starts a thread or a client at its import."""
 
 FORKED = multiprocessing.get_context("forkserver")
 """Makes processes that are forked from the server; there is one in a process of tests."""
@@ -57,7 +64,7 @@ FORKED.set_forkserver_preload(list(PRELOADED))
 
 @dataclass(frozen=True)
 class Finished:
-    """How a command ended."""
+    """The exit code and the outputs of a command that ended."""
 
     exit_code: int
     out: str
@@ -65,7 +72,7 @@ class Finished:
 
     @property
     def error(self) -> str:
-        """The one message, with the lines that belong to it; nothing else may claim to be one."""
+        """The only error message, with the lines that belong to it."""
         assert "Traceback" not in self.err, self.err
         lines = self.err.splitlines()
         starts = [n for n, line in enumerate(lines) if line.startswith("error: ")]
@@ -226,20 +233,107 @@ def fork_program(
     return Program(process, arguments, out, err)
 
 
-def start_program(
-    module: str, arguments: Sequence[str], *, environment: Mapping[str, str], out: Path
+def start_command(
+    command: Sequence[str],
+    *,
+    out: Path,
+    environment: Mapping[str, str] | None = None,
+    directory: Path = REPOSITORY,
+    prepare: Callable[[], None] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start the same in an interpreter and a process group of its own, as a terminal does."""
+    """Start a command, with both outputs appended to a file.
+
+    Args:
+        command: a program with its arguments.
+        out: file for both outputs.
+        environment: variables besides those of this process.
+        directory: working directory.
+        prepare: called in the new process before the command.
+    """
     with out.open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", module.removesuffix(".__main__"), *arguments],
-            cwd=REPOSITORY,
-            env=os.environ | dict(environment),
+            command,
+            cwd=directory,
+            env=os.environ | dict(environment or {}),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            process_group=0,
+            preexec_fn=prepare,
         )
+
+
+def framework_command(*arguments: str, module: str = FRAMEWORK) -> list[str]:
+    """Return the command line of a program of the framework in an interpreter of its own."""
+    return [sys.executable, "-m", module.removesuffix(".__main__"), *arguments]
+
+
+def in_the_foreground() -> None:
+    """Make a process group as a shell does, with a Ctrl-C that is not ignored."""
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@dataclass
+class RunningProgram:
+    """A program that was started, with the file of its log."""
+
+    process: Running
+    log_file: Path
+
+    @property
+    def log(self) -> str:
+        """The log so far."""
+        return self.log_file.read_text(errors="replace")
+
+    def events(self, name: str) -> list[dict[str, object]]:
+        """Return the log events of this name so far."""
+        return [event for event in logged(self.log) if event.get("event") == name]
+
+    def wait_for_event(self, name: str, count: int = 1, seconds: float = PATIENCE_SECONDS) -> None:
+        """Wait for log events; fail if the program ends before."""
+        self.wait_for(lambda: len(self.events(name)) >= count, f"event {name}", seconds)
+
+    def wait_for(
+        self, condition: Callable[[], bool], subject: str, seconds: float = PATIENCE_SECONDS
+    ) -> None:
+        """Wait for a condition; fail if the program ends before."""
+
+        def holds() -> bool:
+            ended = self.process.poll() is not None
+            if condition():
+                return True
+            assert not ended, (
+                f"it ended with {self.process.returncode} before {subject}:\n{self.log[-4000:]}"
+            )
+            return False
+
+        wait_until(holds, f"{subject} of {self.log_file}", seconds)
+
+    def signal_group(self, number: signal.Signals) -> None:
+        """Send a signal to the process group, as a terminal does."""
+        os.killpg(self.process.pid, number)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal; after a SIGSTOP the program stands still when this returns."""
+        if number == signal.SIGSTOP:
+            suspend_process(self.process.pid)
+        else:
+            self.process.send_signal(number)
+
+    def wait(self, seconds: float = PATIENCE_SECONDS) -> int:
+        """Wait for the end and return the exit code; fail with the end of the log."""
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(
+                f"it still runs after {seconds:g} s:\n{self.log[-4000:]}"
+            ) from None
+
+    def end(self, seconds: float = PATIENCE_SECONDS) -> None:
+        """Stop the program with SIGTERM, if it runs."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.wait(seconds)
 
 
 def run_command(
@@ -266,7 +360,7 @@ def run_command(
 
 
 def megabytes(pid: int, field: str) -> int:
-    """A line of a process's status, which is in kB."""
+    """Return a field of a process's status, which is in kB, in MB."""
     status = Path(f"/proc/{pid}/status").read_text().splitlines()
     [line] = [line for line in status if line.startswith(f"{field}:")]
     return int(line.split()[1]) // 1024
