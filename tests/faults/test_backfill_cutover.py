@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from eosframework.application.control_topic import ControlTopic
 from eosframework.config import KafkaSettings
@@ -209,3 +210,16 @@ def test_a_cutover_is_refused_while_a_worker_runs_and_changes_nothing(history: H
     assert "1 running worker" in refused.error
     assert history.committed_at(history.source) == [-1001]
     worker.signal(signal.SIGKILL)
+
+
+def test_a_cutover_is_refused_if_a_worker_processed_the_range_exactly_to_its_end(
+    history: HandedOver,
+) -> None:
+    history.make_history(100)
+    group = {"bootstrap.servers": history.bootstrap_servers, "group.id": history.name}
+    consumer = Consumer(group)
+    consumer.commit(offsets=[TopicPartition(history.source, 0, 100)], asynchronous=False)
+    consumer.close()
+    refused = history.cutover()
+    assert refused.exit_code == 2
+    assert "live up to offset 100, the end of the range of job 'history'" in refused.error

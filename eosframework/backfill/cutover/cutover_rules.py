@@ -38,6 +38,13 @@ def range_ends(state: JobState, topic: str) -> tuple[int, ...]:
     return tuple(one.end for one in state.job.ranges.get(topic, ()))
 
 
+def range_starts(state: JobState, topic: str) -> tuple[int, ...]:
+    """Return the start of the job's range in each partition of a topic."""
+    if topic in state.job.own_starts:
+        return state.job.own_starts[topic]
+    return tuple(one.first for one in state.job.ranges[topic])
+
+
 def refuse_suffix(job: Job) -> None:
     """Raise if a job writes suffixed topics and tables."""
     if job.suffix is not None:
@@ -136,6 +143,28 @@ def refuse_positions(
                 f"or processed twice. A backfill is cut over into an application that never ran: "
                 f"give the topology another application name and backfill that. Where live "
                 f"workers already process the records after the range, there is nothing to cut over"
+            )
+
+
+def refuse_live_ends(
+    graph: Graph, state: JobState, wanted: Sequence[Position], committed: Sequence[Position]
+) -> None:
+    """Raise if a worker processed the range live, exactly to its end.
+
+    Only for offsets that are decided, of a job that is not cut over: before that, an equal offset
+    may come from a cutover whose other partitions are not decided yet.
+    """
+    targets = {position.topic_partition: position.offset for position in wanted}
+    for position in sorted(committed, key=lambda p: p.topic_partition):
+        partition, offset = position.topic_partition, position.offset
+        if offset is None or offset != targets.get(partition):
+            continue
+        if offset > range_starts(state, partition.topic)[partition.partition]:
+            raise StartRefused(
+                f"application {graph.application!r} has processed {partition} live up to offset "
+                f"{offset}, the end of the range of job {state.job.name!r}: the records of the "
+                f"range took effect twice. A backfill is cut over into an application that never "
+                f"ran: give the topology another application name and backfill that"
             )
 
 

@@ -5,8 +5,7 @@
         here on a new worker gets no partition before the cutover ends, and offsets sent by the
         cutover count only as long as it is the only member
     C3. init the cutover's id, which decides an interrupted earlier cutover, and every id under
-    which
-        tasks run or ever ran live: this ends open transactions of stopped workers
+        which tasks run or ever ran live: this ends open transactions of stopped workers
     C4. check again, with all transactions decided: an earlier cutover may have been committed
     C5. one transaction: the offset of every source partition with its task's transaction number and
         stream time, the control records of a worker's first transaction, and the cutover itself
@@ -35,6 +34,7 @@ from eosframework.backfill.cutover.cutover_rules import (
     lost_ranges,
     refuse_another_topology,
     refuse_incomplete,
+    refuse_live_ends,
     refuse_members,
     refuse_outside_log,
     refuse_positions,
@@ -274,6 +274,8 @@ class _Cutover(SessionUser[TransactionSession, int | None]):
             self._graph.application, [position.topic_partition for position in self._positions]
         )
         refuse_positions(self._graph, self._positions, committed, self._registry.refresh())
+        if state is not None:
+            refuse_live_ends(self._graph, state, self._positions, committed)
         return None
 
     def _fill(self, session: TransactionSession, at: int) -> Commit:

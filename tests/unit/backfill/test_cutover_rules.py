@@ -15,6 +15,7 @@ from eosframework.backfill.cutover.cutover_rules import (
     lost_ranges,
     refuse_another_topology,
     refuse_incomplete,
+    refuse_live_ends,
     refuse_members,
     refuse_outside_log,
     refuse_positions,
@@ -181,6 +182,28 @@ def test_an_application_that_ran_live_is_refused(
     else:
         with pytest.raises(StartRefused, match=refused):
             refuse_positions(*given)
+
+
+@pytest.mark.parametrize(
+    ("raw", "keyed", "refused"),
+    [
+        (None, None, None),
+        (100, None, "processed flights.raw.0. live up to offset 100, the end of the range"),
+        (120, None, None),
+        (None, 50, "live up to offset 50"),
+        (None, 0, None),
+    ],
+)
+def test_a_worker_that_stopped_at_the_end_of_the_range_is_found(
+    raw: int | None, keyed: int | None, refused: str | None
+) -> None:
+    wanted = live_positions(GRAPH, COMPLETE)
+    given: Any = (GRAPH, COMPLETE, wanted, [Position(*RAW, raw), Position(*KEYED, keyed)])
+    if refused is None:
+        refuse_live_ends(*given)
+    else:
+        with pytest.raises(StartRefused, match=refused):
+            refuse_live_ends(*given)
 
 
 def test_records_removed_behind_the_range_are_refused_unless_accepted() -> None:

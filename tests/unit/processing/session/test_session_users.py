@@ -149,6 +149,7 @@ def cutover(monkeypatch: pytest.MonkeyPatch) -> User:
         f"{module}.time", SimpleNamespace(time=lambda: 1.0, monotonic=clock, sleep=clock.sleep)
     )
     monkeypatch.setattr(f"{module}.refuse_positions", lambda *_: None)
+    monkeypatch.setattr(f"{module}.refuse_live_ends", lambda *_: None)
     one: Any = object.__new__(_Cutover)
     one._outputs = MemoryOutputs(broker)
     one._cut_over_at = None
