@@ -14,6 +14,7 @@ Kafka client. A test of the start itself, or of signals from a terminal, starts 
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import json
 import multiprocessing
 import os
@@ -21,6 +22,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -41,6 +43,12 @@ FRAMEWORK = "eosframework.__main__"
 
 FAULTY = "tests.support.faults.faulty_worker"
 """The same with faults armed (there)."""
+
+SHOW_STACKS = signal.SIGUSR2
+"""Makes a program write the stack of each thread to standard error."""
+
+STACKS_SECONDS = 1.0
+SHOWN_CHARACTERS = 8000
 
 PRELOADED = (
     "tests.support.applications.backfilled",
@@ -133,10 +141,16 @@ class Program:
         """Wait for the end of the program and return what it printed.
 
         Raises:
-            subprocess.TimeoutExpired: as `wait`; the program was killed.
+            subprocess.TimeoutExpired: as `wait`, with the stack of each thread and the end of what
+                the program printed; it was killed.
         """
         try:
             code = self.wait(timeout)
+        except subprocess.TimeoutExpired as error:
+            self.send_signal(SHOW_STACKS)
+            time.sleep(STACKS_SECONDS)
+            error.add_note(self._err.read_text(errors="replace")[-SHOWN_CHARACTERS:])
+            raise
         finally:
             self.kill()
         return Finished(code, self._out.read_text(), self._err.read_text())
@@ -180,6 +194,7 @@ class _Start:
         sys.argv = ["eosframework", *self.arguments]
         sys.path[:0] = [str(self.directory), *self._python_path()]
         code: object = 0
+        faulthandler.register(SHOW_STACKS, sys.stderr)
         try:
             import_module(self.module).main()
         except SystemExit as ended:
