@@ -20,10 +20,10 @@ from dataclasses import dataclass
 
 import structlog
 
-from eosframework.backfill.executor.attempt_takeover import SignOfLife, wait_for_turn
 from eosframework.backfill.executor.chunk import Run
 from eosframework.config import Settings
 from eosframework.errors import DatabaseUnavailable, RunError, SchemaRegistryUnavailable
+from eosframework.processing.attempts.attempt_takeover import SignOfLife, wait_for_turn
 from eosframework.processing.measurements import Measures
 from eosframework.processing.ports import Message
 from eosframework.records import TopicPartition
