@@ -228,6 +228,30 @@ class Ownership(SessionUser[TransactionSession, "P | None"], Generic[P]):
         if self._drops != drops:
             raise Interrupted
 
+    def write(self, outputs: Sequence[Output], progress: P) -> bool:
+        """Commit outputs with the progress, and wait until the outcome is known (A6, A7).
+
+        Returns:
+            True if it is committed; else nothing of it is visible, and another call may succeed.
+
+        Raises:
+            InstanceFenced: another attempt has the task.
+            RunError: no attempt can succeed until the cause is fixed.
+            ClusterUnreachable: no transaction was committed for long.
+        """
+        try:
+            self.begin()
+            self.session.produce(outputs)
+            self.commit(progress)
+        except TransactionError as error:
+            self.failed(error)
+        except Interrupted:
+            pass
+        else:
+            return True
+        self.settle()
+        return self.known == progress
+
     def failed(self, error: TransactionError) -> None:
         """Decide the consequence of a failed call (A7), and drop the task's transaction.
 
