@@ -154,6 +154,7 @@ _CHECKS: Mapping[str, Check] = {
     SUB_TOPOLOGY: _relay,
     "backfill": _backfill,
     "replayed": _replayed,
+    "sink": _map,
 }
 """By kind, the first part of a key."""
 

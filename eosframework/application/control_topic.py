@@ -13,7 +13,7 @@ cannot undo each other's:
     reset                                 {"begun_at": …} or, once complete, {"done_at": …}
     committed/SUB_TOPOLOGY/TOPIC/NUMBER   {"topic_id": …}   written in the first transaction
 
-Other owners of progress (relays, backfills) add keys of their own, which are kept.
+Other owners of progress (relays, backfills, sinks of Spark) add keys of their own, which are kept.
 
 An open transaction hides the records after its first one from `read_committed` readers. Entries
 that are never written in a transaction (`WRITTEN_ALONE`) count from the moment they are in the log,

@@ -68,6 +68,16 @@ class TransactionalId:
         return cls(application, f"backfill.{job}", partition)
 
     @classmethod
+    def sink(cls, application: str, sink: str, shard: int) -> Self:
+        """Return the id of one shard of a sink of Spark."""
+        return cls(application, f"sink.{sink}", shard)
+
+    @classmethod
+    def sink_driver(cls, application: str, sink: str) -> Self:
+        """Return the id under which a sink's driver records its batches."""
+        return cls(application, f"sink.{sink}.driver", 0)
+
+    @classmethod
     def relay(cls, application: str, name: str, partition: int = 0) -> Self:
         """Return the id of an outbox relay."""
         return cls(application, f"relay.{name}", partition)

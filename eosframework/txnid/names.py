@@ -24,6 +24,7 @@ _RESERVED_PREFIXES = {
     "backfill.": "backfill jobs",
     "relay.": "outbox relays",
     "replay.": "replays of dead letters",
+    "sink.": "sinks of Spark",
 }
 
 
@@ -171,7 +172,7 @@ def refuse_reserved_name(sub_topology: str) -> None:
     """Raise if the ids of a user's sub-topology of this name would be the framework's own.
 
     Raises:
-        TopologyError: the name starts with `backfill.`, `relay.` or `replay.`.
+        TopologyError: the name starts with `backfill.`, `relay.`, `replay.` or `sink.`.
     """
     for reserved, owner in _RESERVED_PREFIXES.items():
         if sub_topology.startswith(reserved):

@@ -45,7 +45,6 @@ import structlog
 from eosframework import failpoints
 from eosframework.backfill.executor.attempt_context import AttemptContext, TaskSpec, attempt_context
 from eosframework.backfill.executor.chunk import Chunk, Counters, place_of
-from eosframework.backfill.executor.ownership import Interrupted, Ownership, run_suffix
 from eosframework.backfill.executor.task_reader import Rows, reading
 from eosframework.backfill.job.job_entry import TaskProgress
 from eosframework.errors import (
@@ -56,6 +55,7 @@ from eosframework.errors import (
     RunError,
     TransactionError,
 )
+from eosframework.processing.attempts.ownership import Interrupted, Ownership, run_suffix
 from eosframework.processing.failures.failure_handler import describe
 from eosframework.processing.ports import Message
 from eosframework.processing.stores.open_state import SHARE, ChangesBudget
@@ -120,7 +120,7 @@ class Attempt:
         self._number = number
         self._clock = clock
         self._sleep = sleep
-        self._ownership = Ownership(context, self.name, clock=clock, sleep=sleep)
+        self._ownership = Ownership(context.task, self.name, clock=clock, sleep=sleep)
 
     def run(self, rows: Rows) -> TaskProgress:
         """Run all rows; see `run_attempt`."""
@@ -151,7 +151,7 @@ class AttemptRun:
     def __init__(
         self,
         context: AttemptContext,
-        ownership: Ownership,
+        ownership: Ownership[TaskProgress],
         clock: Callable[[], float],
         sleep: Callable[[float], None],
     ) -> None:

@@ -30,6 +30,7 @@ from eosframework.kafka.consumer.range_reader import hold_nothing
 from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.kafka.worker_clients import producers
 from eosframework.process.private_files import DIRECTORY_MODE
+from eosframework.processing.attempts.ownership import OwnedTask
 from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import CompiledPart, compile_part
 from eosframework.processing.ports import Output, TransactionalOutput, TransactionalOutputs
@@ -72,6 +73,35 @@ class ProgressLog(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class LogOfTask:
+    """The `TaskLog` of one task in a job's log."""
+
+    log: ProgressLog
+    sub_topology: str
+    partition: int
+
+    def read(self) -> TaskProgress | None:
+        """Return the progress, once all transactions are decided."""
+        return self.log.read_task(self.sub_topology, self.partition)
+
+    def watch(self) -> TaskProgress | None:
+        """Return the decided progress, without waiting."""
+        return self.log.watch_task(self.sub_topology, self.partition)
+
+    def written_end(self) -> int:
+        """Return the log end offset, past open transactions."""
+        return self.log.written_end()
+
+    def newest(self, since: int = 0) -> tuple[int, TaskProgress] | None:
+        """Return the last written progress from an offset on, committed or not."""
+        return self.log.newest_of_task(self.sub_topology, self.partition, since)
+
+    def output(self, progress: TaskProgress) -> Output:
+        """Return the record that commits progress within a transaction."""
+        return self.log.progress_output(self.sub_topology, self.partition, progress)
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptContext:
     """The dependencies of one attempt.
 
@@ -106,6 +136,20 @@ class AttemptContext:
     def sub_topology(self) -> str:
         """Name of the task's sub-topology."""
         return self.compiled.part.name
+
+    @property
+    def task(self) -> OwnedTask[TaskProgress]:
+        """The task, as its attempts own it."""
+        return OwnedTask(
+            transactional_id=str(self.identity),
+            name=f"task {self.sub_topology}[{self.partition}] of the backfill",
+            log=LogOfTask(self.log, self.sub_topology, self.partition),
+            outputs=self.outputs,
+            stall_seconds=self.settings.backfill.stall_seconds,
+            timeout_seconds=self.settings.worker.transaction_timeout_seconds,
+            logger="eosframework.backfill",
+            run=self.run,
+        )
 
     def with_writer_header(self, output: TransactionalOutput) -> TransactionalOutput:
         """Return an output that adds a writer header to records of internal topics."""

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 
 import structlog
 
-from eosframework.backfill.executor.attempt_takeover import SignOfLife, wait_for_turn
 from eosframework.backfill.executor.chunk import Run
 from eosframework.config import Settings
 from eosframework.errors import DatabaseUnavailable, RunError, SchemaRegistryUnavailable
+from eosframework.processing.attempts.attempt_takeover import SignOfLife, wait_for_turn
 from eosframework.processing.measurements import Measures
 from eosframework.processing.ports import Message
 from eosframework.records import TopicPartition
@@ -76,6 +76,10 @@ class Pace:
         )
 
 
+BeginAt = Callable[[TopicPartition, int, int], int]
+"""Takes a partition, its claimed position and the begin of the range."""
+
+
 class TableAttempt:
     """Writes the rows of one partition.
 
@@ -87,6 +91,8 @@ class TableAttempt:
         store: the database.
         pace: intervals and sizes of writes.
         look: returns the activity of other attempts, without a claim.
+        begin_at: returns where the rows after a claimed position begin; by default a position
+            before the range is refused (`refuse_gap`).
         clock: seconds, monotonic.
         sleep: waits for a number of seconds.
     """
@@ -101,6 +107,7 @@ class TableAttempt:
         pace: Pace,
         look: Callable[[], Seen],
         *,
+        begin_at: BeginAt | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -109,6 +116,7 @@ class TableAttempt:
         self._end = end
         self._pace = pace
         self._look = look
+        self._begin_at = begin_at or refuse_gap
         self._clock = clock
         self._sleep = sleep
         self._kept: list[Message] = []
@@ -208,7 +216,7 @@ class TableAttempt:
         """Return the position; the rows that Spark gave before it cannot be read again (P2)."""
         [claim] = claims
         position = self._start if claim.next_offset is None else claim.next_offset
-        refuse_gap(self._partition, position, self._start)
+        position = self._begin_at(self._partition, position, self._start)
         if position < self._confirmed:
             raise RunError(
                 f"{self._partition}: the database went back from offset {self._confirmed} to "
@@ -268,8 +276,8 @@ class TableAttempt:
         self._begun_at = self._clock()
 
 
-def refuse_gap(partition: TopicPartition, position: int, start: int) -> None:
-    """Raise if records between the tables' position and the range would be left out.
+def refuse_gap(partition: TopicPartition, position: int, start: int) -> int:
+    """Return the position; raise if records between it and the range would be left out.
 
     Raises:
         RunError: names both.
@@ -281,3 +289,4 @@ def refuse_gap(partition: TopicPartition, position: int, start: int) -> None:
             f"--from '{partition}={position}', or set the position: eosframework positions set APP "
             f"--tables '{partition}={start}'"
         )
+    return position

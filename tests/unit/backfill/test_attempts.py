@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from eosframework.backfill.executor.ownership import own_progress
 from eosframework.errors import (
     ClusterUnreachable,
     DataRejected,
@@ -19,6 +18,7 @@ from eosframework.errors import (
     TransactionAborted,
     TransactionFatal,
 )
+from eosframework.processing.attempts.ownership import own_progress
 from eosframework.processing.ports import Output
 from eosframework.records import TopicPartition
 from eosframework.topology.dsl.declarations import dead_letter

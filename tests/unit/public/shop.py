@@ -34,6 +34,7 @@ from eosframework import (
 from eosframework.backfill import Backfill
 from eosframework.kafka import ReadCommittedConsumer, TransactionalProducer
 from eosframework.outbox import emit, publish, statement
+from eosframework.spark import both, kafka_sink, table_sink
 from eosframework.testing import Fault, TopologyTestDriver, crash_everywhere
 
 
@@ -117,6 +118,13 @@ def backfill() -> None:
         Backfill(shop, job="history", start=["beginning"]).run()
     except EosError as error:
         print(error)
+
+
+def sink(rows: Any) -> None:
+    written = kafka_sink("delays", application="report", key="origin", value="struct", shards=8)
+    stored = table_sink("delays", dsn="postgresql://db/shop", mode="upsert", keys=["origin"])
+    rows.writeStream.foreachBatch(both(written, stored)).start()
+    written.write(rows, job="january")
 
 
 def produce(connection: Any) -> None:

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 import structlog
 
 from eosframework import failpoints
-from eosframework.backfill.executor.attempt_context import AttemptContext
-from eosframework.backfill.executor.attempt_takeover import SignOfLife, wait_for_turn
-from eosframework.backfill.job.job_entry import TaskProgress
 from eosframework.errors import (
     ClusterUnreachable,
     DataRejected,
@@ -26,7 +24,8 @@ from eosframework.errors import (
     TransactionError,
     TransactionFatal,
 )
-from eosframework.processing.ports import Commit
+from eosframework.processing.attempts.attempt_takeover import SignOfLife, wait_for_turn
+from eosframework.processing.ports import Commit, Output, TransactionalOutputs
 from eosframework.processing.session.session_group import (
     SessionCounts,
     SessionGroup,
@@ -47,15 +46,86 @@ announces itself with its first transaction."""
 _T = TypeVar("_T")
 
 
+class AttemptProgress(Protocol):
+    """The progress of a task as an attempt wrote it."""
+
+    @property
+    def attempt(self) -> str:
+        """Name of the attempt that wrote it."""
+        ...
+
+    @property
+    def complete(self) -> bool:
+        """True if nothing of the task is left."""
+        ...
+
+    @property
+    def ended(self) -> bool:
+        """True if the attempt that wrote it has ended, so its successor need not wait."""
+        ...
+
+
+P = TypeVar("P", bound=AttemptProgress)
+
+
+class TaskLog(Protocol[P]):
+    """The progress of one task in the control topic; its methods raise ClusterUnreachable."""
+
+    def read(self) -> P | None:
+        """Return the progress, once all transactions are decided."""
+        ...
+
+    def watch(self) -> P | None:
+        """Return the decided progress, without waiting."""
+        ...
+
+    def written_end(self) -> int:
+        """Return the log end offset, past open transactions."""
+        ...
+
+    def newest(self, since: int = 0) -> tuple[int, P] | None:
+        """Return the last written progress from an offset on, committed or not."""
+        ...
+
+    def output(self, progress: P) -> Output:
+        """Return the record that commits progress within a transaction."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedTask(Generic[P]):
+    """A task that attempts take from each other.
+
+    Args:
+        transactional_id: the same for every attempt.
+        name: for messages.
+        log: the progress of the task.
+        outputs: transactional producers.
+        stall_seconds: period without a sign of life after which another attempt counts as lost.
+        timeout_seconds: the transaction timeout.
+        logger: name of the log.
+        run: id of the attempts that one driver started; empty: there is none.
+    """
+
+    transactional_id: str
+    name: str
+    log: TaskLog[P]
+    outputs: TransactionalOutputs
+    stall_seconds: float
+    timeout_seconds: float
+    logger: str
+    run: str = ""
+
+
 class Interrupted(Exception):
     """The transaction was not confirmed, and its task was dropped."""
 
 
-class Ownership(SessionUser[TransactionSession, "TaskProgress | None"]):
+class Ownership(SessionUser[TransactionSession, "P | None"], Generic[P]):
     """The ownership of one attempt.
 
     Args:
-        context: its dependencies.
+        task: the task.
         attempt: its unique name.
         clock: seconds, monotonic.
         sleep: waits for a number of seconds.
@@ -68,34 +138,31 @@ class Ownership(SessionUser[TransactionSession, "TaskProgress | None"]):
 
     def __init__(
         self,
-        context: AttemptContext,
+        task: OwnedTask[P],
         attempt: str,
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.known: TaskProgress | None = None
+        self.known: P | None = None
         self.attempt = attempt
         self.on_reject: Callable[[DataRejected], None] = _raise
         self.on_drop: Callable[[], None] = _nothing
         self._session: TransactionSession | None = None
-        self._outputs = context.outputs
-        self._sent: TaskProgress | None = None
+        self._outputs = task.outputs
+        self._sent: P | None = None
         self._drops = 0
-        self._log = context.log
-        self._identity = str(context.identity)
-        self._run = context.run
-        self._names = context.sub_topology, context.partition
-        self._task = f"task {context.sub_topology}[{context.partition}] of the backfill"
-        self._stall_seconds = context.settings.backfill.stall_seconds
-        self._timeout_seconds = context.settings.worker.transaction_timeout_seconds
+        self._log = task.log
+        self._identity = task.transactional_id
+        self._run = task.run
+        self._task = task.name
+        self._stall_seconds = task.stall_seconds
+        self._timeout_seconds = task.timeout_seconds
         self._taken_at = 0
         self._clock = clock
         self._sleep = sleep
-        self._events = structlog.get_logger("eosframework.backfill").bind(
-            transactional_id=self._identity, attempt=attempt
-        )
-        log = structlog.get_logger("eosframework.backfill").bind(attempt=attempt)
+        log = structlog.get_logger(task.logger).bind(attempt=attempt)
+        self._events = log.bind(transactional_id=self._identity)
         self._group = SessionGroup(self._outputs, self, SessionCounts(), log, clock, sleep)
 
     @property
@@ -108,13 +175,13 @@ class Ownership(SessionUser[TransactionSession, "TaskProgress | None"]):
         """Return whether another attempt of this run was active before."""
         if not self._run:
             return False
-        newest = self._retrying(lambda: self._log.newest_of_task(*self._names))
+        newest = self._retrying(self._log.newest)
         return newest is not None and newest[1].attempt.endswith(run_suffix(self._run))
 
-    def wait(self) -> TaskProgress | None:
+    def wait(self) -> P | None:
         """Wait until no other attempt is active (A1); return the progress if it is complete."""
         wait_for_turn(self._look, self._stall_seconds, clock=self._clock, sleep=self._sleep)
-        found = self._retrying(lambda: self._log.watch_task(*self._names))
+        found = self._retrying(self._log.watch)
         return found if found is not None and found.complete else None
 
     def take(self) -> None:
@@ -141,13 +208,13 @@ class Ownership(SessionUser[TransactionSession, "TaskProgress | None"]):
         failpoints.hit("takeover.after_init")
         # Entries from here on belong to a successor, or to this attempt: earlier ones were fenced.
         self._taken_at = self._retrying(self._log.written_end)
-        self.known = self._retrying(lambda: self._log.read_task(*self._names))
+        self.known = self._retrying(self._log.read)
 
     def begin(self) -> None:
         """Begin a transaction without records of the task."""
         self.session.begin()
 
-    def commit(self, progress: TaskProgress) -> None:
+    def commit(self, progress: P) -> None:
         """Commit the records produced since the begin, with the progress (A6).
 
         Raises:
@@ -155,11 +222,35 @@ class Ownership(SessionUser[TransactionSession, "TaskProgress | None"]):
             Interrupted: the task was dropped; `settle`, then resume at `known`.
             InstanceFenced: it is committed, and another attempt has continued from there.
         """
-        self.session.produce([self._log.progress_output(*self._names, progress)])
+        self.session.produce([self._log.output(progress)])
         self._sent, drops = progress, self._drops
         self._group.commit([self.session], [Commit(self.session.output, (), None)])
         if self._drops != drops:
             raise Interrupted
+
+    def write(self, outputs: Sequence[Output], progress: P) -> bool:
+        """Commit outputs with the progress, and wait until the outcome is known (A6, A7).
+
+        Returns:
+            True if it is committed; else nothing of it is visible, and another call may succeed.
+
+        Raises:
+            InstanceFenced: another attempt has the task.
+            RunError: no attempt can succeed until the cause is fixed.
+            ClusterUnreachable: no transaction was committed for long.
+        """
+        try:
+            self.begin()
+            self.session.produce(outputs)
+            self.commit(progress)
+        except TransactionError as error:
+            self.failed(error)
+        except Interrupted:
+            pass
+        else:
+            return True
+        self.settle()
+        return self.known == progress
 
     def failed(self, error: TransactionError) -> None:
         """Decide the consequence of a failed call (A7), and drop the task's transaction.
@@ -206,22 +297,20 @@ class Ownership(SessionUser[TransactionSession, "TaskProgress | None"]):
         if session.fence is not None:
             seconds = min(SUCCESSOR_SECONDS, self._stall_seconds)
             wait_for_turn(self._look, seconds, clock=self._clock, sleep=self._sleep)
-        newest = self._log.newest_of_task(*self._names, self._taken_at)
+        newest = self._log.newest(self._taken_at)
         if newest is not None and newest[1].attempt != self.attempt:
             raise taken_over(self._task, newest[1])
 
-    def read(self, sessions: Sequence[TransactionSession]) -> Sequence[TaskProgress | None]:
+    def read(self, sessions: Sequence[TransactionSession]) -> Sequence[P | None]:
         """Read the final progress (R2)."""
-        return [self._log.read_task(*self._names)]
+        return [self._log.read()]
 
-    def outcome(self, session: TransactionSession, found: TaskProgress | None) -> Outcome:
+    def outcome(self, session: TransactionSession, found: P | None) -> Outcome:
         """Return whether the last transaction is committed; raises as `own_progress`."""
         own = own_progress(found, self.known, self.attempt, self._task)
         return Outcome.NOT_COMMITTED if own == self.known else Outcome.COMMITTED
 
-    def resume(
-        self, session: TransactionSession, found: TaskProgress | None, outcome: Outcome
-    ) -> None:
+    def resume(self, session: TransactionSession, found: P | None, outcome: Outcome) -> None:
         """Resume at the progress (R3)."""
         self.known = found
 
@@ -239,13 +328,13 @@ class Ownership(SessionUser[TransactionSession, "TaskProgress | None"]):
         return self.session.state is State.READY
 
     def _look(self) -> SignOfLife:
-        newest = self._log.newest_of_task(*self._names)
+        newest = self._log.newest()
         if newest is None:
             return SignOfLife()
         offset, progress = newest
         ended = progress.ended
         if progress.complete:
-            decided = self._log.watch_task(*self._names)
+            decided = self._log.watch()
             ended = decided is not None and decided.complete
         return SignOfLife(offset, ended)
 
@@ -282,9 +371,7 @@ def run_suffix(run: str) -> str:
     return f"@{run}" if run else ""
 
 
-def own_progress(
-    found: TaskProgress | None, known: TaskProgress | None, attempt: str, task: str
-) -> TaskProgress | None:
+def own_progress(found: P | None, known: P | None, attempt: str, task: str) -> P | None:
     """Return the progress from which an attempt resumes after it initialized its id again.
 
     Args:
@@ -308,7 +395,7 @@ def own_progress(
     raise taken_over(task, found)
 
 
-def taken_over(task: str, found: TaskProgress | None = None) -> InstanceFenced:
+def taken_over(task: str, found: AttemptProgress | None = None) -> InstanceFenced:
     """Return the error of an attempt whose task another one has."""
     by = "" if found is None else f" ({found.attempt})"
     return InstanceFenced(

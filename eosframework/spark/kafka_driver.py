@@ -1,0 +1,297 @@
+"""A Kafka sink that this driver owns: its batches in the control topic, its Spark jobs."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from eosframework.application.control_log import ControlLog
+from eosframework.application.control_topic import ControlTopic
+from eosframework.application.output_limits import RelayDestinations
+from eosframework.backfill.spark.arrow_batches import map_batches
+from eosframework.backfill.spark.ordering import task_slots
+from eosframework.config import Settings
+from eosframework.errors import RunError, StartRefused
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.kafka.admin.metadata import size_limits
+from eosframework.kafka.worker_clients import NOTHING_KNOWN, producer_client, producers
+from eosframework.outbox.outbox_ports import Destination
+from eosframework.processing.attempts.ownership import OwnedTask, Ownership
+from eosframework.spark.batch_rules import Decision, decide
+from eosframework.spark.kafka_columns import RESULT_SCHEMA, KafkaColumns, in_shards
+from eosframework.spark.kafka_shards import ShardSpec, attempts
+from eosframework.spark.sink_entry import BatchIdentity, SinkBatch, shards_prefix
+from eosframework.spark.sink_log import SETTLE_SECONDS, BatchLog
+from eosframework.txnid import TransactionalId
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+DECIDED_SECONDS = 2.0
+"""Longest time for a healthy attempt's commit; later it counts as a leftover."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSinkOptions:
+    """The options of a Kafka sink; see `kafka_sink`.
+
+    Args:
+        sink: name in ids and entries: the sink's, and its job's for a batch DataFrame.
+    """
+
+    application: str
+    sink: str
+    columns: KafkaColumns
+    shards: int
+    stage: bool
+    follows: str | None
+    settings: Settings
+
+    @property
+    def label(self) -> str:
+        """Name among all sinks of the application, and of the column in a stage."""
+        return f"kafka_{self.sink}"
+
+    def of_job(self, job: str) -> KafkaSinkOptions:
+        """Return the sink of a batch DataFrame."""
+        return replace(self, sink=f"{self.sink}.{job}")
+
+    def own(self) -> KafkaSinkDriver:
+        """Own the sink (S1)."""
+        return KafkaSinkDriver(self)
+
+
+class KafkaSinkDriver:
+    """An `OwnedSink` in Kafka.
+
+    Args:
+        options: of the sink.
+
+    Attributes:
+        label: its name among all sinks of the application.
+
+    Raises:
+        StartRefused: the topic or the application cannot be used; names the way on.
+        ClusterUnreachable: no broker answered in time.
+    """
+
+    def __init__(self, options: KafkaSinkOptions) -> None:
+        self.label = options.label
+        self._options = options
+        kafka = options.settings.kafka
+        self._admin = ClusterAdmin(kafka)
+        self._refuse_application()
+        log = ControlLog(options.application, kafka, self._admin, settle_seconds=SETTLE_SECONDS)
+        self._log = BatchLog(log, options.sink)
+        self._outputs = producers(options.settings, size_limits(self._topics.values()))
+        name = f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
+        self._slots: list[int] | None = None
+        self._ownership = Ownership(self._task(), name)
+        try:
+            self._end_leftovers(log)
+            self._ownership.take()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def name(self) -> str:
+        """Its name within the application."""
+        return self._options.sink
+
+    @property
+    def staged(self) -> bool:
+        """True unless its user calls all plans repeatable."""
+        return self._options.stage
+
+    @property
+    def last(self) -> SinkBatch | None:
+        """The last batch that it accepted."""
+        return self._ownership.known
+
+    def decide(self, offered: BatchIdentity) -> Decision:
+        """Return the handling of a batch (S2).
+
+        Raises:
+            StartRefused: the batch is neither the last one nor the next one.
+        """
+        options = self._options
+        return decide(self.name, self.last, offered, options.shards, options.follows)
+
+    def column(self, frame: DataFrame) -> Column:
+        """Return the record of each row, as a struct.
+
+        Raises:
+            ConfigurationError: a column is missing, or has an unsuitable type.
+        """
+        columns = self._options.columns
+        found = self._topics.get(columns.topic or "")
+        partitions = found.partitions if found is not None else None
+        return columns.column(self.name, frame, self._destinations, partitions)
+
+    def accept(self, offered: BatchIdentity, stage: str | None) -> SinkBatch:
+        """Record that a batch is open (S3)."""
+        last = self.last
+        if last is not None and (
+            last.shards != self._options.shards or last.batch.query != offered.query
+        ):
+            self._fence(range(last.shards))
+        batch = SinkBatch(
+            sequence=1 if last is None else last.sequence + 1,
+            batch=offered,
+            shards=self._options.shards,
+            stage=stage,
+            attempt=self._ownership.attempt,
+            written_at=_now_ms(),
+        )
+        self._record(batch)
+        return batch
+
+    def write(self, rows: DataFrame, batch: SinkBatch) -> int:
+        """Write all rows that are not committed, and return their number (S4)."""
+        options = self._options
+        if self._slots is None:
+            self._slots = task_slots(rows.sparkSession, options.shards)
+        if options.columns.topic is None:
+            self._refuse_topics([row[0] for row in rows.select("topic").distinct().collect()])
+        spec = ShardSpec(
+            application=options.application,
+            sink=self.name,
+            settings=options.settings,
+            batch=batch,
+            topics=tuple(sorted(self._topics)),
+            limits=size_limits(self._topics.values(), are_all=options.columns.topic is not None),
+            run=uuid.uuid4().hex[:8],
+        )
+        sharded = in_shards(rows, options.shards, self._slots)
+        results: list[Any] = map_batches(sharded, attempts(spec), RESULT_SCHEMA).collect()
+        counts = {int(row[0]): int(row[1]) for row in results}
+        if batch.stage is None:
+            self._refuse_other_shards(batch, counts)
+        return sum(counts.values())
+
+    def complete(self, batch: SinkBatch, rows: int) -> None:
+        """Record that a batch is complete (S5)."""
+        changes = {"complete": True, "rows": rows, "written_at": _now_ms()}
+        self._record(batch.model_copy(update={**changes, "attempt": self._ownership.attempt}))
+
+    def close(self) -> None:
+        """Close the producer."""
+        self._ownership.close()
+        self._outputs.stop()
+
+    # --- the entry ------------------------------------------------------------------------------
+
+    def _task(self) -> OwnedTask[SinkBatch]:
+        options = self._options
+        return OwnedTask(
+            transactional_id=str(TransactionalId.sink_driver(options.application, options.sink)),
+            name=f"sink {options.sink!r} of application {options.application!r}",
+            log=self._log,
+            outputs=self._outputs,
+            stall_seconds=options.settings.backfill.stall_seconds,
+            timeout_seconds=options.settings.worker.transaction_timeout_seconds,
+            logger="eosframework.spark",
+        )
+
+    def _record(self, batch: SinkBatch) -> None:
+        while not self._ownership.write((), batch):
+            continue
+
+    def _fence(self, shards: Iterable[int]) -> None:
+        """Init the ids of shards: no earlier attempt can commit, and none is open any more."""
+        options = self._options
+        ids = [
+            str(TransactionalId.sink(options.application, options.sink, shard)) for shard in shards
+        ]
+        self._outputs.close(self._outputs.open(ids))
+
+    def _end_leftovers(self, log: ControlLog) -> None:
+        """End transactions that killed attempts left open, instead of waiting for their timeout."""
+        if log.is_settled(DECIDED_SECONDS):
+            return
+        prefix = shards_prefix(self.name)
+        open_ = {key.removeprefix(prefix) for key in log.undecided() if key.startswith(prefix)}
+        self._fence(sorted(map(int, open_)))
+
+    # --- refusals -------------------------------------------------------------------------------
+
+    @cached_property
+    def _topics(self) -> dict[str, Any]:
+        topic = self._options.columns.topic
+        return {} if topic is None else dict(self._admin.describe_topics([topic]))
+
+    @cached_property
+    def _destinations(self) -> dict[str, Destination]:
+        topic = self._options.columns.topic
+        return {} if topic is None else self._described([topic])
+
+    def _described(self, topics: list[str]) -> dict[str, Destination]:
+        settings = self._options.settings
+        producer = producer_client(settings, NOTHING_KNOWN)
+        destinations = RelayDestinations(settings.kafka, self._admin, producer)
+        found = destinations.describe(topics)
+        for topic, destination in found.items():
+            if destination.refusal is not None:
+                raise StartRefused(
+                    f"sink {self.name!r} cannot write: {destination.refusal}. Nothing was written; "
+                    f"create topic {topic!r}, or correct its name"
+                )
+            if destination.needs_key and self._options.columns.key is None:
+                raise StartRefused(
+                    f"sink {self.name!r}: topic {topic!r} is compacted, so its records need a key; "
+                    f"name its column with key="
+                )
+        return found
+
+    def _refuse_topics(self, topics: list[str]) -> None:
+        """Raise unless all topics of a column exist."""
+        self._described(sorted(topics))
+        self._topics.update(self._admin.describe_topics(topics))
+
+    def _refuse_application(self) -> None:
+        """Raise if the application has workers: their control topic has other progress.
+
+        Raises:
+            StartRefused: names what was found.
+        """
+        options = self._options
+        control = ControlTopic(
+            options.application,
+            options.settings.kafka,
+            self._admin,
+            replication_factor=options.settings.topics.replication_factor,
+        )
+        _ = self._destinations
+        control.ensure()
+        kinds = {key.partition("/")[0] for key in control.refresh().entries} - {"sink"}
+        members = self._admin.describe_group(options.application).members
+        if kinds or members:
+            found = f"entries of {', '.join(sorted(kinds))}" if kinds else "a group with members"
+            raise StartRefused(
+                f"application {options.application!r} has workers, a relay or backfills: there is "
+                f"{found} of that name. A sink needs an application name of its own, because a "
+                f"reset of the other would remove the sink's progress; choose another application="
+            )
+
+    def _refuse_other_shards(self, batch: SinkBatch, counts: dict[int, int]) -> None:
+        """Raise if shards have committed rows of a batch that has no rows for them now."""
+        found = self._log.shards_of(batch.sequence)
+        if lost := sorted(shard for shard in found if shard not in counts):
+            raise RunError(
+                f"sink {self.name!r}: shard {lost[0]} has {found[lost[0]].rows} committed rows of "
+                f"{batch.batch}, and the rows computed now have none for it: the plan is not "
+                f"repeatable. Use stage=True, which computes a batch once; to continue, use a new "
+                f"checkpoint and another sink name"
+            )
+
+
+def _now_ms() -> int:
+    return round(time.time() * 1000)

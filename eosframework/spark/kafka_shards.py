@@ -1,0 +1,92 @@
+"""Shards of a Kafka sink on executors: one attempt for each shard with rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+from eosframework.application.control_log import ControlLog
+from eosframework.backfill.executor.functions import run_numbered
+from eosframework.backfill.spark.arrow_batches import BatchFunction, RecordBatch, batch_of
+from eosframework.config import Settings
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.kafka.admin.metadata import SizeLimits
+from eosframework.kafka.worker_clients import producers
+from eosframework.process.logs import configure_logs
+from eosframework.processing.attempts.ownership import OwnedTask
+from eosframework.spark.kafka_columns import rows_of
+from eosframework.spark.shard_attempt import ShardAttempt, ShardRow, ShardWork
+from eosframework.spark.sink_entry import SinkBatch
+from eosframework.spark.sink_log import SETTLE_SECONDS, ShardLog
+from eosframework.txnid import TransactionalId
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSpec:
+    """The parameters of a batch's attempts, sent to the executors.
+
+    Args:
+        application: owner of the ids.
+        sink: its name.
+        settings: of the application.
+        batch: open.
+        topics: the topics to write, as far as they are known.
+        limits: of these topics.
+        run: id of the Spark job.
+    """
+
+    application: str
+    sink: str
+    settings: Settings
+    batch: SinkBatch
+    topics: tuple[str, ...]
+    limits: SizeLimits
+    run: str
+
+
+def attempts(spec: ShardSpec) -> BatchFunction:
+    """Return the function for `mapInArrow`: it writes the rows of a shard in transactions."""
+
+    def run(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+        found = rows_of(batches)
+        first = next(found, None)
+        if first is None:
+            return
+        shard, rows = first[0], chain([first[1]], (more for _, more in found))
+        configure_logs(spec.settings.log)
+        count = run_numbered(lambda number: _attempt(spec, shard, number, rows))
+        yield batch_of([(shard, count)], {"shard": "int64", "row_count": "int64"})
+
+    return run
+
+
+def _attempt(
+    spec: ShardSpec, shard: int, attempt_number: int, rows: Iterator[list[ShardRow]]
+) -> int:
+    settings, batch = spec.settings, spec.batch
+    admin = ClusterAdmin(settings.kafka)
+    log = ControlLog(spec.application, settings.kafka, admin, settle_seconds=SETTLE_SECONDS)
+    outputs = producers(settings, spec.limits, spec.topics)
+    task = OwnedTask(
+        transactional_id=str(TransactionalId.sink(spec.application, spec.sink, shard)),
+        name=f"shard {shard} of sink {spec.sink!r} of application {spec.application!r}",
+        log=ShardLog(log, spec.sink, shard, batch.sequence, batch.batch),
+        outputs=outputs,
+        stall_seconds=settings.backfill.stall_seconds,
+        timeout_seconds=settings.worker.transaction_timeout_seconds,
+        logger="eosframework.spark",
+        run=spec.run,
+    )
+    work = ShardWork(
+        task,
+        batch.sequence,
+        batch.batch,
+        settings.backfill.chunk_records,
+        settings.backfill.chunk_megabytes * 2**20,
+        staged=batch.stage is not None,
+    )
+    try:
+        return ShardAttempt(work, attempt_number).run(rows).rows
+    finally:
+        outputs.stop()

@@ -1,0 +1,266 @@
+"""One attempt to write a shard of a batch: Spark may restart or duplicate it.
+
+The steps are those of a backfill's attempt (`backfill/executor/attempt`):
+
+    A1. a successor waits until the first attempt is silent or has ended
+    A2. init the shard's transactional.id: fences every other attempt, and ends its transaction
+    A3. read the shard's progress, and that the batch is still the sink's open one
+    A4. skip the rows that are committed; their digest must be that of the progress
+    A5. cut the rest into chunks by number and size
+    A6. commit the chunk and the progress in one transaction
+    A7. decide the outcome (`processing/session`)
+    A8. the last chunk's transaction records that the shard is complete
+
+The attempt announces itself with its first chunk. Until then a successor sees no sign of life, and
+takes the shard after `backfill.stall_seconds`: the first one then ends fenced, and nothing of it
+was committed.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import structlog
+
+from eosframework.errors import (
+    ClusterUnreachable,
+    DataRejected,
+    EosError,
+    InstanceFenced,
+    RunError,
+)
+from eosframework.processing.attempts.ownership import (
+    Interrupted,
+    OwnedTask,
+    Ownership,
+    run_suffix,
+    taken_over,
+)
+from eosframework.processing.ports import Output
+from eosframework.spark.sink_entry import BatchIdentity, ShardProgress
+
+MODULUS = 2**64
+"""Digests are sums modulo this number, as Spark's hashes have 64 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRow:
+    """A row of a shard, encoded.
+
+    Args:
+        output: the record.
+        hash: of all its parts, as Spark computes it.
+    """
+
+    output: Output
+    hash: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShardWork:
+    """The shard and batch of an attempt.
+
+    Args:
+        task: the shard, as its attempts own it.
+        sequence: of the batch.
+        batch: the batch.
+        chunk_records: most rows in a transaction.
+        chunk_bytes: size of values after which a transaction gets no more rows.
+        staged: the rows are read from a stage, so they are the same for every attempt.
+    """
+
+    task: OwnedTask[ShardProgress]
+    sequence: int
+    batch: BatchIdentity
+    chunk_records: int
+    chunk_bytes: int
+    staged: bool
+
+
+class ShardAttempt:
+    """One attempt.
+
+    Args:
+        work: its shard and batch.
+        number: of the attempt, from 0.
+        clock: seconds, monotonic.
+        sleep: waits for a number of seconds.
+    """
+
+    def __init__(
+        self,
+        work: ShardWork,
+        number: int,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        place = f"{socket.gethostname()}/{os.getpid()}"
+        self.name = f"{place}/{number}/{uuid.uuid4().hex[:8]}{run_suffix(work.task.run)}"
+        self._work = work
+        self._number = number
+        self._ownership = Ownership(work.task, self.name, clock=clock, sleep=sleep)
+        self._ownership.on_reject = self._reject
+        self._chunk: list[ShardRow] = []
+        self._bytes = 0
+        self._seen = 0
+        self._seen_digest: int = 0
+        self._limit: int | None = None
+        self._events = structlog.get_logger("eosframework.spark").bind(
+            transactional_id=work.task.transactional_id
+        )
+
+    def run(self, rows: Iterable[Sequence[ShardRow]]) -> ShardProgress:
+        """Write the rows of the shard that are not committed, and return its complete progress.
+
+        Args:
+            rows: all rows of the shard in the batch, in order, at least one.
+
+        Raises:
+            InstanceFenced: another attempt has the shard, or the batch is over.
+            RunError: no attempt can succeed until the cause is fixed.
+            ClusterUnreachable: brokers were unavailable for long; another attempt may resume.
+        """
+        if self._number > 0 or self._ownership.is_shared():
+            done = self._ownership.wait()
+            if done is not None and self._work.staged:
+                return self._of_this_batch(done)
+        try:
+            self._ownership.take()
+            try:
+                return self._write(rows)
+            except Exception as error:
+                self._leave(error)
+                raise
+        finally:
+            self._ownership.close()
+
+    # --- rows: A4, A5 ---------------------------------------------------------------------------
+
+    def _write(self, rows: Iterable[Sequence[ShardRow]]) -> ShardProgress:
+        known = self._ownership.known
+        if known is not None:
+            self._of_this_batch(known)
+            if known.complete and self._work.staged:
+                return known
+        committed = 0 if known is None else known.rows
+        held: Sequence[ShardRow] = ()
+        for piece in rows:
+            self._take(held, committed)
+            held = piece
+        # The last piece is held back, so that the last chunk can complete the shard.
+        self._take(held, committed, last=True)
+        found = self._ownership.known
+        assert found is not None, "a shard has at least one row"
+        if not found.complete or self._seen != found.rows:
+            raise self._changed(found)
+        self._events.info("shard_complete", shard_rows=found.rows)
+        return found
+
+    def _take(self, piece: Sequence[ShardRow], committed: int, *, last: bool = False) -> None:
+        """Skip committed rows (A4), and commit full chunks (A5)."""
+        left = max(committed - self._seen, 0)
+        skipped, fresh = piece[:left], piece[left:]
+        if skipped:
+            self._seen += len(skipped)
+            self._seen_digest += sum(row.hash for row in skipped)
+            known = self._ownership.known
+            assert known is not None
+            if self._seen == committed and self._seen_digest % MODULUS != known.digest:
+                raise self._changed(known)
+        for row in fresh:
+            self._chunk.append(row)
+            self._bytes += len(row.output[1] or b"")
+            if (
+                len(self._chunk) >= self._work.chunk_records
+                or self._bytes >= self._work.chunk_bytes
+            ):
+                self._flush(complete=last and row is fresh[-1])
+        if last and self._chunk:
+            self._flush(complete=True)
+
+    # --- transactions: A6 to A8 -----------------------------------------------------------------
+
+    def _flush(self, *, complete: bool) -> None:
+        """Commit the chunk, in parts while the brokers reject a record of it."""
+        known = self._ownership.known
+        if known is not None and known.complete:
+            raise self._changed(known)
+        while self._chunk:
+            count = min(len(self._chunk), self._limit or len(self._chunk))
+            part = self._chunk[:count]
+            progress = self._progress(
+                rows=self._seen + count,
+                digest=(self._seen_digest + sum(row.hash for row in part)) % MODULUS,
+                complete=complete and count == len(self._chunk),
+            )
+            if self._ownership.write([row.output for row in part], progress):
+                del self._chunk[:count]
+                self._seen, self._seen_digest = progress.rows, progress.digest
+        self._bytes = 0
+
+    def _progress(
+        self, *, rows: int, digest: int, complete: bool = False, ended: bool = False
+    ) -> ShardProgress:
+        return ShardProgress(
+            sequence=self._work.sequence,
+            batch=self._work.batch,
+            rows=rows,
+            digest=digest,
+            complete=complete,
+            ended=ended,
+            attempt=self.name,
+            written_at=round(time.time() * 1000),
+        )
+
+    def _reject(self, error: DataRejected) -> None:
+        """Bisect a chunk with a record that the brokers reject.
+
+        Raises:
+            RunError: names the record.
+        """
+        count = min(len(self._chunk), self._limit or len(self._chunk))
+        if count > 1:
+            self._limit = count // 2
+            return
+        output = self._chunk[0].output
+        raise RunError(
+            f"{self._work.task.name}: topic {output[0]} refuses its row {self._seen}, with key "
+            f"{output[2]!r:.80} and a value of {len(output[1] or b'')} bytes: {error}. The rows "
+            f"before it are committed. Change the topic so that it accepts the record, and start "
+            f"the query again: it resumes at this row"
+        ) from error
+
+    def _leave(self, error: Exception) -> None:
+        """Announce that this attempt ends early, so that its successor does not wait for it."""
+        if isinstance(error, InstanceFenced | ClusterUnreachable):
+            return
+        with suppress(EosError, Interrupted):
+            if self._ownership.abort():
+                known = self._ownership.known
+                rows, digest = (0, 0) if known is None else (known.rows, known.digest)
+                if known is None or not known.complete:
+                    self._ownership.write((), self._progress(rows=rows, digest=digest, ended=True))
+
+    # --- checks ---------------------------------------------------------------------------------
+
+    def _of_this_batch(self, found: ShardProgress) -> ShardProgress:
+        """Return progress of this batch; a later batch ends the attempt."""
+        if found.sequence != self._work.sequence:
+            raise taken_over(self._work.task.name, found)
+        return found
+
+    def _changed(self, known: ShardProgress) -> RunError:
+        return RunError(
+            f"{self._work.task.name}: {known.rows} rows of {known.batch} are committed, and the "
+            f"rows computed now are others: the plan is not repeatable, so the rest of the batch "
+            f"is unknown. Nothing more was written. Use stage=True, which computes a batch once; "
+            f"to continue without the rest of this batch, use a new checkpoint and another sink "
+            f"name"
+        )

@@ -1,0 +1,131 @@
+"""The entries of a sink in the control topic: its last batch, and the progress of each shard.
+
+sink/SINK              the last batch: accepted, or complete
+sink/SINK/shard/NUMBER a shard's progress, written in its transactions
+
+SINK is the sink's name, or NAME.JOB for a batch DataFrame. The driver writes its entry under the
+sink's own transactional id, so a driver that was replaced can write none.
+"""
+
+from __future__ import annotations
+
+import re
+
+from eosframework.backfill.job.job_entry import ControlEntry
+from eosframework.errors import ConfigurationError
+
+_NAME = re.compile(r"[a-z0-9_]{1,60}")
+_OTHER = re.compile(r"[^a-z0-9_]")
+
+
+class BatchIdentity(ControlEntry):
+    """A batch as Spark names it.
+
+    Equal ids of different queries or ranges are different batches.
+    """
+
+    query: str
+    """Id of the streaming query, which its checkpoint keeps; or `job JOB`."""
+
+    number: int
+    """Of the batch within the query."""
+
+    range: str
+    """Digest of the source offsets of the batch, as the checkpoint has them."""
+
+    def __str__(self) -> str:
+        return f"batch {self.number} of query {self.query}"
+
+
+class SinkBatch(ControlEntry):
+    """The last batch of a sink."""
+
+    sequence: int
+    """Counts the batches of the sink, whatever their queries; progress refers to it."""
+
+    batch: BatchIdentity
+
+    shards: int
+
+    stage: str | None
+    """Directory of the batch's rows; None: the plan is repeatable, as its user said."""
+
+    complete: bool = False
+    """All shards have committed all rows."""
+
+    rows: int = 0
+    """Number of rows, once it is complete."""
+
+    ended: bool = False
+    """Always False: a driver that ends announces nothing."""
+
+    attempt: str
+    """Name of the driver that wrote this."""
+
+    written_at: int
+    """In milliseconds since the epoch."""
+
+
+class ShardProgress(ControlEntry):
+    """Progress of one shard, as of its last committed transaction."""
+
+    sequence: int
+    """Of the batch; see `SinkBatch`."""
+
+    batch: BatchIdentity
+
+    rows: int = 0
+    """Number of the batch's rows that are committed, in the order of the shard."""
+
+    digest: int = 0
+    """Sum of the hashes of these rows, modulo 2**64."""
+
+    complete: bool = False
+    """All rows of the batch are committed."""
+
+    ended: bool = False
+    """The attempt that wrote this has ended, so its successor need not wait for it."""
+
+    attempt: str
+    """Name of the attempt that wrote this."""
+
+    written_at: int
+    """In milliseconds since the epoch."""
+
+
+def batch_key(sink: str) -> str:
+    """Return the key of a sink's last batch."""
+    return f"sink/{sink}"
+
+
+def shards_prefix(sink: str) -> str:
+    """Return the prefix of the keys of a sink's shards."""
+    return f"sink/{sink}/shard/"
+
+
+def shard_key(sink: str, shard: int) -> str:
+    """Return the key of a shard's progress."""
+    return f"{shards_prefix(sink)}{shard}"
+
+
+def check_part(what: str, name: str) -> str:
+    """Return a valid name of a sink or a job.
+
+    Args:
+        what: the kind of name, for the message.
+        name: the name.
+
+    Raises:
+        ConfigurationError: the name is invalid in a transactional id.
+    """
+    if _NAME.fullmatch(name) is None:
+        raise ConfigurationError(
+            f"{what} {name!r} has a name that cannot be part of a transactional id; expected up to "
+            f"60 lower-case letters a-z, digits and '_', for example: delays_2013"
+        )
+    return name
+
+
+def name_of(target: str) -> str:
+    """Return the default name of a sink from its topic or table."""
+    return _OTHER.sub("_", target.lower())

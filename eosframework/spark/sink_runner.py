@@ -1,0 +1,212 @@
+"""The driver's part of a sink: one batch from its offer to its completion.
+
+    S1. own the sink: init its id, or claim its row; an earlier driver can record nothing more
+    S2. accept the batch, or skip it, or refuse it (`batch_rules`)
+    S3. stage its rows, then record in each sink that the batch is open, with the stage
+    S4. a Spark job for each sink: an attempt for each shard with rows
+    S5. record in the sink that the batch is complete; remove the stage after the last one
+
+A crash before the record of S3 leaves a stage that no entry names: it is removed, and the batch is
+computed again, of which no row is written yet. A crash after it leaves an open batch: Spark offers
+the batch again, and the attempts resume from its stage. A crash after S5 leaves a complete batch
+that Spark offers again: it is skipped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import structlog
+
+from eosframework.backfill.spark.jvm import jvm_of
+from eosframework.errors import ConfigurationError, EosError, RunError
+from eosframework.spark.batch_rules import Decision
+from eosframework.spark.row_refusals import told
+from eosframework.spark.sink_entry import BatchIdentity, SinkBatch
+from eosframework.spark.stage import read_stage, remove_leftovers, remove_stage, write_stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+STAGES = "eosframework-stages"
+"""Directory in a checkpoint; Spark ignores it there."""
+
+
+class OwnedSink(Protocol):
+    """A sink that this driver owns (S1).
+
+    Its methods raise InstanceFenced once another driver owns it.
+    """
+
+    label: str
+    """Its name among all sinks of the application, and of its column in a stage."""
+
+    @property
+    def staged(self) -> bool:
+        """True unless its user calls all plans repeatable."""
+        ...
+
+    @property
+    def last(self) -> SinkBatch | None:
+        """The last batch that it accepted."""
+        ...
+
+    def decide(self, offered: BatchIdentity) -> Decision:
+        """Return the handling of a batch (S2); raises StartRefused."""
+        ...
+
+    def column(self, frame: DataFrame) -> Column:
+        """Return what the sink writes of each row, as a struct."""
+        ...
+
+    def accept(self, offered: BatchIdentity, stage: str | None) -> SinkBatch:
+        """Record that a batch is open (S3)."""
+        ...
+
+    def write(self, rows: DataFrame, batch: SinkBatch) -> int:
+        """Write all rows that are not committed, and return their number (S4)."""
+        ...
+
+    def complete(self, batch: SinkBatch, rows: int) -> None:
+        """Record that a batch is complete (S5)."""
+        ...
+
+    def close(self) -> None:
+        """Release the sink."""
+        ...
+
+
+def run_batch(
+    sinks: Sequence[OwnedSink], frame: DataFrame, offered: BatchIdentity, parent: str
+) -> None:
+    """Write a batch to sinks, once.
+
+    Args:
+        sinks: owned by this driver.
+        frame: the rows of the batch.
+        offered: the batch.
+        parent: directory for stages.
+
+    Raises:
+        StartRefused: a sink refuses the batch; nothing was written.
+        RunError: a row is refused, or no attempt can succeed; names it.
+        InstanceFenced: another driver owns a sink.
+    """
+    spark = frame.sparkSession
+    events = structlog.get_logger("eosframework.spark").bind(batch=str(offered))
+    decisions = {sink.label: sink.decide(offered) for sink in sinks}
+    left = [sink for sink in sinks if decisions[sink.label] is not Decision.SKIP]
+    if not left:
+        events.info("batch_skipped")
+        return
+    opened = [sink.last for sink in left if decisions[sink.label] is Decision.RESUME]
+    stage = next((one.stage for one in opened if one is not None and one.stage), None)
+    new = [sink for sink in left if decisions[sink.label] is Decision.NEW]
+    schema = None
+    if stage is None and any(sink.staged for sink in new):
+        remove_leftovers(spark, parent)
+        columns = {sink.label: sink.column(frame) for sink in sinks}
+        stage, schema = write_stage(frame, columns, parent)
+        events.info("batch_staged", stage=stage)
+    elif stage is not None:
+        for sink in new:
+            read_stage(spark, stage, sink.label)  # refuses a sink that the batch was not staged for
+    for sink in new:
+        sink.accept(offered, stage)
+    for sink in left:
+        batch = sink.last
+        assert batch is not None
+        if batch.stage is None:
+            rows = frame.select(sink.column(frame).alias("row")).select("row.*")
+        else:
+            rows = read_stage(spark, batch.stage, sink.label, schema)
+        count = sink.write(rows, batch)
+        sink.complete(batch, count)
+        events.info("batch_complete", sink=sink.label, rows=count)
+    if stage is not None:
+        remove_stage(spark, stage)
+
+
+@contextmanager
+def telling(names: str) -> Generator[None]:
+    """Raise the framework's own error for a failure of Spark, and log it.
+
+    Args:
+        names: of the sinks, for messages.
+    """
+    events = structlog.get_logger("eosframework.spark")
+    try:
+        yield
+    except EosError as error:
+        events.error("sink_failed", sink=names, error=str(error))
+        raise error.with_traceback(None) from None
+    except Exception as error:
+        found = told(error)
+        if found is None:
+            first = next((line for line in str(error).splitlines() if line.strip()), repr(error))
+            found = RunError(
+                f"sink {names}: Spark gave the batch up: {first}. What is committed stays; start "
+                f"the query again to resume"
+            )
+        events.error("sink_failed", sink=names, error=str(found))
+        raise found from None
+
+
+def streaming_batch(frame: DataFrame, number: int) -> tuple[BatchIdentity, str]:
+    """Return the batch of a streaming query, and its checkpoint.
+
+    Args:
+        frame: as `foreachBatch` gives it.
+        number: likewise.
+
+    Raises:
+        ConfigurationError: no streaming query runs here.
+    """
+    spark = frame.sparkSession
+    query = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+    running = None if query is None else _execution(spark, query)
+    if query is None or running is None:
+        raise ConfigurationError(
+            "the sink was called outside a streaming query; pass it to writeStream.foreachBatch, "
+            "or write a batch DataFrame with .write(df, job=…)"
+        )
+    offsets = running.offsetLog().get(number)
+    text = str(offsets.get().toString()) if offsets.isDefined() else ""
+    identity = BatchIdentity(query=query, number=number, range=_digest(text))
+    return identity, str(running.resolvedCheckpointRoot())
+
+
+def _execution(spark: SparkSession, query: str) -> Any:
+    """Return Spark's execution of an active query."""
+    session: Any = cast(Any, spark)._jsparkSession  # noqa: SLF001
+    uuid = jvm_of(spark).java.util.UUID.fromString(query)
+    return session.sharedState().activeStreamingQueries().get(uuid)
+
+
+def job_batch(job: str) -> BatchIdentity:
+    """Return the only batch of a job."""
+    return BatchIdentity(query=f"job {job}", number=0, range="")
+
+
+def stages_of(root: str, application: str, labels: Sequence[str]) -> str:
+    """Return the directory for stages of some sinks.
+
+    Args:
+        root: a checkpoint, or a directory for batch jobs.
+        application: of the sinks.
+        labels: of the sinks.
+    """
+    return f"{root.rstrip('/')}/{STAGES}/{application}.{'+'.join(sorted(labels))}"
+
+
+def default_root(spark: SparkSession) -> str:
+    """Return the directory for stages of batch jobs: Spark's checkpoints, else its warehouse."""
+    checkpoints = spark.conf.get("spark.sql.streaming.checkpointLocation", None)
+    return checkpoints or str(spark.conf.get("spark.sql.warehouse.dir"))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

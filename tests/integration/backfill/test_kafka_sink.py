@@ -1,0 +1,133 @@
+"""Rows of Structured Streaming and of batch DataFrames go to Kafka once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.conftest import KafkaService
+from tests.support.applications.spark_sinks import SinkWorld
+
+pytest.importorskip("pyspark")
+from pyspark.errors import StreamingQueryException
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def world(
+    spark: SparkSession, kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path
+) -> Iterator[SinkWorld]:
+    made = SinkWorld(spark, kafka.bootstrap_servers, unique_name("sink"), tmp_path)
+    yield made
+    made.stop()
+
+
+def test_batches_are_in_the_topic_once_and_a_query_goes_on_behind_them(world: SinkWorld) -> None:
+    world.feed(0, 500)
+    world.feed(500, 800)
+    world.run(world.sink())
+    world.feed(800, 900)
+    world.run(world.sink())
+    assert world.counts() == Counter(range(900))
+    assert not list(world.checkpoint.glob("eosframework-stages/*/*"))
+
+
+def test_the_last_batch_offered_again_is_skipped_and_any_other_is_refused(
+    world: SinkWorld,
+) -> None:
+    world.feed(0, 100)
+    world.feed(100, 200)
+    world.run(world.sink())
+    (world.checkpoint / "commits" / "1").unlink()
+    (world.checkpoint / "commits" / ".1.crc").unlink()
+    world.run(world.sink())
+    assert world.counts() == Counter(range(200))
+
+    world.checkpoint = world.checkpoint.with_name("another")
+    refused = failure(world, world.sink())
+    assert "is complete, and gets batch 0 of query" in refused
+    mark = refused.partition("follows='")[2].partition("'")[0]
+    assert mark.endswith("@1")
+    assert world.counts() == Counter(range(200))
+    world.run(world.sink(follows=mark))
+    assert world.counts() == Counter(2 * list(range(200))), "the user said that these are new rows"
+
+
+def test_all_parts_of_a_record_come_from_columns(world: SinkWorld) -> None:
+    rows = world.spark.sql(
+        "SELECT id AS n, CAST(id AS string) AS key, CAST(id % 3 AS int) AS part, "
+        "timestamp_millis(1700000000000 + id) AS at, encode(concat('v', id), 'utf-8') AS data, "
+        "array(named_struct('key', 'h', 'value', CAST('x' AS binary))) AS headers, "
+        "IF(id % 2 = 0, 'TOPIC', 'OTHER') AS goes_to FROM range(40)".replace(
+            "TOPIC", world.topic
+        ).replace("OTHER", world.topic + ".odd")
+    )
+    world.create(world.topic + ".odd")
+    sink = world.sink(
+        topic_column="goes_to", value="data", headers="headers", timestamp="at", partition="part"
+    )
+    for _ in range(2):
+        sink.write(rows, job="parts", directory=str(world.checkpoint))
+    for odd, topic in enumerate((world.topic, world.topic + ".odd")):
+        found = {
+            (m.key(), m.value(), m.partition(), m.timestamp()[1]): m.headers()
+            for m in world.read(topic)
+        }
+        assert found == {
+            (b"%d" % n, b"v%d" % n, n % 3, 1700000000000 + n): [("h", b"x")]
+            for n in range(odd, 40, 2)
+        }
+        assert len(world.read(topic)) == 20
+
+
+def test_what_cannot_be_written_ends_the_query_with_one_message(world: SinkWorld) -> None:
+    """A test for each line would start as many queries; the sinks share one source."""
+    world.feed(0, 50)
+    plain, small = world.rows(), f"{world.name}.small"
+    world.create(small, {"max.message.bytes": "100"})
+    asked = {
+        "has null in its key column 'key'": (
+            world.sink(),
+            plain.selectExpr("n", "NULLIF(key, 'k3') AS key"),
+        ),
+        f"bytes; topic {small} takes": (
+            world.sink(topic=small, value="n"),
+            plain.selectExpr("key", "repeat('x', int(n) * 10) AS n"),
+        ),
+        "topic 'missing.topic' does not exist": (world.sink(topic="missing.topic"), plain),
+        "have no column 'absent'": (world.sink(value="absent"), plain),
+        "has part=-1; expected a partition from 0": (
+            world.sink(partition="part"),
+            plain.selectExpr("*", "-1 AS part"),
+        ),
+        "column 'n' has type bigint; expected array": (world.sink(headers="n"), plain),
+    }
+    for expected, (sink, rows) in asked.items():
+        assert expected in failure(world, sink, rows)
+    assert not world.counts()
+    world.run(world.sink())
+    assert world.counts() == Counter(range(50)), "none of them is in the way of a good query"
+
+
+def test_an_application_of_live_workers_is_refused(world: SinkWorld) -> None:
+    world.feed(0, 50)
+    world.record({"topology": {"version": 1}, "application": {"cluster_id": "x"}})
+    refused = failure(world, world.sink())
+    assert "choose another application=" in refused
+
+
+def failure(world: SinkWorld, sink: Any, rows: Any = None) -> str:
+    """Run a query that fails, and return the line with its message."""
+    with pytest.raises(StreamingQueryException) as failed:
+        world.run(sink, rows)
+    lines = [
+        line for line in str(failed.value).splitlines() if line.startswith("eosframework.errors.")
+    ]
+    assert len(lines) == 1, str(failed.value)
+    return lines[0]

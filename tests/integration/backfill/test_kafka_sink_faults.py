@@ -1,0 +1,185 @@
+"""Processes of a sink are killed and suspended; beside it, Spark's own sink doubles records."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from tests.conftest import KafkaService
+from tests.support.applications.pipeline import wait_until
+from tests.support.applications.spark_jobs import are_gone
+from tests.support.applications.spark_sinks import SinkWorld
+from tests.support.processes.programs import REPOSITORY
+from tests.support.servers.topics import configure
+
+pytest.importorskip("pyspark")
+from pyspark.errors import StreamingQueryException
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.exhaustive
+
+ROWS = 6000
+
+
+@pytest.fixture
+def world(
+    spark: SparkSession, kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path
+) -> Iterator[SinkWorld]:
+    made = SinkWorld(spark, kafka.bootstrap_servers, unique_name("sink"), tmp_path)
+    yield made
+    made.stop()
+
+
+def killed_once(directory: Path, rows: DataFrame) -> DataFrame:
+    """Return rows that pass a Python worker that is killed in their middle, once."""
+    from pyspark.sql.functions import udf
+
+    marker = str(directory / "killed")
+
+    def passed(n: int) -> int:
+        if n == ROWS // 2 and not os.path.exists(marker):
+            Path(marker).touch()
+            time.sleep(2)  # what Spark's sink has produced reaches the broker
+            os.kill(os.getpid(), signal.SIGKILL)
+        return n
+
+    return rows.withColumn("n", udf(passed, "bigint")("n"))
+
+
+def test_killed_python_workers_double_nothing_and_with_sparks_own_sink_they_do(
+    world: SinkWorld, tmp_path: Path
+) -> None:
+    world.feed(0, ROWS)
+    own, theirs = tmp_path / "own", tmp_path / "theirs"
+    own.mkdir()
+    theirs.mkdir()
+    killed: list[int] = []
+    done = threading.Event()
+
+    def kill() -> None:
+        while not done.wait(0.02) and len(killed) < 2:
+            process = world.writing()
+            if process is not None and process not in killed:
+                os.kill(process, signal.SIGKILL)
+                killed.append(process)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        world.run(world.sink(shards=2, chunk_records=20), killed_once(own, world.rows()))
+    finally:
+        done.set()
+        killer.join()
+    assert (own / "killed").exists(), "a worker was killed while rows were computed"
+    assert killed, "a worker was killed in the middle of a shard"
+    assert any("/1/" in one.attempt for one in world.shards().values())
+    assert world.counts() == Counter(range(ROWS))
+
+    twin = f"{world.topic}.twin"
+    world.create(twin)
+    query = (
+        killed_once(theirs, world.rows())
+        .selectExpr("key", "to_json(struct(*)) AS value")
+        .writeStream.format("kafka")
+        .option("kafka.bootstrap.servers", world.servers)
+        .option("topic", twin)
+        .option("checkpointLocation", str(tmp_path / "twin"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert (theirs / "killed").exists()
+    counts = Counter(json.loads(m.value())["n"] for m in world.read(twin))
+    assert set(counts) == set(range(ROWS))
+    assert sum(counts.values()) > ROWS, "the twin doubles records"
+
+
+def test_a_killed_driver_is_replaced_and_its_suspended_attempt_writes_nothing(
+    world: SinkWorld, kafka: KafkaService, tmp_path: Path
+) -> None:
+    world.feed(0, ROWS)
+    world.feed(ROWS, ROWS + 100)
+    command = [sys.executable, "-m", "tests.support.applications.sink_program"]
+    command += [kafka.bootstrap_servers, world.name, str(tmp_path)]
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    with (tmp_path / "driver.log").open("wb") as log:
+        first = subprocess.Popen(
+            command, cwd=tmp_path, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+        )
+        wait_until(lambda: world.writing() is not None, "an attempt in the middle of its shard")
+        number = world.writing()
+        assert number is not None
+        zombie = psutil.Process(number)
+        zombie.suspend()
+        others = psutil.Process(first.pid).children(recursive=True)
+        first.kill()
+        first.wait()
+        for process in others:
+            if process.pid != zombie.pid and process.is_running():
+                process.kill()
+        assert not all(one.complete for one in world.shards().values())
+        second = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env=environment,
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+    said = (tmp_path / "driver.log").read_text()
+    assert second.returncode == 0, said[-4000:]
+    zombie.resume()
+    wait_until(are_gone([zombie]), "the end of the zombie")
+    assert world.counts() == Counter(range(ROWS + 100))
+    assert said.count("batch_staged") == 2, "the second driver read the stage of the first batch"
+
+
+@pytest.mark.parametrize("stage", [True, False])
+def test_a_plan_that_is_not_repeatable_needs_its_stage(world: SinkWorld, *, stage: bool) -> None:
+    """The keys are random, so each computation puts rows into other shards.
+
+    1. a row is too large for the topic, so its shard stops, and the others commit
+    2. the topic is changed, and the query starts again: without a stage it computes other keys
+    """
+    world.feed(0, 600)
+    rows = world.rows().selectExpr(
+        "n",
+        "CAST(int(rand() * 1000) AS string) AS key",
+        f"'{world.topic}' AS goes_to",
+        "IF(n = 77, repeat('x', 2000000), '') AS pad",
+    )
+    sink = world.sink(topic_column="goes_to", stage=stage)
+    with pytest.raises(StreamingQueryException, match=r"refuses its row .*resumes at this row"):
+        world.run(sink, rows)
+    before = world.counts()
+    assert before
+    assert 77 not in before
+    admin = AdminClient({"bootstrap.servers": world.servers})
+    configure(admin, world.topic, {"max.message.bytes": "4000000"})
+    fresh = rows.drop("key").selectExpr(
+        "n", "CAST(int(rand() * 1000) AS string) AS key", "goes_to", "pad"
+    )
+    sink = world.sink(topic_column="goes_to", stage=stage)
+    if stage:
+        world.run(sink, fresh)
+        assert world.counts() == Counter(range(600))
+        return
+    with pytest.raises(StreamingQueryException, match="the plan is not repeatable"):
+        world.run(sink, fresh)
+    assert world.counts() != Counter(range(600)), "rows are doubled, or missing for good"

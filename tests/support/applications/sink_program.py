@@ -1,0 +1,29 @@
+"""A driver that a test may kill: the query of a `SinkWorld`, on a Spark of its own.
+
+python -m tests.support.applications.sink_program SERVERS NAME DIRECTORY
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from eosframework.backfill.spark.spark_session import spark_session
+from tests.support.applications.spark_sinks import SinkWorld
+
+
+def main() -> None:
+    """Run the query over all batches that there are."""
+    servers, name, directory = sys.argv[1:]
+    spark = spark_session("local[2,4]", {"spark.driver.memory": "600m"})
+    world = SinkWorld(spark, servers, name, Path(directory), create=False)
+    world.run(world.sink(shards=2, chunk_records=20))
+    world.stop()
+    spark.stop()
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,244 @@
+"""The decisions of an attempt at a shard; the control topic and the brokers are in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eosframework.errors import (
+    ClusterUnreachable,
+    DataRejected,
+    InstanceFenced,
+    OutcomeUnknown,
+    RunError,
+    TaskFenced,
+    TransactionAborted,
+    TransactionError,
+)
+from eosframework.processing.attempts.ownership import OwnedTask
+from eosframework.processing.ports import Output
+from eosframework.spark.shard_attempt import MODULUS, ShardAttempt, ShardRow, ShardWork
+from eosframework.spark.sink_entry import BatchIdentity, ShardProgress
+from tests.support.memory.scripted_kafka import Broker, MemoryOutputs
+from tests.unit.backfill.attempts import Clock
+
+CONTROL = "app-control"
+BATCH = BatchIdentity(query="q", number=7, range="r")
+NEXT = 3
+"""The sequence of the batch."""
+
+
+def rows(count: int, first: int = 0) -> list[ShardRow]:
+    return [
+        ShardRow(("out", b"%d" % n, b"k", -1, None, None, 0, None), (n + 1) * 2**61)
+        for n in range(first, first + count)
+    ]
+
+
+@dataclass
+class MemoryShardLog:
+    """A TaskLog over what is visible of the control topic."""
+
+    broker: Broker
+    is_over: bool = False
+
+    def read(self) -> ShardProgress | None:
+        if self.is_over:
+            raise InstanceFenced("the batch is complete")
+        return self.watch()
+
+    def watch(self) -> ShardProgress | None:
+        found = [orjson.loads(o[1] or b"") for o in self.broker.visible if o[0] == CONTROL]
+        progress = [p for p in map(ShardProgress.from_entry, found) if p.sequence >= NEXT]
+        return progress[-1] if progress else None
+
+    def written_end(self) -> int:
+        return sum(output[0] == CONTROL for output in self.broker.visible)
+
+    def newest(self, since: int = 0) -> tuple[int, ShardProgress] | None:
+        found, last = self.watch(), self.written_end() - 1
+        return None if found is None or last < since else (last, found)
+
+    def output(self, progress: ShardProgress) -> Output:
+        data = orjson.dumps(progress.to_entry())
+        return (CONTROL, data, b"shard", 0, None, None, 0, None)
+
+
+class World:
+    """What outlasts an attempt."""
+
+    def __init__(self, count: int = 50) -> None:
+        self.broker = Broker()
+        self.log = MemoryShardLog(self.broker)
+        self.clock = Clock()
+        self.rows = rows(count)
+
+    def work(self, **changes: Any) -> ShardWork:
+        task = OwnedTask(
+            transactional_id="app:sink.out:1",
+            name="shard 1 of sink 'out'",
+            log=self.log,
+            outputs=MemoryOutputs(self.broker),
+            stall_seconds=20,
+            timeout_seconds=30,
+            logger="eosframework.spark",
+        )
+        work = ShardWork(task, NEXT, BATCH, chunk_records=10, chunk_bytes=2**20, staged=True)
+        return replace(work, **changes)
+
+    def run(
+        self,
+        number: int = 0,
+        found: Sequence[ShardRow] | None = None,
+        size: int = 7,
+        **changes: Any,
+    ) -> ShardProgress:
+        given = self.rows if found is None else found
+
+        def pieces() -> Iterator[Sequence[ShardRow]]:
+            for first in range(0, len(given), size):
+                yield given[first : first + size]
+
+        attempt = ShardAttempt(
+            self.work(**changes), number, clock=self.clock, sleep=self.clock.sleep
+        )
+        return attempt.run(pieces())
+
+    def written(self) -> list[int]:
+        return [int(o[1] or b"") for o in self.broker.visible if o[0] == "out"]
+
+    def write(self, **changes: Any) -> None:
+        """Commit progress as another attempt would."""
+        given: dict[str, Any] = {
+            "sequence": NEXT,
+            "batch": BATCH,
+            "attempt": "another",
+            "written_at": 0,
+        }
+        self.broker.visible.append(self.log.output(ShardProgress(**{**given, **changes})))
+
+
+def test_a_shard_is_written_in_chunks_and_is_complete_with_the_last_one() -> None:
+    world = World()
+    done = world.run()
+    assert world.written() == list(range(50))
+    assert (done.rows, done.complete) == (50, True)
+    assert done.digest == sum(row.hash for row in world.rows) % MODULUS
+    assert world.log.written_end() == 5, "a transaction for each chunk, and none more"
+
+
+@pytest.mark.parametrize("size", [1, 9, 10, 11, 100])
+def test_pieces_of_any_size_give_the_same(size: int) -> None:
+    world = World()
+    assert world.run(size=size).rows == 50
+    assert world.written() == list(range(50))
+
+
+def test_an_attempt_resumes_in_the_middle() -> None:
+    world = World()
+    world.broker.visible += [row.output for row in world.rows[:20]]
+    digest = sum(row.hash for row in world.rows[:20]) % MODULUS
+    world.write(rows=20, digest=digest, ended=True)
+    assert world.run(1).rows == 50
+    assert world.written() == list(range(50))
+    assert world.clock.slept == [], "the first attempt has ended"
+
+
+def test_a_successor_waits_and_returns_what_the_first_one_completed() -> None:
+    world = World()
+    world.clock.events[5] = lambda: world.write(rows=50, complete=True)
+    assert world.run(1).attempt == "another"
+    assert not world.broker.calls, "it never took the id"
+
+
+def test_a_silent_attempt_is_taken_over() -> None:
+    world = World()
+    assert world.run(1).rows == 50
+    assert sum(world.clock.slept) >= 20
+
+
+@pytest.mark.parametrize("staged", [True, False])
+def test_a_complete_shard_is_not_written_again(staged: bool) -> None:
+    world = World()
+    first = world.run()
+    assert world.run(staged=staged) == first
+    assert world.written() == list(range(50))
+
+
+@pytest.mark.parametrize(
+    "found", [rows(50, 1), rows(49), rows(51), [*rows(20), *rows(30, 30)], rows(5)]
+)
+def test_rows_that_changed_under_a_complete_shard_are_refused(found: list[ShardRow]) -> None:
+    world = World()
+    world.run()
+    with pytest.raises(RunError, match="the rows computed now are others: the plan is not"):
+        world.run(found=found, staged=False)
+    assert world.written() == list(range(50))
+
+
+def test_rows_that_changed_before_the_resume_position_are_refused() -> None:
+    world = World()
+    world.write(rows=20, digest=1, ended=True)
+    with pytest.raises(RunError, match="20 rows of batch 7 of query q are committed"):
+        world.run(1)
+    assert world.written() == []
+
+
+def test_an_attempt_at_a_batch_that_is_over_writes_nothing() -> None:
+    world = World()
+    world.log.is_over = True
+    with pytest.raises(InstanceFenced, match="complete"):
+        world.run()
+    assert world.written() == []
+
+
+def test_progress_of_a_later_batch_ends_the_attempt() -> None:
+    world = World()
+    world.write(sequence=NEXT + 1, complete=True)
+    for number in (0, 1):
+        with pytest.raises(InstanceFenced, match="taken over"):
+            world.run(number)
+    assert world.written() == []
+
+
+def test_a_record_that_the_brokers_reject_is_named_and_the_rows_before_it_are_written() -> None:
+    world = World()
+    world.broker.deliver_fault = lambda o: DataRejected("too large") if o[1] == b"33" else None
+    with pytest.raises(RunError, match=r"refuses its row 33, with key b'k'.*resumes at this row"):
+        world.run()
+    assert world.written() == list(range(33))
+    world.broker.deliver_fault = lambda output: None
+    assert world.run(1).rows == 50
+    assert world.written() == list(range(50))
+    assert sum(world.clock.slept) == 0, "the first attempt announced its end"
+
+
+FAULTS: list[tuple[TransactionError | None, bool]] = [
+    (None, True),
+    (OutcomeUnknown("no answer"), True),
+    (OutcomeUnknown("no answer"), False),
+    (TransactionAborted("aborted"), False),
+    (TaskFenced("fenced"), False),
+]
+
+
+@given(st.lists(st.sampled_from(range(len(FAULTS))), max_size=8), st.integers(1, 3))
+def test_whatever_commits_answer_rows_are_written_once(plan: list[int], attempts: int) -> None:
+    world = World()
+    world.broker.commit_faults = [FAULTS[one] for one in plan]
+    done: ShardProgress | None = None
+    for number in range(attempts + len(plan)):
+        try:
+            done = world.run(number)
+            break
+        except (InstanceFenced, ClusterUnreachable):
+            continue
+    assert done is not None
+    assert (done.rows, done.complete) == (50, True)
+    assert world.written() == list(range(50))
