@@ -149,7 +149,7 @@ def scene(
     ("answer", "sharing"),
     [
         ("request_comes_late", 1),
-        ("response_is_lost", 1),
+        pytest.param("response_is_lost", 1, marks=pytest.mark.exhaustive),
         pytest.param("request_comes_late", 2, marks=pytest.mark.exhaustive),
         ("response_is_lost", 2),
     ],
