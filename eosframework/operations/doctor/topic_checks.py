@@ -18,6 +18,10 @@ DEAD_LETTER_HEADERS_BYTES = 8192
 """Upper bound of a dead letter's headers, including the error and the names in them."""
 
 
+MARKER_MS = 60_000
+"""A broker is taken to append a marker within this time after it has made it."""
+
+
 def missing_topics(snapshot: Snapshot) -> Iterator[Observation]:
     """Find topics that do not exist."""
     for name, seen in snapshot.topics.items():
@@ -177,6 +181,23 @@ def refused_event_times(snapshot: Snapshot) -> Iterator[Observation]:
                 )
 
 
+def refused_markers(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find outputs whose brokers may reject the marker that ends a transaction."""
+    name = "message.timestamp.before.max.ms"
+    for topic, facts in snapshot.existing(*snapshot.sinks).items():
+        values = facts.values or {}
+        limit_ms = number_of(values, name)
+        if limit_ms is None or limit_ms >= MARKER_MS:
+            continue
+        if values.get("message.timestamp.type") == "CreateTime":
+            yield Observation(
+                f"topic {topic}",
+                f"{name}={limit_ms}",
+                expected=f"at least {MARKER_MS}",
+                fix=alter_topic(snapshot, topic, name, MARKER_MS),
+            )
+
+
 def foreign_partitioners(snapshot: Snapshot) -> Iterator[Observation]:
     """Find co-partitioned inputs whose keys are not in their murmur2 partitions."""
     refuses = snapshot.settings.worker.foreign_partitioner is ForeignPartitioner.REFUSE
@@ -237,4 +258,5 @@ CHECKS = {
     "append-time": append_time,
     "retention-by-event-time": retention_by_event_time,
     "refused-event-times": refused_event_times,
+    "refused-markers": refused_markers,
 }

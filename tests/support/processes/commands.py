@@ -120,10 +120,11 @@ class Cluster:
         wanted = [NewTopic(topic, partitions, 1) for topic in topics]
         create_topics(self.admin, wanted)
 
-    def feed(self, topic: str, *values: bytes) -> None:
+    def feed(self, topic: str, *values: bytes, timestamp_ms: int = 0) -> None:
+        """Write values; a timestamp of 0 means now."""
         producer = feeder(self.bootstrap_servers)
         for value in values:
-            producer.produce(topic, value)
+            producer.produce(topic, value, timestamp=timestamp_ms)
         assert producer.flush(60) == 0
 
     def end(self, topic: str) -> int:

@@ -282,6 +282,13 @@ CASES = [
         "--entity-name large --add-config retention.ms=-1",
     ),
     Case(
+        "refused-markers",
+        E,
+        lambda: with_topic("large", topic(message_timestamp_before_max_ms="1")),
+        "message.timestamp.before.max.ms=1",
+        "message.timestamp.before.max.ms=60000",
+    ),
+    Case(
         "refused-event-times",
         E,
         lambda: snapshot(event_times=AHEAD),
