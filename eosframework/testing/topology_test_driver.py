@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
+
+import structlog
 
 from eosframework import failpoints
 from eosframework.application.internal_topics import own_topics, task_counts
@@ -87,10 +90,18 @@ class Crash(BaseException):
     """Ends a worker on the spot, as `kill -9` would."""
 
 
+def _show_warnings_only() -> None:
+    """Keep a worker's events out of a test's output or a notebook, if logging is not configured."""
+    if not structlog.is_configured():
+        shown = structlog.make_filtering_bound_logger(logging.WARNING)
+        structlog.configure(wrapper_class=shown)
+
+
 class TopologyTestDriver:
     """Sends records through a topology and shows outputs and state; the worker's own code runs it.
 
-    It tests the user's functions and the topology, not Kafka: for that there are real brokers.
+    It tests the user's functions and the topology, not Kafka: for that there are real brokers. The
+    worker's events below a warning are shown only if structlog was configured before.
 
     Args:
         app: a Topology, a graph, or an APP argument of the command line.
@@ -105,6 +116,7 @@ class TopologyTestDriver:
         partitions: int | Mapping[str, int] = 1,
         batch_rows: int | None = None,
     ) -> None:
+        _show_warnings_only()
         self.graph = graph_of(app)
         counts = _source_counts(self.graph, partitions)
         own = own_topics(self.graph, counts)
