@@ -128,6 +128,10 @@ bench-check: .venv ## Fail if a record costs more than it did, in minutes and on
 docs: .venv ## Write the generated pages of docs/ again
 	$(if $(DOCS),$(BIN)/python $(DOCS),@echo "no page of docs/ is generated")
 
+.PHONY: docs-site
+docs-site: .venv ## Build the documentation site into build/site, and check its links
+	$(BIN)/python -m tests.support.documents.site
+
 .PHONY: lock
 lock: $(BIN)/uv ## Resolve the dependencies again into requirements/*.lock
 	$(COMPILE) $(EXTRAS) -o requirements/users.lock
