@@ -123,3 +123,9 @@ def test_a_list_after_text_begins_a_block_and_its_content_is_indented() -> None:
         "Text:\n\n- one\n    more\n- two\n    ```\n    code\n      deep\n    ```\nText\n\n| a |\n"
     )
     assert staged(page, Path("a.md"), set()) == wanted
+
+
+def test_an_item_after_the_code_of_another_one_begins_a_block() -> None:
+    page = "- one\n\n  ```\n  code\n  ```\n- two\n"
+    wanted = "- one\n\n    ```\n    code\n    ```\n\n- two\n"
+    assert staged(page, Path("a.md"), set()) == wanted

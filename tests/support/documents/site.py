@@ -81,10 +81,12 @@ def _lines(text: str, page: Path, pages: set[Path]) -> Iterator[str]:
         if fence:
             yield " " * shift + line if line else line
             fence = "" if line.strip() == fence else fence
+            former = line
             continue
         indent = len(line) - len(line.lstrip())
         follows_text = bool(former.strip()) and not _begins_block(former)
-        if follows_text and not is_list and _begins_block(line):
+        follows_code = former.lstrip().startswith("```")
+        if _begins_block(line) and (follows_code or (follows_text and not is_list)):
             yield ""
         if line and not indent and not _LIST_ITEM.match(line):
             is_list = is_list and follows_text and not _begins_block(line)
