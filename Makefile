@@ -9,8 +9,8 @@ UNIT := $(PYTEST) tests/unit --random-order -n 2 -q
 SIDE_BY_SIDE := -n 4 --dist loadscope --no-loadscope-reorder --maxschedchunk 1 --durations=20
 # `make test REQUIRED=` skips what needs a service that cannot be had here.
 REQUIRED := --require-services
-SERVICES := tests/conformance tests/containers tests/integration tests/packages tests/faults \
-	tests/hostile tests/soak
+SERVICES := tests/comparison tests/conformance tests/containers tests/integration tests/packages \
+	tests/faults tests/hostile tests/soak
 ALL := -m "exhaustive or not exhaustive"
 ON_CONTAINERS = $(PYTEST) tests/integration tests/faults -m "every_provider and not exhaustive" \
 	--eos-provider=containers $(REQUIRED) $(SIDE_BY_SIDE)
