@@ -9,8 +9,8 @@ UNIT := $(PYTEST) tests/unit --random-order -n 2 -q
 SIDE_BY_SIDE := -n 4 --dist loadscope --no-loadscope-reorder --maxschedchunk 1 --durations=20
 # `make test REQUIRED=` skips what needs a service that cannot be had here.
 REQUIRED := --require-services
-SERVICES := tests/conformance tests/containers tests/integration tests/packages tests/faults \
-	tests/hostile tests/soak
+SERVICES := tests/comparison tests/conformance tests/containers tests/integration tests/packages \
+	tests/faults tests/hostile tests/soak
 ALL := -m "exhaustive or not exhaustive"
 ON_CONTAINERS = $(PYTEST) tests/integration tests/faults -m "every_provider and not exhaustive" \
 	--eos-provider=containers $(REQUIRED) $(SIDE_BY_SIDE)
@@ -127,6 +127,10 @@ bench-check: .venv ## Fail if a record costs more than it did, in minutes and on
 .PHONY: docs
 docs: .venv ## Write the generated pages of docs/ again
 	$(if $(DOCS),$(BIN)/python $(DOCS),@echo "no page of docs/ is generated")
+
+.PHONY: docs-site
+docs-site: .venv ## Build the documentation site into build/site, and check its links
+	$(BIN)/python -m tests.support.documents.site
 
 .PHONY: lock
 lock: $(BIN)/uv ## Resolve the dependencies again into requirements/*.lock

@@ -35,19 +35,7 @@ class KafkaStreams:
         self._environment = dict(environment or {})
 
     def prepare(self) -> str:
-        java = find_java()
-        beside = java.resolve().with_name("javac")
-        compiler = str(beside) if beside.exists() else shutil.which("javac")
-        if compiler is None:
-            raise Unavailable(f"there is no Java compiler beside {java} or in PATH")
-        done = subprocess.run(
-            [compiler, "-cp", class_path(), "-d", _classes(), *PROGRAMS.glob("*.java")],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise Unavailable(f"{PROGRAMS} does not compile: {done.stderr.strip()}")
+        compile_programs(_classes(), *PROGRAMS.glob("*.java"))
         return f"{KAFKA_VERSION}, 1 thread"
 
     def command(self, work: Work) -> Command:
@@ -57,6 +45,32 @@ class KafkaStreams:
         ]
         state = {"BENCH_STATE_DIRECTORY": str(work.directory / "streams")}
         return Command(arguments, work.environment() | state | self._environment)
+
+
+def compile_programs(classes: Path, *sources: Path) -> None:
+    """Compile programs of Kafka Streams with the compiler of the Java that runs the broker.
+
+    Args:
+        classes: directory of the compiled classes.
+        sources: files.
+
+    Raises:
+        Unavailable: there is no compiler, or it refuses them.
+    """
+    java = find_java()
+    beside = java.resolve().with_name("javac")
+    compiler = str(beside) if beside.exists() else shutil.which("javac")
+    if compiler is None:
+        raise Unavailable(f"there is no Java compiler beside {java} or in PATH")
+    done = subprocess.run(
+        [compiler, "-cp", class_path(), "-d", classes, *sources],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        names = ", ".join(source.name for source in sources)
+        raise Unavailable(f"{names} do not compile: {done.stderr.strip()}")
 
 
 def _classes() -> Path:

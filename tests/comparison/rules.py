@@ -1,0 +1,204 @@
+"""The documented differences: each rule takes one out of what Kafka Streams sent.
+
+A rule says which records differ from the inputs and from documented behaviour, and changes nothing
+else, so what no rule explains stays a difference. It returns how often it applied.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tests.comparison.arrivals import arrivals
+from tests.comparison.flights import HOUR_MS, Fed
+from tests.comparison.sessions import GAP_MS, GRACE_MS, Session, SessionReference, is_kept
+from tests.comparison.versions import VersionedRows, looked_up
+
+WINDOW_MS = HOUR_MS
+RETENTION_MS = 90 * 24 * HOUR_MS
+"""Of the stores in java/Windows.java."""
+
+
+class Output(NamedTuple):
+    """A record of an output topic, its value decoded and its timestamp in milliseconds."""
+
+    key: str
+    value: Any
+    at: int
+
+
+Inputs = Mapping[str, Sequence[Fed]]
+
+
+@dataclass(frozen=True)
+class Sides:
+    """What a rule may know.
+
+    Args:
+        inputs: the records of each input topic.
+        ours: the records of an output topic of this framework, in their order.
+        theirs: the same of Kafka Streams, as former rules left it.
+    """
+
+    inputs: Inputs
+    ours: Sequence[Output]
+    theirs: Sequence[Output]
+
+
+Changed = tuple[list[Output], int]
+Rule = Callable[[Sides], Changed]
+
+
+def windows_forgotten_before_they_close(sides: Sides) -> Changed:
+    """Add the windows that `onWindowClose` loses when one record moves stream time far.
+
+    By default a store keeps windows for their size and grace (TimeWindowedKStreamImpl). Closed
+    windows are read from it (KIP-825) after the record was written to it, which dropped segments.
+    """
+    retention_ms = WINDOW_MS + GRACE_MS
+    times = _stream_times(sides.inputs)
+    lost: list[Output] = []
+    for output in sides.ours:
+        start: int = output.value["start"]
+        closing = times[bisect_left(times, start + retention_ms)]
+        # The time of the store is the start of the window that the record was put into.
+        if not is_kept(start, closing - closing % WINDOW_MS, retention_ms):
+            lost.append(output)
+    return [*sides.theirs, *lost], len(lost)
+
+
+def sessions_forgotten_before_they_close(sides: Sides) -> Changed:
+    """Add the sessions that `onWindowClose` loses: as windows, by their ends, after gap and grace.
+
+    Late records join closed sessions only as long as the store has them.
+    """
+    flights = list(arrivals(sides.inputs, "few"))
+    theirs, ours = SessionReference(GAP_MS + GRACE_MS), SessionReference(None)
+    theirs.count(flights)
+    ours.count(flights)
+    return _replaced(sides.theirs, _outputs(theirs.closed), _outputs(ours.closed))
+
+
+def null_before_an_unchanged_session(sides: Sides) -> Changed:
+    """Drop the null that precedes a session whose bounds a record did not change.
+
+    `KStreamSessionWindowAggregate` removes each session that a record joins, and forwards the
+    removal, before it writes the merged one (KIP-94).
+    """
+    kept: list[Output] = []
+    removed: dict[str, list[Output]] = defaultdict(list)
+    for output in sides.theirs:
+        if output.value["value"] is None:
+            removed[output.key].append(output)
+            continue
+        nulls = removed.pop(output.key, [])
+        kept += [null for null in nulls if _bounds(null) != _bounds(output)]
+        kept.append(output)
+    left = sum(len(nulls) for nulls in removed.values())
+    assert left == 0, f"{left} removals of sessions are followed by no session"
+    return kept, len(sides.theirs) - len(kept)
+
+
+def late_records_join_closed_sessions(sides: Sides) -> Changed:
+    """Keep sessions as they closed.
+
+    A record that is late for a session, but not for the one that it would become, joins it if the
+    store still has it (KAFKA-8289 defines when a session closes, by its merged end).
+    """
+    flights = list(arrivals(sides.inputs, "flights"))
+    theirs, ours = SessionReference(RETENTION_MS), SessionReference(None)
+    theirs.count(flights)
+    ours.count(flights)
+    is_update = any(output.value["value"] is None for output in sides.theirs)
+    return _replaced(
+        sides.theirs,
+        _outputs(theirs.updates if is_update else theirs.closed),
+        _outputs(ours.updates if is_update else ours.closed),
+    )
+
+
+def rows_older_than_the_history(sides: Sides) -> Changed:
+    """Keep a row that is older than the history as the current one, if nothing newer is known.
+
+    Versioned stores drop it (KIP-889: the history is also the grace period of writes).
+    """
+    before = VersionedRows(drops_old_rows=True, uses_table_time=True)
+    after = VersionedRows(drops_old_rows=False, uses_table_time=True)
+    return _replaced(sides.theirs, _looked_up(sides, before), _looked_up(sides, after))
+
+
+def history_counted_from_the_table_alone(sides: Sides) -> Changed:
+    """Count the history from the task's stream time.
+
+    The store of Kafka Streams knows the times of the table's rows alone (KIP-889), so a record
+    further back than the history may still find a row.
+    """
+    before = VersionedRows(drops_old_rows=False, uses_table_time=True)
+    after = VersionedRows(drops_old_rows=False, uses_table_time=False)
+    return _replaced(sides.theirs, _looked_up(sides, before), _looked_up(sides, after))
+
+
+def deletions_of_absent_rows(sides: Sides) -> Changed:
+    """Drop results that repeat the former one of their key.
+
+    A null for a row that does not exist changes nothing, but joins of tables forward it, or the
+    result with the other side's row, again (KIP-557, emit on change, was disabled: KAFKA-12508).
+    """
+    kept: list[Output] = []
+    last: dict[str, Any] = {}
+    for output in sides.theirs:
+        if output.value != last.get(output.key):
+            last[output.key] = output.value
+            kept.append(output)
+    return kept, len(sides.theirs) - len(kept)
+
+
+def _stream_times(inputs: Inputs) -> list[int]:
+    return [arrival.stream_time for arrival in arrivals(inputs, "few")]
+
+
+def _outputs(sessions: Sequence[Session]) -> list[Output]:
+    return [
+        Output(key, {"start": start, "end": end, "value": count}, end)
+        for key, start, end, count in sessions
+    ]
+
+
+def _bounds(output: Output) -> tuple[int, int]:
+    return output.value["start"], output.value["end"]
+
+
+def _looked_up(sides: Sides, rows: VersionedRows) -> list[Output]:
+    return [
+        Output(departure.key, {"left": departure.value, "right": row}, departure.at)
+        for departure, row in looked_up(sides.inputs, rows)
+    ]
+
+
+def _replaced(theirs: Sequence[Output], before: list[Output], after: list[Output]) -> Changed:
+    """Replace the results of keys that are exactly those before the rule by those after it.
+
+    Returns:
+        The results, and how many of them differ.
+    """
+    given, expected, wanted = by_key(theirs), by_key(before), by_key(after)
+    results: list[Output] = []
+    applied = 0
+    for key in {**given, **wanted}:
+        outputs, former = given.get(key, []), expected.get(key, [])
+        if outputs == former != wanted.get(key, []):
+            outputs = wanted[key]
+            applied += sum(output not in former for output in outputs)
+        results += outputs
+    return results, applied
+
+
+def by_key(outputs: Sequence[Output]) -> dict[str, list[Output]]:
+    """Return the results of each key, in their order."""
+    found: dict[str, list[Output]] = defaultdict(list)
+    for output in outputs:
+        found[output.key].append(output)
+    return found

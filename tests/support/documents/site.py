@@ -1,0 +1,154 @@
+"""The documentation site: the repository's pages, staged and built by MkDocs.
+
+`python -m tests.support.documents.site` writes it to build/site. The pages stay plain Markdown that
+a repository host shows; staging changes what MkDocs reads otherwise: links to files that are no
+pages, lists that follow a line of text, and the indentation inside lists.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
+from mkdocs.exceptions import MkDocsException
+
+from tests.house import REPOSITORY
+
+CONFIG = REPOSITORY / "docs" / "site" / "mkdocs.yml"
+BUILD = REPOSITORY / "build"
+
+_PAGES = ("*.md", "docs/**/*.md", "examples/*/README.md")
+_PICTURES = ("docs/**/*.svg",)
+_DECISIONS = Path("docs/adr")
+_LIST_ITEM = re.compile(r"( *)([-*]|\d+\.) ")
+_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)")
+_LIST_INDENT = 4
+"""MkDocs wants the content of a list item indented so far."""
+
+
+def build_site(source: Path, target: Path) -> None:
+    """Build the site from staged pages.
+
+    Args:
+        source: directory of the staged pages.
+        target: directory of the site.
+
+    Raises:
+        MkDocsException: a link has no target, or a page is missing in the navigation.
+    """
+    config = load_config(str(CONFIG), docs_dir=str(source), site_dir=str(target), strict=True)
+    decisions = {"Decisions": [str(_DECISIONS / "README.md"), *_decisions()]}
+    config.nav = [*(config.nav or []), decisions]
+    config.plugins.on_startup(command="build", dirty=False)
+    build(config)
+
+
+def stage(folder: Path) -> None:
+    """Copy every page and picture to `folder`, at the same place as in the repository."""
+    pages = [page for pattern in _PAGES for page in sorted(REPOSITORY.glob(pattern))]
+    names = {page.relative_to(REPOSITORY) for page in pages} | {_DECISIONS / "README.md"}
+    for page in pages:
+        name = page.relative_to(REPOSITORY)
+        _write(folder / name, staged(page.read_text(encoding="utf-8"), name, names))
+    _write(folder / _DECISIONS / "README.md", _index_of_decisions())
+    for pattern in _PICTURES:
+        for picture in REPOSITORY.glob(pattern):
+            copy = folder / picture.relative_to(REPOSITORY)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(picture, copy)
+
+
+def staged(text: str, page: Path, pages: set[Path]) -> str:
+    """Return a page as MkDocs is to read it.
+
+    Args:
+        text: the page.
+        page: its path in the repository.
+        pages: the paths of all pages of the site.
+    """
+    return "\n".join(_lines(text, page, pages)) + "\n"
+
+
+def _lines(text: str, page: Path, pages: set[Path]) -> Iterator[str]:
+    fence, shift, is_list, former = "", 0, False, ""
+    for line in text.splitlines():
+        if fence:
+            yield " " * shift + line if line else line
+            fence = "" if line.strip() == fence else fence
+            former = line
+            continue
+        indent = len(line) - len(line.lstrip())
+        follows_text = bool(former.strip()) and not _begins_block(former)
+        follows_code = former.lstrip().startswith("```")
+        if _begins_block(line) and (follows_code or (follows_text and not is_list)):
+            yield ""
+        if line and not indent and not _LIST_ITEM.match(line):
+            is_list = is_list and follows_text and not _begins_block(line)
+        is_list = is_list or bool(_LIST_ITEM.match(line))
+        shift = _LIST_INDENT * round(indent / 2.5) - indent if is_list else 0
+        if opened := re.match(r" *(`{3,})", line):
+            fence = opened[1]
+        yield " " * shift + (line if fence else _LINK.sub(_linked(page, pages), line))
+        former = line
+
+
+def _begins_block(line: str) -> bool:
+    """Return whether a line is an item of a list, a row of a table, a heading or a quotation."""
+    return bool(_LIST_ITEM.match(line)) or line.lstrip().startswith(("|", "#", ">"))
+
+
+def _linked(page: Path, pages: set[Path]) -> Callable[[re.Match[str]], str]:
+    """Return a function that replaces the links of a page to what the site does not have."""
+
+    def replaced(link: re.Match[str]) -> str:
+        text, target, anchor = link.groups(default="")
+        path = Path(os.path.normpath(page.parent / target))
+        if path in pages or path.suffix == ".svg":
+            return link[0]
+        if path / "README.md" in pages:
+            return f"[{text}]({target.rstrip('/')}/README.md{anchor})"
+        return text if f"{path}" in text else f"{text} (`{path}`)"
+
+    return replaced
+
+
+def _index_of_decisions() -> str:
+    titles = {page: (REPOSITORY / page).read_text(encoding="utf-8") for page in _decisions()}
+    lines = [
+        f"- [{text.partition(chr(10))[0].removeprefix('# ')}]({Path(page).name})"
+        for page, text in titles.items()
+    ]
+    return "\n".join(["# Decisions", "", *lines, ""])
+
+
+def _decisions() -> list[str]:
+    return [
+        str(page.relative_to(REPOSITORY)) for page in sorted((REPOSITORY / _DECISIONS).glob("*.md"))
+    ]
+
+
+def _write(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+
+
+def main() -> None:
+    """Build the site; print where it is, or what is wrong."""
+    pages = BUILD / "site-pages"
+    shutil.rmtree(pages, ignore_errors=True)
+    stage(pages)
+    try:
+        build_site(pages, BUILD / "site")
+    except MkDocsException as error:
+        sys.exit(f"error: the site was not built: {error}")
+    print(f"the site is in {BUILD / 'site'}; show it with: python -m http.server -d build/site")
+
+
+if __name__ == "__main__":
+    main()
