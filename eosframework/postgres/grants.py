@@ -43,6 +43,12 @@ TABLE_WRITER_GRANTS = (
 )
 """Privileges of a table writer, besides those on the tables that it writes."""
 
+SPARK_SINK_GRANTS = (
+    *TABLE_WRITER_GRANTS,
+    Grant("TABLE", "spark_sinks", ("SELECT", "INSERT", "UPDATE")),
+)
+"""Privileges of a table sink of Spark, besides those on its table."""
+
 RELAY_GRANTS = (
     *_EVERYBODY,
     Grant("TABLE", "outbox", ("SELECT", "DELETE")),

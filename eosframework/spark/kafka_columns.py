@@ -15,6 +15,7 @@ from eosframework.errors import ConfigurationError
 from eosframework.outbox.outbox_ports import Destination
 from eosframework.spark.row_refusals import refusing
 from eosframework.spark.shard_attempt import ShardRow
+from eosframework.spark.shard_rows import the_shard
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -201,18 +202,19 @@ def in_shards(records: DataFrame, shards: int, slots: Sequence[int]) -> DataFram
 
 def rows_of(batches: Iterable[RecordBatch]) -> Iterator[tuple[int, list[ShardRow]]]:
     """Yield the rows of each batch of Arrow with their shard; batches without rows are skipped."""
+    shard: int | None = None
     for batch in batches:
         if batch.num_rows:
             columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
-            yield columns["shard"][0], _rows(columns)
+            shard = the_shard(columns["shard"], shard)
+            yield shard, _rows(columns)
 
 
 def _rows(columns: Mapping[str, list[Any]]) -> list[ShardRow]:
-    names = ("topic", "value", "key", "partition", "timestamp", "headers", "hash", "shard")
-    [_] = set(columns["shard"])  # Each Spark partition has one shard.
+    names = ("topic", "value", "key", "partition", "timestamp", "headers", "hash")
     return [
         ShardRow((topic, value, key, partition, None, None, timestamp, _pairs(headers)), digest)
-        for topic, value, key, partition, timestamp, headers, digest, _ in zip(
+        for topic, value, key, partition, timestamp, headers, digest in zip(
             *(columns[name] for name in names), strict=True
         )
     ]

@@ -274,11 +274,11 @@ class KafkaSinkDriver:
         kinds = {key.partition("/")[0] for key in control.refresh().entries} - {"sink"}
         members = self._admin.describe_group(options.application).members
         if kinds or members:
-            found = f"entries of {', '.join(sorted(kinds))}" if kinds else "a group with members"
+            found = f"entries of {', '.join(sorted(kinds))}" if kinds else "members in its group"
             raise StartRefused(
-                f"application {options.application!r} has workers, a relay or backfills: there is "
-                f"{found} of that name. A sink needs an application name of its own, because a "
-                f"reset of the other would remove the sink's progress; choose another application="
+                f"application {options.application!r} has workers, a relay or backfills (found: "
+                f"{found}). A sink needs an application name of its own, because a reset of the "
+                f"other would remove the sink's progress; choose another application="
             )
 
     def _refuse_other_shards(self, batch: SinkBatch, counts: dict[int, int]) -> None:

@@ -11,6 +11,7 @@ from eosframework.errors import ConfigurationError
 from eosframework.processing.ports import Message
 from eosframework.records import TopicPartition
 from eosframework.spark.row_refusals import refusing
+from eosframework.spark.shard_rows import the_shard
 from eosframework.tables.row_conversion import RowMaker
 from eosframework.tables.table_ports import Batch
 from eosframework.topology.graph.graph import TableSink
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _SHARD = "eosframework_shard"
+
+_FLOATS = ("float", "double")
 
 ROW_BITS = 32
 """The position of a shard is the batch's sequence and, in this many bits, the number of a row."""
@@ -123,26 +126,25 @@ def rows_in_shards(
     """
     from pyspark.sql import functions as f
 
-    names = [_quoted(name) for name in rows.columns]
     of = [_hashable(rows, name) for name in keys or rows.columns]
     shard = f.pmod(f.xxhash64(*of), f.lit(shards)).cast("int")
     slot = f.element_at(f.array(*[f.lit(one) for one in slots]), f.col(_SHARD) + 1)
-    first = [_quoted(name) for name in keys]
-    order = [*first, *(name for name in names if name not in first)]
+    order = [*keys, *(name for name in rows.columns if name not in keys)]
     types = dict(rows.dtypes)
-    sortable = [name for name in order if not types[name.strip("`")].startswith("map")]
-    numbered = rows.withColumn(_SHARD, shard)
-    return numbered.repartition(shards, slot).sortWithinPartitions(*sortable)
+    # 0.0 and -0.0 compare as equal, so two such rows could change places.
+    signs = [f.col(_quoted(name)).cast("string") for name in order if types[name] in _FLOATS]
+    numbered = rows.withColumn(_SHARD, shard).repartition(shards, slot)
+    return numbered.sortWithinPartitions(*[_hashable(rows, name) for name in order], *signs)
 
 
 def rows_of(
     batches: Iterable[RecordBatch], sink: str, sequence: int
 ) -> Iterator[tuple[TopicPartition, list[SparkRow]]]:
     """Yield the rows of each batch of Arrow with their shard; batches without rows are skipped."""
-    row = 0
+    row, shard = 0, None
     for batch in batches:
         if batch.num_rows:
-            [shard] = set(batch.column(_SHARD).to_pylist())
+            shard = the_shard(batch.column(_SHARD).to_pylist(), shard)
             place = TopicPartition(f"sink/{sink}", shard)
             plain: list[dict[str, Any]] = batch.drop_columns([_SHARD]).to_pylist()
             first = position_of(sequence, row)
@@ -164,6 +166,7 @@ def _filled(sink: str, key: str, kind: str) -> Column:
 
 
 def _hashable(rows: DataFrame, name: str) -> Column:
+    """Return a column that can be hashed and sorted, as maps cannot."""
     from pyspark.sql import functions as f
 
     column = f.col(_quoted(name))

@@ -104,6 +104,7 @@ class TableSinkDriver:
     def __init__(self, options: TableSinkOptions) -> None:
         self.label = options.label
         from eosframework.postgres import Database
+        from eosframework.postgres.grants import SPARK_SINK_GRANTS, require_grants
         from eosframework.postgres.migration import migrate
         from eosframework.postgres.spark_sinks import OwnedSinkRow
 
@@ -111,6 +112,7 @@ class TableSinkDriver:
         name = f"eosframework {options.application} {options.sink}"
         self._database = Database(options.settings.database, application_name=name[:60])
         migrate(self._database)
+        require_grants(self._database, SPARK_SINK_GRANTS)
         self._refuse_table()
         self._row = OwnedSinkRow(self._database, options.application, options.sink)
         self._slots: list[int] | None = None

@@ -75,7 +75,7 @@ class TransactionalId:
     @classmethod
     def sink_driver(cls, application: str, sink: str) -> Self:
         """Return the id under which a sink's driver records its batches."""
-        return cls(application, f"sink.{sink}.driver", 0)
+        return cls(application, f"sink_driver.{sink}", 0)
 
     @classmethod
     def relay(cls, application: str, name: str, partition: int = 0) -> Self:

@@ -25,6 +25,7 @@ _RESERVED_PREFIXES = {
     "relay.": "outbox relays",
     "replay.": "replays of dead letters",
     "sink.": "sinks of Spark",
+    "sink_driver.": "drivers of sinks of Spark",
 }
 
 
@@ -172,7 +173,8 @@ def refuse_reserved_name(sub_topology: str) -> None:
     """Raise if the ids of a user's sub-topology of this name would be the framework's own.
 
     Raises:
-        TopologyError: the name starts with `backfill.`, `relay.`, `replay.` or `sink.`.
+        TopologyError: the name starts with `backfill.`, `relay.`, `replay.`, `sink.` or
+            `sink_driver.`.
     """
     for reserved, owner in _RESERVED_PREFIXES.items():
         if sub_topology.startswith(reserved):

@@ -72,8 +72,10 @@ def test_all_parts_of_a_record_come_from_columns(world: SinkWorld) -> None:
     sink = world.sink(
         topic_column="goes_to", value="data", headers="headers", timestamp="at", partition="part"
     )
+    world.spark.conf.set("spark.sql.adaptive.enabled", "true")  # it must not merge shards
     for _ in range(2):
         sink.write(rows, job="parts", directory=str(world.checkpoint))
+    world.spark.conf.set("spark.sql.adaptive.enabled", "false")
     for odd, topic in enumerate((world.topic, world.topic + ".odd")):
         found = {
             (m.key(), m.value(), m.partition(), m.timestamp()[1]): m.headers()
@@ -90,7 +92,7 @@ def test_what_cannot_be_written_ends_the_query_with_one_message(world: SinkWorld
     """A test for each line would start as many queries; the sinks share one source."""
     world.feed(0, 50)
     plain, small = world.rows(), f"{world.name}.small"
-    world.create(small, {"max.message.bytes": "100"})
+    world.create(small, {"max.message.bytes": "2000"})
     asked = {
         "has null in its key column 'key'": (
             world.sink(),
@@ -98,7 +100,7 @@ def test_what_cannot_be_written_ends_the_query_with_one_message(world: SinkWorld
         ),
         f"bytes; topic {small} takes": (
             world.sink(topic=small, value="n"),
-            plain.selectExpr("key", "repeat('x', int(n) * 10) AS n"),
+            plain.selectExpr("key", "repeat('x', int(n) * 100) AS n"),
         ),
         "topic 'missing.topic' does not exist": (world.sink(topic="missing.topic"), plain),
         "have no column 'absent'": (world.sink(value="absent"), plain),

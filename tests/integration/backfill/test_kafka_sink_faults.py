@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.conftest import KafkaService
 from tests.support.applications.pipeline import wait_until
-from tests.support.applications.spark_jobs import are_gone
+from tests.support.applications.spark_jobs import end_tree
 from tests.support.applications.spark_sinks import SinkWorld
 from tests.support.processes.programs import REPOSITORY
 from tests.support.servers.topics import configure
@@ -51,14 +52,14 @@ def killed_once(directory: Path, rows: DataFrame) -> DataFrame:
 
     marker = str(directory / "killed")
 
-    def passed(n: int) -> int:
+    def passed(n: int) -> str:
         if n == ROWS // 2 and not os.path.exists(marker):
             Path(marker).touch()
             time.sleep(2)  # what Spark's sink has produced reaches the broker
             os.kill(os.getpid(), signal.SIGKILL)
-        return n
+        return "x" * 500  # so that rows leave Python's buffer before the kill
 
-    return rows.withColumn("n", udf(passed, "bigint")("n"))
+    return rows.withColumn("pad", udf(passed, "string")("n"))
 
 
 def test_killed_python_workers_double_nothing_and_with_sparks_own_sink_they_do(
@@ -72,11 +73,16 @@ def test_killed_python_workers_double_nothing_and_with_sparks_own_sink_they_do(
     done = threading.Event()
 
     def kill() -> None:
-        while not done.wait(0.02) and len(killed) < 2:
+        while not done.wait(0.02) and not killed:
             process = world.writing()
-            if process is not None and process not in killed:
-                os.kill(process, signal.SIGKILL)
-                killed.append(process)
+            if process is None or not psutil.pid_exists(process):
+                continue
+            # It is suspended, so it stays where it is if it was in the middle of its shard.
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGSTOP)
+                is_in_the_middle = world.writing() == process
+                os.kill(process, signal.SIGKILL if is_in_the_middle else signal.SIGCONT)
+                killed.extend([process] * is_in_the_middle)
 
     killer = threading.Thread(target=kill)
     killer.start()
@@ -87,7 +93,7 @@ def test_killed_python_workers_double_nothing_and_with_sparks_own_sink_they_do(
         killer.join()
     assert (own / "killed").exists(), "a worker was killed while rows were computed"
     assert killed, "a worker was killed in the middle of a shard"
-    assert any("/1/" in one.attempt for one in world.shards().values())
+    assert any("/1/" in one.attempt for one in world.shards().values()), "another attempt"
     assert world.counts() == Counter(range(ROWS))
 
     twin = f"{world.topic}.twin"
@@ -109,45 +115,72 @@ def test_killed_python_workers_double_nothing_and_with_sparks_own_sink_they_do(
     assert sum(counts.values()) > ROWS, "the twin doubles records"
 
 
-def test_a_killed_driver_is_replaced_and_its_suspended_attempt_writes_nothing(
+def test_killed_and_suspended_drivers_are_replaced_and_have_no_effect(
     world: SinkWorld, kafka: KafkaService, tmp_path: Path
 ) -> None:
+    """1. a driver is killed in the middle of a shard  2. its successor is suspended there, with its
+    JVM and its attempts  3. a third one completes all batches  4. the second one continues."""
     world.feed(0, ROWS)
     world.feed(ROWS, ROWS + 100)
+    log = tmp_path / "driver.log"
     command = [sys.executable, "-m", "tests.support.applications.sink_program"]
     command += [kafka.bootstrap_servers, world.name, str(tmp_path)]
-    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
-    with (tmp_path / "driver.log").open("wb") as log:
-        first = subprocess.Popen(
-            command, cwd=tmp_path, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL
-        )
-        wait_until(lambda: world.writing() is not None, "an attempt in the middle of its shard")
-        number = world.writing()
-        assert number is not None
-        zombie = psutil.Process(number)
-        zombie.suspend()
-        others = psutil.Process(first.pid).children(recursive=True)
-        first.kill()
-        first.wait()
-        for process in others:
-            if process.pid != zombie.pid and process.is_running():
-                process.kill()
-        assert not all(one.complete for one in world.shards().values())
-        second = subprocess.run(
-            command,
-            cwd=tmp_path,
-            env=environment,
-            stdout=log,
-            stderr=log,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
-    said = (tmp_path / "driver.log").read_text()
-    assert second.returncode == 0, said[-4000:]
-    zombie.resume()
-    wait_until(are_gone([zombie]), "the end of the zombie")
+
+    def start() -> subprocess.Popen[bytes]:
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                command,
+                cwd=tmp_path,
+                env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+
+    def tree(driver: subprocess.Popen[bytes]) -> list[psutil.Process]:
+        process = psutil.Process(driver.pid)
+        return [process, *process.children(recursive=True)]
+
+    def suspended_in_a_shard(driver: subprocess.Popen[bytes]) -> list[psutil.Process]:
+        found: list[psutil.Process] = []
+
+        def happened() -> bool:
+            assert driver.poll() is None, log.read_text()[-4000:]
+            if world.writing() not in {one.pid for one in tree(driver)}:
+                return False
+            found.extend(tree(driver))
+            for one in found:
+                with suppress(psutil.NoSuchProcess):
+                    one.suspend()
+            if world.writing() in {one.pid for one in found}:
+                return True
+            for one in found:
+                with suppress(psutil.NoSuchProcess):
+                    one.resume()
+            found.clear()
+            return False
+
+        wait_until(happened, "an attempt in the middle of its shard", 400)
+        return found
+
+    first = start()
+    end_tree(suspended_in_a_shard(first)[0])
+    first.wait()
+    second = start()
+    try:
+        sleepers = suspended_in_a_shard(second)
+        third = start()
+        assert third.wait(600) == 0, log.read_text()[-4000:]
+        assert log.read_text().count("batch_staged") == 2, "all read the stage of the first batch"
+        for one in sleepers:
+            one.resume()
+        assert second.wait(400) != 0
+        assert "InstanceFenced" in log.read_text()
+    finally:
+        if second.poll() is None:
+            end_tree(psutil.Process(second.pid))
+            second.wait()
     assert world.counts() == Counter(range(ROWS + 100))
-    assert said.count("batch_staged") == 2, "the second driver read the stage of the first batch"
 
 
 @pytest.mark.parametrize("stage", [True, False])

@@ -176,6 +176,12 @@ class Processes:
         return line
 
 
+def _is_of_spark(thread: threading.Thread) -> bool:
+    """Whether a thread serves calls of Spark's JVM; it lasts as long as the shared session."""
+    target: Any = getattr(thread, "_target", None)
+    return str(getattr(target, "__module__", "")).startswith("py4j.")
+
+
 _OF_LIBRARIES: Any = threading._DummyThread  # pyright: ignore[reportPrivateUsage]
 
 
@@ -186,7 +192,11 @@ class Threads:
 
     def look(self) -> list[threading.Thread]:
         """Return those that run; one that a library of C started has no end that Python sees."""
-        return [each for each in threading.enumerate() if not isinstance(each, _OF_LIBRARIES)]
+        return [
+            each
+            for each in threading.enumerate()
+            if not isinstance(each, _OF_LIBRARIES) and not _is_of_spark(each)
+        ]
 
     def describe(self, key: threading.Thread) -> str:
         """Return its name and what it runs."""

@@ -168,3 +168,11 @@ def test_names_that_only_look_alike_are_free(name: str) -> None:
 def test_backfills_and_relays_have_ids_of_their_own() -> None:
     assert str(TransactionalId.backfill("flights", "june", 3)) == "flights:backfill.june:3"
     assert str(TransactionalId.relay("flights", "orders")) == "flights:relay.orders:0"
+
+
+def test_no_shard_or_job_of_a_sink_has_the_id_of_a_driver() -> None:
+    names = [n + j for n in ("driver", "x", "sink") for j in ("", ".driver", ".x", ".sink")]
+    shards = {str(TransactionalId.sink("app", name, 0)) for name in names}
+    drivers = {str(TransactionalId.sink_driver("app", name)) for name in names}
+    assert len(shards) == len(drivers) == len(names)
+    assert not shards & drivers
