@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from http.client import HTTPConnection, HTTPException
 from typing import Any, cast
 
@@ -82,6 +82,24 @@ class ApplicationStatus:
     members: Mapping[str, tuple[GroupMember, ...]]
     tasks: tuple[TaskStatus, ...]
     jobs: tuple[JobStanding, ...] = ()
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it as plain data, for JSON."""
+        return {
+            "application": self.application,
+            "members": {
+                process: [
+                    {"name": m.name, "host": m.host, "partitions": list(map(str, m.partitions))}
+                    for m in members
+                ]
+                for process, members in self.members.items()
+            },
+            "tasks": [
+                {**asdict(task), "lag": task.lag, "held_back": task.held_back}
+                for task in self.tasks
+            ],
+            "backfill_jobs": [job.as_data() for job in self.jobs],
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from eosframework.errors import StartRefused
 from eosframework.operations.dead_letters.dead_letter_reader import DeadLetters, ReplayedByPartition
@@ -69,6 +70,24 @@ class ReplayPlan:
     def by_topic(self) -> list[tuple[Target, int]]:
         """Targets with their counts, by topic."""
         return sorted(self.counts.items(), key=lambda counted: counted[0].topic)
+
+    def as_data(self, application: str, done: int, *, dry_run: bool) -> dict[str, Any]:
+        """Return it as plain data, for JSON.
+
+        Args:
+            application: its name.
+            done: number of dead letters that were replayed.
+            dry_run: the replay was only planned.
+        """
+        return {
+            "application": application,
+            "dry_run": dry_run,
+            "chosen": self.total,
+            "replayed": done,
+            "replayed_before": self.already,
+            "into": {target.topic: count for target, count in self.by_topic},
+            "left_out": dict(self.unread_topics),
+        }
 
     def refuse_shared(self) -> None:
         """Raise if records would go to topics that other consumers may read.
