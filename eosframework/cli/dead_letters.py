@@ -171,7 +171,7 @@ def replay(
         done = send(application, opened.settings, opened.admin, letters, choice, routes).total
     print_report(
         found.as_data(opened.graph.application, done, dry_run=dry_run),
-        "\n".join(_replay_lines(found, done, dry_run=dry_run)),
+        "\n".join(found.lines(done, dry_run=dry_run)),
         as_json=as_json,
     )
 
@@ -211,7 +211,7 @@ def _agreed(found: ReplayPlan) -> bool:
     Raises:
         ConfigurationError: stdin is closed or at its end.
     """
-    typer.echo("\n".join(_replay_lines(found, 0, dry_run=True)), err=True)
+    typer.echo("\n".join(found.lines(0, dry_run=True)), err=True)
     return confirmed()
 
 
@@ -225,22 +225,6 @@ def _group_lines(group: Group) -> list[str]:
     if group.first_at is not None and group.last_at is not None:
         when = f"{_time(group.first_at)} to {_time(group.last_at)}, "
     return [*lines, f"  {when}for example {group.example.place}"]
-
-
-def _replay_lines(found: ReplayPlan, done: int, *, dry_run: bool) -> list[str]:
-    verb = "would be replayed" if dry_run else "chosen"
-    lines = [f"{found.total:,} dead letters {verb}, {found.already:,} were replayed before"]
-    lines += [
-        f"  {count:,} into {target.topic}, read by {target.sub_topology}"
-        for target, count in found.by_topic
-    ]
-    lines += [
-        f"  {count:,} of {topic} are left out: not an input of the topology"
-        for topic, count in sorted(found.unread_topics.items())
-    ]
-    if not dry_run:
-        lines.append(f"{done:,} replayed")
-    return lines
 
 
 def _text(value: Any) -> str:

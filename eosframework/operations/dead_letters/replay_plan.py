@@ -89,6 +89,22 @@ class ReplayPlan:
             "left_out": dict(self.unread_topics),
         }
 
+    def lines(self, done: int, *, dry_run: bool) -> list[str]:
+        """Return the plan as lines of text; see `as_data`."""
+        verb = "would be replayed" if dry_run else "chosen"
+        lines = [f"{self.total:,} dead letters {verb}, {self.already:,} were replayed before"]
+        lines += [
+            f"  {count:,} into {target.topic}, read by {target.sub_topology}"
+            for target, count in self.by_topic
+        ]
+        lines += [
+            f"  {count:,} of {topic} are left out: not an input of the topology"
+            for topic, count in sorted(self.unread_topics.items())
+        ]
+        if not dry_run:
+            lines.append(f"{done:,} replayed")
+        return lines
+
     def refuse_shared(self) -> None:
         """Raise if records would go to topics that other consumers may read.
 
