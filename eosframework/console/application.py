@@ -69,7 +69,7 @@ class Application:
         self._readings = Readings()
         self._lock = threading.Lock()
         self._graph: Graph | None = None
-        self._context: ApplicationContext | None = None
+        self._contexts: dict[str, ApplicationContext] = {}
 
     def graph(self) -> Graph:
         """Return the topology, which is loaded again until it resolves.
@@ -88,12 +88,22 @@ class Application:
         return self.name if self._graph is None else self._graph.application
 
     def context(self) -> ApplicationContext:
-        """Return the application with new clients, for one reading.
+        """Return the application with new clients, for a reading or a change of its own.
 
         Raises:
             TopologyError: the topology cannot be loaded.
         """
         return connect(self.graph(), self.settings)
+
+    def kept_context(self, reading: str) -> ApplicationContext:
+        """Return the application with the clients of one reading, which runs once at a time.
+
+        Raises:
+            TopologyError: the topology cannot be loaded.
+        """
+        if reading not in self._contexts:
+            self._contexts[reading] = self.context()
+        return self._contexts[reading]
 
     def sample_forever(self, stop: threading.Event) -> None:
         """Read the cluster and the processes at an interval, for rates and takeovers."""
@@ -156,7 +166,7 @@ class Application:
         """Return the positions of transforms: `eosframework positions show`."""
 
         def read() -> list[dict[str, Any]]:
-            return [asdict(row) for row in positions_of_transforms(self.context())]
+            return [asdict(row) for row in positions_of_transforms(self.kept_context("positions"))]
 
         return self.read("positions", read, 5.0)
 
@@ -164,7 +174,9 @@ class Application:
         """Return the positions of table sinks: `eosframework positions show --tables`."""
 
         def read() -> list[dict[str, Any]]:
-            return [asdict(row) for row in positions_of_tables(self.context())]
+            return [
+                asdict(row) for row in positions_of_tables(self.kept_context("table positions"))
+            ]
 
         return self.read("table positions", read, 5.0)
 
@@ -210,10 +222,7 @@ class Application:
         )
 
     def _overview(self) -> Overview:
-        # Only one thread reads this at a time, so its clients are kept.
-        if self._context is None:
-            self._context = self.context()
-        context = self._context
+        context = self.kept_context("overview")
         status = overview(context)
         graph = context.graph
         names = {*graph.written_topics, *dead_letter_topics(graph)}
@@ -247,7 +256,7 @@ class Application:
         ]
 
     def _dead_letters(self) -> dict[str, Any]:
-        context = self.context()
+        context = self.kept_context("dead letters")
         letters = dead_letters_of(context)
         groups = letters.groups(marked_of(context, letters))
         return {

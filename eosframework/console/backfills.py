@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from eosframework.application.context import connect
 from eosframework.backfill.job.job_log import job_states
 from eosframework.backfill.job.job_status import StatusTracker
 from eosframework.console.application import Application
@@ -29,8 +28,8 @@ class Backfills:
         return self._app.read("backfills", self._look, 2.0)
 
     def _look(self) -> list[dict[str, Any]]:
-        graph = without_retries(self._app.graph())
-        context = connect(graph, self._app.settings)
+        context = self._app.kept_context("backfills")
+        graph = without_retries(context.graph)
         states = job_states(graph.application, context.settings.kafka, context.admin)
         found = [((s.job.name, s.job.created_at), s) for s in states]
         self._trackers = {key: self._trackers.get(key) or StatusTracker(graph) for key, _ in found}

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer
 
+from eosframework.config import ConsoleSettings
 from tests.support.applications.pipeline import Pipeline, WorkerProcess, wait_until
 from tests.support.applications.totals import Totals
 from tests.support.processes.commands import here
 from tests.support.processes.consoles import ConsoleProcess, running_console
-from tests.support.verifiers.asked import ANY_PORT, addresses_of, wait_until_ready
+from tests.support.verifiers.asked import ANY_PORT, addresses_of, get_json, wait_until_ready
 
 STORE = "totals.aggregate"
 LISTENING = f"worker.http_address={ANY_PORT}"
@@ -176,7 +180,7 @@ streams:
 """
 
 
-def test_a_replay_shows_its_plan_and_needs_its_own_form(
+def test_changes_show_their_plans_and_need_their_own_forms(
     make_pipeline: Callable[..., Pipeline],
 ) -> None:
     pipeline = make_pipeline(topology=REPLAYED, partitions=1, outputs={"doubled": 2})
@@ -229,6 +233,16 @@ def test_a_replay_shows_its_plan_and_needs_its_own_form(
         assert "1 replayed" in console.get(job, own).text
         assert json_of(pipeline, "dead-letters", "list", app)["groups"][0]["replayed"] == 1
 
+        plan = console.get("/changes/reset", own)
+        assert f"delete group {pipeline.name} with its committed offsets" in plan.text
+        form = {"form_token": plan.form_token, "fingerprint": plan.field("fingerprint")}
+        assert json_of(pipeline, "positions", "show", app)["positions"][0]["committed"] is not None
+        job = console.post("/changes/reset", form, own).headers["location"]
+        wait_until(lambda: "running" not in console.get(job, own).text, "the reset's end")
+        assert "done; create its topics again" in console.get(job, own).text
+        left = json_of(pipeline, "status", app)["tasks"]
+        assert [p["committed"] for task in left for p in task["partitions"]] == [None, None]
+
 
 def test_an_audit_is_started_from_its_page_and_shows_its_verdict(
     make_pipeline: Callable[..., Pipeline],
@@ -247,3 +261,32 @@ def test_an_audit_is_started_from_its_page_and_shows_its_verdict(
         told = json_of(pipeline, "audit", str(pipeline.topology_file), "--by", "receipts")
         assert told["lost"] == 0
         assert f" {told['input']} {told['output']} 0 0 0 0 " in verdict.text
+
+
+@pytest.mark.exhaustive
+def test_a_console_costs_a_worker_of_many_tasks_less_than_a_hundredth_of_a_core(
+    make_pipeline: Callable[..., Totals], capsys: pytest.CaptureFixture[str]
+) -> None:
+    totals = make_pipeline(Totals, partitions=20)
+    totals.feed(200)
+    worker, address = started(totals, "one")
+    wait_until_ready(address)
+    wait_until(lambda: totals.committed() >= 200, "all input committed")
+
+    def seconds_of_processor() -> float:
+        fields = Path(f"/proc/{worker.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    asked_times = 400
+    before, began = seconds_of_processor(), time.monotonic()
+    for _ in range(asked_times):
+        assert len(get_json(address, "/status")[1]["tasks"]) == 60
+    asking = seconds_of_processor() - before
+    took = time.monotonic() - began
+    before = seconds_of_processor()
+    time.sleep(took)
+    idle = seconds_of_processor() - before
+    share = (asking - idle) / asked_times / ConsoleSettings().refresh_seconds
+    with capsys.disabled():
+        print(f"\n/status of 60 tasks: {share:.4%} of a core for one console")
+    assert share < 0.01
