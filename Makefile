@@ -19,7 +19,7 @@ INDEX = index=$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-
 COMPILE = $(INDEX) $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header \
 	--no-emit-index-url --no-emit-find-links --python-version 3.11 \
 	pyproject.toml
-EXTRAS := $(addprefix --extra ,arrow containers demo embedded postgres registry spark tracing)
+EXTRAS := $(addprefix --extra ,arrow containers demo embedded postgres registry spark tracing web)
 DOCS := $(wildcard docs/generate.py)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

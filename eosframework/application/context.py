@@ -8,6 +8,9 @@ from eosframework.application.control_topic import ControlTopic
 from eosframework.config import Settings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.topology.graph.graph import Graph
+from eosframework.topology.loader import load_app
+from eosframework.topology.renaming import renamed
+from eosframework.topology.resolve.resolve import resolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +36,18 @@ def connect(graph: Graph, settings: Settings) -> ApplicationContext:
     factor = settings.topics.replication_factor
     topic = ControlTopic(graph.application, settings.kafka, admin, replication_factor=factor)
     return ApplicationContext(graph, settings, admin, topic)
+
+
+def connect_to(app_name: str, settings: Settings, suffix: str | None = None) -> ApplicationContext:
+    """Load a topology and return the context of its application; nothing is requested yet.
+
+    Args:
+        app_name: names the topology, as on the command line.
+        settings: of its workers.
+        suffix: appended to the names of topics and tables, as `backfill run --suffix` does.
+
+    Raises:
+        TopologyError: the topology cannot be loaded, or is inconsistent.
+    """
+    loaded = load_app(app_name)
+    return connect(resolve(loaded if suffix is None else renamed(loaded, suffix)), settings)

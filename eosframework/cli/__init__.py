@@ -35,6 +35,7 @@ COMMANDS = {
     "plan": "plan",
     "apply": "apply",
     "status": "status",
+    "console": "console",
     "positions": "positions",
     "reset": "reset",
     "state": "state",

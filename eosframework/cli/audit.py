@@ -73,39 +73,20 @@ def audit(
     the input up to the committed offsets; side effects of functions are repeated. Exits with 1 if a
     record is lost, duplicated, reordered or torn.
     """
-    from eosframework.operations.audit import Bound, Proof, Scope, audit_application
+    from eosframework.operations.audit import Bound, Proof, Scope, audit_topology
     from eosframework.topology.loader import load_app
     from eosframework.topology.resolve.resolve import resolve
 
     scope = Scope(Bound.parse(start), Bound.parse(end))
     settings = options.load()
-    graph = resolve(load_app(application)).with_times_within(settings.worker.max_event_time_ahead)
-    if graph.codecs:
-        from eosframework.kafka.schema_registry.schema_codecs import open_schemas
-
-        open_schemas(graph.codecs, settings.schema_registry)
+    graph = resolve(load_app(application))
     progress = _Progress()
     try:
-        verdict = audit_application(
-            graph, settings.kafka, progress.show, scope=scope, proof=Proof(by)
-        )
+        verdict = audit_topology(graph, settings, progress.show, scope=scope, proof=Proof(by))
     finally:
         progress.clear()
-    print_report(as_data(verdict), as_text(graph.application, verdict), as_json=as_json)
+    print_report(verdict.as_data(), as_text(graph.application, verdict), as_json=as_json)
     return 0 if verdict.clean else 1
-
-
-def as_data(verdict: Verdict) -> dict[str, object]:
-    """Return the object that `--json` prints."""
-    return {
-        **verdict.counts(),
-        "unexpected": verdict.unexpected,
-        "untraced": verdict.untraced,
-        "share": verdict.share,
-        "not_judged": verdict.not_judged,
-        "details": [detail.as_data() for detail in verdict.details],
-        "notes": list(verdict.notes),
-    }
 
 
 def as_text(application: str, verdict: Verdict) -> str:

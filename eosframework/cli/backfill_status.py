@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,7 +20,6 @@ from eosframework.process.interrupts import cleaning_up
 if TYPE_CHECKING:
     from eosframework.application.context import ApplicationContext
     from eosframework.backfill.job.job_entry import JobState
-    from eosframework.backfill.job.job_status import JobStatus
 
 LOOK_SECONDS = 1.0
 
@@ -71,7 +70,7 @@ def _list(opened: ApplicationContext, as_json: bool) -> None:
     if as_json:
         report = {
             "application": opened.graph.application,
-            "jobs": [_report(one, with_tasks=False) for one in found],
+            "jobs": [one.as_data(with_tasks=False) for one in found],
         }
         print_json(report)
     elif found:
@@ -93,7 +92,7 @@ def _show(opened: ApplicationContext, job: str, as_json: bool) -> None:
 
     found = StatusTracker(opened.graph).look(_read(opened, job), time.time())
     if as_json:
-        print_json({"application": opened.graph.application, **_report(found)})
+        print_json({"application": opened.graph.application, **found.as_data()})
     else:
         Console().print(drawn(found))
 
@@ -130,32 +129,3 @@ def _read(opened: ApplicationContext, job: str) -> JobState:
             f"to list its jobs, and give --suffix if the job was started with one"
         )
     return state
-
-
-def _report(found: JobStatus, *, with_tasks: bool = True) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    report: dict[str, Any] = {
-        "job": found.job.name,
-        "suffix": found.job.suffix,
-        "created_at": found.job.created_at,
-        "complete": found.complete,
-        "tables_complete": found.tables,
-        "cut_over_at": found.cut_over_at,
-        "records": sum(stage.records for stage in found.stages),
-    }
-    if with_tasks:
-        report["stages"] = [
-            {
-                "stage": stage.name,
-                "complete": stage.complete,
-                "records": stage.records,
-                "done": stage.done,
-                "total": stage.total,
-                "per_second": stage.per_second,
-                "seconds_left": stage.seconds_left,
-                "tasks": [asdict(task) for task in stage.tasks],
-            }
-            for stage in found.stages
-        ]
-    return report

@@ -29,14 +29,9 @@ def open_application(
     Raises:
         UserError: the topology or a setting cannot be used.
     """
-    from eosframework.application.context import connect
-    from eosframework.topology.loader import load_app
-    from eosframework.topology.renaming import renamed
-    from eosframework.topology.resolve.resolve import resolve
+    from eosframework.application.context import connect_to
 
-    settings = options.load()
-    loaded = load_app(app_name)
-    return connect(resolve(loaded if suffix is None else renamed(loaded, suffix)), settings)
+    return connect_to(app_name, options.load(), suffix)
 
 
 def plan_tables_of(opened: ApplicationContext) -> TablesPlan | None:

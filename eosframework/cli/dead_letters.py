@@ -58,14 +58,16 @@ def list_(
     as_json: JsonOption = False,
 ) -> None:
     """Count dead letters by topic, input, step and error."""
+    from eosframework.operations.dead_letters import marked_of
+
     opened, letters = _opened(app_name, options)
-    groups = letters.groups(_marked(opened, letters))
+    groups = letters.groups(marked_of(opened, letters))
     if as_json:
         print_json(
             {
                 "application": opened.graph.application,
                 "topics": letters.topics,
-                "groups": [_group_data(group) for group in groups],
+                "groups": [group.as_data() for group in groups],
                 "foreign": dict(letters.foreign),
             }
         )
@@ -97,13 +99,13 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Print one dead letter: the record, its source, and its error."""
-    from eosframework.operations.dead_letters import DeadLetterPlace
+    from eosframework.operations.dead_letters import DeadLetterPlace, marked_of
     from eosframework.operations.dead_letters.dead_letter import shown
 
     wanted = DeadLetterPlace.parse(place)
     opened, letters = _opened(app_name, options)
     letter = letters.find(wanted)
-    marks = _marked(opened, letters).get(letter.partition)
+    marks = marked_of(opened, letters).get(letter.partition)
     was_replayed = marks is not None and letter.offset in marks
     report = shown(opened.graph, letter, was_replayed=was_replayed)
     if as_json:
@@ -149,7 +151,7 @@ def replay(
     replayed are written in one transaction, so a replay that was killed can be run again. Workers
     process the records; they may run meanwhile or start later.
     """
-    from eosframework.operations.dead_letters import plan_replay, targets
+    from eosframework.operations.dead_letters import marked_of, plan_replay, targets
     from eosframework.operations.dead_letters import replay as send
     from eosframework.process.logs import configure_logs
 
@@ -157,7 +159,7 @@ def replay(
     opened, letters = _opened(app_name, options)
     choice.refuse_unknown_topics(letters.topics)
     routes = targets(opened.graph)
-    found = plan_replay(letters, choice, routes, _marked(opened, letters))
+    found = plan_replay(letters, choice, routes, marked_of(opened, letters))
     if not into_source:
         found.refuse_shared()
     done = 0
@@ -168,26 +170,17 @@ def replay(
         note_remains("replayed records are marked; run the same command again to replay the rest")
         done = send(application, opened.settings, opened.admin, letters, choice, routes).total
     print_report(
-        _replay_data(opened.graph.application, found, done, dry_run=dry_run),
-        "\n".join(_replay_lines(found, done, dry_run=dry_run)),
+        found.as_data(opened.graph.application, done, dry_run=dry_run),
+        "\n".join(found.lines(done, dry_run=dry_run)),
         as_json=as_json,
     )
 
 
 def _opened(app_name: str, options: SettingsOptions) -> tuple[ApplicationContext, DeadLetters]:
-    from eosframework.operations.dead_letters import DeadLetters
-    from eosframework.topology.graph.walk import dead_letter_topics
+    from eosframework.operations.dead_letters import dead_letters_of
 
     opened = open_application(app_name, options)
-    topics = dead_letter_topics(opened.graph)
-    return opened, DeadLetters(topics, opened.settings.kafka, opened.admin)
-
-
-def _marked(opened: ApplicationContext, letters: DeadLetters) -> Any:
-    from eosframework.operations.dead_letters import marks_of
-
-    marks = marks_of(opened.graph.application, opened.settings, opened.admin)
-    return marks.decided(letters.topic_ids)
+    return opened, dead_letters_of(opened)
 
 
 def _choice(
@@ -218,23 +211,8 @@ def _agreed(found: ReplayPlan) -> bool:
     Raises:
         ConfigurationError: stdin is closed or at its end.
     """
-    typer.echo("\n".join(_replay_lines(found, 0, dry_run=True)), err=True)
+    typer.echo("\n".join(found.lines(0, dry_run=True)), err=True)
     return confirmed()
-
-
-def _group_data(group: Group) -> dict[str, Any]:
-    return {
-        "topic": group.topic,
-        "input": group.input,
-        "step": group.step,
-        "error_type": group.kind,
-        "error": group.example.error,
-        "example": group.example.place,
-        "count": group.count,
-        "replayed": group.replayed,
-        "first_failed_at": group.first_at,
-        "last_failed_at": group.last_at,
-    }
 
 
 def _group_lines(group: Group) -> list[str]:
@@ -247,36 +225,6 @@ def _group_lines(group: Group) -> list[str]:
     if group.first_at is not None and group.last_at is not None:
         when = f"{_time(group.first_at)} to {_time(group.last_at)}, "
     return [*lines, f"  {when}for example {group.example.place}"]
-
-
-def _replay_data(
-    application: str, found: ReplayPlan, done: int, *, dry_run: bool
-) -> dict[str, Any]:
-    return {
-        "application": application,
-        "dry_run": dry_run,
-        "chosen": found.total,
-        "replayed": done,
-        "replayed_before": found.already,
-        "into": {target.topic: count for target, count in found.by_topic},
-        "left_out": dict(found.unread_topics),
-    }
-
-
-def _replay_lines(found: ReplayPlan, done: int, *, dry_run: bool) -> list[str]:
-    verb = "would be replayed" if dry_run else "chosen"
-    lines = [f"{found.total:,} dead letters {verb}, {found.already:,} were replayed before"]
-    lines += [
-        f"  {count:,} into {target.topic}, read by {target.sub_topology}"
-        for target, count in found.by_topic
-    ]
-    lines += [
-        f"  {count:,} of {topic} are left out: not an input of the topology"
-        for topic, count in sorted(found.unread_topics.items())
-    ]
-    if not dry_run:
-        lines.append(f"{done:,} replayed")
-    return lines
 
 
 def _text(value: Any) -> str:

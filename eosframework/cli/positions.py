@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -11,10 +11,6 @@ from eosframework.cli.cluster import open_application
 from eosframework.cli.options import AppArgument, JsonOption, SettingsOptions, with_settings
 from eosframework.cli.stdout import print_json
 from eosframework.process.interrupts import note_remains
-
-if TYPE_CHECKING:
-    from eosframework.application.context import ApplicationContext
-    from eosframework.records import Position
 
 commands = group("positions", "Show and set the offsets at which an application resumes.")
 
@@ -35,52 +31,18 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Print each partition's committed offset and the bounds of its log."""
+    from dataclasses import asdict
+
+    from eosframework.runtime.shown_positions import positions_of_tables, positions_of_transforms
+
     opened = open_application(app_name, options)
-    rows = _of_tables(opened) if tables else _of_transforms(opened)
+    rows = positions_of_tables(opened) if tables else positions_of_transforms(opened)
     if as_json:
-        report = {"application": opened.graph.application, "positions": rows}
+        report = {"application": opened.graph.application, "positions": list(map(asdict, rows))}
         print_json(report)
         return
     for row in rows:
-        place = "never committed" if row["committed"] is None else f"at {row['committed']}"
-        if row["committed"] is None and row["committed_before"]:
-            place = "committed offset LOST"
-        typer.echo(
-            f"{row['topic']}[{row['partition']}]: {place}, log {row['first']} to {row['end']}"
-        )
-
-
-def _of_transforms(opened: ApplicationContext) -> list[dict[str, Any]]:
-    from eosframework.application.start_checks import gather
-
-    facts = gather(opened)
-    before = {p: p.topic_partition in facts.control.committed for p in facts.committed}
-    return _rows(opened, before)
-
-
-def _of_tables(opened: ApplicationContext) -> list[dict[str, Any]]:
-    from eosframework.runtime.table_writer import table_positions
-
-    positions = table_positions(opened.graph, opened.settings)
-    topics = opened.admin.describe_topics(p.topic for p in positions)
-    there = [p for p in positions if p.partition < topics[p.topic].partitions]
-    return _rows(opened, {p: p.offset is not None for p in there})
-
-
-def _rows(opened: ApplicationContext, positions: dict[Position, bool]) -> list[dict[str, Any]]:
-    """Return the rows to print of positions, each with True if it was ever committed."""
-    bounds = opened.admin.log_bounds([p.topic_partition for p in positions])
-    return [
-        {
-            "topic": p.topic,
-            "partition": p.partition,
-            "committed": p.offset,
-            "committed_before": before,
-            "first": bounds[p.topic_partition][0],
-            "end": bounds[p.topic_partition][1],
-        }
-        for p, before in positions.items()
-    ]
+        typer.echo(f"{row.topic}[{row.partition}]: {row.place}, log {row.first} to {row.end}")
 
 
 @commands.command(

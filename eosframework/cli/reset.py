@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -19,11 +19,6 @@ from eosframework.cli.options import (
 )
 from eosframework.cli.stdout import print_json
 from eosframework.process.interrupts import note_remains
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from eosframework.runtime.reset_plan import Reset
 
 
 @app.command(epilog="Example: eosframework reset topology.yaml --to beginning --dry-run")
@@ -55,7 +50,7 @@ def reset(
 
     opened = open_application(app_name, options)
     planned = plan_reset(opened, to)
-    for line in _lines(planned, app_name):
+    for line in planned.lines():
         typer.echo(line, err=as_json)
     done = not dry_run and (yes or confirmed())
     if done:
@@ -67,22 +62,3 @@ def reset(
         typer.echo(f"done; create its topics again: eosframework apply {app_name}")
     else:
         typer.echo("nothing was done", err=True)
-
-
-def _lines(planned: Reset, app_name: str) -> Iterator[str]:
-    kafka = planned.kafka
-    yield f"application {kafka.application}"
-    yield from (f"  delete group {group} with its committed offsets" for group in kafka.groups)
-    yield from (f"  delete topic {topic}" for topic in kafka.topics)
-    if kafka.ids:
-        between = f"{kafka.ids[0]} to {kafka.ids[-1]}"
-        yield f"  fence {len(kafka.ids)} transactional ids, {between}"
-    yield f"  delete {len(kafka.entries)} entries of its control topic"
-    yield from (f"  delete stores in {path}" for path in planned.stores)
-    yield from (f"  delete the positions of table sinks in topic {topic}" for topic in planned.rows)
-    for position in kafka.positions:
-        whole = " (a table)" if position.topic in planned.read_whole else ""
-        yield f"  resume {position.topic_partition} at {position.offset}{whole}"
-    if not kafka.positions:
-        yield "  start where worker.start says, as if it had never run"
-    yield "  sink topics, dead letters and tables stay; stores on other machines are not used again"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,12 +9,11 @@ import typer
 
 from eosframework.cli import group
 from eosframework.cli.options import AppArgument, JsonOption, SettingsOptions, with_settings
-from eosframework.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from eosframework.runtime.stored_state import Content, Source
+    from eosframework.runtime.stored_state import Source
     from eosframework.state.query.layouts import QueriedStore, Row
 
 commands = group("state", "Read the committed content of stores.")
@@ -53,23 +51,16 @@ def get(
     as_json: JsonOption = False,
 ) -> None:
     """Print the value of a key, or one value for each window."""
-    from eosframework.runtime.stored_state import find
-    from eosframework.state.query.text_forms import key_of
+    from eosframework.runtime.stored_state import look_up
 
     store, source = _opened(options, app_name, store_name, from_changelog)
-    encoded = key_of(store.store, key)
-    found = find(source, store, encoded)
-    if found is None:
-        raise ConfigurationError(_absent(source, store, key, encoded))
-    content, rows = found
-    _report_copies(source, store, [content.partition])
+    found = look_up(source, store, key)
+    _report_copies(source, store, [found.partition])
     if as_json:
-        place = {"partition": content.partition, "position": content.position}
-        values = [{"value": row.value, "timestamp": row.timestamp} for row in rows]
-        _print_json({"store": store.name, "key": rows[0].key, **place, "found": values})
+        _print_json(found.as_data())
     else:
-        for row in rows:
-            typer.echo(_line(store, row, content.partition))
+        for row in found.rows:
+            typer.echo(_line(store, row, found.partition))
 
 
 @commands.command()
@@ -90,36 +81,20 @@ def scan(
 
     Keys are ordered by their bytes, windows by their starts.
     """
-    from itertools import islice
-
-    from eosframework.state.query.text_forms import key_of
+    from eosframework.runtime.stored_state import scan as scan_
 
     store, source = _opened(options, app_name, store_name, from_changelog)
-    bounds = (
-        b"" if first is None else key_of(store.store, first),
-        None if last is None else key_of(store.store, last),
-    )
-    partitions = source.partitions(store)
-    with closing(source.contents(store, partitions)) as contents:
-        rows = list(islice(_rows(store, contents, *bounds), limit + 1))
-    shown, more = rows[:limit], len(rows) > limit
-    _report_copies(source, store, partitions)
+    found = scan_(source, store, first, last, limit)
+    _report_copies(source, store, found.partitions)
     if as_json:
-        found = [
-            {"key": r.key, "value": r.value, "timestamp": r.timestamp, "partition": partition}
-            for partition, r in shown
-        ]
-        report = {"store": store.name, "partitions": partitions, "found": found, "more": more}
-        _print_json(report)
+        _print_json(found.as_data())
         return
-    for partition, row in shown:
+    for partition, row in found.rows:
         typer.echo(_line(store, row, partition))
-    count = source.count(store)
-    missing = f"; {count - len(partitions)} partitions are not on this machine" * (
-        len(partitions) < count
-    )
-    if more or missing:
-        typer.echo(f"{len(shown)} shown{', there are more' * more}{missing}", err=True)
+    count, here = source.count(store), len(found.partitions)
+    missing = f"; {count - here} partitions are not on this machine" * (here < count)
+    if found.more or missing:
+        typer.echo(f"{len(found.rows)} shown{', there are more' * found.more}{missing}", err=True)
 
 
 @commands.command()
@@ -175,29 +150,6 @@ def _opened(
     store = queried_store(graph, store_name)
     return store, ChangelogStores(settings) if from_changelog else StoreFiles(
         graph.application, settings
-    )
-
-
-def _rows(
-    store: QueriedStore, contents: Iterator[Content], first: bytes, last: bytes | None
-) -> Iterator[tuple[int, Row]]:
-    for content in contents:
-        for row in store.layout.scan(content.store, first, last):
-            yield content.partition, row
-
-
-def _absent(source: Source, store: QueriedStore, key: str, encoded: bytes) -> str:
-    from eosframework.kafka.client.partitioner import partition_of
-
-    here, count = source.partitions(store), source.count(store)
-    listed = ", ".join(map(str, here))
-    message = f"store {store.name!r} has no key {key!r} in partitions {listed} of {count}"
-    likely = partition_of(encoded, count)
-    if likely in here:
-        return message
-    return (
-        f"{message}, which this machine has; Kafka's default partitioner places it in partition "
-        f"{likely}: run this on that partition's machine, or give --from-changelog"
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -45,21 +44,7 @@ def status(
 
 
 def _report(found: ApplicationStatus, answers: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "application": found.application,
-        "members": {
-            process: [
-                {"name": m.name, "host": m.host, "partitions": list(map(str, m.partitions))}
-                for m in members
-            ]
-            for process, members in found.members.items()
-        },
-        "tasks": [
-            {**asdict(task), "lag": task.lag, "held_back": task.held_back} for task in found.tasks
-        ],
-        "backfill_jobs": [job.as_data() for job in found.jobs],
-        "asked": answers,
-    }
+    return {**found.as_data(), "asked": answers}
 
 
 def _lines(found: ApplicationStatus, answers: dict[str, Any]) -> list[str]:

@@ -51,6 +51,7 @@ def list_(
 ) -> None:
     """Print transactional ids: state, producer, coordinator, owner."""
     from eosframework.cli import txn_text
+    from eosframework.kafka.inspect import transaction_data
     from eosframework.kafka.inspect.coordinators import list_transactions, require_authority
     from eosframework.txnid import prefix
 
@@ -66,7 +67,7 @@ def list_(
         if not listed:
             require_authority(wire, application)
     print_report(
-        {"transactions": [txn_text.listed_data(entry) for entry in listed]},
+        {"transactions": [transaction_data.listed_data(entry) for entry in listed]},
         txn_text.listed(listed),
         as_json=as_json,
     )
@@ -81,6 +82,7 @@ def describe(
 ) -> None:
     """Print an id's state and the partitions of its transaction."""
     from eosframework.cli import txn_text
+    from eosframework.kafka.inspect import transaction_data
     from eosframework.kafka.inspect.coordinators import describe_transaction
     from eosframework.kafka.inspect.hanging import lags
 
@@ -89,7 +91,7 @@ def describe(
         held_back = lags(wire, described.partitions)
     now = datetime.now(UTC)
     print_report(
-        txn_text.described_data(described, held_back, now),
+        transaction_data.described_data(described, held_back, now),
         txn_text.described(described, held_back, now),
         as_json=as_json,
     )
@@ -108,11 +110,12 @@ def trace(
     It is read from the brokers' internal topics.
     """
     from eosframework.cli import txn_text
+    from eosframework.kafka.inspect import transaction_data
     from eosframework.kafka.inspect.transaction_trace import trace as trace_
 
     with _connected(options) as (wire, _):
         traced = trace_(wire, transactional_id, last)
-    print_report(txn_text.traced_data(traced), txn_text.traced(traced), as_json=as_json)
+    print_report(transaction_data.traced_data(traced), txn_text.traced(traced), as_json=as_json)
 
 
 @commands.command()
@@ -130,13 +133,16 @@ def hanging(
     A transaction hangs if no coordinator and no client will end it.
     """
     from eosframework.cli import txn_text
+    from eosframework.kafka.inspect import transaction_data
     from eosframework.kafka.inspect.hanging import find_open
 
     with _connected(options) as (wire, _):
         findings = find_open(wire, topic or ())
     now = datetime.now(UTC)
     print_report(
-        txn_text.findings_data(findings, now), txn_text.findings(findings, now), as_json=as_json
+        transaction_data.findings_data(findings, now),
+        txn_text.findings(findings, now),
+        as_json=as_json,
     )
 
 

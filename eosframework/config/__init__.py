@@ -8,6 +8,7 @@ Internal: no module here is public.
 
 from __future__ import annotations
 
+from eosframework.config.console import ConsoleSettings
 from eosframework.config.loading import load_settings
 from eosframework.config.schema_registry import RegistrySettings, SubjectNames
 from eosframework.config.settings import (
@@ -36,6 +37,7 @@ from eosframework.config.settings import (
 __all__ = [
     "FORBIDDEN_PROPERTIES",
     "BackfillSettings",
+    "ConsoleSettings",
     "DatabaseSettings",
     "ForeignPartitioner",
     "Guarantee",

@@ -23,6 +23,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from eosframework.config.console import ConsoleSettings
 from eosframework.config.environment import PREFIX, kafka_properties
 from eosframework.config.schema_registry import RegistrySettings
 from eosframework.config.secrets import is_secret
@@ -515,6 +516,7 @@ class Settings(BaseSettings):
     topics: TopicSettings = Field(default_factory=TopicSettings)
     schema_registry: RegistrySettings = Field(default_factory=RegistrySettings)
     tracing: TracingSettings = Field(default_factory=TracingSettings)
+    console: ConsoleSettings = Field(default_factory=ConsoleSettings)
     log: LogSettings = Field(default_factory=LogSettings)
 
     def with_instance(self, instance: str, http_address: str | None) -> Settings:

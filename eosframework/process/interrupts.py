@@ -28,7 +28,7 @@ else:
 EXIT_CODE = 130
 """128 plus the number of SIGINT, as in shells."""
 
-_LASTING = frozenset({"run-worker", "relay-outbox"})
+_LASTING = frozenset({"run-worker", "relay-outbox", "console"})
 _ONCE = frozenset({("relay-outbox", "plan"), ("relay-outbox", "reconcile")})
 
 NOTHING = "nothing was changed"

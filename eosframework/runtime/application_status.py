@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from http.client import HTTPConnection, HTTPException
 from typing import Any, cast
 
@@ -22,6 +22,9 @@ from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import tables_group
 
 ASK_SECONDS = 10.0
+
+ASK_BYTES = 64 * 2**20
+"""Most bytes of an answer that are read."""
 
 MARKERS = 1000
 """Largest lag of a partition for which the unread offsets are checked for records. Markers of
@@ -83,6 +86,24 @@ class ApplicationStatus:
     tasks: tuple[TaskStatus, ...]
     jobs: tuple[JobStanding, ...] = ()
 
+    def as_data(self) -> dict[str, Any]:
+        """Return it as plain data, for JSON."""
+        return {
+            "application": self.application,
+            "members": {
+                process: [
+                    {"name": m.name, "host": m.host, "partitions": list(map(str, m.partitions))}
+                    for m in members
+                ]
+                for process, members in self.members.items()
+            },
+            "tasks": [
+                {**asdict(task), "lag": task.lag, "held_back": task.held_back}
+                for task in self.tasks
+            ],
+            "backfill_jobs": [job.as_data() for job in self.jobs],
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class _Part:
@@ -120,13 +141,30 @@ def asked(address: str) -> dict[str, Any]:
     Raises:
         ConfigurationError: there is no answer, or not one of eosframework.
     """
+    content = ask(address, "/status")[1]
+    if "process" not in content:
+        raise _not_ours(address)
+    return content
+
+
+def ask(address: str, path: str) -> tuple[int, dict[str, Any]]:
+    """Return the status and the JSON of a process's answer.
+
+    Args:
+        address: its HTTP address, as HOST:PORT.
+        path: quoted, with the query.
+
+    Raises:
+        ConfigurationError: there is no answer, or not one of eosframework.
+    """
     try:
         connection = HTTPConnection(*host_and_port(address), timeout=ASK_SECONDS)
     except ValueError:
         raise ConfigurationError(f"--ask {address!r}: expected HOST:PORT") from None
     try:
-        connection.request("GET", "/status")
-        content: Any = orjson.loads(connection.getresponse().read())
+        connection.request("GET", path)
+        response = connection.getresponse()
+        content: Any = orjson.loads(response.read(ASK_BYTES))
     except (OSError, HTTPException, orjson.JSONDecodeError) as error:
         raise ConfigurationError(
             f"--ask {address!r}: no process of eosframework answers there ({error}); give what its "
@@ -134,9 +172,13 @@ def asked(address: str) -> dict[str, Any]:
         ) from error
     finally:
         connection.close()
-    if not isinstance(content, dict) or "process" not in content:
-        raise ConfigurationError(f"--ask {address!r}: what answers there is not eosframework")
-    return dict(cast("dict[str, Any]", content))
+    if not isinstance(content, dict):
+        raise _not_ours(address)
+    return response.status, dict(cast("dict[str, Any]", content))
+
+
+def _not_ours(address: str) -> ConfigurationError:
+    return ConfigurationError(f"--ask {address!r}: what answers there is not eosframework")
 
 
 def _jobs(context: ApplicationContext) -> tuple[JobStanding, ...]:

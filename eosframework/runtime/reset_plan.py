@@ -5,7 +5,7 @@ Outputs, dead letters and tables stay as they are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -73,6 +73,30 @@ class Reset:
                 for p in kafka.positions
             ],
         }
+
+    def lines(self) -> Iterator[str]:
+        """Yield the plan as text, a line for each step."""
+        kafka = self.kafka
+        yield f"application {kafka.application}"
+        yield from (f"  delete group {group} with its committed offsets" for group in kafka.groups)
+        yield from (f"  delete topic {topic}" for topic in kafka.topics)
+        if kafka.ids:
+            between = f"{kafka.ids[0]} to {kafka.ids[-1]}"
+            yield f"  fence {len(kafka.ids)} transactional ids, {between}"
+        yield f"  delete {len(kafka.entries)} entries of its control topic"
+        yield from (f"  delete stores in {path}" for path in self.stores)
+        yield from (
+            f"  delete the positions of table sinks in topic {topic}" for topic in self.rows
+        )
+        for position in kafka.positions:
+            whole = " (a table)" if position.topic in self.read_whole else ""
+            yield f"  resume {position.topic_partition} at {position.offset}{whole}"
+        if not kafka.positions:
+            yield "  start where worker.start says, as if it had never run"
+        yield (
+            "  sink topics, dead letters and tables stay; stores on other machines are not used "
+            "again"
+        )
 
 
 def plan_reset(context: ApplicationContext, to: str | None = None) -> Reset:

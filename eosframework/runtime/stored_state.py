@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import islice
+from typing import Any, Protocol
 
 from eosframework.config import Settings, StateBackendKind
 from eosframework.errors import ConfigurationError
@@ -22,6 +23,7 @@ from eosframework.records import TopicPartition
 from eosframework.state.labels import StoreLabel
 from eosframework.state.memory import MemoryStore
 from eosframework.state.query.layouts import QueriedStore, Row
+from eosframework.state.query.text_forms import key_of
 from eosframework.state.store_directories import (
     FoundStores,
     application_directory,
@@ -64,6 +66,61 @@ class PartitionStats:
     held: bool
     is_copy: bool
     directory: str
+
+
+@dataclass(frozen=True, slots=True)
+class FoundKey:
+    """The rows of one key.
+
+    Args:
+        partition: that has the key.
+        position: the first offset of the changelog that is not included.
+        rows: one, or one for each window.
+    """
+
+    store: QueriedStore
+    partition: int
+    position: int
+    rows: Sequence[Row]
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it as plain data, for JSON."""
+        return {
+            "store": self.store.name,
+            "key": self.rows[0].key,
+            "partition": self.partition,
+            "position": self.position,
+            "found": [{"value": row.value, "timestamp": row.timestamp} for row in self.rows],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRange:
+    """The rows of a range of keys.
+
+    Args:
+        partitions: that were read.
+        rows: with their partitions.
+        more: there are further rows.
+    """
+
+    store: QueriedStore
+    partitions: Sequence[int]
+    rows: Sequence[tuple[int, Row]]
+    more: bool
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it as plain data, for JSON."""
+        found = [
+            {"key": r.key, "value": r.value, "timestamp": r.timestamp, "partition": partition}
+            for partition, r in self.rows
+        ]
+        return {
+            "store": self.store.name,
+            "partitions": list(self.partitions),
+            "found": found,
+            "more": self.more,
+        }
 
 
 class Source(Protocol):
@@ -236,18 +293,76 @@ class ChangelogStores:
             yield Content(place.partition, unexpired(store.store, content, time), bounds[1])
 
 
-def find(source: Source, store: QueriedStore, key: bytes) -> tuple[Content, list[Row]] | None:
-    """Return the partition and the rows of a key; None: no partition has the key.
+def look_up(source: Source, store: QueriedStore, key: str) -> FoundKey:
+    """Return the rows of a key.
 
     The partition of Kafka's default partitioner is read first; producers may use another one.
+
+    Args:
+        source: of the contents.
+        store: of the application.
+        key: as text; see `key_of`.
+
+    Raises:
+        ConfigurationError: no partition has the key, or it cannot be encoded.
     """
-    likely = partition_of(key, source.count(store))
+    encoded = key_of(store.store, key)
+    likely = partition_of(encoded, source.count(store))
     order = sorted(source.partitions(store), key=lambda partition: partition != likely)
-    with closing(source.contents(store, order, key)) as contents:
+    with closing(source.contents(store, order, encoded)) as contents:
         for content in contents:
-            if rows := store.layout.get(content.store, key):
-                return content, rows
-    return None
+            if rows := store.layout.get(content.store, encoded):
+                return FoundKey(store, content.partition, content.position, rows)
+    raise ConfigurationError(_absent(source, store, key, likely))
+
+
+def scan(
+    source: Source,
+    store: QueriedStore,
+    first: str | None,
+    last: str | None,
+    limit: int,
+) -> FoundRange:
+    """Return the rows of a range of keys, partition by partition.
+
+    Args:
+        source: of the contents.
+        store: of the application.
+        first: first key as text; None: the first one.
+        last: key to stop before; None: no end.
+        limit: the most rows.
+
+    Raises:
+        ConfigurationError: a key cannot be encoded, or no partition can be read.
+    """
+    bounds = (
+        b"" if first is None else key_of(store.store, first),
+        None if last is None else key_of(store.store, last),
+    )
+    partitions = source.partitions(store)
+    with closing(source.contents(store, partitions)) as contents:
+        rows = list(islice(_rows(store, contents, *bounds), limit + 1))
+    return FoundRange(store, partitions, rows[:limit], len(rows) > limit)
+
+
+def _rows(
+    store: QueriedStore, contents: Iterator[Content], first: bytes, last: bytes | None
+) -> Iterator[tuple[int, Row]]:
+    for content in contents:
+        for row in store.layout.scan(content.store, first, last):
+            yield content.partition, row
+
+
+def _absent(source: Source, store: QueriedStore, key: str, likely: int) -> str:
+    here, count = source.partitions(store), source.count(store)
+    listed = ", ".join(map(str, here))
+    message = f"store {store.name!r} has no key {key!r} in partitions {listed} of {count}"
+    if likely in here:
+        return message
+    return (
+        f"{message}, which this machine has; Kafka's default partitioner places it in partition "
+        f"{likely}: run this on that partition's machine, or give --from-changelog"
+    )
 
 
 def _label(task: ReadOnlyStores, store: str) -> StoreLabel | None:

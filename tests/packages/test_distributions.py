@@ -126,6 +126,7 @@ def test_a_command_without_its_extra_names_the_extra(installed: CleanEnvironment
         ("embedded", "broker", "up"),
         ("embedded", "database", "up"),
         ("demo", "demo", "flights"),
+        ("web", "console", "wordcount.py"),
         ("postgres", "relay-outbox", "--until-caught-up", *settings),
         ("spark", "backfill", "run", "wordcount.py", "--job", "past"),
     ):

@@ -96,6 +96,24 @@ numbers.map_values(same).to("out", value=avro("number.avsc"))
 """
 
 
+SERVED = """\
+import json, pathlib, subprocess, sys, urllib.request
+
+command = [str(pathlib.Path(sys.executable).with_name("eosframework")), "console", "wordcount.py"]
+console = subprocess.Popen([*command, "--address", "127.0.0.1:0"], stderr=subprocess.PIPE)
+for line in console.stderr:
+    if b"console_serving" in line:
+        break
+url = json.loads(line)["url"]
+for path in ("topology", "assets/console.css", "assets/console.js", "assets/icon.svg"):
+    with urllib.request.urlopen(url + path) as answer:
+        content = answer.read()
+    print(path, answer.status, b"read lines" in content)
+console.terminate()
+print(console.wait())
+"""
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("dist"))[0]
@@ -258,3 +276,17 @@ def test_containers_loads_its_fixtures(wheel: Path, place: Path) -> None:
     assert done.exit_code == 0, done.out
     imported = environment.run("python", "-c", "import eosframework.testing.containers")
     assert imported.exit_code == 0, imported.err
+
+
+def test_web_serves_the_console(wheel: Path, place: Path) -> None:
+    environment = with_extras(wheel, place, "web")
+    nowhere = {"EOS_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9"}
+    done = environment.run("python", "-c", SERVED, **nowhere)
+    assert done.out.split("\n") == [
+        "topology 200 True",
+        "assets/console.css 200 False",
+        "assets/console.js 200 False",
+        "assets/icon.svg 200 False",
+        "0",
+        "",
+    ], (done.out, done.err)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from eosframework.backfill.job.job_entry import Job, JobState, TaskProgress
 from eosframework.backfill.job.stages import Stage, stages
@@ -94,6 +95,37 @@ class JobStatus:
     def complete(self) -> bool:
         """True if all stages are, including that of the tables."""
         return self.tables is not False and all(stage.complete for stage in self.stages)
+
+    def as_data(self, *, with_tasks: bool = True) -> dict[str, Any]:
+        """Return it as plain data, for JSON.
+
+        Args:
+            with_tasks: include the stages with their tasks.
+        """
+        report: dict[str, Any] = {
+            "job": self.job.name,
+            "suffix": self.job.suffix,
+            "created_at": self.job.created_at,
+            "complete": self.complete,
+            "tables_complete": self.tables,
+            "cut_over_at": self.cut_over_at,
+            "records": sum(stage.records for stage in self.stages),
+        }
+        if with_tasks:
+            report["stages"] = [
+                {
+                    "stage": stage.name,
+                    "complete": stage.complete,
+                    "records": stage.records,
+                    "done": stage.done,
+                    "total": stage.total,
+                    "per_second": stage.per_second,
+                    "seconds_left": stage.seconds_left,
+                    "tasks": [asdict(task) for task in stage.tasks],
+                }
+                for stage in self.stages
+            ]
+        return report
 
 
 @dataclass(frozen=True, slots=True)

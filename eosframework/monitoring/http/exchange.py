@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from http import HTTPStatus
-from ipaddress import ip_address
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import h11
 import structlog
 
 from eosframework.errors import EosError, UserError
+from eosframework.monitoring.http.host_names import is_accepted_host
 from eosframework.monitoring.http.pages import Answer, NotServed, Page, Pages, Request, Text
 from eosframework.state.query.text_forms import as_json
 
@@ -40,35 +40,13 @@ class Site:
 
     Args:
         pages: by the first part of their paths.
-        hosts: accepted host names, in lower case; see `accepts_host`.
+        hosts: accepted host names, in lower case; see `is_accepted_host`.
         hosts_setting: the setting that adds host names, for messages.
     """
 
     pages: Pages
     hosts: Collection[str]
     hosts_setting: str
-
-    def accepts_host(self, host: str) -> bool:
-        """Return whether a request's Host header names this server.
-
-        This prevents DNS rebinding, where a foreign site's name resolves to this address and its
-        page in a browser reads the responses. Such a name is in the public DNS, so addresses,
-        `localhost` and names without a dot are accepted.
-
-        Args:
-            host: of the Host header, with or without a port.
-        """
-        name = host.rpartition("]")[0].lstrip("[") or host.partition(":")[0]
-        name = name.lower().rstrip(".")
-        return "." not in name or name.endswith(".localhost") or name in self.hosts or _is_ip(name)
-
-
-def _is_ip(name: str) -> bool:
-    try:
-        ip_address(name.partition("%")[0])
-    except ValueError:
-        return False
-    return True
 
 
 class Exchange:
@@ -125,7 +103,7 @@ class Exchange:
                 HTTPStatus.NOT_IMPLEMENTED, f"Unsupported method {method!r}; only GET and HEAD"
             )
         host = next((value for name, value in request.headers if name == b"host"), b"")
-        if not self._site.accepts_host(host.decode("latin-1")):
+        if not is_accepted_host(host.decode("latin-1"), self._site.hosts):
             raise NotServed(
                 HTTPStatus.MISDIRECTED_REQUEST,
                 f"this process does not go by {host.decode('latin-1')!r}; ask by an IP address, or "

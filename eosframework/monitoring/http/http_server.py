@@ -39,19 +39,9 @@ def serving(
     Raises:
         ConfigurationError: the address cannot be bound.
     """
-    host, port = host_and_port(address)
-    try:
-        listener = _listener(host, port)
-        taken = f"{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
-        names = {name.lower() for name in (*hosts, host, socket.gethostname())}
-        site = Site(pages, names, setting.replace("http_address", "http_hosts"))
-        connections = Connections(listener, site)
-    except (OSError, OverflowError) as error:
-        raise ConfigurationError(
-            f"{setting}={address!r} cannot be listened on: "
-            f"{getattr(error, 'strerror', None) or error}; give this process another port or an "
-            f"address of this machine"
-        ) from error
+    listener, taken = listen(address, setting)
+    site = Site(pages, own_names(address, hosts), setting.replace("http_address", "http_hosts"))
+    connections = Connections(listener, site)
     thread = threading.Thread(target=connections.serve, name="eos-http", daemon=True)
     thread.start()
     structlog.get_logger("eosframework.http").info("http_serving", address=taken)
@@ -60,6 +50,35 @@ def serving(
     finally:
         connections.stop()
         thread.join(STOP_SECONDS)
+
+
+def listen(address: str, setting: str) -> tuple[socket.socket, str]:
+    """Return a listening socket, and its address with the actual port.
+
+    Args:
+        address: `host:port`; port 0 takes any free port.
+        setting: the setting or option that the address comes from, for messages.
+
+    Raises:
+        ConfigurationError: the address cannot be bound.
+    """
+    host, port = host_and_port(address)
+    try:
+        listener = _listener(host, port)
+    except (OSError, OverflowError) as error:
+        raise ConfigurationError(
+            f"{setting}={address!r} cannot be listened on: "
+            f"{getattr(error, 'strerror', None) or error}; give this process another port or an "
+            f"address of this machine"
+        ) from error
+    return listener, f"{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+
+
+def own_names(address: str, hosts: Collection[str]) -> frozenset[str]:
+    """Return the host names of a server, in lower case: those given, its address and machine."""
+    return frozenset(
+        name.lower() for name in (*hosts, host_and_port(address)[0], socket.gethostname())
+    )
 
 
 def _listener(host: str, port: int) -> socket.socket:

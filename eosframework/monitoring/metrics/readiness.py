@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from eosframework.kafka.client.statistics import ClientsSeen, Ends
@@ -121,6 +122,10 @@ def worker_status(view: WorkerView, seen: ClientsSeen) -> Mapping[str, Any]:
             for task in view.tasks
         ],
         "records": view.counts.records,
+        "commits": view.counts.commits,
+        "aborts": view.counts.aborts,
+        "recycles": view.counts.recycles,
+        "fences": view.counts.fences,
         "restoring": view.counts.restoring,
         "late": [
             {"step": place.step, "topic": place.topic, "records": count}
@@ -135,6 +140,7 @@ def relay_status(view: RelayView, seen: ClientsSeen) -> Mapping[str, Any]:
         "shards": {str(number): runs for number, runs in view.shards.items()},
         "stands_by": view.stands_by,
         "messages": view.counts.messages,
+        "backlog": None if view.backlog is None else asdict(view.backlog),
     }
 
 

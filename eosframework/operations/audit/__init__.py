@@ -5,7 +5,11 @@ comparison with the records that a `read_committed` reader sees, and the verdict
 and does not rely on the application's own state: it reads only topics and committed offsets.
 """
 
-from eosframework.operations.audit.application_audit import Proof, audit_application
+from eosframework.operations.audit.application_audit import (
+    Proof,
+    audit_application,
+    audit_topology,
+)
 from eosframework.operations.audit.audit_scope import Bound, Scope
 from eosframework.operations.audit.audit_verdict import Detail, Verdict
 from eosframework.operations.audit.digest_ledger import Ledger
@@ -19,5 +23,6 @@ __all__ = [
     "Scope",
     "Verdict",
     "audit_application",
+    "audit_topology",
     "compare",
 ]

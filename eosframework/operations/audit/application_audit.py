@@ -22,7 +22,7 @@ from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 
-from eosframework.config import KafkaSettings
+from eosframework.config import KafkaSettings, Settings
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.auto_creation import ChosenTopics
 from eosframework.kafka.consumer.range_reader import Ranges
@@ -97,6 +97,27 @@ def audit_application(
             f"database"
         )
     return _Audit(graph, settings, on_progress, scope or Scope(), proof).run()
+
+
+def audit_topology(
+    graph: Graph,
+    settings: Settings,
+    on_progress: OnProgress = lambda what, done: None,
+    *,
+    scope: Scope | None = None,
+    proof: Proof = Proof.AUTO,
+) -> Verdict:
+    """Audit an application with the settings of its workers; see `audit_application`.
+
+    Raises:
+        EosError: as `audit_application`; also if the schema registry cannot be used.
+    """
+    graph = graph.with_times_within(settings.worker.max_event_time_ahead)
+    if graph.codecs:
+        from eosframework.kafka.schema_registry.schema_codecs import open_schemas
+
+        open_schemas(graph.codecs, settings.schema_registry)
+    return audit_application(graph, settings.kafka, on_progress, scope=scope, proof=proof)
 
 
 class _Audit:

@@ -77,6 +77,18 @@ class Verdict:
         """Return the main counts by name."""
         return {name: getattr(self, name) for name in ("input", "output", *FAULTS)}
 
+    def as_data(self) -> dict[str, object]:
+        """Return it as plain data, for JSON."""
+        return {
+            **self.counts(),
+            "unexpected": self.unexpected,
+            "untraced": self.untraced,
+            "share": self.share,
+            "not_judged": self.not_judged,
+            "details": [detail.as_data() for detail in self.details],
+            "notes": list(self.notes),
+        }
+
     def __add__(self, other: Verdict) -> Verdict:
         """Return the combined verdict; both must cover different records."""
         return Verdict(

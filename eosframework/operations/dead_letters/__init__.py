@@ -6,8 +6,12 @@ user's functions: the tasks do, as with any other record.
 """
 
 from eosframework.operations.dead_letters.dead_letter import DeadLetter
-from eosframework.operations.dead_letters.dead_letter_reader import DeadLetters, Group
-from eosframework.operations.dead_letters.replay import Replayed, marks_of, replay
+from eosframework.operations.dead_letters.dead_letter_reader import (
+    DeadLetters,
+    Group,
+    dead_letters_of,
+)
+from eosframework.operations.dead_letters.replay import Replayed, marked_of, marks_of, replay
 from eosframework.operations.dead_letters.replay_plan import (
     ReplayPlan,
     Target,
@@ -25,6 +29,8 @@ __all__ = [
     "ReplayPlan",
     "Replayed",
     "Target",
+    "dead_letters_of",
+    "marked_of",
     "marks_of",
     "moment_of",
     "plan_replay",

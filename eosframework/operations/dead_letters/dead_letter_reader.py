@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
+from eosframework.application.context import ApplicationContext
 from eosframework.application.replay_marks import Marks, Range
 from eosframework.config import KafkaSettings
 from eosframework.errors import ConfigurationError
@@ -16,6 +18,7 @@ from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.operations.dead_letters.dead_letter import DeadLetter
 from eosframework.operations.dead_letters.selection import DeadLetterPlace
 from eosframework.records import TopicPartition
+from eosframework.topology.graph.walk import dead_letter_topics
 
 ReplayedByPartition = Mapping[TopicPartition, Marks]
 """Replayed dead letters, by partition of a dead-letter topic."""
@@ -56,6 +59,21 @@ class Group:
         if (at or 0) >= (self.example.failed_at or 0):
             self.example = letter
 
+    def as_data(self) -> dict[str, Any]:
+        """Return it as plain data, for JSON."""
+        return {
+            "topic": self.topic,
+            "input": self.input,
+            "step": self.step,
+            "error_type": self.kind,
+            "error": self.example.error,
+            "example": self.example.place,
+            "count": self.count,
+            "replayed": self.replayed,
+            "first_failed_at": self.first_at,
+            "last_failed_at": self.last_at,
+        }
+
 
 def foreign_text(foreign: Mapping[str, int]) -> str:
     """Return a text about records in dead-letter topics that other programs wrote."""
@@ -64,6 +82,11 @@ def foreign_text(foreign: Mapping[str, int]) -> str:
         f"records of other programs: {counts}; they are neither listed nor replayed. Kafka Streams "
         f"writes dead letters with the same headers, without __eos.errors.step"
     )
+
+
+def dead_letters_of(context: ApplicationContext) -> DeadLetters:
+    """Return the reader of an application's dead letters; nothing is requested yet."""
+    return DeadLetters(dead_letter_topics(context.graph), context.settings.kafka, context.admin)
 
 
 class DeadLetters:

@@ -20,6 +20,7 @@ from functools import partial
 
 import structlog
 
+from eosframework.application.context import ApplicationContext
 from eosframework.application.control_log import ControlLog
 from eosframework.application.replay_marks import Marks, Range, ReplayMarks
 from eosframework.config import Settings
@@ -28,7 +29,7 @@ from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import size_limits
 from eosframework.kafka.worker_clients import producers
 from eosframework.operations.dead_letters.dead_letter import DeadLetter
-from eosframework.operations.dead_letters.dead_letter_reader import DeadLetters
+from eosframework.operations.dead_letters.dead_letter_reader import DeadLetters, ReplayedByPartition
 from eosframework.operations.dead_letters.replay_plan import Target
 from eosframework.operations.dead_letters.selection import Choice
 from eosframework.processing.ports import Commit, TransactionalOutput, TransactionalOutputs
@@ -69,6 +70,16 @@ def marks_of(application: str, settings: Settings, admin: ClusterAdmin) -> Repla
     seconds = 2 * settings.worker.transaction_timeout_seconds
     log = ControlLog(application, settings.kafka, admin, settle_seconds=seconds)
     return ReplayMarks(log)
+
+
+def marked_of(context: ApplicationContext, letters: DeadLetters) -> ReplayedByPartition:
+    """Return the replayed dead letters of an application, by partition.
+
+    Raises:
+        ClusterUnreachable: the cluster did not answer.
+    """
+    marks = marks_of(context.graph.application, context.settings, context.admin)
+    return marks.decided(letters.topic_ids)
 
 
 def replay(

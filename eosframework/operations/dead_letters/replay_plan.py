@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from eosframework.errors import StartRefused
 from eosframework.operations.dead_letters.dead_letter_reader import DeadLetters, ReplayedByPartition
@@ -69,6 +70,40 @@ class ReplayPlan:
     def by_topic(self) -> list[tuple[Target, int]]:
         """Targets with their counts, by topic."""
         return sorted(self.counts.items(), key=lambda counted: counted[0].topic)
+
+    def as_data(self, application: str, done: int, *, dry_run: bool) -> dict[str, Any]:
+        """Return it as plain data, for JSON.
+
+        Args:
+            application: its name.
+            done: number of dead letters that were replayed.
+            dry_run: the replay was only planned.
+        """
+        return {
+            "application": application,
+            "dry_run": dry_run,
+            "chosen": self.total,
+            "replayed": done,
+            "replayed_before": self.already,
+            "into": {target.topic: count for target, count in self.by_topic},
+            "left_out": dict(self.unread_topics),
+        }
+
+    def lines(self, done: int, *, dry_run: bool) -> list[str]:
+        """Return the plan as lines of text; see `as_data`."""
+        verb = "would be replayed" if dry_run else "chosen"
+        lines = [f"{self.total:,} dead letters {verb}, {self.already:,} were replayed before"]
+        lines += [
+            f"  {count:,} into {target.topic}, read by {target.sub_topology}"
+            for target, count in self.by_topic
+        ]
+        lines += [
+            f"  {count:,} of {topic} are left out: not an input of the topology"
+            for topic, count in sorted(self.unread_topics.items())
+        ]
+        if not dry_run:
+            lines.append(f"{done:,} replayed")
+        return lines
 
     def refuse_shared(self) -> None:
         """Raise if records would go to topics that other consumers may read.

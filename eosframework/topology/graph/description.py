@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from eosframework.topology.graph.diagram import Arrow, BoxKind, draw, target_of
 from eosframework.topology.graph.graph import (
     Aggregate,
     Function,
@@ -115,23 +116,26 @@ def as_text(
 
 def as_mermaid(graph: Graph) -> str:
     """Return the graph as a mermaid flowchart."""
+    diagram = draw(graph)
     lines = ["flowchart LR"]
-    topics = _Ids("t")
-    nodes = _Ids("n")
-    edges: list[str] = []
-    for number, part in enumerate(graph.sub_topologies):
-        lines.append(f"  subgraph p{number}[{_quote(part.name)}]")
-        for node in nodes_of(part):
-            lines.append(f"    {nodes.of(id(node))}[{_quote(_label(node))}]")
-            edges += _edges(node, nodes, topics)
+    for number, part in enumerate(diagram.parts):
+        lines.append(f"  subgraph p{number}[{_quote(part)}]")
+        steps = (box for box in diagram.boxes if box.sub_topology == part)
+        lines += [f"    {box.id}[{_quote(box.label)}]" for box in steps]
         lines.append("  end")
-    tables = _Ids("d")
-    for table_sink in graph.table_sinks:
-        for table in table_sink.tables:
-            edges.append(f"{topics.of(table_sink.topic)} --> {tables.of(table.table)}")
-    lines += [f"  {name}[({_quote(str(topic))})]" for topic, name in topics.known.items()]
-    lines += [f"  {name}[[{_quote(f'table {table}')}]]" for table, name in tables.known.items()]
-    return "\n".join([*lines, *(f"  {edge}" for edge in edges)])
+    for box in diagram.boxes:
+        if box.kind is BoxKind.TABLE:
+            lines.append(f"  {box.id}[[{_quote(f'table {box.label}')}]]")
+        elif box.kind is not BoxKind.STEP:
+            lines.append(f"  {box.id}[({_quote(box.label)})]")
+    return "\n".join([*lines, *(f"  {_mermaid_arrow(arrow)}" for arrow in diagram.arrows)])
+
+
+def _mermaid_arrow(arrow: Arrow) -> str:
+    if arrow.is_side:
+        return f"{arrow.source} -. {arrow.label} .-> {arrow.target}"
+    shaft = f"-->|{_quote(arrow.label)}|" if arrow.label else "-->"
+    return f"{arrow.source} {shaft} {arrow.target}"
 
 
 def _describe_part(
@@ -372,7 +376,7 @@ def _text_label(node: AnyNode) -> str:
                 f"{node.topic} ({node.key.name} key, {node.value.name} value{_retry_label(node)})"
             )
         case Sink():
-            return f"→ {_target(node)} ({node.key.name} key, {node.value.name} value)"
+            return f"→ {target_of(node)} ({node.key.name} key, {node.value.name} value)"
         case _:
             return node.name
 
@@ -385,71 +389,10 @@ def _retry_label(source: Source) -> str:
     return f"; {source.retry_of.topic} again, after {short(source.retry_of.delay_ms)}"
 
 
-def _label(node: AnyNode) -> str:
-    match node:
-        case Source():
-            return f"read {node.topic}"
-        case Sink():
-            return f"write {_target(node)}"
-        case _:
-            return node.name
-
-
 def _table_label(table: SinkTable) -> str:
     keys = f" by {', '.join(table.keys)}" if table.keys else ""
     return f"table {table.table} ({table.mode}{keys})"
 
 
-def _target(sink: Sink) -> str:
-    if isinstance(sink.topic, Function):
-        return f"a topic chosen by {sink.topic.name}"
-    return sink.topic
-
-
-def _edges(node: AnyNode, nodes: _Ids, topics: _Ids) -> Iterator[str]:
-    name = nodes.of(id(node))
-    if isinstance(node, Source):
-        yield f"{topics.of(node.topic)} --> {name}"
-    if isinstance(node, Sink):
-        yield f"{name} --> {topics.of(_target(node))}"
-    for label, child in followers_of(node):
-        arrow = f"-->|{_quote(label)}|" if label else "-->"
-        yield f"{name} {arrow} {nodes.of(id(child))}"
-    if isinstance(node, Lookup):
-        match node.view.origin:
-            case GlobalTable() as table:
-                yield f"{topics.of(table.topic)} -. rows .-> {name}"
-            case Table() | Aggregate() as table:
-                yield f"{nodes.of(id(table))} -. rows .-> {name}"
-            case _:
-                pass
-    if (late := _late_topic(node)) is not None:
-        yield f"{name} -. late .-> {topics.of(late)}"
-    if node.on_error.topic is not None and not isinstance(node, Sink):
-        yield f"{name} -. on error .-> {topics.of(node.on_error.topic)}"
-
-
-def _late_topic(node: AnyNode) -> str | None:
-    match node:
-        case Aggregate():
-            return node.store.window.late if node.store.window is not None else None
-        case JoinSide() if isinstance(node.join, StreamJoin):
-            return node.join.late
-        case _:
-            return None
-
-
 def _quote(text: str) -> str:
     return '"' + text.replace('"', "#quot;").replace("<", "&lt;").replace(">", "&gt;") + '"'
-
-
-class _Ids:
-    """Short names for mermaid, in order of first use."""
-
-    def __init__(self, letter: str) -> None:
-        self.known: dict[object, str] = {}
-        self._letter = letter
-
-    def of(self, thing: object) -> str:
-        """Return the short name of an object."""
-        return self.known.setdefault(thing, f"{self._letter}{len(self.known)}")

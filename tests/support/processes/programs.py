@@ -57,6 +57,8 @@ PRELOADED = (
     "eosframework.backfill.cutover.cutover_steps",
     "eosframework.cli.apply",
     "eosframework.cli.backfill",
+    "eosframework.cli.console",
+    "eosframework.console.server",
     "eosframework.cli.relay_outbox",
     "eosframework.cli.run_worker",
     "eosframework.postgres",

@@ -8,9 +8,11 @@ from eosframework.kafka.client.statistics import ClientsSeen, Ends
 from eosframework.monitoring.metrics.readiness import (
     OpenTransactions,
     relay_reasons,
+    relay_status,
     worker_reasons,
+    worker_status,
 )
-from eosframework.outbox.outbox_ports import RelayCounts
+from eosframework.outbox.outbox_ports import Backlog, RelayCounts
 from eosframework.outbox.relay import RelayView
 from eosframework.processing.measurements import Measures
 from eosframework.processing.worker_plan import WorkerCounts
@@ -61,6 +63,16 @@ def test_tasks_that_do_not_run_are_named() -> None:
 
 def test_a_database_that_is_away_is_a_reason() -> None:
     assert codes(replace(WORKER, unavailable="the database is unavailable")) == ["unavailable"]
+
+
+def test_the_status_counts_commits_fences_and_recycles() -> None:
+    counts = WorkerCounts(records=9, commits=4, aborts=3, recycles=2, fences=1)
+    status = worker_status(replace(WORKER, counts=counts), ClientsSeen())
+    shown = {name: status[name] for name in ("records", "commits", "aborts", "recycles", "fences")}
+    assert shown == {"records": 9, "commits": 4, "aborts": 3, "recycles": 2, "fences": 1}
+    assert relay_status(RELAY, ClientsSeen())["backlog"] is None
+    waiting = replace(RELAY, backlog=Backlog(7, 1.5))
+    assert relay_status(waiting, ClientsSeen())["backlog"]["messages"] == 7
 
 
 def test_many_tasks_are_listed_by_the_first_of_them() -> None:

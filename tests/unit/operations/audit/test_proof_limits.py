@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eosframework.cli.audit import as_data, as_text
+from eosframework.cli.audit import as_text
 from eosframework.errors import StartRefused
 from eosframework.operations.audit.audit_scope import Bound, Scope
 from eosframework.operations.audit.audit_verdict import Detail, Verdict
@@ -116,7 +116,7 @@ def test_a_verdict_over_a_part_says_so() -> None:
         "  note: a note",
         "each input record that was judged took effect exactly once",
     ]
-    assert (as_data(part)["share"], as_data(part)["not_judged"]) == (0.9999, 3)
+    assert (part.as_data()["share"], part.as_data()["not_judged"]) == (0.9999, 3)
     whole = as_text("a", Verdict(input=10, output=12))
     assert whole.splitlines()[-1] == "each input record took effect exactly once"
     lost = Verdict(lost=1, share=0.5, details=(Detail("lost", "it is not there"),))

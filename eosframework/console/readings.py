@@ -1,0 +1,148 @@
+"""Readings: results of slow functions, shared by all requests and kept while new ones fail.
+
+1. A page asks for a reading by name, with the age at which it is too old.
+2. If it is too old, one thread reads again; other requests for the name join it.
+3. The page waits for a limited time, then gets the newest state: a value, an older value with the
+   error of the newest attempt, or neither, if the first attempt is not done yet.
+
+So a page is never slower than its wait, an unavailable cluster is asked once and not once for each
+browser, and the page recovers with the first reading that succeeds.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Generic, TypeVar, cast
+
+import structlog
+
+from eosframework.errors import EosError
+
+MOST_READING = 12
+"""Number of readings that run at the same time."""
+
+MOST_KEPT = 128
+"""Number of readings that are kept; the one that was asked for longest ago is dropped first."""
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(Generic[Value]):
+    """The newest state of a reading.
+
+    Args:
+        value: the result of the newest attempt that succeeded; None: there was none.
+        read_at: time of that result.
+        error: message of the newest attempt, if it failed.
+        is_reading: an attempt is running.
+    """
+
+    value: Value | None = None
+    read_at: datetime | None = None
+    error: str | None = None
+    is_reading: bool = False
+
+
+class _Entry:
+    def __init__(self) -> None:
+        self.value: Any = None
+        self.read_at: datetime | None = None
+        self.error: str | None = None
+        self.done_at: float | None = None
+        self.running: threading.Event | None = None
+
+    @property
+    def shown(self) -> Reading[Any]:
+        is_reading = self.running is not None
+        return Reading(self.value, self.read_at, self.error, is_reading)
+
+
+class Readings:
+    """The readings of a process.
+
+    Args:
+        clock: monotonic, in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+
+    def get(
+        self,
+        name: str,
+        read: Callable[[], Value],
+        *,
+        max_age_seconds: float,
+        wait_seconds: float,
+    ) -> Reading[Value]:
+        """Return a reading, after an attempt if it is too old and the attempt is quick.
+
+        Args:
+            name: of the reading; the same name always has the same function.
+            read: raises an EosError whose message the page shows.
+            max_age_seconds: age from which it is read again.
+            wait_seconds: longest wait for an attempt.
+        """
+        with self._lock:
+            entry = self._entry(name)
+            age = None if entry.done_at is None else self._clock() - entry.done_at
+            is_old = age is None or age >= max_age_seconds
+            if is_old and entry.running is None and not self._start(name, entry, read):
+                return Reading(entry.value, entry.read_at, "the console is busy; ask again")
+            running = entry.running
+        if running is not None:
+            running.wait(wait_seconds)
+        with self._lock:
+            return cast("Reading[Value]", entry.shown)
+
+    def forget(self, name: str) -> None:
+        """Read `name` again at its next request, whatever its age."""
+        with self._lock:
+            if (entry := self._entries.get(name)) is not None:
+                entry.done_at = None
+
+    def _entry(self, name: str) -> _Entry:
+        entry = self._entries.setdefault(name, _Entry())
+        self._entries.move_to_end(name)
+        for old in list(self._entries):
+            if len(self._entries) <= MOST_KEPT:
+                break
+            if self._entries[old].running is None:
+                del self._entries[old]
+        return entry
+
+    def _start(self, name: str, entry: _Entry, read: Callable[[], Any]) -> bool:
+        if sum(one.running is not None for one in self._entries.values()) >= MOST_READING:
+            return False
+        entry.running = threading.Event()
+        # A daemon: a call to an unavailable broker must not keep the process from ending.
+        threading.Thread(
+            target=self._run, args=(name, entry, read), name=f"read {name}", daemon=True
+        ).start()
+        return True
+
+    def _run(self, name: str, entry: _Entry, read: Callable[[], Any]) -> None:
+        value: Any = None
+        error: str | None = None
+        try:
+            value = read()
+        except EosError as failure:
+            error = str(failure)
+        except Exception as failure:
+            structlog.get_logger("eosframework.console").exception("reading_failed", reading=name)
+            error = f"{type(failure).__name__}: {failure}"
+        with self._lock:
+            if error is None:
+                entry.value, entry.read_at = value, datetime.now(UTC)
+            entry.error, entry.done_at = error, self._clock()
+            done, entry.running = entry.running, None
+        if done is not None:
+            done.set()
