@@ -90,11 +90,17 @@ class Crash(BaseException):
     """Ends a worker on the spot, as `kill -9` would."""
 
 
-def _show_warnings_only() -> None:
+@contextmanager
+def _warnings_only() -> Generator[None]:
     """Keep a worker's events out of a test's output or a notebook, if logging is not configured."""
-    if not structlog.is_configured():
-        shown = structlog.make_filtering_bound_logger(logging.WARNING)
-        structlog.configure(wrapper_class=shown)
+    if structlog.is_configured():
+        yield
+        return
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    try:
+        yield
+    finally:
+        structlog.reset_defaults()
 
 
 class TopologyTestDriver:
@@ -116,7 +122,6 @@ class TopologyTestDriver:
         partitions: int | Mapping[str, int] = 1,
         batch_rows: int | None = None,
     ) -> None:
-        _show_warnings_only()
         self.graph = graph_of(app)
         counts = _source_counts(self.graph, partitions)
         own = own_topics(self.graph, counts)
@@ -190,6 +195,7 @@ class TopologyTestDriver:
         finally:
             end_idle_watcher()  # tests may check that no thread is left
 
+    @_warnings_only()
     def _run(self) -> None:
         for _ in range(TURNS):
             with self._crashes():
@@ -201,6 +207,7 @@ class TopologyTestDriver:
             f"read a topic that it writes?"
         )
 
+    @_warnings_only()
     def advance(self, by: DurationLike) -> None:
         """Let the wall clock pass, and process the results.
 
@@ -328,6 +335,7 @@ class TopologyTestDriver:
             own_topics=frozenset(repartition.topic for repartition in graph.repartitions),
         )
 
+    @_warnings_only()
     def _new_worker(self) -> Worker:
         kafka, graph = self.kafka, self.graph
         stores = {
@@ -365,6 +373,7 @@ class TopologyTestDriver:
         worker.start()
         return worker
 
+    @_warnings_only()
     def _read_global_tables(self) -> None:
         """Read all rows that were sent, for the next record."""
         while not self._global_tables.turn():
