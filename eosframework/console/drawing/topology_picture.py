@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from eosframework.console.drawing.layers import Place, arrange
-from eosframework.topology.graph.diagram import Arrow, Box, Diagram
+from eosframework.topology.graph.diagram import Arrow, Box, BoxKind, Diagram
 
 HEIGHT = 46
 ROW = 66
@@ -97,7 +97,7 @@ def picture_of(diagram: Diagram, figures: Figures, link: Callable[[Box], str]) -
             10 + place.row * ROW,
             widths[place.column],
             HEIGHT,
-            _shortened(box.label),
+            _label(box),
             figures.get(box.id, ""),
             link(box),
         )
@@ -114,8 +114,14 @@ def picture_of(diagram: Diagram, figures: Figures, link: Callable[[Box], str]) -
 
 def _width(box: Box, figures: str) -> float:
     stores = ", ".join(box.stores)
-    texts = (_shortened(box.label), _shortened(stores), figures)
+    texts = (_label(box), _shortened(stores), figures)
     return 24 + CHARACTER * max(map(len, texts))
+
+
+def _label(box: Box) -> str:
+    """Return a short label; the topic that a step reads or writes is the next box."""
+    has_topic_alongside = box.kind is BoxKind.STEP and box.topic is not None
+    return box.label.partition(" ")[0] if has_topic_alongside else _shortened(box.label)
 
 
 def _shortened(text: str) -> str:

@@ -117,7 +117,7 @@ def test_pages_work_by_keyboard_for_screen_readers_narrow_dark_and_through_a_kil
                 if role in ("link", "button", "textbox", "combobox", "img") and not name
             ]
             assert not nameless, (page, nameless)
-        browser.look(1400, 900)
+        browser.look(1400, 460)
         browser.open(f"{base}/topology")
         browser.wait_for("2 members, 6 tasks")
         browser.screenshot(screenshots / "console-topology.png")
