@@ -90,7 +90,8 @@ def read(
 ) -> None:
     """Print the committed records of a topic, partition by partition, as KEY, a tab and VALUE.
 
-    Bytes that are not UTF-8 text are printed as escapes.
+    Bytes that are not UTF-8 text are printed as escapes. Watermarks of repartition topics are left
+    out.
     """
     from itertools import islice
 
@@ -142,6 +143,7 @@ def _partitions_of(settings: KafkaSettings, topic: str) -> int:
 def _committed(settings: KafkaSettings, topic: str) -> Iterator[Message]:
     from eosframework.kafka.admin.cluster_admin import ClusterAdmin
     from eosframework.kafka.consumer.range_reader import read_ranges
+    from eosframework.operators.watermarks import WATERMARK_KEY
     from eosframework.records import TopicPartition
 
     bounds = ClusterAdmin(settings).log_bounds(
@@ -149,7 +151,7 @@ def _committed(settings: KafkaSettings, topic: str) -> Iterator[Message]:
     )
     for partition, bound in sorted(bounds.items()):
         for _, messages in read_ranges(settings, {partition: bound}):
-            yield from messages
+            yield from (message for message in messages if message.key() != WATERMARK_KEY)
 
 
 def _as_data(message: Message) -> dict[str, Any]:

@@ -245,11 +245,19 @@ class WorkerSettings(Section):
     step, and on_error applies. This bounds the work for one record: n records of a key that match m
     others would have n × m results."""
 
-    max_task_idle_seconds: float = Field(default=0.0, ge=0)
-    """Seconds that a task with several source partitions waits for new records of an exhausted one
-    before it processes the others (max.task.idle.ms of Kafka Streams). A higher value makes joins
-    and windows exact if producers are late; 0 waits only for records that are already in the log.
+    max_task_idle_seconds: float = Field(default=1.0, ge=0)
+    """Seconds without a new record after which a source partition that is read to its end counts as
+    idle. A task with several source partitions waits so long for an exhausted one before it
+    processes the others (max.task.idle.ms of Kafka Streams), and a task whose sources are all idle
+    no longer holds the stream time of tasks that read its repartition topics. A higher value makes
+    joins and windows exact if producers are late; 0 waits only for records that are already in the
+    log.
     """
+
+    watermark_interval_seconds: float = Field(default=0.5, ge=0, le=10)
+    """Least seconds between two watermarks of a task: records that announce its stream time to the
+    tasks that read its repartition topics. Results that wait for stream time there are sent later
+    by about this time."""
 
     max_event_time_ahead: float | None = Field(default=86_400.0, ge=0)
     """Seconds by which the event time that a function returns may be later than the record's own

@@ -9,7 +9,9 @@ rest      the value, by the store's serde; it may be empty
 A value may itself be a sequence of values with their times:
 
 8 bytes   time in milliseconds since the epoch, big-endian, signed
-4 bytes   length of the value, or `DELETED` for a row that was deleted at this time
+4 bytes   length of the value, or `DELETED` for a row that was deleted at this time; with the bit
+          `HAS_WRITTEN` if the next field exists
+8 bytes   only of a record out of order: its time of writing (`written_time`), in milliseconds
 rest      the value, by its serde
 """
 
@@ -121,8 +123,16 @@ class EntryFormat:
         Raises:
             EntryDamaged: they are cut.
         """
+        return [(time, value) for time, value, _ in self.written(data)]
+
+    def written(self, data: bytes) -> list[Written]:
+        """Return the values with times, and times of writing, in the value of an entry.
+
+        Raises:
+            EntryDamaged: they are cut.
+        """
         try:
-            return [*unpacked(data)]
+            return [*unpacked_written(data)]
         except struct.error as error:
             raise self.held.damaged(data, error) from error
 
@@ -159,22 +169,32 @@ class EntryFormat:
 
 DELETED = 0xFFFFFFFF
 
+HAS_WRITTEN = 0x80000000
+"""A bit of the length; no value is that long."""
+
 _TIMED_HEAD = struct.Struct(">qI")
+_WRITTEN = struct.Struct(">q")
 
 Timed = tuple[int, bytes | None]
 """A time in milliseconds and a value; None: deleted."""
 
+Written = tuple[int, bytes | None, int]
+"""A time in milliseconds, a value, and the value's time of writing."""
 
-def packed(time: int, value: bytes | None) -> bytes:
-    """Return one value with its time."""
+
+def packed(time: int, value: bytes | None, written: int | None = None) -> bytes:
+    """Return one value with its time.
+
+    Args:
+        time: in milliseconds.
+        value: None: deleted.
+        written: its time of writing; None, or not after `time`: equal to `time`.
+    """
     if value is None:
         return _TIMED_HEAD.pack(time, DELETED)
-    return _TIMED_HEAD.pack(time, len(value)) + value
-
-
-def packed_bytes(value: bytes | None) -> int:
-    """Return the length of `packed` for a value."""
-    return _TIMED_HEAD.size + (0 if value is None else len(value))
+    if written is None or written <= time:
+        return _TIMED_HEAD.pack(time, len(value)) + value
+    return _TIMED_HEAD.pack(time, len(value) | HAS_WRITTEN) + _WRITTEN.pack(written) + value
 
 
 def packed_all(values: Iterable[Timed]) -> bytes:
@@ -188,14 +208,29 @@ def unpacked(data: bytes) -> Iterator[Timed]:
     Raises:
         struct.error: the last one is cut.
     """
+    for time, value, _ in unpacked_written(data):
+        yield time, value
+
+
+def unpacked_written(data: bytes) -> Iterator[Written]:
+    """Yield the values in their order, each with its time of writing.
+
+    Raises:
+        struct.error: the last one is cut.
+    """
     at, end = 0, len(data)
     while at < end:
         time, length = _TIMED_HEAD.unpack_from(data, at)
         at += _TIMED_HEAD.size
         if length == DELETED:
-            yield time, None
-        else:
-            if length > end - at:
-                raise struct.error(f"a value of {length} bytes is cut after {end - at}")
-            yield time, data[at : at + length]
-            at += length
+            yield time, None, time
+            continue
+        written = time
+        if length & HAS_WRITTEN:
+            length ^= HAS_WRITTEN
+            [written] = _WRITTEN.unpack_from(data, at)
+            at += _WRITTEN.size
+        if length > end - at:
+            raise struct.error(f"a value of {length} bytes is cut after {end - at}")
+        yield time, data[at : at + length], written
+        at += length

@@ -13,6 +13,12 @@ from eosframework.processing.task_states import TaskState
 from eosframework.processing.worker_plan import Plan
 from eosframework.records import TopicPartition
 
+IDLE_TIMES = 3
+"""The most times `worker.max_task_idle_seconds` that tasks are waited for until they are idle."""
+
+IDLE_LEAST_SECONDS = 5.0
+"""The time added to that: tasks that read what idle ones wrote follow one after the other."""
+
 LOOK_SECONDS = 1.0
 """Interval between two reads of other workers' committed offsets."""
 
@@ -33,6 +39,7 @@ class CatchUp:
         hold_nothing: returns whether ranges of partitions contain no record; None: every offset
             counts as a record.
         clock: seconds, monotonic.
+        max_idle_seconds: see `WorkerOptions.max_task_idle_seconds`.
     """
 
     def __init__(
@@ -42,11 +49,15 @@ class CatchUp:
         ledger: ProgressLedger,
         hold_nothing: Callable[[Bounds], bool] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        max_idle_seconds: float = 0.0,
     ) -> None:
         self._log = log
         self._ledger = ledger
         self._hold_nothing = hold_nothing
         self._clock = clock
+        self._max_idle_seconds = max_idle_seconds
+        self._read_since: float | None = None
         self._look_at = clock()
         self._own_topics = sorted(plan.own_topics)
         self._levels = len(self._own_topics)
@@ -57,10 +68,24 @@ class CatchUp:
         tasks = list(tasks)
         while _is_read(tasks, self._ends) and self._others_have_read(tasks):
             if self._levels == 0:
-                return True
+                return self._has_passed_time(tasks)
             self._levels -= 1
             self._ends |= self._log.end_offsets(self._log.partitions(self._own_topics))
         return False
+
+    def _has_passed_time(self, tasks: Sequence[Task]) -> bool:
+        """Return whether tasks without input count as idle, or were waited for long enough.
+
+        Until then stream time after a repartition topic is held, and with it results that wait
+        for it. New input may keep a task from being idle.
+        """
+        if all(task.time.rests or not task.time.is_kept for task in tasks):
+            return True
+        now = self._clock()
+        if self._read_since is None:
+            self._read_since = now
+        wait_seconds = IDLE_TIMES * self._max_idle_seconds + IDLE_LEAST_SECONDS
+        return now - self._read_since >= wait_seconds
 
     def _others_have_read(self, tasks: Sequence[Task]) -> bool:
         own = {partition for task in tasks for partition in task.partitions}

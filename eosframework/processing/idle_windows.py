@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from weakref import WeakKeyDictionary
 
 from eosframework.errors import EosError
@@ -104,7 +105,8 @@ class IdleWindows:
         if quiet_seconds >= min(open_):
             look.handled_seconds = quiet_seconds
             if nodes := task.stores.windows.open_for(quiet_seconds):
-                task.close_windows(nodes, membership)
+                close = partial(task.stores.windows.close_by_clock, nodes)
+                task.run_by_clock(membership, "a step after windows that the clock closed", close)
 
     def _is_all_read(self, task: Task, here: Iterable[Task]) -> bool:
         """Ask the brokers whether no record waits for the task, in its topics or upstream of them.

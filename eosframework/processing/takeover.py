@@ -37,6 +37,7 @@ from eosframework.processing.session.transaction_session import TransactionSessi
 from eosframework.processing.stores.local_state import LocalState
 from eosframework.processing.stores.open_state import SHARE, ChangesBudget
 from eosframework.processing.task import Task
+from eosframework.processing.transaction.announcing import Announcing
 from eosframework.processing.transaction.overtime import RecordTimer
 from eosframework.processing.transaction.producer_group import ProducerGroup
 from eosframework.processing.transaction.producing import produce_all
@@ -230,4 +231,9 @@ class Takeover:
             failures=FailureHandler(delays_of(compiled.part), self._now),
             group=group,
             budget=self._budget,
+            announcing=Announcing(
+                identity.partition,
+                self._plan.downstream.get(identity.sub_topology, ()),
+                self._options.watermark_interval_seconds,
+            ),
         )

@@ -39,13 +39,16 @@ from eosframework.processing.ports import Commit, Message, Output, Transactional
 from eosframework.processing.session.session_states import Outcome
 from eosframework.processing.stores.open_state import ChangesBudget, OpenState
 from eosframework.processing.task_states import TRANSITIONS, TaskState
-from eosframework.processing.task_windows import TimedNode
+from eosframework.processing.task_time import TaskTime
+from eosframework.processing.transaction.announcing import Announcing
 from eosframework.processing.transaction.late_results import LateResults
 from eosframework.processing.transaction.offsets import TaskOffsets
 from eosframework.processing.transaction.overtime import (
+    LEAST_RUN_SECONDS,
     Overtime,
     RecordTimer,
     locals_where,
+    too_long,
     too_slow,
 )
 from eosframework.processing.transaction.producer_group import ProducerGroup
@@ -64,9 +67,6 @@ rest."""
 RUN_SHARE = 1 / 3
 """Share of the transaction timeout after which no further record is begun in a transaction."""
 
-LEAST_RUN_SECONDS = 0.1
-"""Minimum time of a run, so that each run processes a record."""
-
 
 class Task:
     """Runs the records of its partitions and keeps the content of the next commit.
@@ -77,6 +77,7 @@ class Task:
         output: of the producer of `group`.
         group: the producer group, which begins the transactions.
         budget: memory budget of open transactions; None: the default, for this task alone.
+        announcing: of stream time to downstream tasks; None: there are none.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class Task:
         measures: TransactionMeasures | None = None,
         failures: FailureHandler | None = None,
         budget: ChangesBudget | None = None,
+        announcing: Announcing | None = None,
     ) -> None:
         self.identity = identity
         self.output = output
@@ -112,7 +114,6 @@ class Task:
         self.transaction_timeout_seconds = transaction_timeout_seconds
         self._timer = timer
         self._clock = clock
-        self._stream_time = 0
         self._queue = queue or ArrivalQueue()
         self._membership: object = None
         self._receipts = ReceiptedOutputs(identity.application) if receipts else None
@@ -123,12 +124,14 @@ class Task:
         self._results = LateResults() if stores is None else stores.results
         self.late_records = LateRecords() if stores is None else stores.late
         self._cut: Pending | None = None
-        self._closed_windows = False
+        self._ran_by_clock = False
         self._measures = measures
         self.idle_since = clock()
         self._slice_size = SliceSize()
         self._budget = ChangesBudget() if budget is None else budget
         self._is_heavy = False
+        upstream = None if stores is None else stores.times
+        self.time = TaskTime(upstream, announcing or Announcing(identity.partition), clock)
 
     @property
     def positions(self) -> Mapping[TopicPartition, int]:
@@ -147,8 +150,8 @@ class Task:
 
     @property
     def has_progress(self) -> bool:
-        """True if there is something to commit: a position moved, or windows closed."""
-        return self._closed_windows or self._offsets.have_moved
+        """True if there is something to commit: a position moved, or time passed."""
+        return self._ran_by_clock or self._offsets.have_moved
 
     @property
     def has_open_progress(self) -> bool:
@@ -197,9 +200,8 @@ class Task:
     @property
     def wants_commit(self) -> bool:
         """True if the transaction must be committed before more records go into it."""
-        is_full = self._bisection is not None and self._bisection.is_full(
-            self.records_in_transaction
-        )
+        records, bisection = self.records_in_transaction, self._bisection
+        is_full = bisection is not None and bisection.is_full(records)
         return self.failure is not None or self._is_heavy or is_full
 
     @property
@@ -209,7 +211,7 @@ class Task:
 
     @property
     def is_bisecting(self) -> bool:
-        """True while rejected or slow data of this task is replayed in smaller transactions."""
+        """True while rejected or slow data is replayed in smaller transactions."""
         return self._bisection is not None
 
     def enter(self, state: TaskState) -> None:
@@ -220,14 +222,14 @@ class Task:
 
     def start_at(self, positions: Sequence[Position]) -> None:
         """Reset to committed positions."""
-        self._stream_time = self._offsets.start_at(positions)
+        self.time.now = self._offsets.start_at(positions)
         self.drop()
         if self._bisection is not None:
             self._bisection = self._bisection.left(self.positions)
         if self._measures is not None:
             self._measures.settled(committed=False)
         if self.stores is not None:
-            self.stores.starts_at(self._stream_time)
+            self.stores.starts_at(self.time.now)
 
     def add(
         self,
@@ -269,9 +271,9 @@ class Task:
         if self.stores is not None:
             if self._emissions:
                 self._emit(self.stores)
-            self.stores.windows.remove_ended(self._stream_time)
-            self._produce(self.stores.changelog(self._stream_time))
-        positions = self._offsets.to_commit(self._stream_time)
+            self.stores.windows.remove_ended(self.time.now)
+            self._produce(self.stores.changelog(self.time.now))
+        positions = self._offsets.to_commit(self.time.now)
         if markers := self._offsets.markers(positions):
             self._produce(markers)
         return Commit(self.output, positions, self._membership)
@@ -282,11 +284,12 @@ class Task:
         Raises:
             RunError: a local store rejects the committed changes.
         """
-        self._offsets.were_committed(self._stream_time)
+        self._offsets.were_committed(self.time.now)
         if self._measures is not None:
             self._measures.committed(self.records_in_transaction, self.age_seconds())
         self.group.leave(self)
-        self._closed_windows = False
+        self._ran_by_clock = False
+        self.time.committed()
         self.records_in_transaction = 0
         if self._bisection is not None:
             self._bisection = self._bisection.widened(self.positions)
@@ -306,12 +309,9 @@ class Task:
         Raises:
             RecordFailed: the record is known, and its dead letter was rejected as well.
         """
+        reached, committed = self._offsets.reached, self._offsets.committed
         refused = RejectedTransaction(
-            self.records_in_transaction,
-            self._offsets.reached,
-            self._offsets.committed,
-            self._results,
-            error,
+            self.records_in_transaction, reached, committed, self._results, error
         )
         self._bisection = Bisection.after(self._bisection, refused)
 
@@ -348,7 +348,8 @@ class Task:
             self.stores.drop()
             self._budget.is_free(self.stores)
         self.group.leave(self)
-        self._closed_windows = False
+        self._ran_by_clock = False
+        self.time.drop()
         if not self.closes_windows_again:
             self.idle_since = self._clock()
         self.records_in_transaction = 0
@@ -380,7 +381,7 @@ class Task:
     def _run_slice(self, slice_: Pending) -> None:
         partition, messages = slice_.partition, slice_.messages
         self._begin((partition, messages[0].offset()))
-        started, done = self._clock(), 0
+        started, done, taken = self._clock(), 0, self.time.watermarks_taken
         if self._receipts is not None:
             self._receipts.begin(partition, self._offsets.transaction)
         for run in self._sources[partition.topic].in_runs(messages, slice_.size_bytes):
@@ -394,20 +395,22 @@ class Task:
             size_bytes = slice_.size_bytes * (len(messages) - done) // len(messages)
             left = replace(slice_, messages=messages[done:], size_bytes=size_bytes)
             self._cut = left if self._cut is None else left.followed_by(self._cut)
-        self.idle_since = self._clock()
+        if done > self.time.watermarks_taken - taken:
+            self.idle_since = self._clock()
         self.output.poll()
         failpoints.hit("transaction.after_produce")
         self._slice_size.took(self._clock() - started, max(done, 1))
 
     def _run_at_once(self, partition: TopicPartition, messages: Sequence[Message]) -> int:
         """Run messages, and produce their outputs; return the number of messages that were run."""
+        taken = self.time.watermarks_taken
         try:
             left = len(self._run_records(partition, messages))
             count = len(messages) - left
             position = messages[count - 1].offset() + 1 if count else None
         except RecordFailed as error:
             self.failure, position, count = error, error.offset, len(messages)
-            self._stream_time = self._time_reached(error)
+            self.time.now = self._time_reached(error)
         except BaseException:
             self._out.clear()
             raise
@@ -415,6 +418,8 @@ class Task:
             self._offsets.reached[partition] = position
         self.records_in_transaction += count
         self.processed += count
+        if self._out or self.time.watermarks_taken - taken < count:
+            self.time.hurries = True
         if self._measures is not None:
             self._measures.read(partition.topic, count)
         self._hand_out()
@@ -422,29 +427,29 @@ class Task:
             self._is_heavy = True
         return count
 
-    def close_windows(self, nodes: Sequence[TimedNode], membership: object) -> None:
-        """Close idle windows, if need be in a transaction of its own.
+    def run_by_clock(
+        self, membership: object, what: str = "", close: Callable[..., None] | None = None
+    ) -> None:
+        """Run what no record causes, if need be in a transaction of its own.
 
         Args:
-            nodes: the nodes whose windows close.
-            membership: the group membership under which the task was found idle.
+            membership: the group membership under which the task was found without input.
+            what: the work, for messages.
+            close: closes windows; takes outputs, stream time, failure handler and state. None: the
+                transaction announces stream time alone.
 
         Raises:
             TransactionError: as `run`.
         """
-        assert self.stores is not None, "windows are in stores"
-        windows, state = self.stores.windows, self.stores
         with self.group.whole():
             self._begin(None)
             self._membership = membership
-            self._closed_windows = True
+            self._ran_by_clock = self.time.hurries = True
+            if close is None:
+                return
+            run = partial(close, self._out, self.time.now, self.failures, self.stores)
             try:
-                self._run_timed(
-                    "a step after windows that the clock closed",
-                    lambda: windows.close_by_clock(
-                        nodes, self._out, self._stream_time, self.failures, state
-                    ),
-                )
+                self._run_timed(what, run)
             except RecordFailed as error:
                 self.failure = error
             self._hand_out()
@@ -459,7 +464,9 @@ class Task:
             self._results.begin(self._bisection and self._bisection.trial_of(first))
         self.group.begin(self)
         if self.stores is not None:
-            self.stores.windows.begin()
+            self.stores.begin()
+        if first is not None and (outputs := self.time.wake()):
+            self._produce(outputs)
 
     def _run_records(
         self, partition: TopicPartition, messages: Sequence[Message]
@@ -477,8 +484,8 @@ class Task:
         try:
             try:
                 self._start_timer(run)
-                self._stream_time = compiled.run(
-                    run or messages, self._out, self._stream_time, self.failures, self.stores
+                self.time.now = compiled.run(
+                    run or messages, self._out, self.time.now, self.failures, self.stores
                 )
             finally:
                 self._stop_timer()
@@ -499,9 +506,7 @@ class Task:
                 given = self._results.of(emission.node, emitted, self._out, self.failures)
                 self._run_timed(
                     f"a step after {emission.node.name!r} at the commit",
-                    partial(
-                        emission.run, given, self._out, self._stream_time, self.failures, stores
-                    ),
+                    partial(emission.run, given, self._out, self.time.now, self.failures, stores),
                 )
                 self._hand_out()
 
@@ -539,7 +544,7 @@ class Task:
     def _time_reached(self, error: RecordFailed) -> int:
         """Return the stream time at which the slice ended early; state was changed up to it."""
         codes = [compiled.code for compiled in self._sources.values()]
-        return locals_where(error, codes).get("stream_time", self._stream_time)
+        return locals_where(error, codes).get("stream_time", self.time.now)
 
     def _too_slow(
         self,
@@ -571,11 +576,7 @@ class Task:
         return too_slow(what, self.identity, self.age_seconds(), self.transaction_timeout_seconds)
 
     def _too_long(self, what: str) -> TransactionTooLong:
-        return TransactionTooLong(
-            f"{what} was still being processed {self.age_seconds():.1f} s after the transaction of "
-            f"{self.identity} began, which may take {self.transaction_timeout_seconds:g} s; it is "
-            f"processed again in one with fewer records"
-        )
+        return too_long(what, self.identity, self.age_seconds(), self.transaction_timeout_seconds)
 
     def _hand_out(self) -> None:
         """Produce the outputs of the records that were run."""

@@ -128,6 +128,18 @@ class TaskWindows:
         finally:
             self.alarm.due = min((n.operator.due() for n in self._closing), default=NEVER)
 
+    def close_at(self, out: list[Output], now: int, failed: Failed, state: State) -> None:
+        """Run the steps that follow each window that `now` closes, without a record.
+
+        Raises:
+            RecordFailed: a result failed; its window and the later ones are open.
+        """
+        try:
+            for node in self._closing:
+                self._close_one(node, now, out, now, failed, state)
+        finally:
+            self.alarm.due = min((n.operator.due() for n in self._closing), default=NEVER)
+
     def remove_ended(self, now: int) -> None:
         """Remove the windows that have ended without a result to emit; before a commit."""
         if now < self._ends.due:

@@ -41,6 +41,7 @@ from eosframework.processing.ports import (
     Purger,
     TransactionalOutputs,
 )
+from eosframework.processing.quiet_tasks import QuietTasks
 from eosframework.processing.stores.local_state import LocalState
 from eosframework.processing.stores.state_ports import Bounds
 from eosframework.processing.takeover import ByTask, Takeover
@@ -133,6 +134,7 @@ class Worker:
         self._membership: object = None
         self._unreadable: dict[TopicPartition, RunError] = {}
         self._idle_windows = IdleWindows(plan, log, state, clock)
+        self._quiet_tasks = QuietTasks(log, options.max_task_idle_seconds, clock)
         self._late_notice = LateNotice(clock)
         self._late_of_released: Counter[LatePlace] = Counter()
         self._events = structlog.get_logger("eosframework.worker", application=plan.application)
@@ -154,7 +156,12 @@ class Worker:
         """
         if until_caught_up:
             self._catch_up = CatchUp(
-                self._log, self._plan, self._ledger, self._hold_nothing, self._clock
+                self._log,
+                self._plan,
+                self._ledger,
+                self._hold_nothing,
+                self._clock,
+                max_idle_seconds=self._options.max_task_idle_seconds,
             )
         self.start()
         try:
@@ -334,6 +341,7 @@ class Worker:
                 task.run(until)
                 if task.group.may_run(task):
                     self._idle_windows.look_at(task, self.tasks.values(), self._membership)
+                    self._quiet_tasks.look_at(task, self._membership)
             except TransactionError as error:
                 self._recovery.failed(task.group, error)
 

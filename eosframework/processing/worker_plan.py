@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from eosframework.errors import RunError
 from eosframework.processing.codegen.compiler import CompiledPart
 from eosframework.processing.task import Task
+from eosframework.processing.transaction.announcing import Downstream
 from eosframework.records import TopicPartition
+from eosframework.topology.graph.timed_topics import TimedTopic
 from eosframework.txnid import TransactionalId, first_of
 
 
@@ -28,6 +30,7 @@ class WorkerOptions:
     leave_on_stop: bool
     stop_deadline_seconds: float
     max_task_idle_seconds: float = 0.0
+    watermark_interval_seconds: float = 0.0
     queue_bytes: int = 128 * 2**20
 
 
@@ -40,6 +43,7 @@ class WorkerCounts:
         database_retries: writes and claims that were retried because a database was unavailable.
         retries: records that failed and were sent to a retry topic.
         late: records that came too late for a window.
+        passed_over: records below stream time, because their upstream task counted as idle.
         lag: input records that are not processed yet.
         restoring: changelog records that must be read before every task runs.
     """
@@ -55,6 +59,7 @@ class WorkerCounts:
     dead_letters: int = 0
     retries: int = 0
     late: int = 0
+    passed_over: int = 0
     lag: int = 0
     restoring: int = 0
 
@@ -70,6 +75,7 @@ class Plan:
         make_task: creates a task.
         partitions_per_producer: partitions of a sub-topology that share a producer.
         partitions: the number of partitions of each sub-topology; needed where they share.
+        downstream: the timed topics that each sub-topology writes.
     """
 
     application: str
@@ -80,6 +86,9 @@ class Plan:
     make_task: Callable[..., Task] = field(default=Task, repr=False)
     partitions_per_producer: int = 1
     partitions: Mapping[str, int] = field(default_factory=dict[str, int])
+    downstream: Mapping[str, Sequence[Downstream]] = field(
+        default_factory=dict[str, Sequence[Downstream]]
+    )
 
     def part_of(self, topic: str) -> CompiledPart:
         """Return the sub-topology that reads a source topic."""
@@ -127,3 +136,19 @@ class Plan:
     def topics(self) -> list[str]:
         """The source topics of all parts, sorted."""
         return sorted(topic for part in self.parts.values() for topic in part.sources)
+
+
+def downstream_of(
+    timed: Mapping[str, TimedTopic], partitions: Mapping[str, int]
+) -> dict[str, list[Downstream]]:
+    """Return the timed topics that each sub-topology writes.
+
+    Args:
+        timed: those of the graph.
+        partitions: number of partitions by topic.
+    """
+    found: dict[str, list[Downstream]] = {}
+    for topic in timed.values():
+        one = Downstream(topic.topic, partitions.get(topic.topic, 0), topic.hold_ms)
+        found.setdefault(topic.writer, []).append(one)
+    return found

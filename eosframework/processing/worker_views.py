@@ -10,6 +10,7 @@ from eosframework.processing.codegen.compiler import CompiledPart
 from eosframework.processing.failures.failure_handler import LatePlace
 from eosframework.processing.measurements import MeasuresSnapshot
 from eosframework.processing.task import Task
+from eosframework.processing.task_states import TaskState
 from eosframework.processing.worker_plan import WorkerCounts
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph.graph import Aggregate, StreamJoin
@@ -21,11 +22,18 @@ class TaskView:
 
     Args:
         read_to: by source partition, the offset up to which it is read.
+        stream_time: in milliseconds since the epoch; None: not known, or not of interest.
+        missing: upstream tasks that have sent no watermark, as `topic: task`; they hold its stream
+            time.
+        is_held: they have been missing for longer than a rolling upgrade should take.
     """
 
     name: str
     state: str
     read_to: Mapping[TopicPartition, int]
+    stream_time: int | None = None
+    missing: tuple[str, ...] = ()
+    is_held: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +60,14 @@ def task_view(task: Task) -> TaskView:
     identity = task.identity
     # The end of a partition is noted before the records ahead of it have run.
     read_to = task.positions if task.has_waiting else {p: task.read_to(p) for p in task.positions}
+    missing = task.time.missing if task.state is TaskState.RUNNING else ()
     return TaskView(
-        f"{identity.sub_topology}[{identity.partition}]", task.state.value, dict(read_to)
+        f"{identity.sub_topology}[{identity.partition}]",
+        task.state.value,
+        dict(read_to),
+        task.time.now,
+        tuple(f"{upstream.topic}: task {upstream.task}" for upstream in missing),
+        bool(missing) and task.time.is_held,
     )
 
 
@@ -102,6 +116,7 @@ def add_task(counts: WorkerCounts, task: Task) -> None:
     """Add the counters of a task."""
     counts.records += task.processed
     counts.late += task.late_records.committed.total()
+    counts.passed_over += task.time.passed_over
     counts.skipped += task.failures.skipped
     counts.dead_letters += task.failures.dead_letters
     counts.retries += task.failures.retries

@@ -46,11 +46,12 @@ from eosframework.processing.failures.refused_outputs import OutputLimits
 from eosframework.processing.stores.local_state import LocalState
 from eosframework.processing.task import Task
 from eosframework.processing.worker import Worker
-from eosframework.processing.worker_plan import Plan, WorkerCounts, WorkerOptions
+from eosframework.processing.worker_plan import Plan, WorkerCounts, WorkerOptions, downstream_of
 from eosframework.runtime.context import Observed, WorkerContext
 from eosframework.runtime.ids import id_source
 from eosframework.tables.write_cycle import TableWriter
 from eosframework.topology.graph.graph import Graph
+from eosframework.topology.graph.timed_topics import timed_topics
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
 from eosframework.txnid import TransactionalId
@@ -168,6 +169,7 @@ def _plan(context: WorkerContext, make_task: Callable[..., Task]) -> Plan:
         output_limits(settings, context.facts, graph),
         receipts=settings.worker.receipts,
         is_missing=ChosenTopics(settings.kafka, context.admin).is_missing,
+        partitions=context.facts.partitions,
     )
     return replace(plan, make_task=make_task)
 
@@ -179,6 +181,7 @@ def plan_of(
     *,
     receipts: bool = False,
     is_missing: Callable[[str], bool] | None = None,
+    partitions: Mapping[str, int] | None = None,
 ) -> Plan:
     """Compile a graph into a worker's plan.
 
@@ -188,7 +191,9 @@ def plan_of(
         limits: known limits of output topics, by topic.
         receipts: add a receipt to each output.
         is_missing: see `compile_part`.
+        partitions: number of partitions by topic; None: unknown, no watermark is written.
     """
+    timed = timed_topics(graph)
     known = {(task.sub_topology, task.partition): task for task in ids}
 
     def identify(sub_topology: str, partition: int) -> TransactionalId:
@@ -207,6 +212,8 @@ def plan_of(
         closed_topics=graph.internal_topics,
         limits=limits or {},
         is_missing=is_missing,
+        own_topics=graph.repartition_topics,
+        timed_topics=timed,
     )
     return Plan(
         application=graph.application,
@@ -216,6 +223,7 @@ def plan_of(
         own_topics=graph.repartition_topics,
         partitions_per_producer=max((t.partitions_per_producer for t in ids), default=1),
         partitions=Counter(task.sub_topology for task in ids),
+        downstream=downstream_of(timed, partitions or {}),
     )
 
 
@@ -236,6 +244,7 @@ def _worker(
         leave_on_stop=worker.leave_on_stop,
         stop_deadline_seconds=worker.stop_deadline_seconds,
         max_task_idle_seconds=worker.max_task_idle_seconds,
+        watermark_interval_seconds=worker.watermark_interval_seconds,
     )
     # An audit by receipts reads processed records of repartition topics, so they are kept for it.
     purges = bool(graph.repartitions) and not worker.receipts

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -16,6 +18,7 @@ from eosframework.errors import ConfigurationError
 from eosframework.operators.binding import format_of
 from eosframework.operators.entries import LAYOUT
 from eosframework.operators.expiry import unexpired
+from eosframework.operators.watermarks import WATERMARK_KEY
 from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import compile_part
 from eosframework.processing.conversions import as_milliseconds
@@ -23,9 +26,10 @@ from eosframework.processing.stores.global_tables import GlobalTables
 from eosframework.processing.stores.local_state import LocalState
 from eosframework.processing.stores.restoration import Restoration
 from eosframework.processing.stores.state_ports import StoreIdentity, TaskStores
+from eosframework.processing.task import Task
 from eosframework.processing.transaction.overtime import end_idle_watcher
 from eosframework.processing.worker import Worker
-from eosframework.processing.worker_plan import Plan, WorkerOptions
+from eosframework.processing.worker_plan import Plan, WorkerOptions, downstream_of
 from eosframework.records import Headers, Record, TopicPartition, WindowResult
 from eosframework.serialization.references import closest
 from eosframework.state.memory import MemoryState, MemoryTaskStores
@@ -40,6 +44,7 @@ from eosframework.testing.memory_kafka import (
 from eosframework.testing.stateless_driver import decoded, encoded, keep_schemas_here, sink_serdes
 from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.graph.graph import Graph, Store
+from eosframework.topology.graph.timed_topics import timed_topics
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
 from eosframework.topology.spec.fields import DurationLike, duration_of
@@ -113,6 +118,9 @@ class TopologyTestDriver:
         app: a Topology, a graph, or an APP argument of the command line.
         partitions: of every source topic, or by topic.
         batch_rows: most rows in a batch for batch operators; None: all available rows.
+        max_task_idle: the time on the driver's clock after which a task at the end of its sources
+            counts as idle, as `worker.max_task_idle_seconds`; None: never, so that stream time
+            after a repartition topic moves only with all of its upstream tasks.
     """
 
     def __init__(
@@ -121,16 +129,20 @@ class TopologyTestDriver:
         *,
         partitions: int | Mapping[str, int] = 1,
         batch_rows: int | None = None,
+        max_task_idle: DurationLike | None = "0s",
     ) -> None:
         self.graph = graph_of(app)
         counts = _source_counts(self.graph, partitions)
         own = own_topics(self.graph, counts)
         sizes = counts | {topic.name: topic.partitions or 1 for topic in own.values()}
         sinks = [name for part in self.graph.sub_topologies for name in part.sink_topics]
+        self._sizes = sizes
         default = max(counts.values(), default=1)
         self.kafka = MemoryKafka({name: default for name in sinks} | sizes)
         self.tasks = task_counts(self.graph, sizes)
         self._serdes = sink_serdes(self.graph)
+        idle = math.inf if max_task_idle is None else duration_of(max_task_idle).total_seconds()
+        self._options = replace(OPTIONS, max_task_idle_seconds=idle)
         self._plan = self._compiled(batch_rows)
         self._read: dict[TopicPartition, int] = {}
         self._state = MachineState()
@@ -195,17 +207,21 @@ class TopologyTestDriver:
         finally:
             end_idle_watcher()  # tests may check that no thread is left
 
-    @_warnings_only()
     def _run(self) -> None:
         for _ in range(TURNS):
-            with self._crashes():
-                self._worker.turn()
+            self.turn()
             if self._is_through():
                 return
         raise ConfigurationError(
             f"topology {self.graph.application!r} is not through after {TURNS:,} turns; does it "
             f"read a topic that it writes?"
         )
+
+    @_warnings_only()
+    def turn(self) -> None:
+        """Run one turn of the worker: it may process a part of what was sent."""
+        with self._crashes():
+            self._worker.turn()
 
     @_warnings_only()
     def advance(self, by: DurationLike) -> None:
@@ -238,6 +254,8 @@ class TopologyTestDriver:
             log = self.kafka.logs[partition]
             key, value = self._serdes.get(topic, (None, None))
             for message in log.read(self._read.get(partition, 0), log.end):
+                if message.key() == WATERMARK_KEY:
+                    continue
                 found.append(
                     Record(
                         decoded(message.key(), key),
@@ -290,6 +308,11 @@ class TopologyTestDriver:
         self._crash_at = step
 
     @property
+    def passed_over(self) -> int:
+        """The number of records below stream time, because their upstream task counted as idle."""
+        return sum(task.time.passed_over for task in self._worker.tasks.values())
+
+    @property
     def steps(self) -> int:
         """The number of steps of the cycle that the worker has reached."""
         return self._hits
@@ -322,17 +345,32 @@ class TopologyTestDriver:
         ends = {p: log.end for p, log in self.kafka.logs.items() if p.topic in sources}
         tasks = self._worker.tasks.values()
         reached = {p: task.read_to(p) for task in tasks for p in task.partitions}
-        idle = not any(task.in_transaction or task.has_pending for task in tasks)
+        idle = not any(
+            task.in_transaction or task.has_pending or self._owes_time(task) for task in tasks
+        )
         return idle and all(reached.get(p, -1) >= end for p, end in ends.items())
+
+    def _owes_time(self, task: Task) -> bool:
+        """Return whether a task has yet to announce its stream time, or that it is idle."""
+        if math.isinf(self._options.max_task_idle_seconds):
+            return task.time.is_untold
+        return task.time.is_kept and not task.time.rests
 
     def _compiled(self, batch_rows: int | None) -> Plan:
         graph = self.graph
-        context = CompileContext(batch_rows=batch_rows, closed_topics=graph.internal_topics)
+        timed = timed_topics(graph)
+        context = CompileContext(
+            batch_rows=batch_rows,
+            closed_topics=graph.internal_topics,
+            own_topics=graph.repartition_topics,
+            timed_topics=timed,
+        )
         return Plan(
             graph.application,
             {p.name: compile_part(p, context) for p in graph.sub_topologies},
             lambda part, number: TransactionalId.make(graph.application, part, number),
-            own_topics=frozenset(repartition.topic for repartition in graph.repartitions),
+            own_topics=graph.repartition_topics,
+            downstream=downstream_of(timed, self._sizes),
         )
 
     @_warnings_only()
@@ -362,16 +400,19 @@ class TopologyTestDriver:
         )
         worker = Worker(
             self._plan,
-            MemoryInput(kafka),
+            self._new_input(),
             MemoryOutputs(kafka),
             MemoryStartPositions(),
-            OPTIONS,
+            self._options,
             state=state,
             clock=lambda: kafka.now,
             now=lambda: kafka.now,
         )
         worker.start()
         return worker
+
+    def _new_input(self) -> MemoryInput:
+        return MemoryInput(self.kafka)
 
     @_warnings_only()
     def _read_global_tables(self) -> None:

@@ -38,6 +38,7 @@ from eosframework.processing.stores.local_state import LocalState
 from eosframework.records import TopicPartition
 from eosframework.runtime.worker_state import local_state
 from eosframework.topology.graph.graph import Graph, Lookup, SubTopology
+from eosframework.topology.graph.timed_topics import timed_topics
 from eosframework.topology.graph.walk import nodes_of
 from eosframework.txnid import TransactionalId
 
@@ -204,6 +205,9 @@ def attempt_context(spec: TaskSpec, partition: int) -> Generator[AttemptContext]
                         closed_topics=graph.internal_topics,
                         limits=output_limits(spec.settings, spec.facts, graph),
                         is_missing=ChosenTopics(spec.settings.kafka, admin).is_missing,
+                        own_topics=graph.repartition_topics,
+                        timed_topics=timed_topics(graph),
+                        is_sorted=True,
                     ),
                 ),
                 settings=spec.settings,

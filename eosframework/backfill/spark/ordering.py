@@ -11,9 +11,9 @@ directly follows that one, because no other head is older.
     O3. each Spark partition is sorted
 
 An internal topic has records of several writers, each of which wrote all its records before the
-next began, or in between: there the largest time is that of the writer. Rows of files have their
-place: event time, path, row. In both cases a live task would see other offsets, so these are
-removed, and `spark_rows.runs` counts.
+next began, or in between: there the largest time of writing of the writer counts
+(`operators.written_time`). Rows of files have their place: event time, path, row. In both cases a
+live task would see other offsets, so these are removed, and `spark_rows.runs` counts.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from eosframework.backfill.spark.arrow_batches import (
 )
 from eosframework.backfill.spark.pickling import unpack
 from eosframework.backfill.spark.spark_rows import ROW_SCHEMA, WRITER_HEADER, OffsetCounter, runs_of
+from eosframework.operators.written_time import written_time
 from eosframework.processing.codegen.compiler import compile_part, compile_source
 from eosframework.processing.input_queues import TimeOf
 from eosframework.processing.ports import Message
@@ -124,6 +125,8 @@ class SortKeys:
         topic = message.topic()
         writer = _writer_of(message) if topic in self._own else None
         time, writer_key = self._time_of[topic](message), (topic, message.partition(), writer)
+        if writer is not None:
+            time = written_time(message.headers(), time)
         latest = self._latest[writer_key] = max(time, self._latest.get(writer_key, time))
         return latest, writer
 

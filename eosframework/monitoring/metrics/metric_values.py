@@ -30,6 +30,10 @@ def transforms_values(
         "fences_total": _one(counts.fences),
         "unknown_outcomes_total": _one(counts.unknown_outcomes),
         "late_records_total": [(tuple(place), count) for place, count in view.late.items()],
+        "passed_over_records_total": _one(counts.passed_over),
+        "upstream_tasks_missing": _one(
+            len({missing for task in view.tasks for missing in task.missing})
+        ),
         "restore_records": _one(counts.restoring),
         **_stores(stores),
     }

@@ -75,6 +75,16 @@ def worker_reasons(view: WorkerView, seen: ClientsSeen, open_: OpenTransactions)
             left = f"; {view.counts.restoring} changelog records are left"
             listed = _listed(names)
             reasons.append(Reason(code, f"{listed} {what}{left if code == 'restoring' else ''}"))
+    if waits := [task for task in view.tasks if task.is_held]:
+        missing = sorted({name for task in waits for name in task.missing})
+        reasons.append(
+            Reason(
+                "upstream_missing",
+                f"{_listed(task.name for task in waits)} hold{'s' * (len(waits) == 1)} stream "
+                f"time: no watermark has come from {_listed(missing)}. Run workers for them, of "
+                f"this version",
+            )
+        )
     read_to = {p: offset for task in view.tasks for p, offset in task.read_to.items()}
     if held := open_.look(read_to, seen.ends):
         longest = max(held.values())
@@ -114,6 +124,8 @@ def worker_status(view: WorkerView, seen: ClientsSeen) -> Mapping[str, Any]:
             {
                 "task": task.name,
                 "state": task.state,
+                "stream_time": task.stream_time,
+                "waits_for": list(task.missing),
                 "partitions": [
                     _partition_status(partition, offset, seen.ends.get(partition))
                     for partition, offset in task.read_to.items()
@@ -127,6 +139,7 @@ def worker_status(view: WorkerView, seen: ClientsSeen) -> Mapping[str, Any]:
         "recycles": view.counts.recycles,
         "fences": view.counts.fences,
         "restoring": view.counts.restoring,
+        "passed_over": view.counts.passed_over,
         "late": [
             {"step": place.step, "topic": place.topic, "records": count}
             for place, count in sorted(view.late.items())

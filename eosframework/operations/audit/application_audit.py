@@ -36,6 +36,7 @@ from eosframework.operations.audit.output_comparison import Matching, compare, m
 from eosframework.operations.audit.proof_limits import receipted_topics, unproved_topics
 from eosframework.operations.audit.receipt_books import Books
 from eosframework.operations.audit.record_digest import digest_of
+from eosframework.operators.watermarks import WATERMARK_KEY
 from eosframework.processing.failures.failure_handler import Site
 from eosframework.processing.failures.failure_headers import (
     HEADER_OFFSET,
@@ -304,6 +305,8 @@ class _Audit:
         for partition, messages in self._logs.read(ranges, "output"):
             by_broker = self._logs.has_broker_time(partition.topic)
             for message in messages:
+                if message.key() == WATERMARK_KEY and partition.topic in self._own:
+                    continue
                 if books.add(partition, message) or self._is_replay(partition, message):
                     continue
                 digest = digest_of(

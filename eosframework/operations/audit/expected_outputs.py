@@ -38,7 +38,11 @@ class Derivation:
         is_missing: Callable[[str], bool] | None = None,
     ) -> None:
         sources = graph.sources
-        context = CompileContext(closed_topics=graph.internal_topics, is_missing=is_missing)
+        context = CompileContext(
+            closed_topics=graph.internal_topics,
+            is_missing=is_missing,
+            own_topics=graph.repartition_topics,
+        )
         self._compiled = {source.topic: compile_source(source, context) for source in sources}
         self._has_broker_time = has_broker_time
         self._failures = FailureHandler()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from eosframework.topology.graph.graph import Aggregate, Emit, Graph, OnError, Sink, SubTopology
+from eosframework.topology.graph.timed_topics import timed_topics, waits_for_time
 from eosframework.topology.graph.walk import AnyNode, followers_of, has_state, nodes_of
 
 
@@ -26,25 +27,38 @@ def receipted_topics(graph: Graph) -> frozenset[str]:
 def unproved_topics(graph: Graph) -> dict[str, str]:
     """Return the topics of results of many inputs, each with the step that emits them.
 
-    A step emits such results at a commit (`emit: commit`) or when the wall clock closes a window
-    (`close_when_idle`). The outputs of the following steps have no receipts either, dead letters
-    included. A record that another sub-topology reads from such a topic is an ordinary input.
+    A step emits such results at a commit (`emit: commit`), when the wall clock closes a window
+    (`close_when_idle`), or when a source next to a repartition topic is idle. The outputs of the
+    following steps have no receipts either, dead letters included. A record that another
+    sub-topology reads from such a topic is an ordinary input.
     """
     found: dict[str, str] = {}
+    timed = timed_topics(graph)
     for part in graph.sub_topologies:
+        is_mixed = _has_both(part, timed)
         for node in nodes_of(part):
-            if isinstance(node, Aggregate) and (reason := _reason(node)) is not None:
+            if (reason := _reason(node, is_mixed=is_mixed)) is not None:
                 for topic in _topics_behind(node, part):
                     found.setdefault(topic, f"{node.name} ({reason})")
     return found
 
 
-def _reason(node: Aggregate) -> str | None:
-    if node.emit is Emit.COMMIT:
+def _reason(node: AnyNode, *, is_mixed: bool) -> str | None:
+    if isinstance(node, Aggregate) and node.emit is Emit.COMMIT:
         return "emit: commit"
-    window = node.store.window
-    closes = node.emit is Emit.CLOSE and window is not None and window.close_idle_ms is not None
-    return "close_when_idle" if closes else None
+    if not waits_for_time(node):
+        return None
+    window = node.store.window if isinstance(node, Aggregate) else None
+    if window is not None and window.close_idle_ms is not None:
+        return "close_when_idle"
+    return "a source next to a repartition topic" if is_mixed else None
+
+
+def _has_both(part: SubTopology, timed: Collection[str]) -> bool:
+    """Return whether a sub-topology reads timed topics and streams of other topics."""
+    streams = [s for s in part.sources if s.retry_of is None and not s.is_table]
+    is_timed = [source.topic in timed for source in streams]
+    return any(is_timed) and not all(is_timed)
 
 
 def _topics_behind(first: AnyNode, part: SubTopology) -> Iterator[str]:

@@ -8,6 +8,10 @@
 The interval of a record has passed when stream time exceeds its end by more than the grace. From
 then on the record has no matches: this depends on times alone, not on when the entry is removed. A
 record whose interval has passed when it arrives is late.
+
+Records that were written out of order keep their time of writing (`written_time`). Two records meet
+if the intervals of both were open at the later of their times of writing, in whatever order they
+arrive.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from eosframework.errors import KeyTooHot, RunError, raised_by_functions
-from eosframework.operators.entries import packed, packed_bytes
+from eosframework.operators.entries import Written, packed
 from eosframework.operators.joins.waiting_records import SIDES, LastPiece, WaitingRecords
 from eosframework.operators.limits import Limits
 from eosframework.operators.store_transaction import StoreTransaction
@@ -35,8 +39,11 @@ _LEFT, _RIGHT = 0, 1
 _MORE = (b"m", b"s")
 """Order them after their side, so that the entry written first comes due first."""
 
-Found = list[tuple[int, bytes]]
-"""Records of the other side: time and encoded value."""
+Found = list[tuple[int, bytes, int]]
+"""Records of the other side: time, encoded value, and time of writing."""
+
+Pair = tuple[Any, int, int]
+"""A result, its timestamp, and its time of writing: the later ones of both records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,24 +129,26 @@ class StreamJoinOperator(TimedState):
         self._slices = WindowStarts(), WindowStarts()
         """The slices that have records, for each side."""
 
-    def left(
-        self, key: bytes, value: Any, timestamp: int, stream_time: int
-    ) -> list[tuple[Any, int]] | None:
+    def left(self, key: bytes, value: Any, timestamp: int, now: int) -> list[Pair] | None:
         """Take a record of the left side.
 
+        Args:
+            key: encoded.
+            value: of the record.
+            timestamp: its event time, in milliseconds.
+            now: the greater of stream time and its time of writing.
+
         Returns:
-            Results, each with the later timestamp of both records; None: the record is late.
+            Results; None: the record is late.
 
         Raises:
             KeyTooHot: the record has too many matches.
         """
-        return self._meet(_LEFT, key, value, timestamp, stream_time)
+        return self._meet(_LEFT, key, value, timestamp, now)
 
-    def right(
-        self, key: bytes, value: Any, timestamp: int, stream_time: int
-    ) -> list[tuple[Any, int]] | None:
+    def right(self, key: bytes, value: Any, timestamp: int, now: int) -> list[Pair] | None:
         """Take a record of the right side; see `left`."""
-        return self._meet(_RIGHT, key, value, timestamp, stream_time)
+        return self._meet(_RIGHT, key, value, timestamp, now)
 
     def begin(self) -> None:
         """Load the content of the store.
@@ -181,32 +190,33 @@ class StreamJoinOperator(TimedState):
                 slices.discard(ended)
 
     def _meet(
-        self, side: int, key: bytes, value: Any, timestamp: int, stream_time: int
-    ) -> list[tuple[Any, int]] | None:
+        self, side: int, key: bytes, value: Any, timestamp: int, now: int
+    ) -> list[Pair] | None:
         time, other = max(timestamp, 0), 1 - side
-        if time + self._over_after[side] <= stream_time:
+        if time + self._over_after[side] <= now:
             return None
         encode = self._values[side].encode
         data: bytes = value if encode is None else encode(value)
-        partners = self._partners(other, key, time, stream_time, len(data))
+        partners = self._partners(other, key, time, now, len(data))
         partners.sort(key=lambda partner: partner[0])
-        self._keep(side, key, time, data)
+        self._keep(side, key, time, data, now)
         if self._keeps_unpaired[side] and not partners:
-            self._note(side, key, time, data)
+            self._note(side, key, time, data, now)
         if self._keeps_unpaired[other]:
-            for other_time in {other_time for other_time, _ in partners}:
-                self._cancel(other, key, other_time)
-        return [self._pair(side, data, time, partner) for partner in partners]
+            for other_time in {other_time for other_time, _, _ in partners}:
+                self._cancel(other, key, other_time, time + self._over_after[side])
+        return [self._pair(side, data, time, now, partner) for partner in partners]
 
-    def _partners(
-        self, other: int, key: bytes, time: int, stream_time: int, own_bytes: int
-    ) -> Found:
+    def _partners(self, other: int, key: bytes, time: int, now: int, own_bytes: int) -> Found:
         """Return the matching records of the other side; those of one time in arrival order."""
         back, ahead = self._interval.reach(1 - other)
-        first = max(time - back, stream_time - self._over_after[other] + 1, 0)
+        first = max(time - back, now - self._over_after[other] + 1, 0)
+        over = time + self._over_after[1 - other]
         found: Found = []
         records, size_bytes = self._limits.records, self._limits.size_bytes
         for partner in self._waiting.between(other, key, first, time + ahead):
+            if partner[2] >= over:
+                continue
             found.append(partner)
             size_bytes -= len(partner[1]) + own_bytes
             if len(found) > records or (size_bytes < 0 and len(found) > 1):
@@ -217,40 +227,44 @@ class StreamJoinOperator(TimedState):
         return found
 
     def _pair(
-        self, side: int, data: bytes, time: int, partner: tuple[int, bytes]
-    ) -> tuple[Any, int]:
+        self, side: int, data: bytes, time: int, now: int, partner: tuple[int, bytes, int]
+    ) -> Pair:
         """Return one result; each call of the function gets values of its own."""
-        other_time, other_data = partner
+        other_time, other_data, written = partner
         left, right = (data, other_data) if side == _LEFT else (other_data, data)
         times = (time, other_time) if side == _LEFT else (other_time, time)
         value = self._by(
             self._decoded(_LEFT, times[0], left), self._decoded(_RIGHT, times[1], right)
         )
-        return value, max(time, other_time)
+        return value, max(time, other_time), max(now, written)
 
-    def _keep(self, side: int, key: bytes, time: int, data: bytes) -> None:
-        self._waiting.keep(side, key, time, data)
+    def _keep(self, side: int, key: bytes, time: int, data: bytes, now: int) -> None:
+        self._waiting.keep(side, key, time, data, now)
         slice_ = time // self._slice_ms
         if self._slices[side].add(slice_):
             self.alarm.set(self._slice_over(side, slice_))
 
-    def _note(self, side: int, key: bytes, time: int, data: bytes) -> None:
+    def _note(self, side: int, key: bytes, time: int, data: bytes, now: int) -> None:
         due, named = time + self._over_after[side], partial(_noted, side, key)
         of = side, key, due
         number, entry = self._last_note.find(
             of, lambda piece: self._agenda.entry(due, named(piece))
         )
         if entry is None:
-            self._agenda.add(due, named(number), (packed(time, data), time))
+            self._agenda.add(due, named(number), (packed(time, data, now), time))
         else:
-            self._agenda.change(due, named(number), (entry[0] + packed(time, data), time))
+            self._agenda.change(due, named(number), (entry[0] + packed(time, data, now), time))
         self.alarm.set(due)
 
-    def _cancel(self, side: int, key: bytes, time: int) -> None:
-        """Remove the records of a time from those without a match: all of them have one."""
-        due, number = time + self._over_after[side], 0
-        while self._agenda.cancel(due, _noted(side, key, number)):
+    def _cancel(self, side: int, key: bytes, time: int, over: int) -> None:
+        """Remove records of a time from those without a match: all written before `over`."""
+        due, number, left = time + self._over_after[side], 0, list[Written]()
+        while (entry := self._agenda.entry(due, name := _noted(side, key, number))) is not None:
+            left += [one for one in self._store.form.written(entry[0]) if one[2] >= over]
+            self._agenda.cancel(due, name)
             number += 1
+        for noted_time, data, written in left:
+            self._note(side, key, noted_time, data or b"", written)
 
     def _left_over(self, due: int, noted: bytes) -> Iterator[Unpaired]:
         """Yield the records of one entry; each counts as emitted when the next is requested."""
@@ -265,9 +279,9 @@ class StreamJoinOperator(TimedState):
         key, rest = noted[1 + _PIECE.size * is_more :], entry[0]
         is_through = False
         try:
-            for time, data in self._store.form.timed(entry[0]):
+            for time, data, written in self._store.form.written(entry[0]):
                 yield Unpaired(key, self._decoded(side, time, data), time, side == _LEFT)
-                rest = rest[packed_bytes(data) :]
+                rest = rest[len(packed(time, data, written)) :]
             is_through = True
         finally:
             # Once, and only on an early end: each change would stay in the journal.

@@ -58,20 +58,25 @@ class WaitingRecords:
         self._slice_ms = slice_ms
         self._last = LastPiece()
 
-    def keep(self, side: int, key: bytes, time: int, data: bytes) -> None:
-        """Add a record of one side (0: left)."""
+    def keep(self, side: int, key: bytes, time: int, data: bytes, written: int) -> None:
+        """Add a record of one side (0: left), with its time of writing."""
         name, entry = self._place(side, key, time)
         before: bytes = b"" if entry is None else entry[0]
-        self._store.put(name, (before + packed(time, data), time))
+        self._store.put(name, (before + packed(time, data, written), time))
 
-    def between(self, side: int, key: bytes, first: int, last: int) -> Iterator[tuple[int, bytes]]:
-        """Yield the records of a key with `first <= time <= last`; equal times in arrival order."""
+    def between(
+        self, side: int, key: bytes, first: int, last: int
+    ) -> Iterator[tuple[int, bytes, int]]:
+        """Yield the records of a key with `first <= time <= last`; equal times in arrival order.
+
+        Each is its time, its value and its time of writing.
+        """
         slice_ms, get = self._slice_ms, self._store.get
         for slice_ in range(first // slice_ms, last // slice_ms + 1):
             for piece in pieces(get, side, slice_, key, slice_ms, (first, last)):
-                for time, data in self._store.form.timed(piece):
+                for time, data, written in self._store.form.written(piece):
                     if data is not None and first <= time <= last:
-                        yield time, data
+                        yield time, data, written
 
     def remove(self, side: int, first: int, last: int) -> None:
         """Remove slices from `first` to `last`, both inclusive."""

@@ -62,11 +62,11 @@ def _write_windowed(
     code.line(
         depth,
         f"{results} = {update}({current.key_bytes}, {current.value}, {current.timestamp}, "
-        f"stream_time)",
+        f"{current.now})",
     )
     policy = Policy.DEAD_LETTER if window.late else Policy.SKIP
     site = code.name("site", Site(node.name, OnError(policy, window.late)))
-    code.line(depth, f"if {results} is None: state.late({site}, m, stream_time, out)")
+    code.line(depth, f"if {results} is None: state.late({site}, m, {current.now}, out)")
     if node.emit is not Emit.EACH:
         return
     value, timestamp = code.variable("v"), code.variable("t")
@@ -74,15 +74,3 @@ def _write_windowed(
     code.line(depth + 1, f"for {value}, {timestamp} in {results}:")
     changed = replace(current, value=value, timestamp=timestamp)
     code.children(depth + 2, node.children, changed)
-
-
-def write_closing(code: CodeWriter, *, receipts: bool) -> None:
-    """Write the closing of windows, whose results belong to the current record."""
-    closing = "if stream_time >= alarm.due: close(m, out, stream_time, failed, state)"
-    if not receipts:
-        code.line(2, closing)
-        return
-    code.line(2, "try:")
-    code.line(3, closing)
-    code.line(2, "finally:")
-    code.line(3, "if len(out) > mark: out.seal(mark, m)")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from eosframework.errors import raised_by_functions
@@ -38,6 +38,8 @@ class Variables:
         key_serde: the serde of `key_bytes`.
         before: variable with the previous row, for a change of a table; None: no such change.
         encoded: a variable with a value, and one with its JSON; for this value only.
+        now: the variable with the time at which the record is judged: late or not.
+        written: the variable with its time of writing; None: its event time.
     """
 
     key: str
@@ -48,6 +50,8 @@ class Variables:
     key_serde: Serde
     before: str | None = None
     encoded: tuple[str, str] | None = None
+    now: str = "stream_time"
+    written: str | None = "stream_time"
 
 
 WriteChildren = Callable[["CodeWriter", int, Sequence[Node], Variables], None]
@@ -171,7 +175,16 @@ class CodeWriter:
             f"unpack_record({result}, {current.timestamp}, {current.headers})",
         )
         self.write_time_limit(depth, timestamp, f"{timestamp} is not {current.timestamp} and ")
-        return Variables(key, value, timestamp, headers, None, current.key_serde)
+        return replace(
+            current,
+            key=key,
+            value=value,
+            timestamp=timestamp,
+            headers=headers,
+            key_bytes=None,
+            before=None,
+            encoded=None,
+        )
 
     def write_time_limit(self, depth: int, timestamp: str, condition: str = "") -> None:
         """Write the check of an event time against the limit of the source."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from eosframework.processing.conversions import TopicChoice
 from eosframework.processing.failures.refused_outputs import OutputLimits
 from eosframework.topology.graph.graph import Aggregate, Emit, Keyed, Processor, StreamJoin
+from eosframework.topology.graph.timed_topics import TimedTopic
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,9 @@ class CompileContext:
         closed_topics: topics that no function of a sink may choose.
         limits: by topic, the known limits on its records.
         is_missing: returns whether a chosen topic does not exist; None: cannot be checked.
+        own_topics: repartition topics, which may contain watermarks.
+        timed_topics: those whose reader depends on time.
+        is_sorted: records come in the order of their times of writing, without watermarks.
     """
 
     receipts: bool = False
@@ -27,6 +31,9 @@ class CompileContext:
     closed_topics: Collection[str] = ()
     limits: Mapping[str, OutputLimits] = field(default_factory=dict[str, OutputLimits])
     is_missing: Callable[[str], bool] | None = None
+    own_topics: Collection[str] = ()
+    timed_topics: Mapping[str, TimedTopic] = field(default_factory=dict[str, TimedTopic])
+    is_sorted: bool = False
 
 
 NO_CONTEXT = CompileContext()
@@ -41,6 +48,7 @@ class Slots:
         has_windows: stream time alone can emit results.
         has_ttl: entries of a store expire.
         ahead_ms: the limit on event times of late results; None: there is none.
+        has_watermarks: watermarks move the stream time of the task.
     """
 
     def __init__(
@@ -50,11 +58,13 @@ class Slots:
         has_windows: bool = False,
         has_ttl: bool = False,
         ahead_ms: int | None = None,
+        has_watermarks: bool = False,
     ) -> None:
         self.context = context
         self.has_windows = has_windows
         self.has_ttl = has_ttl
         self.ahead_ms = ahead_ms
+        self.has_watermarks = has_watermarks
         self.choice = TopicChoice(context.closed_topics, context.is_missing)
         self.keyed: list[Keyed] = []
         self.emitting: list[Aggregate | StreamJoin | Processor] = []

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import CodeType
 
+from eosframework.operators.watermarks import WATERMARK_KEY
 from eosframework.processing.codegen.batch_code import is_batch
 from eosframework.processing.codegen.compile_context import NO_CONTEXT, CompileContext, Slots
 from eosframework.processing.codegen.generator import Run, generate_emission, generate_source
@@ -21,8 +22,8 @@ from eosframework.topology.graph.graph import (
     Source,
     StreamJoin,
     SubTopology,
-    Table,
 )
+from eosframework.topology.graph.timed_topics import TimedTopic
 from eosframework.topology.graph.walk import nodes_of
 
 RUN_RECORDS = 250
@@ -52,7 +53,7 @@ class CompiledSource:
     @property
     def is_table(self) -> bool:
         """True if its records are rows of a table."""
-        return any(isinstance(child, Table) for child in self.source.children)
+        return self.source.is_table
 
     @property
     def takes_all_at_once(self) -> bool:
@@ -78,10 +79,12 @@ class CompiledSource:
             yield messages[start : start + records]
 
     def time_of(self, message: Message) -> int:
-        """Return a message's event time, or its own timestamp where it has none.
+        """Return a message's event time, or its own timestamp where it has none; 0 of a watermark.
 
         Decoding errors and failing functions are reported when the record is run.
         """
+        if message.key() == WATERMARK_KEY:
+            return 0
         return event_time(self.source, message)
 
 
@@ -106,19 +109,27 @@ class CompiledPart:
         sources: by topic.
         keyed: the keyed nodes in the order of their slots.
         emissions: each after those whose records may reach it.
+        paced_by: the timed topics whose watermarks move stream time; empty: its records do.
+        has_own_time: records of other sources move stream time as well.
     """
 
     part: SubTopology
     sources: dict[str, CompiledSource]
     keyed: tuple[Keyed, ...]
     emissions: tuple[Emission, ...]
+    paced_by: Mapping[str, TimedTopic] = field(default_factory=dict[str, TimedTopic])
+    has_own_time: bool = False
+
+    def is_table(self, partition: TopicPartition) -> bool:
+        """Return whether the records of a source partition are rows of a table."""
+        return self.sources[partition.topic].is_table
 
     def in_turn(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Return partitions in the order in which records of equal time are run.
 
         Table rows come first, so that a record joins the row of its own time.
         """
-        return sorted(partitions, key=lambda p: (not self.sources[p.topic].is_table, p))
+        return sorted(partitions, key=lambda p: (not self.is_table(p), p))
 
 
 def compile_part(part: SubTopology, context: CompileContext = NO_CONTEXT) -> CompiledPart:
@@ -127,11 +138,13 @@ def compile_part(part: SubTopology, context: CompileContext = NO_CONTEXT) -> Com
     Raises:
         TopologyError: it has batch operators, and pyarrow is missing.
     """
+    paced_by = {} if context.is_sorted else _paced_by(part, context.timed_topics)
     slots = Slots(
         context,
         has_windows=_closes(part),
         has_ttl=any(store.ttl_ms is not None for store in part.stores),
         ahead_ms=_ahead_of(part),
+        has_watermarks=bool(paced_by),
     )
     sources = {source.topic: _compiled_source(source, slots) for source in part.sources}
     emissions: list[Emission] = []
@@ -139,7 +152,22 @@ def compile_part(part: SubTopology, context: CompileContext = NO_CONTEXT) -> Com
     while len(emissions) < len(slots.emitting):
         node = slots.emitting[len(emissions)]
         emissions.append(Emission(node, generate_emission(node, slots)))
-    return CompiledPart(part, sources, tuple(slots.keyed), tuple(emissions))
+    has_own_time = any(
+        source.topic not in context.timed_topics and source.retry_of is None and not source.is_table
+        for source in part.sources
+    )
+    keyed = tuple(slots.keyed)
+    return CompiledPart(part, sources, keyed, tuple(emissions), paced_by, has_own_time)
+
+
+def _paced_by(part: SubTopology, timed: Mapping[str, TimedTopic]) -> dict[str, TimedTopic]:
+    """Return the timed topics that move a sub-topology's stream time.
+
+    Rows of a table move no time, unless there is nothing else.
+    """
+    found = [source for source in part.sources if source.topic in timed]
+    streams = [source for source in found if not source.is_table]
+    return {source.topic: timed[source.topic] for source in streams or found}
 
 
 def _ahead_of(part: SubTopology) -> int | None:

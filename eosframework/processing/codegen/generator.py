@@ -39,7 +39,7 @@ from typing import Any, Protocol
 
 from eosframework.operators.expiry import StreamTime
 from eosframework.operators.store_transaction import Journal
-from eosframework.processing.codegen.aggregate_code import write_aggregate, write_closing
+from eosframework.processing.codegen.aggregate_code import write_aggregate
 from eosframework.processing.codegen.batch_code import BatchCode, is_batch
 from eosframework.processing.codegen.code_writer import CodeWriter, Variables
 from eosframework.processing.codegen.compile_context import Slots
@@ -55,11 +55,19 @@ from eosframework.processing.codegen.step_code import (
     write_step,
     write_timers,
 )
+from eosframework.processing.codegen.time_code import (
+    Pace,
+    pace_of,
+    write_closing,
+    write_times,
+    write_watermark,
+)
 from eosframework.processing.failures.failure_handler import Site
 from eosframework.processing.ports import Message, Output
 from eosframework.processing.transaction.run_slices import RUN_OUTPUTS
 from eosframework.topology.graph.graph import (
     Aggregate,
+    Emit,
     JoinSide,
     Lookup,
     Node,
@@ -99,6 +107,11 @@ class State(Protocol):
     @property
     def windows(self) -> Any:
         """Closes the windows of the task."""
+        ...
+
+    @property
+    def times(self) -> Any:
+        """Stream time of a task whose sources have watermarks."""
         ...
 
 
@@ -142,8 +155,14 @@ def generate_source(source: Source, slots: Slots) -> tuple[Run, str]:
     batches = BatchCode(code)
     code.ahead_ms = source.ahead_ms
     code.refused_site = Site("output", source.on_error)
+    pace = pace_of(code, source)
     begin = _write_begin(code)
-    current = _write_decode(code, source)
+    key_bytes = "m.key()"
+    if source.topic in slots.context.own_topics and source.retry_of is None:
+        key_bytes = code.variable("kb")
+        write_watermark(code, key_bytes, closes=slots.has_windows, is_paced=pace is Pace.WATERMARKS)
+    _write_try(code)
+    current = _write_decode(code, source, pace, key_bytes)
     for are_batches, children in groupby(source.children, is_batch):
         if not are_batches:
             code.children(3, list(children), current)
@@ -153,7 +172,7 @@ def generate_source(source: Source, slots: Slots) -> tuple[Run, str]:
             batches.write(3, source, child, current)
     batches.extend_loop(begin)
     _leave_out_unread(code, current.headers)
-    _write_end(code, begin, of_source=True)
+    _write_end(code, begin, pace)
     if slots.has_windows or multiplies(source):
         # Last in the loop: no line that may raise changes its number.
         code.insert(len(code.lines) - 1, [ENDING])
@@ -165,6 +184,7 @@ def generate_emission(node: Aggregate | StreamJoin | Processor, slots: Slots) ->
     code = CodeWriter(slots, _write_children)
     code.refused_site = Site(node.name, node.on_error)
     begin = _write_begin(code)
+    _write_try(code)
     match node:
         case StreamJoin():
             write_unpaired(code, node)
@@ -174,9 +194,10 @@ def generate_emission(node: Aggregate | StreamJoin | Processor, slots: Slots) ->
             code.site = Site(node.name, node.on_error)
             key = code.stored_key(3, node.store.key, node.store)
             code.line(3, "v, t, h, kb = m.entry_value, m.timestamp()[1], None, m.key()")
-            current = Variables(key, "v", "t", "h", "kb", node.store.key)
+            written = None if node.emit is Emit.CLOSE else "stream_time"
+            current = Variables(key, "v", "t", "h", "kb", node.store.key, written=written)
             code.children(3, node.children, current)
-    _write_end(code, begin, of_source=False)
+    _write_end(code, begin, None)
     return _compiled(code, node.name)[0]
 
 
@@ -193,20 +214,28 @@ def _write_begin(code: CodeWriter) -> int:
     begin = len(code.lines)
     code.line(1, "for m in messages:")
     code.line(2, "mark = len(out)")
-    code.line(2, "try:")
     return begin
 
 
-def _write_end(code: CodeWriter, begin: int, *, of_source: bool) -> None:
-    closes = of_source and code.slots.has_windows
-    receipts = of_source and code.slots.context.receipts
+def _write_try(code: CodeWriter) -> None:
+    code.line(2, "try:")
+
+
+def _write_end(code: CodeWriter, begin: int, pace: Pace | None) -> None:
+    """Write the end of the loop, and what precedes it; `pace` is None for an emission."""
+    closes = pace is not None and code.slots.has_windows
+    receipts = pace is not None and code.slots.context.receipts
     code.line(2, "except raised_by_functions() as error:")
     code.line(3, "del out[mark:]")
     if code.operators:
         code.line(3, "undo(journal, 0)")
     code.line(3, "failed(site_of(error), m, error, out)")
+    if pace is Pace.BESIDE_WATERMARKS:
+        code.line(2, "stream_time = times.now")
+        if code.slots.has_ttl:
+            code.line(2, "time.now = stream_time")
     if closes:
-        write_closing(code, receipts=receipts)
+        write_closing(code, 2, receipts=receipts)
     elif receipts:
         code.line(2, "if len(out) > mark: out.seal(mark, m)")
     code.line(1, "return stream_time")
@@ -218,11 +247,13 @@ def _write_end(code: CodeWriter, begin: int, *, of_source: bool) -> None:
         code.insert(begin, [f" {line}" for line in code.bounds.values()])
     if code.slots.has_ttl:
         code.insert(begin, [" time = state.time", " time.now = stream_time"])
+    if pace in (Pace.WATERMARKS, Pace.BESIDE_WATERMARKS):
+        code.insert(begin, [" times = state.times"])
     if closes:
         code.insert(begin, [" alarm, close = state.windows.alarm, state.windows.close"])
 
 
-def _write_decode(code: CodeWriter, source: Source) -> Variables:
+def _write_decode(code: CodeWriter, source: Source, pace: Pace, read_key: str) -> Variables:
     code.site = Site(f"{source.name}: decode value as {source.value.name}", source.on_error)
     value = "None"
     others = [child for child in source.children if not is_batch(child)]
@@ -230,7 +261,7 @@ def _write_decode(code: CodeWriter, source: Source) -> Variables:
         value = code.decode(3, "m.value()", source.value)
     code.site = Site(f"{source.name}: decode key as {source.key.name}", source.on_error)
     key_bytes = code.variable("kb")
-    code.line(3, f"{key_bytes} = m.key()")
+    code.line(3, f"{key_bytes} = {read_key}")
     key = code.decode(3, key_bytes, source.key)
     timestamp, headers = code.variable("t"), code.variable("h")
     code.line(3, f"{headers} = m.headers()")
@@ -242,9 +273,10 @@ def _write_decode(code: CodeWriter, source: Source) -> Variables:
         code.line(3, f"{timestamp} = m.timestamp()[1]")
         code.line(3, f"if {value} is not None: {timestamp} = as_milliseconds({call}({value}))")
         code.write_time_limit(3, timestamp)
-    moves = "stream_time = time.now" if code.slots.has_ttl else "stream_time"
-    code.line(3, f"if {timestamp} > stream_time: {moves} = {timestamp}")
-    return Variables(key, value, timestamp, headers, key_bytes, source.key)
+    now, headers = write_times(code, source, pace, timestamp, headers)
+    return replace(
+        Variables(key, value, timestamp, headers, key_bytes, source.key), now=now, written=now
+    )
 
 
 def _leave_out_unread(code: CodeWriter, headers: str) -> None:

@@ -43,7 +43,7 @@ def write_table(code: CodeWriter, depth: int, node: Table, current: Variables) -
     code.line(
         depth + 1,
         f"{changed}, {before} = {change}({key_bytes}, {current.value}, "
-        f"{current.timestamp}, stream_time)",
+        f"{current.timestamp}, {current.now})",
     )
     if node.children:
         code.line(depth + 1, f"if {changed}:")
@@ -82,7 +82,7 @@ def write_lookup(code: CodeWriter, depth: int, node: Lookup, current: Variables)
     key_bytes = code.key_bytes(current, serde) if is_own_key else code.encode(key, serde)
     row = code.variable("r")
     has_past = isinstance(node.view.origin, Table) and node.view.origin.history_ms is not None
-    time = f", {current.timestamp}, stream_time" if has_past else ""
+    time = f", {current.timestamp}, {current.now}" if has_past else ""
     code.line(depth + 1, f"{row} = None if {key} is None else {look}({key_bytes}{time})")
     join = code.function(node.function)
     code.line(depth + 1, "if True:" if is_left else f"if {row} is not None:")
@@ -148,15 +148,17 @@ def _write_stream_side(
     code.line(depth + 1, f"{key_bytes} = {code.key_bytes(current, join.key)}")
     code.line(
         depth + 1,
-        f"{results} = {meet}({key_bytes}, {current.value}, {current.timestamp}, stream_time)",
+        f"{results} = {meet}({key_bytes}, {current.value}, {current.timestamp}, {current.now})",
     )
     policy = Policy.DEAD_LETTER if join.late else Policy.SKIP
     site = code.name("site", Site(join.name, OnError(policy, join.late)))
-    code.line(depth + 1, f"if {results} is None: state.late({site}, m, stream_time, out)")
-    value, timestamp = code.variable("v"), code.variable("t")
-    code.line(depth + 1, f"for {value}, {timestamp} in {results} or ():")
+    code.line(depth + 1, f"if {results} is None: state.late({site}, m, {current.now}, out)")
+    value, timestamp, now = code.variable("v"), code.variable("t"), code.variable("now")
+    code.line(depth + 1, f"for {value}, {timestamp}, {now} in {results} or ():")
     changed = replace(
         current,
+        now=now,
+        written=now,
         value=value,
         timestamp=timestamp,
         key_bytes=key_bytes,
@@ -186,7 +188,7 @@ def write_unpaired(code: CodeWriter, join: StreamJoin) -> None:
     by = code.function(join.function)
     code.line(3, f"v = {by}(m.entry_value, None) if m.is_left else {by}(None, m.entry_value)")
     code.line(3, "t, h, kb = m.timestamp()[1], None, m.key()")
-    code.children(3, join.children, Variables(key, "v", "t", "h", "kb", join.key))
+    code.children(3, join.children, Variables(key, "v", "t", "h", "kb", join.key, written=None))
 
 
 def _shown(code: CodeWriter, operator: Operator, function: Function, row: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from eosframework.operators.written_time import with_written
 from eosframework.processing.codegen.code_writer import CodeWriter, Variables
 from eosframework.processing.codegen.join_code import write_table_step
 from eosframework.processing.failures.failure_handler import Site
@@ -29,10 +30,12 @@ def write_sink(code: CodeWriter, depth: int, sink: Sink, current: Variables) -> 
     key = code.key_bytes(current, sink.key)
     time = current.timestamp
     time = f"{time} if {time} > 0 else {EARLIEST_OUTPUT_MS}"
-    code.line(
-        depth,
-        f"emit(({topic}, {value}, {key}, -1, None, None, {time}, {current.headers}))",
-    )
+    headers = current.headers
+    if sink.topic in code.slots.context.timed_topics and current.written is not None:
+        code.names["with_written"] = with_written
+        out_of_order = f"with_written({headers}, {current.written})"
+        headers = f"{headers} if {current.timestamp} >= {current.written} else {out_of_order}"
+    code.line(depth, f"emit(({topic}, {value}, {key}, -1, None, None, {time}, {headers}))")
 
 
 def write_step(code: CodeWriter, depth: int, step: Step, current: Variables) -> None:
@@ -104,7 +107,7 @@ def _write_record_step(code: CodeWriter, depth: int, step: Step, current: Variab
 def write_processor(code: CodeWriter, depth: int, node: Processor, current: Variables) -> None:
     """Write a `process` step with stores."""
     code.site = Site(node.name, node.on_error)
-    call = f"{_handler(code, node)}.record({code.record_of(current)}, stream_time)"
+    call = f"{_handler(code, node)}.record({code.record_of(current)}, {current.now})"
     _write_given(code, depth, call, node, current)
 
 
@@ -115,7 +118,9 @@ def write_timers(code: CodeWriter, node: Processor) -> None:
     key = code.stored_key(3, node.key, node.timers)
     code.line(3, "t, h = m.timestamp()[1], None")
     call = f"{_handler(code, node)}.timer({key}, t, stream_time)"
-    _write_given(code, 3, call, node, Variables(key, "None", "t", "h", None, node.key))
+    _write_given(
+        code, 3, call, node, Variables(key, "None", "t", "h", None, node.key, written=None)
+    )
 
 
 def _write_given(

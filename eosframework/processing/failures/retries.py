@@ -164,5 +164,7 @@ def task_queue(
     queue: Queue = ArrivalQueue()
     if len(first) > 1:
         times = {p: compiled.sources[p.topic].time_of for p in compiled.in_turn(first)}
-        queue = TimestampQueue(times, options.max_task_idle_seconds, clock)
+        # Results follow from times of writing; only lookups depend on the order of sources.
+        is_free = compiled.paced_by and not any(map(compiled.is_table, times))
+        queue = TimestampQueue(times, 0.0 if is_free else options.max_task_idle_seconds, clock)
     return RetryQueue(queue, again, now) if again else queue

@@ -71,7 +71,9 @@ class LocalState:
             stores = self.backend.open(f"{name}-{partition}", self.partitions[name], identities)
         if self.shared is not None:
             stores = self.shared.share(name, partition, stores)
-        return OpenState(compiled, partition, stores, topics, self.limits)
+        paced_by = compiled.paced_by.items()
+        upstream = {topic: self.partitions.get(timed.writer, 0) for topic, timed in paced_by}
+        return OpenState(compiled, partition, stores, topics, self.limits, upstream)
 
     def turn(self, assigned: Sequence[Task]) -> list[Task]:
         """Restore assigned tasks for a slice of time, and return those that can run."""

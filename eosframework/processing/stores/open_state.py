@@ -22,6 +22,7 @@ from eosframework.operators.joins.join_binding import JoinBinding
 from eosframework.operators.limits import Limits
 from eosframework.operators.operator_ports import WholeTopic
 from eosframework.operators.store_transaction import Journal
+from eosframework.operators.watermarks import UpstreamTimes
 from eosframework.operators.windows.closing import Alarms, WindowOperator
 from eosframework.processing.codegen.compiler import CompiledPart, Emission
 from eosframework.processing.failures.failure_handler import LateRecords
@@ -31,6 +32,7 @@ from eosframework.processing.task_windows import TaskWindows, timed_nodes
 from eosframework.processing.transaction.late_results import EmittedResult, LateResults
 from eosframework.records import EARLIEST_OUTPUT_MS, TopicPartition
 from eosframework.topology.graph.graph import Aggregate, Keyed, Processor
+from eosframework.topology.graph.timed_topics import time_store_of
 
 BUDGET_BYTES = 32 * 2**20
 """The default: a quarter of the default of `worker.queue_megabytes`."""
@@ -91,6 +93,7 @@ class OpenState:
         stores: the committed content on this machine.
         topics: the rows of global tables, by topic.
         limits: limits on the work that one record may cause.
+        upstream: number of upstream tasks, by topic of `compiled.paced_by`.
     """
 
     def __init__(
@@ -100,6 +103,7 @@ class OpenState:
         stores: TaskStores,
         topics: Mapping[str, WholeTopic] | None = None,
         limits: Limits | None = None,
+        upstream: Mapping[str, int] | None = None,
     ) -> None:
         self.journal: Journal = []
         self.stores = stores
@@ -126,6 +130,8 @@ class OpenState:
         self.results = LateResults()
         """Results that are emitted later than the records that caused them."""
         self.windows = TaskWindows(timed_nodes(compiled, bound), alarms, partition, self.results)
+        self.times = self._upstream_times(compiled, upstream or {})
+        """Stream time, if watermarks move it; else None."""
         self._sent: dict[str, list[tuple[bytes, bytes | None]]] = {}
         self._delivered: dict[str, int] = {}
         self._committing = 0
@@ -139,6 +145,25 @@ class OpenState:
                 return handler(node, self._sessions, alarms)
             case _:
                 return joins.bind(node)
+
+    def _upstream_times(
+        self, compiled: CompiledPart, upstream: Mapping[str, int]
+    ) -> UpstreamTimes | None:
+        store = time_store_of(compiled.part)
+        if store is None or not compiled.paced_by:
+            return None
+        journal: Journal = []
+        own = transaction_of(
+            store, self._partition, self.stores.store(store.name), journal, self.time
+        )
+        self._sessions[store.name] = own
+        return UpstreamTimes(own, journal, upstream, has_own=compiled.has_own_time)
+
+    def begin(self) -> None:
+        """Load what is kept in memory; before the first record of a transaction."""
+        self.windows.begin()
+        if self.times is not None:
+            self.times.begin()
 
     def emitted(self, emission: Emission) -> list[Message]:
         """Return the results of a node at the commit: each changed key, with its last value."""
@@ -160,6 +185,8 @@ class OpenState:
         """
         for session in self._expiring:
             session.remove_expired(stream_time)
+        if self.times is not None:
+            self.times.write()
         self._committing = stream_time
         outputs: list[Output] = []
         self._sent.clear()
@@ -183,6 +210,8 @@ class OpenState:
     def starts_at(self, stream_time: int) -> None:
         """Set stream time to the committed one; entries may have expired up to it."""
         self.time.now = stream_time
+        if self.times is not None:
+            self.times.start_at(stream_time)
         self._note_time(stream_time)
 
     def committed(self) -> None:

@@ -36,6 +36,7 @@ class CommitRounds:
     ) -> None:
         self._recovery = recovery
         self._on_finished = on_finished
+        self._watermark_interval_seconds = options.watermark_interval_seconds
         self._interval = CommitInterval(
             options.commit_interval_seconds, options.transaction_timeout_seconds / 3, clock
         )
@@ -60,8 +61,14 @@ class CommitRounds:
         """
         self._has_backlog = backlog
         if self._interval.is_due() or any(task.wants_commit for task in tasks):
-            self._commit(producer_groups(tasks))
+            groups = producer_groups(tasks)
+            self._commit([group for group in groups if not self._may_wait(group)])
         _raise_failure(tasks)
+
+    def _may_wait(self, group: ProducerGroup[Task]) -> bool:
+        """Return whether a transaction has taken watermarks alone, and is young."""
+        is_young = group.age_seconds() < self._watermark_interval_seconds
+        return is_young and not any(task.time.hurries for task in group.tasks)
 
     def commit(self, tasks: Sequence[Task], within_seconds: float | None = None) -> None:
         """Commit the open transactions of tasks; raises as `turn`.

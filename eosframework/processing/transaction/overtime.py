@@ -31,7 +31,7 @@ from time import monotonic
 from types import CodeType, FrameType
 from typing import Any, Protocol
 
-from eosframework.errors import RecordTooSlow
+from eosframework.errors import RecordTooSlow, TransactionTooLong
 
 REPEAT_SECONDS = 1.0
 """Interval of further interruptions while the record is still running: a bare `except:` may have
@@ -40,6 +40,9 @@ swallowed the first, or a blocking call may have begun just after it."""
 SLACK_SECONDS = 0.05
 """Tolerated delay of an interruption. The deadline of a transaction is computed for each slice
 and differs by microseconds; without slack each earlier one would wake the watcher."""
+
+LEAST_RUN_SECONDS = 0.1
+"""Minimum time of a run, so that each run processes a record."""
 
 NEVER = float("inf")
 """The deadline of a timer that is not armed."""
@@ -330,6 +333,17 @@ def locals_where(error: BaseException, codes: Sequence[CodeType]) -> Mapping[str
             found = trace.tb_frame.f_locals
         trace = trace.tb_next
     return found
+
+
+def too_long(
+    what: str, identity: object, age_seconds: float, timeout_seconds: float
+) -> TransactionTooLong:
+    """Return the error of work that is repeated in a transaction with fewer records."""
+    return TransactionTooLong(
+        f"{what} was still being processed {age_seconds:.1f} s after the transaction of "
+        f"{identity} began, which may take {timeout_seconds:g} s; it is "
+        f"processed again in one with fewer records"
+    )
 
 
 def too_slow(

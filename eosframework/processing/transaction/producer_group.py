@@ -23,6 +23,9 @@ from eosframework.errors import DataRejected, TransactionError
 from eosframework.processing.ports import Commit, TransactionalOutput
 from eosframework.processing.session.transaction_session import TransactionSession
 from eosframework.processing.task_states import TaskState
+from eosframework.processing.task_time import TaskTime
+from eosframework.processing.transaction.announcing import watermarks
+from eosframework.processing.transaction.producing import produce_all
 from eosframework.records import TopicPartition
 
 
@@ -31,6 +34,8 @@ class _GroupTask(Protocol):
 
     state: TaskState
 
+    @property
+    def time(self) -> TaskTime: ...
     @property
     def partitions(self) -> Sequence[TopicPartition]: ...
     @property
@@ -166,10 +171,17 @@ class ProducerGroup(Generic[T]):
         self._committing = [task for task in self.tasks if task.has_open_progress]
         with self.whole():
             commits = [task.commit() for task in self._committing]
+            self._announce()
         if len(commits) == 1:
             return commits[0]
         positions = [position for commit in commits for position in commit.positions]
         return Commit(self.output, positions, commits[0].membership)
+
+    def _announce(self) -> None:
+        """Produce the watermarks of the tasks that commit, together (W1)."""
+        due = [task.time.announcing for task in self._committing if task.time.announces()]
+        if outputs := [*watermarks(due)]:
+            produce_all(self.output, outputs)
 
     def committed(self) -> None:
         """Take the result of `commit` as committed (step 6).

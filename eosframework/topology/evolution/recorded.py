@@ -26,11 +26,15 @@ from eosframework.topology.graph.graph import (
     SubTopology,
     Table,
 )
+from eosframework.topology.graph.timed_topics import time_store_of
 from eosframework.topology.graph.walk import AnyNode, nodes_of
 from eosframework.topology.spec.fields import short
 
 VERSION = 2
 """Version of the record's format; a record of another version is ignored."""
+
+WATERMARKS = "watermarks"
+"""The kind of the stores with the times of upstream tasks, which no step declares."""
 
 _INDEX = re.compile(r"\.steps\[\d+\] ")
 
@@ -196,6 +200,9 @@ def _lasting(store: Store) -> str:
 
 def _stores(part: SubTopology, topic_ids: Mapping[str, str]) -> dict[str, RecordedStore]:
     topics = tuple(sorted(source.topic for source in part.sources))
+    times = time_store_of(part)
+    own = [] if times is None else [_Kept(times, WATERMARKS, times.key, _form(times.value))]
+    kept_by_nodes = (kept for node in nodes_of(part) for kept in _kept(node))
     return {
         kept.store.name: RecordedStore(
             sub_topology=part.name,
@@ -207,8 +214,7 @@ def _stores(part: SubTopology, topic_ids: Mapping[str, str]) -> dict[str, Record
             version=kept.store.version,
             window=kept.window,
         )
-        for node in nodes_of(part)
-        for kept in _kept(node)
+        for kept in (*kept_by_nodes, *own)
     }
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eosframework.topology.evolution.recorded import (
+    WATERMARKS,
     RecordedPart,
     RecordedRepartition,
     RecordedStore,
@@ -142,6 +143,10 @@ def _of_store(
         yield Change("store_added", *subject, f"of sub-topology {new.sub_topology}")
     elif old.changelog_id != new.changelog_id:
         yield Change("store_emptied", *subject, "its changelog is not the one that was written")
+    elif new.kind == WATERMARKS:
+        # Upstream tasks announce their times after each takeover, so older ones do no harm.
+        if old.removed:
+            yield Change("store_added", *subject, f"of sub-topology {new.sub_topology}")
     elif old.removed:
         yield Change("store_returned", *subject, "the topology that ran last did without it")
     else:

@@ -411,6 +411,11 @@ class Source:
     retry_of: RetryOf | None = None
     ahead_ms: int | None = None
 
+    @property
+    def is_table(self) -> bool:
+        """True if its records are rows of a table."""
+        return any(isinstance(child, Table) for child in self.children)
+
 
 class TableMode(StrEnum):
     """The way rows are written to a table."""

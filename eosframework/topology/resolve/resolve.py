@@ -27,6 +27,7 @@ from eosframework.topology.graph.graph import (
     SubTopology,
 )
 from eosframework.topology.graph.retry_topics import retry_topics_of, with_retry_sources
+from eosframework.topology.graph.timed_topics import with_time_stores
 from eosframework.topology.lint.lint_batches import declared_columns
 from eosframework.topology.lint.lint_pass import lint
 from eosframework.topology.lowering.lowering import (
@@ -98,7 +99,7 @@ class _Resolver:
         whole = [self._sub_topology(part) for part in connected]
         parts = [with_retry_sources(self._spec.application, part) for part in whole if part.sources]
         writers = {s: name_of_part(self._spec, part) for part in connected for s in part.streams}
-        return Graph(
+        graph = Graph(
             self._spec.application,
             tuple(parts),
             table_sinks(
@@ -116,6 +117,7 @@ class _Resolver:
             tuple(self._joins.global_tables.values()),
             tuple(self._app.codecs),
         )
+        return with_time_stores(graph)
 
     def _set_policies(self, ordered: list[str]) -> None:
         """Set the policy of each stream and branch; every stream of a lowered spec states one."""

@@ -78,6 +78,10 @@ CASES: dict[str, tuple[Series, Series]] = {
         {'eosframework_restore_records{application="a"}': "90000-100x60"},
         {'eosframework_restore_records{application="a"}': "5000x20 0x40"},
     ),
+    "EosStreamTimeHeld": (
+        {'eosframework_upstream_tasks_missing{application="a"}': "2x60"},
+        {'eosframework_upstream_tasks_missing{application="a"}': "2x5 0x55"},
+    ),
     "EosCommitsSlow": (
         histogram("commit_seconds", "0.1", slow=True),
         histogram("commit_seconds", "0.1", slow=False),

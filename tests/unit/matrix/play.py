@@ -18,9 +18,10 @@ from eosframework.processing.stores.local_state import LocalState
 from eosframework.processing.stores.restoration import Restoration
 from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.processing.worker import Worker
-from eosframework.processing.worker_plan import Plan, WorkerOptions
+from eosframework.processing.worker_plan import Plan, WorkerOptions, downstream_of
 from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.graph.graph import Graph
+from eosframework.topology.graph.timed_topics import timed_topics
 from eosframework.topology.resolve.resolve import resolve
 from eosframework.txnid import TransactionalId
 from tests.support.memory.fault_plan import CURRENT, Faults, Killed
@@ -133,18 +134,19 @@ def _prepared(scenario: Scenario) -> tuple[Graph, Plan, dict[str, int], dict[str
                 sizes.setdefault(sink, scenario.partitions)
         for topic in graph.changelog_topics:
             sizes.setdefault(topic, scenario.partitions)
-        together = scenario.per_producer
+        together, timed = scenario.per_producer, timed_topics(graph)
+        context = CompileContext(
+            receipts=scenario.receipts, own_topics=graph.repartition_topics, timed_topics=timed
+        )
         plan = Plan(
             graph.application,
-            {
-                part.name: compile_part(part, CompileContext(receipts=scenario.receipts))
-                for part in graph.sub_topologies
-            },
+            {part.name: compile_part(part, context) for part in graph.sub_topologies},
             lambda part, number: TransactionalId(graph.application, part, number, None, together),
             receipts=scenario.receipts,
             own_topics=frozenset(own),
             partitions_per_producer=together,
             partitions=counts,
+            downstream=downstream_of(timed, sizes),
         )
         _compiled[scenario.name] = graph, plan, counts, sizes
     return _compiled[scenario.name]

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from eosframework import Topology, tumbling
-from eosframework.records import Record, WindowResult
+from eosframework.records import Record, TopicPartition, WindowResult
 from eosframework.topology.dsl.declarations import dead_letter
 from tests.support.memory.fault_plan import function_called
 from tests.support.memory.faulty_kafka import FaultyKafka
@@ -192,6 +192,66 @@ WORDS = Scenario(
     ),
     judge_words,
     partitions=2,
+)
+
+FIRST_DISORDER = (101, 301, 104, 305, 118, 322, 103, 309, 112, 360, 140, 344, 141, 401)
+"""Times of two partitions by turns; some are late."""
+
+# --- windows after a repartition topic: watermarks, times of writing ---------------------
+
+
+def passed() -> Topology:
+    app = Topology("passed")
+    moved = app.stream("in", key=str, value="json").group_by(word, key=str, name="words")
+    windowed = moved.window(tumbling("10ms"), grace="5ms")
+    windowed.count(emit="close").map_values(told).to("out", value="json")
+    return app
+
+
+def written_in_time(log: Any) -> Counter[tuple[str, int, int]]:
+    """Return key, start and count of each window, by the partitions of the input alone."""
+    found: Counter[tuple[str, int]] = Counter()
+    for number in range(2):
+        latest = 0
+        for message in log.logs[TopicPartition("in", number)].messages:
+            time = message.timestamp()[1]
+            latest = max(latest, time)
+            start = time // 10 * 10
+            if start + 15 > latest and value_of(message) != "end":
+                found[value_of(message), start] += 1
+    return Counter((word_, start, count) for (word_, start), count in found.items())
+
+
+def judge_passed(world: World) -> None:
+    """A window is sent once and whole, and each is sent in the end."""
+    log = world.log
+    sent = Counter(
+        ((m.key() or b"").decode(), value_of(m)[0], value_of(m)[-1])
+        for p in log.partitions_of("out")
+        for m in log.logs[p].messages
+    )
+    wanted = written_in_time(log)
+    if sent - wanted or (world.is_over and sent != wanted):
+        raise Wrong(f"windows {sent}, expected {wanted}")
+
+
+PASSED = Scenario(
+    "passed",
+    passed,
+    (
+        wave(
+            "in",
+            *((f"k{n % 2 * 4}", "xyz"[n % 3], at) for n, at in enumerate(FIRST_DISORDER)),
+            ("k0", "end", 1000),
+            ("k4", "end", 1000),
+        ),
+    ),
+    judge_passed,
+    partitions=2,
+    is_done=lambda log, waves: (
+        sum(len(log.logs[p].messages) for p in log.partitions_of("out"))
+        >= written_in_time(log).total()
+    ),
 )
 
 # --- windows --------------------------------------------------------------------------
@@ -570,6 +630,7 @@ ALL = (
     COUNTS,
     SHARED,
     WORDS,
+    PASSED,
     WINDOWS,
     CLOCK,
     RECEIPTS,

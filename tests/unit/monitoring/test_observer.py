@@ -65,6 +65,8 @@ def test_turns_that_follow_one_another_share_a_view() -> None:
         {
             "task": "in[0]",
             "state": "running",
+            "stream_time": None,
+            "waits_for": [],
             "partitions": [{"partition": "in[0]", "read_to": 5, "lag": None, "held_back": None}],
         }
     ]

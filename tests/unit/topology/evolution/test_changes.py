@@ -224,6 +224,16 @@ def test_a_store_that_was_left_out_does_not_come_back_under_its_name() -> None:
     assert "store hours" not in kinds(changes(without, RUNNING, without))
 
 
+def test_the_times_of_upstream_tasks_come_with_a_window_and_may_come_back() -> None:
+    plain, timed = "{add:", "{window: {tumbling: 1h}, emit: close, add:"
+    windowed, own = changed((plain, timed)), "store totals.keyed.__watermarks"
+    [added] = [change for change in changes(windowed) if change.subject == own]
+    assert (added.change, added.verdict) == ("store_added", Verdict.STOP)
+    assert own not in kinds(changes(windowed, windowed))
+    assert kinds(changes(RUNNING, windowed))[own] == "store_removed"
+    assert kinds(changes(windowed, windowed, RUNNING))[own] == "store_added"
+
+
 def test_a_store_whose_changelog_is_gone_begins_empty_whatever_it_was_made_for() -> None:
     graph = graph_of(changed(("tumbling: 1h", "tumbling: 2h")))
     topics = topics_of(graph, **{"a-hours-changelog": ""})

@@ -1,0 +1,109 @@
+"""The generated code of time: the stream time of a source, and the time of writing of its records.
+
+    source                                   stream time T            a record is judged at
+    of a task without timed topics           its greatest event time  T
+    a timed topic (`graph/timed_topics`)     moved by watermarks      max(T, L)
+    another one of a task with timed topics  the least of its times   max(T, its greatest time)
+    a timed topic in a backfill              greatest L: sorted by it T
+
+L is the time of writing (`operators/written_time`). T moves between records only: a watermark
+stands in the log like a record, and its code closes the windows that it makes due.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from eosframework.operators.watermarks import WATERMARK_KEY
+from eosframework.operators.written_time import take_written
+from eosframework.processing.codegen.code_writer import CodeWriter
+from eosframework.topology.graph.graph import Source
+
+
+class Pace(StrEnum):
+    """The way the stream time of a source moves; see the table of the module."""
+
+    RECORDS = "records"
+    WATERMARKS = "watermarks"
+    BESIDE_WATERMARKS = "alongside watermarks"
+    SORTED = "sorted"
+
+
+def pace_of(code: CodeWriter, source: Source) -> Pace:
+    """Return the pace of a source."""
+    context = code.slots.context
+    if source.topic in context.timed_topics:
+        return Pace.SORTED if context.is_sorted else Pace.WATERMARKS
+    if code.slots.has_watermarks and not context.is_sorted:
+        return Pace.BESIDE_WATERMARKS
+    return Pace.RECORDS
+
+
+def write_times(
+    code: CodeWriter, source: Source, pace: Pace, timestamp: str, headers: str
+) -> tuple[str, str]:
+    """Write the move of stream time by a record.
+
+    Returns:
+        The variables of the time at which the record is judged, and of its headers.
+    """
+    moves = "stream_time = time.now" if code.slots.has_ttl else "stream_time"
+    if pace is Pace.RECORDS:
+        code.line(3, f"if {timestamp} > stream_time: {moves} = {timestamp}")
+        return "stream_time", headers
+    if pace is Pace.BESIDE_WATERMARKS:
+        now, own = code.variable("now"), timestamp
+        if source.retry_of is not None:
+            headers, own = _write_taken(code, timestamp, headers)
+        elif not source.is_table:
+            own = f"times.moved({timestamp})"
+        code.line(3, f"{now} = max({own}, stream_time)")
+        return now, headers
+    left, written = _write_taken(code, timestamp, headers)
+    if pace is Pace.SORTED:
+        code.line(3, f"if {written} > stream_time: {moves} = {written}")
+        return "stream_time", left
+    now = code.variable("now")
+    code.line(3, f"{now} = {written} if {written} >= stream_time else times.passed()")
+    return now, left
+
+
+def _write_taken(code: CodeWriter, timestamp: str, headers: str) -> tuple[str, str]:
+    """Write the removal of the time of writing; return the variables of headers and that time."""
+    code.names["take_written"] = take_written
+    left, written = code.variable("h"), code.variable("w")
+    code.line(3, f"{left}, {written} = {headers}, {timestamp}")
+    code.line(3, f"if {left}: {left}, {written} = take_written({left}, {timestamp})")
+    return left, written
+
+
+def write_watermark(code: CodeWriter, key: str, *, closes: bool, is_paced: bool) -> None:
+    """Write the treatment of a watermark in place of a record.
+
+    Args:
+        code: the writer, in front of a record's code.
+        key: the variable for the key.
+        closes: whether windows may close.
+        is_paced: whether the task takes watermarks; otherwise they are skipped.
+    """
+    code.names["WATERMARK_KEY"] = WATERMARK_KEY
+    code.line(2, f"{key} = m.key()")
+    code.line(2, f"if {key} == WATERMARK_KEY:")
+    if is_paced:
+        moves = "stream_time = time.now" if code.slots.has_ttl else "stream_time"
+        code.line(3, f"{moves} = times.take(m, stream_time)")
+        if closes:
+            write_closing(code, 3, receipts=code.slots.context.receipts)
+    code.line(3, "continue")
+
+
+def write_closing(code: CodeWriter, depth: int, *, receipts: bool) -> None:
+    """Write the closing of windows, whose results belong to the current record."""
+    closing = "if stream_time >= alarm.due: close(m, out, stream_time, failed, state)"
+    if not receipts:
+        code.line(depth, closing)
+        return
+    code.line(depth, "try:")
+    code.line(depth + 1, closing)
+    code.line(depth, "finally:")
+    code.line(depth + 1, "if len(out) > mark: out.seal(mark, m)")

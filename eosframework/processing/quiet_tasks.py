@@ -1,0 +1,83 @@
+"""Announcing of stream time by tasks without input (ADR 20: W2, W4).
+
+A task that runs records announces its stream time with their transaction. One that does not still
+owes it: after a takeover, after a burst that was shorter than the interval, and when it is idle. A
+task is idle if its sources have been read to their ends for `worker.max_task_idle_seconds`, the
+brokers confirm that no record waits, and all of its upstream tasks are idle. An outage makes no
+task idle: the brokers are asked before each announcement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from eosframework.errors import EosError
+from eosframework.processing.ports import InputLog
+from eosframework.processing.task import Task
+
+PAUSE_SECONDS = 1.0
+"""Pause after a request that brokers did not answer."""
+
+
+class QuietTasks:
+    """Checks the tasks of a worker.
+
+    Args:
+        log: asked for the ends of partitions.
+        max_idle_seconds: see `WorkerOptions.max_task_idle_seconds`.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, log: InputLog, max_idle_seconds: float, clock: Callable[[], float]) -> None:
+        self._log = log
+        self._max_idle_seconds = max_idle_seconds
+        self._clock = clock
+        self._not_before = clock()
+
+    def look_at(self, task: Task, membership: object) -> None:
+        """Announce the stream time of a running task, if it is due.
+
+        Args:
+            task: a running task of the worker.
+            membership: the membership of the last fetch.
+
+        Raises:
+            TransactionError: nothing of the task's transaction may be kept.
+        """
+        time = task.time
+        if not time.is_kept or time.rests or task.failure is not None or task.is_bisecting:
+            return
+        if task.is_at_end and time.upstream_is_idle and self._is_over(task):
+            if self._holds_nothing(task):
+                _rest(task, membership)
+            else:
+                task.idle_since = self._clock()
+        elif not task.in_transaction and time.owes_watermark:
+            task.run_by_clock(membership)
+
+    def _is_over(self, task: Task) -> bool:
+        now = self._clock()
+        return now >= self._not_before and now - task.idle_since >= self._max_idle_seconds
+
+    def _holds_nothing(self, task: Task) -> bool:
+        """Ask the brokers whether no record waits for the task."""
+        try:
+            ends = self._log.end_offsets(task.partitions)
+        except EosError:
+            self._not_before = self._clock() + PAUSE_SECONDS
+            return False
+        return all(end <= task.read_to(partition) for partition, end in ends.items())
+
+
+def _rest(task: Task, membership: object) -> None:
+    """Announce that a task is idle (W4), and leave its own sources out of stream time."""
+    if task.time.waits_for_own and task.stores is not None:
+        task.time.pass_own()
+        task.run_by_clock(
+            membership,
+            "a step after windows that closed at the end of the sources",
+            task.stores.windows.close_at,
+        )
+    elif task.time.announcing.downstream:
+        task.run_by_clock(membership)
+    task.time.rests = True

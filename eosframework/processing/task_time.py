@@ -1,0 +1,122 @@
+"""Stream time of a task: what moves it, and whether downstream tasks know it (ADR 20)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from eosframework.operators.watermarks import Upstream, UpstreamTimes
+from eosframework.processing.ports import Output
+from eosframework.processing.transaction.announcing import Announcing, watermarks
+
+HELD_SECONDS = 300.0
+"""Seconds after which a task whose upstream tasks sent no watermark makes its process unready.
+Readiness at once would stop a rolling upgrade, whose older workers write no watermarks."""
+
+
+class TaskTime:
+    """Stream time of one task.
+
+    Args:
+        upstream: stream time, if watermarks of upstream tasks move it; None: records do.
+        announcing: of stream time to downstream tasks.
+        clock: seconds, monotonic.
+
+    Attributes:
+        now: stream time, in milliseconds since the epoch.
+        rests: the task is idle, and no downstream task waits for it.
+        hurries: the open transaction has more than watermarks.
+    """
+
+    def __init__(
+        self, upstream: UpstreamTimes | None, announcing: Announcing, clock: Callable[[], float]
+    ) -> None:
+        self.now = 0
+        self.rests = self.hurries = False
+        self.upstream = upstream
+        self.announcing = announcing
+        self._clock = clock
+        self._made_at = clock()
+
+    @property
+    def is_kept(self) -> bool:
+        """True if watermarks move stream time, or announce it to downstream tasks."""
+        return self.upstream is not None or bool(self.announcing.downstream)
+
+    @property
+    def watermarks_taken(self) -> int:
+        """The number of watermarks that were read."""
+        return 0 if self.upstream is None else self.upstream.taken
+
+    @property
+    def passed_over(self) -> int:
+        """Records below stream time, because their upstream task counted as idle."""
+        return 0 if self.upstream is None else self.upstream.passed_over
+
+    @property
+    def upstream_is_idle(self) -> bool:
+        """True if no upstream task will move stream time; also where there is none."""
+        if self.upstream is None:
+            return True
+        self.upstream.begin()
+        return self.upstream.is_idle
+
+    @property
+    def missing(self) -> Sequence[Upstream]:
+        """Upstream tasks without a watermark, which hold stream time; of a running task."""
+        if self.upstream is None:
+            return ()
+        self.upstream.begin()
+        return self.upstream.missing
+
+    @property
+    def is_held(self) -> bool:
+        """True if upstream tasks have been missing for longer than `HELD_SECONDS`."""
+        return self._clock() - self._made_at > HELD_SECONDS and bool(self.missing)
+
+    @property
+    def is_untold(self) -> bool:
+        """True if downstream tasks do not know stream time."""
+        return self.announcing.is_untold(self.now)
+
+    @property
+    def owes_watermark(self) -> bool:
+        """True if a watermark is due."""
+        return self.announcing.is_due(self.now, self._clock())
+
+    @property
+    def waits_for_own(self) -> bool:
+        """True if sources without watermarks hold stream time unless they are idle."""
+        return self.upstream is not None and self.upstream.waits_for_own
+
+    def pass_own(self) -> None:
+        """Leave sources without watermarks out: they are idle."""
+        if self.upstream is not None:
+            self.now = self.upstream.own_are_idle()
+
+    def announces(self) -> bool:
+        """Return whether the open transaction announces stream time, and note it (W2)."""
+        now, is_idle = self._clock(), self.rests
+        if not self.announcing.is_due(self.now, now, is_idle=is_idle):
+            return False
+        self.announcing.announced(self.now, now, is_idle=is_idle)
+        return True
+
+    def wake(self) -> list[Output]:
+        """Return the watermarks that take back that the task is idle, before its outputs (W4)."""
+        if not self.rests:
+            return []
+        self.rests = False
+        if not self.announcing.is_idle:
+            return []
+        self.announcing.announced(self.now, self._clock())
+        return [*watermarks([self.announcing])]
+
+    def committed(self) -> None:
+        """Take the open transaction as committed."""
+        self.hurries = False
+        self.announcing.committed()
+
+    def drop(self) -> None:
+        """Discard the open transaction."""
+        self.rests = self.hurries = False
+        self.announcing.drop()

@@ -1,0 +1,157 @@
+"""The repartition topics whose records have a time of writing and watermarks (ADR 20).
+
+A sub-topology depends on time if stream time alone can emit results or remove state: it has
+windows, joins of streams or timers, or it writes to a repartition topic whose reader depends on
+time. The repartition topics that it reads are timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from eosframework.serialization.serdes import BYTES
+from eosframework.topology.graph.graph import (
+    Aggregate,
+    Emit,
+    Graph,
+    JoinSide,
+    Processor,
+    Sink,
+    Store,
+    StreamJoin,
+    SubTopology,
+)
+from eosframework.topology.graph.walk import AnyNode, followers_of, nodes_of
+from eosframework.topology.spec.window_spec import WindowKind
+from eosframework.txnid import changelog_topic
+
+
+@dataclass(frozen=True, slots=True)
+class TimedTopic:
+    """A repartition topic whose reader depends on time.
+
+    Args:
+        topic: its name.
+        writer: the sub-topology that writes it.
+        hold_ms: how far the results that its writer emits later may be older than the writer's
+            stream time.
+    """
+
+    topic: str
+    writer: str
+    hold_ms: int
+
+
+def timed_topics(graph: Graph) -> dict[str, TimedTopic]:
+    """Return the timed topics of a graph, by name."""
+    own = {r.topic: r.writer for r in graph.repartitions if r.retry_of is None}
+    parts = {part.name: part for part in graph.sub_topologies}
+    written = {name: _written(part) & own.keys() for name, part in parts.items()}
+    timed = {name for name, part in parts.items() if any(map(_is_timed, nodes_of(part)))}
+    readers = {topic: part.name for part in parts.values() for topic in part.topics}
+    while added := {
+        name
+        for name, topics in written.items()
+        if name not in timed and any(readers.get(topic) in timed for topic in topics)
+    }:
+        timed |= added
+    return {
+        topic: TimedTopic(topic, writer, hold_ms(parts[writer], topic))
+        for topic, writer in own.items()
+        if readers.get(topic) in timed and writer in parts
+    }
+
+
+def hold_ms(part: SubTopology, topic: str) -> int:
+    """Return how far results that a sub-topology writes to a topic may be older than stream time.
+
+    Results of a step that waits for stream time are older than it: those of a window by up to its
+    length and grace. The greatest sum on a way to the topic counts.
+    """
+    held: dict[int, int] = {}
+
+    def longest(node: AnyNode) -> int:
+        """Return the hold on the ways from a node to the topic; -1: there is none."""
+        if isinstance(node, Sink):
+            return 0 if node.topic == topic else -1
+        if id(node) not in held:
+            after = max((longest(child) for _, child in followers_of(node)), default=-1)
+            held[id(node)] = after if after < 0 else after + _own_hold(node)
+        return held[id(node)]
+
+    return max((longest(source) for source in part.sources), default=0)
+
+
+def _own_hold(node: AnyNode) -> int:
+    match node:
+        case Aggregate(emit=Emit.CLOSE) if node.store.window is not None:
+            window = node.store.window
+            is_aligned = window.kind in (WindowKind.TUMBLING, WindowKind.HOPPING)
+            return window.size_ms + window.grace_ms + (0 if is_aligned else 1)
+        case JoinSide(join=StreamJoin() as join) if join.emit is Emit.CLOSE:
+            return max(join.before_ms, join.after_ms) + join.grace_ms + 1
+        case _:
+            return 0
+
+
+def waits_for_time(node: AnyNode) -> bool:
+    """Return whether a node emits results that wait for stream time."""
+    match node:
+        case Aggregate():
+            return node.emit is Emit.CLOSE
+        case Processor():
+            return node.timers is not None
+        case JoinSide():
+            return isinstance(node.join, StreamJoin) and node.join.emit is Emit.CLOSE
+        case _:
+            return False
+
+
+def _is_timed(node: AnyNode) -> bool:
+    match node:
+        case Aggregate():
+            return node.store.window is not None
+        case Processor():
+            return node.timers is not None
+        case JoinSide():
+            return isinstance(node.join, StreamJoin)
+        case _:
+            return False
+
+
+def _written(part: SubTopology) -> set[str]:
+    return {*_sinks(part)}
+
+
+def _sinks(part: SubTopology) -> Iterator[str]:
+    for node in nodes_of(part):
+        if isinstance(node, Sink) and isinstance(node.topic, str):
+            yield node.topic
+
+
+def with_time_stores(graph: Graph) -> Graph:
+    """Return a graph with a store for the watermarks of each task that reads a timed topic."""
+    timed = timed_topics(graph)
+    parts = (
+        part
+        if timed.keys().isdisjoint(part.topics)
+        else replace(part, stores=(*part.stores, _time_store(graph.application, part)))
+        for part in graph.sub_topologies
+    )
+    return replace(graph, sub_topologies=tuple(parts))
+
+
+def time_store_of(part: SubTopology) -> Store | None:
+    """Return the store for the watermarks of a sub-topology's tasks; None: they read none."""
+    name = _time_store_name(part)
+    return next((store for store in part.stores if store.name == name), None)
+
+
+def _time_store(application: str, part: SubTopology) -> Store:
+    name = _time_store_name(part)
+    return Store(name, changelog_topic(application, name), BYTES, BYTES)
+
+
+def _time_store_name(part: SubTopology) -> str:
+    return f"{part.name}.__watermarks"

@@ -1,0 +1,341 @@
+"""The same input gives the same results behind a repartition topic (ADR 20).
+
+Random records, out of order and late, are split over random upstream tasks. Random schedules fetch
+from random partitions and announce watermarks at random intervals; records arrive all at once or
+bit by bit. The expected results are computed from the input alone: a record counts where its time
+of writing allows it. Then one protection after the other is removed, which must show.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, cast
+
+import pytest
+from hypothesis import HealthCheck, Phase, find, given, settings
+from hypothesis import strategies as st
+
+from eosframework import Topology, tumbling
+from eosframework.operators import written_time
+from eosframework.operators.joins.waiting_records import WaitingRecords
+from eosframework.operators.watermarks import UpstreamTimes
+from eosframework.processing.codegen import time_code
+from eosframework.processing.ports import Fetched
+from eosframework.testing import TopologyTestDriver
+from eosframework.testing.memory_kafka import MemoryInput
+from eosframework.testing.topology_test_driver import graph_of
+from eosframework.topology.graph import timed_topics
+from eosframework.topology.graph.graph import Graph
+from eosframework.topology.spec.join_spec import How
+
+END = 10**9
+"""The time of the last record of each source partition."""
+
+SIZE, GRACE = 10, 4
+
+
+@dataclass(frozen=True)
+class Given:
+    """A record of a source partition; `written` is the partition's greatest time up to it."""
+
+    source: str
+    partition: int
+    key: str
+    time: int
+    number: int
+    written: int
+
+
+@st.composite
+def inputs(draw: st.DrawFn) -> list[Given]:
+    """Draw the records of one to three partitions of each source, each partition in order."""
+    found: list[Given] = []
+    for source in ("left", "right"):
+        for partition in range(draw(st.integers(1, 3))):
+            at = draw(st.integers(100, 120))
+            for _ in range(draw(st.integers(0, 12))):
+                at += draw(st.sampled_from([0, 1, 1, 2, 5, 30]))
+                time = max(1, at - draw(st.sampled_from([0, 0, 0, 1, 3, 8, 20, 40])))
+                known = [g.time for g in found if (g.source, g.partition) == (source, partition)]
+                written = max([time, *known])
+                key = draw(st.sampled_from("ab"))
+                found.append(Given(source, partition, key, time, len(found), written))
+    return found
+
+
+class RandomInput(MemoryInput):
+    """Fetches from a random subset of the partitions."""
+
+    draw = random.Random(0)
+
+    def fetch(self, limit: int, timeout_seconds: float, gather_seconds: float = 0.0) -> Fetched:
+        """Return messages of some partitions."""
+        hidden = {p for p in self.at if p not in self.paused and self.draw.random() < 0.5}
+        self.paused |= hidden
+        try:
+            return super().fetch(self.draw.choice([1, 2, limit]), timeout_seconds)
+        finally:
+            self.paused -= hidden
+
+
+class RandomDriver(TopologyTestDriver):
+    """A driver without a fixed order of fetches; no task counts as idle."""
+
+    def __init__(self, app: Graph, seed: int) -> None:
+        self.draw = random.Random(seed)
+        super().__init__(app, partitions=3, max_task_idle=None)
+        interval = self.draw.choice([0.0, 0.0, 0.3, 2.0])
+        self._options = replace(self._options, watermark_interval_seconds=interval)
+        self.restart()
+
+    def _new_input(self) -> MemoryInput:
+        found = RandomInput(self.kafka)
+        found.draw = self.draw
+        return found
+
+
+def ran(app: Graph, records: Sequence[Given], seed: int, topics: Sequence[str]) -> list[Any]:
+    """Return what a topology writes for records that arrive in a random order of partitions."""
+    driver = RandomDriver(app, seed)
+    waiting = {(g.source, g.partition): [] for g in records} | {
+        (source, n): list[Given]() for source in topics for n in range(3)
+    }
+    for record in reversed(records):
+        waiting[record.source, record.partition].append(record)
+    pause = driver.draw.choice([0.0, 0.1, 0.5])
+    while any(waiting.values()):
+        place = driver.draw.choice([p for p, left in waiting.items() if left])
+        record = waiting[place].pop()
+        if record.source in topics:
+            value = {"key": record.key, "number": record.number, "time": record.time}
+            driver.send(record.source, value, timestamp=record.time, partition=record.partition)
+        if driver.draw.random() < pause:
+            driver.turn()
+        if driver.draw.random() < pause / 10:
+            driver.restart(keep_stores=driver.draw.random() < 0.5)
+    for source in topics:
+        for n in range(3):
+            end = {"key": f"end{n}", "number": -1, "time": END}
+            driver.send(source, end, timestamp=END, partition=n)
+    driver.run()
+    return driver.read("out")
+
+
+def key_of(record: Any) -> str:
+    """Return the key of a record's value."""
+    return record.value["key"]
+
+
+def number_of(value: Any) -> int:
+    """Return a number that identifies the record in a sum."""
+    return 3 ** (value["number"] % 30) if value["number"] >= 0 else 0
+
+
+@cache
+def sums() -> Graph:
+    """Sums of windows behind a repartition topic."""
+    app = Topology("sums")
+    keyed = app.stream("left", value="json").group_by(key_of, key=str)
+    keyed.window(tumbling(f"{SIZE}ms"), grace=f"{GRACE}ms").sum(number_of, emit="close").to("out")
+    return graph_of(app)
+
+
+def expected_sums(records: Sequence[Given]) -> Counter[tuple[str, int, int]]:
+    """Return key, start and sum of each window: of the records for which it was open."""
+    found: dict[tuple[str, int], int] = {}
+    for record in records:
+        start = record.time - record.time % SIZE
+        if record.source == "left" and start + SIZE + GRACE > record.written:
+            number = number_of({"number": record.number})
+            found[record.key, start] = found.get((record.key, start), 0) + number
+    return Counter((key, start, value) for (key, start), value in found.items())
+
+
+def run_sums(records: Sequence[Given], seed: int) -> Counter[tuple[str, int, int]]:
+    """Return the same, of a run."""
+    return Counter(
+        (r.key, r.value.start, r.value.value) for r in ran(sums(), records, seed, ["left"])
+    )
+
+
+@cache
+def chains() -> Graph:
+    """Sums of windows of the results of windows, each behind a repartition topic."""
+    app = Topology("chains")
+    keyed = app.stream("left", value="json").group_by(key_of, key=str)
+    first = keyed.window(tumbling(f"{SIZE}ms"), grace=f"{GRACE}ms").sum(number_of, emit="close")
+    regrouped = first.group_by(half_of, key=str)
+    regrouped.window(tumbling(f"{SIZE}ms")).sum(value_of, store="all", emit="close").to("out")
+    return graph_of(app)
+
+
+def half_of(record: Any) -> str:
+    """Return a key that several keys share."""
+    return "all"
+
+
+def value_of(result: Any) -> int:
+    """Return the value of a window."""
+    return result.value if hasattr(result, "value") else result["value"]
+
+
+def expected_chains(records: Sequence[Given]) -> Counter[tuple[str, int, int]]:
+    """Return key, start and sum of each window over the results of windows."""
+    first: dict[tuple[str, int], tuple[int, int]] = {}
+    for record in records:
+        start = record.time - record.time % SIZE
+        if record.source == "left" and start + SIZE + GRACE > record.written:
+            value, latest = first.get((record.key, start), (0, 0))
+            number = number_of({"number": record.number})
+            first[record.key, start] = value + number, max(latest, record.time)
+    found: Counter[int] = Counter()
+    for value, at in first.values():
+        found[at - at % SIZE] += value
+    return Counter(("all", start, value) for start, value in found.items())
+
+
+def run_chains(records: Sequence[Given], seed: int) -> Counter[tuple[str, int, int]]:
+    """Return the same, of a run."""
+    found = ran(chains(), records, seed, ["left"])
+    return Counter((r.key, r.value.start, r.value.value) for r in found)
+
+
+@cache
+def pairs(how: How) -> Graph:
+    """Return a topology that joins two streams, each behind a repartition topic."""
+    app = Topology("pairs")
+    left, right = (
+        app.stream(name, value="json").group_by(key_of, key=str) for name in ("left", "right")
+    )
+    joined = left.join_within(cast("Any", right), both, f"{SIZE}ms", how=how, grace=f"{GRACE}ms")
+    joined.named("joined").to("out", value="json")
+    return graph_of(app)
+
+
+def both(left: Any, right: Any) -> list[int | None]:
+    """Return the numbers of both sides."""
+    return [value and value["number"] for value in (left, right)]
+
+
+def expected_pairs(records: Sequence[Given], how: str) -> Counter[tuple[int | None, int | None]]:
+    """Return the pairs that were open at the later time of writing, and records without one."""
+    reach = SIZE + GRACE
+    timely = [r for r in records if r.time + reach >= r.written]
+    found: Counter[tuple[int | None, int | None]] = Counter()
+    met: set[int] = set()
+    for one in (r for r in timely if r.source == "left"):
+        for other in (r for r in timely if r.source == "right" and r.key == one.key):
+            written = max(one.written, other.written)
+            if abs(one.time - other.time) <= SIZE and min(one.time, other.time) + reach >= written:
+                found[one.number, other.number] += 1
+                met |= {one.number, other.number}
+    for record in timely if how == "outer" else ():
+        if record.number not in met:
+            is_left = record.source == "left"
+            found[(record.number, None) if is_left else (None, record.number)] += 1
+    return found
+
+
+def run_pairs(records: Sequence[Given], seed: int, how: How) -> Counter[Any]:
+    """Return the same, of a run."""
+    found = ran(pairs(how), records, seed, ["left", "right"])
+    return Counter(tuple(r.value) for r in found if -1 not in r.value)
+
+
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+
+Case = tuple[list[Given], int]
+
+CASES = st.tuples(inputs(), st.integers(0, 10**6))
+
+QUICKLY = settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
+
+
+@QUICKLY
+@given(CASES)
+def test_windows_have_the_same_sums_in_any_schedule(case: Case) -> None:
+    assert run_sums(*case) == expected_sums(case[0])
+
+
+@QUICKLY
+@given(CASES)
+def test_no_result_of_a_window_is_late_for_the_next_window(case: Case) -> None:
+    assert run_chains(*case) == expected_chains(case[0])
+
+
+@QUICKLY
+@given(CASES, st.sampled_from(["inner", "outer"]))
+def test_joins_have_the_same_pairs_in_any_schedule(case: Case, how: How) -> None:
+    assert run_pairs(*case, how) == expected_pairs(case[0], how)
+
+
+def without_written(headers: Any, timestamp: int) -> tuple[Any, int]:
+    """Read a record as if it had no time of writing."""
+    return written_time.take_written(headers, timestamp)[0], timestamp
+
+
+def fastest(times: UpstreamTimes) -> None:
+    """Take the greatest watermark instead of the least."""
+    found = [time for time, _ in times._known.values()]
+    times._slowest = max(found, default=None)
+    times._upstream = set(times._known)
+
+
+def keep_without_written(
+    waiting: WaitingRecords, side: int, key: bytes, time: int, data: bytes, written: int
+) -> None:
+    """Keep a record of a join without its time of writing."""
+    KEEP(waiting, side, key, time, data, time)
+
+
+KEEP = WaitingRecords.keep
+
+
+def differ_in_sums(case: Case) -> bool:
+    """Return whether the sums of windows are others than expected."""
+    return run_sums(*case) != expected_sums(case[0])
+
+
+def differ_in_chains(case: Case) -> bool:
+    """Return whether the sums of windows over windows are others than expected."""
+    return run_chains(*case) != expected_chains(case[0])
+
+
+def differ_in_pairs(case: Case) -> bool:
+    """Return whether an outer join has other results than expected."""
+    return run_pairs(*case, "outer") != expected_pairs(case[0], "outer")
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "broken", "differ"),
+    [
+        pytest.param(time_code, "take_written", without_written, differ_in_sums, id="L"),
+        pytest.param(UpstreamTimes, "_find_slowest", fastest, differ_in_sums, id="the least"),
+        pytest.param(timed_topics, "hold_ms", lambda *_: 0, differ_in_chains, id="W3, hold"),
+        pytest.param(
+            WaitingRecords, "keep", keep_without_written, differ_in_pairs, id="L of entries"
+        ),
+    ],
+)
+def test_each_rule_is_needed(
+    monkeypatch: pytest.MonkeyPatch,
+    place: Any,
+    name: str,
+    broken: Callable[..., Any],
+    differ: Callable[[Case], bool],
+) -> None:
+    monkeypatch.setattr(place, name, broken)
+    for graph in (sums, chains, pairs):
+        graph.cache_clear()
+    once = settings(
+        max_examples=1500,
+        phases=[Phase.generate],
+        suppress_health_check=SLOW,
+        deadline=None,
+        database=None,
+    )
+    assert differ(find(CASES, differ, settings=once))
