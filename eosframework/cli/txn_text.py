@@ -223,6 +223,8 @@ def _lag(lag: Lag) -> str:
 def _owner(task: TransactionalId | None) -> str:
     if task is None:
         return "foreign"
+    if task.instance is not None:
+        return f"{task.application}, worker {task.instance}"
     return f"{task.application}, sub-topology {task.sub_topology}, partition {task.numbers}"
 
 
@@ -234,6 +236,7 @@ def _owner_data(task: TransactionalId | None) -> dict[str, Any] | None:
         "sub_topology": task.sub_topology,
         "partition": task.partition,
         "partitions_per_producer": task.partitions_per_producer,
+        "instance": task.instance,
     }
 
 

@@ -70,6 +70,8 @@ class Plan:
         make_task: creates a task.
         partitions_per_producer: partitions of a sub-topology that share a producer.
         partitions: the number of partitions of each sub-topology; needed where they share.
+        own_id: the id of the producer that all tasks of this worker share; None: each task has the
+            producer of its partition.
     """
 
     application: str
@@ -80,6 +82,11 @@ class Plan:
     make_task: Callable[..., Task] = field(default=Task, repr=False)
     partitions_per_producer: int = 1
     partitions: Mapping[str, int] = field(default_factory=dict[str, int])
+    own_id: TransactionalId | None = None
+
+    def producer_of(self, task: TransactionalId) -> str:
+        """Return the transactional.id of the producer that writes for a task."""
+        return str(self.own_id or task)
 
     def part_of(self, topic: str) -> CompiledPart:
         """Return the sub-topology that reads a source topic."""
