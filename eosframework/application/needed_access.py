@@ -112,7 +112,11 @@ def worker_access(
             *tables_access(graph),
             *purging_access(graph, settings),
             control_topic_access(graph.application),
-            *ownership_access(graph.application, settings),
+            *(
+                [ownership_access(graph.application)]
+                if settings.worker.producers is Producers.WORKER
+                else []
+            ),
             *_transaction_access(graph.application, settings, ids),
         ]
     )
@@ -185,11 +189,9 @@ def control_topic_access(application: str) -> Access:
     return Access("Topic", control_topic(application), ("Read", "Write", "Describe"))
 
 
-def ownership_access(application: str, settings: Settings) -> list[Access]:
-    """Return the access to the ownership topic of workers with an id of their own."""
-    if settings.worker.producers is not Producers.WORKER:
-        return []
-    return [Access("Topic", ownership_topic(application), ("Read", "Write", "Describe"))]
+def ownership_access(application: str) -> Access:
+    """Return the access to the ownership topic, of all workers once entries are recorded."""
+    return Access("Topic", ownership_topic(application), ("Read", "Write", "Describe"))
 
 
 def _transaction_access(

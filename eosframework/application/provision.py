@@ -12,7 +12,7 @@ from eosframework.application.context import ApplicationContext
 from eosframework.application.fencing import refuse_members
 from eosframework.application.internal_topics import own_topics, undersized_topics
 from eosframework.application.leases import refuse_moved_ids, task_names
-from eosframework.application.needed_access import Access, worker_access
+from eosframework.application.needed_access import Access, merged, ownership_access, worker_access
 from eosframework.application.ownership_topic import entries as ownership_entries
 from eosframework.application.ownership_topic import ownership_of
 from eosframework.application.start_checks import (
@@ -31,7 +31,8 @@ from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.records import partitions_of
 from eosframework.topology.evolution import Change
 from eosframework.topology.graph.graph import Graph
-from eosframework.txnid import DerivedIds, IdSource, TransactionalId
+from eosframework.txnid import DerivedIds, IdSource, TransactionalId, prefix
+from eosframework.txnid.names import WORKER
 
 
 class TopicRole(StrEnum):
@@ -157,12 +158,17 @@ def plan(context: ApplicationContext, source: IdSource | None = None) -> Provisi
         graph.sink_topics,
         ids if settings.worker.ids is Ids.LEASED else None,
     )
+    if facts.control.ownership is not None:
+        access = merged([*access, ownership_access(graph.application)])
+    shown = tuple(dict.fromkeys(map(str, ids)))
+    if settings.worker.producers is Producers.WORKER:
+        shown = (f"{prefix(graph.application)}{WORKER}INSTANCE:0",)
     return Provision(
         application=graph.application,
         cluster_id=facts.cluster_id,
         consumer_group=graph.application,
         topics=topics,
-        transactional_ids=tuple(dict.fromkeys(map(str, ids))),
+        transactional_ids=shown,
         access=tuple(access),
         access_to_apply=(
             *(Access("Topic", t.name, ("Create",)) for t in topics if t.create),

@@ -8,6 +8,7 @@ import pytest
 
 from eosframework.application.control_topic import ControlState, ControlTopic, interpret
 from eosframework.application.leases import id_entries, task_names
+from eosframework.application.needed_access import ownership_access, worker_access
 from eosframework.application.ownership_topic import (
     entries,
     refuse_lost_ownership,
@@ -104,6 +105,15 @@ def test_a_takeover_ends_beside_a_member_that_records_nothing_and_its_ids_are_fe
         ledger(page, NEW, OLD).former_ids(BY_TASK)
     assert page.state.ownership is not None
     assert not page.state.ownership.fenced
+
+
+@pytest.mark.parametrize(("producers", "expected"), [("worker", True), ("partition", False)])
+def test_a_worker_with_an_id_of_its_own_needs_access_to_the_topic(
+    producers: str, expected: bool
+) -> None:
+    settings = Settings.model_validate({"worker": {"producers": producers}})
+    access = worker_access(GRAPH, settings, ["raw"], ["late"])
+    assert (ownership_access("flights") in access) is expected
 
 
 def test_leased_ids_of_before_are_inited_and_derived_ones_are_not() -> None:
