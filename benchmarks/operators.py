@@ -83,6 +83,7 @@ class Nowhere:
     """An output that counts, and reports everything as delivered."""
 
     transactional_id = "operators:part:0"
+    is_suspect = False
 
     def __init__(self) -> None:
         self.count = 0

@@ -78,6 +78,8 @@ AS_PROPOSED = (
 
 NAMESAKES = ("WORKERS=3", "MOVES=1", "BLIND=1")
 SWITCHED = ("MIXED", "PARTITIONS=1", "MOVES=3")
+SWITCHED_ON = ("MIXED", "PARTITIONS=1", "SWITCH", "WITHOUT_STATIC_LISTED")
+"""A worker with a static id records entries only once another one has asked for them."""
 
 CASES = (
     Case("the whole protocol"),
@@ -162,6 +164,24 @@ CASES = (
         "input_doubled",
         "WITHOUT_NEW_VERSION",
         base=SWITCHED,
+    ),
+    _ownership("ownership, whole, switched on", None, base=(*SWITCHED_ON, "MOVES=3", "BLIND=1")),
+    Case(
+        "ownership, whole, switched on, with a late frame and a crash",
+        (*SWITCHED_ON, "MOVES=2"),
+        model=OWNERSHIP,
+    ),
+    _ownership(
+        "O19: ids that record nothing yet are not fenced",
+        "input_doubled",
+        "WITHOUT_SWITCH_FENCE",
+        base=(*SWITCHED_ON, "MOVES=3"),
+    ),
+    _ownership(
+        "O20: the request to record is read before the init",
+        "input_doubled",
+        "WITHOUT_SWITCH_READ",
+        base=(*SWITCHED_ON, "MOVES=3"),
     ),
     _ownership("O16: the takeover as first proposed", "input_doubled", *AS_PROPOSED),
     _ownership(

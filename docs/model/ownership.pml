@@ -3,15 +3,23 @@
  * the ids that may write for it. What is left out, and how to run and read it, in README.md; the
  * decision in docs/adr/0021-recorded-ownership.md.
  *
- *   K0  init one's own id; again if K2 shows another process under it, and then K2 again
  *   K1  add an entry (partition, id, claim) and wait for the acknowledgement; a claim is never used again
+ *   K0  init one's own id: who has listed the same id before is fenced, or sees one's entry
  *   K2  read the topic to its end
  *       if one's entry is gone or a later one is there, give up, and claim anew if still the owner
- *   K3  init every id of an earlier entry that is not released; in `MIXED` also the static id
+ *   K3  init every id of an earlier entry; in `MIXED` also the static id
  *   K4  remove exactly the earlier entries found in K2
  *   K5  read the stable committed offset
  *   K6  after every init of its own id (recycle), a worker reads the topic again: it keeps a partition
  *       only if its entry is listed and no later one is; others it takes over anew
+ *
+ * A release removes one's own entry. With -D SWITCH, a worker with a static id records entries only
+ * once the first worker with an id of its own has asked for them:
+ *
+ *   S1  write the request to record
+ *   S2  init every static id: who has one before S1 is fenced, and reads the request afterwards
+ *   S3  note that S2 is done
+ *   S4  the worker with the static id reads the request after K0; if it is there: K1, and K0 again
  *
  * -D switches that take one rule out:
  *   WITHOUT_ENTRY_FIRST    K2, K3, K1: a taker fences before it lists itself
@@ -26,11 +34,13 @@
  *   WITHOUT_LATE_RELEASE   a lost partition is released before the commit
  *   WITHOUT_CLEAN_RELEASE  a suspect producer releases without a recycle
  *   WITHOUT_STATIC_LISTED  MIXED: the static id does not count as listed
- *   WITHOUT_OWN_ID         K2 does not go back to K0 if another process has one's id
+ *   WITHOUT_OWN_ID         K0 once for the process, before K1
  *   WITHOUT_STATIC_ENTRY   MIXED: the worker with the static id adds no entries
  *   WITHOUT_NEW_VERSION    MIXED: the worker with the static id is of a version that reads no entries
  *   WITHOUT_RECORD         no K1 to K4, K6 (only the group protects)
  *   WITH_LATER_INCARNATION_SKIPPED  K3 skips an id of which a later claim is recorded anywhere
+ *   WITHOUT_SWITCH_FENCE   no S2
+ *   WITHOUT_SWITCH_READ    SWITCH: the worker with the static id reads the request before its init
  *   GROUP_CHECK            the group refuses offsets of a member that lost the partition
  */
 
@@ -76,7 +86,8 @@ mtype = { input_doubled, torn_transaction, offset_went_back, input_lost, left_op
           endless_fencing };
 mtype = { Produce, TxnOffsetCommit, EndTxn };
 mtype = { ok, fenced, refused, stale_member, unheard };
-mtype = { absent, gone, K0, K1, K2, K3, K4, K5, K6, READY, s3, s4, s5, s7, FENCED, R1, TAKEN };
+mtype = { absent, gone, K0, K1, K2, K3, K4, K5, K6, S1, S2, S3, S4, READY,
+          s3, s4, s5, s7, FENCED, R1, TAKEN };
 
 typedef Frame {
     mtype kind;
@@ -95,7 +106,6 @@ byte owner[PARTITIONS], moved[PARTITIONS];
 
 /* The ownership topic: bit sets of claims. */
 short listed[IDS * PARTITIONS];
-short released[IDS * PARTITIONS];
 byte next_claim[PARTITIONS];
 #ifdef WITH_LATER_INCARNATION_SKIPPED
 short by_second[PARTITIONS];         /* ghost: claims of worker 2 */
@@ -110,6 +120,10 @@ byte given[WORKERS * PARTITIONS], position[WORKERS * PARTITIONS];
 byte taking[WORKERS], to_fence[WORKERS];
 short found[WORKERS * IDS];
 bool suspect[WORKERS], recycled[WORKERS];
+#ifdef SWITCH
+byte switched;                /* in the control topic: 1 recording, 2 recorded */
+bool sees_switch;             /* as the static worker read it after its last init */
+#endif
 
 byte moves = MOVES, crashes = CRASHES, late = LATE, expiries = EXPIRIES, blind = BLIND;
 bool twin;                    /* the second process of the first id has joined, the first one is out */
@@ -263,6 +277,9 @@ inline broker()
 #elif defined(WITHOUT_NEW_VERSION)
 #define RECORDS_ENTRY(w) (!STATIC(w))
 #define READS_ENTRIES(w) (!STATIC(w))
+#elif defined(SWITCH)
+#define RECORDS_ENTRY(w) (!STATIC(w) || sees_switch)
+#define READS_ENTRIES(w) (!STATIC(w) || sees_switch)
 #elif defined(WITHOUT_STATIC_ENTRY)
 #define RECORDS_ENTRY(w) (!STATIC(w))
 #define READS_ENTRIES(w) true
@@ -272,26 +289,32 @@ inline broker()
 #endif
 
 /* A first step of a takeover, and the one after each. */
-#if defined(WITHOUT_TIMELY_ENTRY)
-#define FIRST K2
-#define AFTER_K3 K4
-#define AFTER_K4 K5
-#elif defined(WITHOUT_ENTRY_FIRST)
-#define FIRST K2
+#define FIRST K1
+#define AFTER_K0 K2
+#define AFTER_K1 K0
+#if defined(WITHOUT_OWN_ID)          /* K0, K1, K2 */
+#undef FIRST
+#undef AFTER_K0
+#undef AFTER_K1
+#define FIRST (my_epoch[me] == 0 -> K0 : K1)
+#define AFTER_K0 K1
+#define AFTER_K1 K2
+#elif defined(WITHOUT_TIMELY_ENTRY)  /* K0, K2, K3, K4, K5 */
+#undef FIRST
+#define FIRST K0
+#elif defined(WITHOUT_ENTRY_FIRST)   /* K0, K2, K3, K1, K4, K5 */
+#undef FIRST
+#undef AFTER_K1
+#define FIRST K0
 #define AFTER_K3 K1
 #define AFTER_K1 K4
-#define AFTER_K4 K5
 #elif defined(WITHOUT_FENCE_FIRST)
-#define FIRST K1
-#define AFTER_K1 K2
 #define AFTER_K2 K5
 #define AFTER_K5 K3
 #define LAST K4
-#else
-#define FIRST K1
-#endif
-#ifndef AFTER_K1
-#define AFTER_K1 K2
+#elif defined(SWITCH)
+#undef AFTER_K0
+#define AFTER_K0 (STATIC(me) && !sees_switch -> S4 : K2)
 #endif
 #ifndef AFTER_K2
 #define AFTER_K2 K3
@@ -311,7 +334,11 @@ inline broker()
 #ifdef WITHOUT_REREAD
 #define AFTER_R1 TAKEN
 #else
+#ifdef SWITCH
+#define AFTER_R1 K6
+#else
 #define AFTER_R1 (READS_ENTRIES(me) -> K6 : TAKEN)
+#endif
 #endif
 
 inline write_entry(w, p)
@@ -322,11 +349,11 @@ inline write_entry(w, p)
         assert(next_claim[p] <= CLAIMS);
         claim[w * PARTITIONS + p] = next_claim[p];
 #ifdef WITHOUT_OWN_KEYS
-        listed[AT(0, p)] = 0; released[AT(0, p)] = 0;
-        listed[AT(1, p)] = 0; released[AT(1, p)] = 0;
+        listed[AT(0, p)] = 0;
+        listed[AT(1, p)] = 0;
 #endif
 #ifdef WITHOUT_FRESH_CLAIMS
-        listed[AT(ID(w), p)] = 0; released[AT(ID(w), p)] = 0;
+        listed[AT(ID(w), p)] = 0;
 #endif
 #ifdef WITH_LATER_INCARNATION_SKIPPED
         by_second[p] = (w == 2 -> by_second[p] | BIT(next_claim[p]) : by_second[p]);
@@ -337,7 +364,7 @@ inline write_entry(w, p)
     fi
 }
 
-#define LIVE(id, p) (listed[AT(id, p)] & ~released[AT(id, p)])
+#define LIVE(id, p) listed[AT(id, p)]
 
 #ifdef WITH_LATER_INCARNATION_SKIPPED
 #define OF_SECOND (listed[AT(0, 0)] & by_second[0] | listed[AT(0, 1)] & by_second[1])
@@ -362,14 +389,6 @@ inline write_entry(w, p)
 #endif
 #define SUPERSEDED(w, p) (claim[w * PARTITIONS + p] && \
     (LATER(w, 0, p) || LATER(w, 1, p) || !(listed[AT(ID(w), p)] & MY_BIT(w, p))))
-
-/* Another process under one's own id has an entry: the id is inited, and the topic read again. */
-#ifdef WITHOUT_OWN_ID
-#define NAMESAKE(w, p) false
-#else
-#define NAMESAKE(w, p) (READS_ENTRIES(w) && !recycled[w] && \
-                        (IS_LISTED(ID(w), p) & EARLIER(w, ID(w), p)))
-#endif
 
 inline read_entries(w, p)
 {
@@ -403,7 +422,6 @@ inline remove_entries(w, p)
 #else
         listed[AT(i, p)] = listed[AT(i, p)] & ~found[w * IDS + i];
 #endif
-        released[AT(i, p)] = released[AT(i, p)] & listed[AT(i, p)];
         found[w * IDS + i] = 0;
         i++
     :: else -> break
@@ -437,8 +455,7 @@ inline release(w, p)
 {
     if
     :: RECORDS_ENTRY(w) ->
-        released[AT(ID(w), p)] = released[AT(ID(w), p)] |
-            (listed[AT(ID(w), p)] & BIT(claim[w * PARTITIONS + p]))
+        listed[AT(ID(w), p)] = listed[AT(ID(w), p)] & ~BIT(claim[w * PARTITIONS + p])
     :: else
     fi
 }
@@ -452,8 +469,13 @@ inline keep_recorded(w)
         if
         :: has[w] & BIT(j) ->
             if
+#ifdef SWITCH
+            :: RECORDS_ENTRY(w) -> yes = (SUPERSEDED(w, j) || !claim[w * PARTITIONS + j] -> 1 : 0)
+            :: else -> yes = 0
+#else
             :: RECORDS_ENTRY(w) -> yes = SUPERSEDED(w, j)
             :: else -> yes = (LIVE(1 - ID(w), j) -> 1 : 0)
+#endif
             fi;
             if
             :: yes ->
@@ -611,7 +633,17 @@ end:
     :: d_step { step[me] == READY && !OUT(me) && !ANY_LOST(me) && ANY_MISSING(me) ->
         taking[me] = (MISSING(me, 0) -> 0 : PARTITIONS - 1);
         given[me * PARTITIONS + taking[me]] = moved[taking[me]];
-        step[me] = (my_epoch[me] == 0 -> K0 : FIRST)
+#ifdef SWITCH
+        if
+        :: STATIC(me) -> step[me] = (sees_switch -> K1 : K0)
+        :: else -> step[me] = (switched < 2 -> S1 : K1)
+        fi;
+#ifdef WITHOUT_SWITCH_READ
+        sees_switch = (STATIC(me) -> switched > 0 : sees_switch)
+#endif
+#else
+        step[me] = FIRST
+#endif
        }
     :: atomic { step[me] == READY && ANY_WORK(me) &&
                 ((!OUT(me) && !ANY_LOST(me) && !ANY_MISSING(me)) ||
@@ -628,15 +660,42 @@ end:
         step[me] = s3
        }
 
+    /* The first worker with an id of its own: S1 and S3 are entries of the control topic, S2 fences
+     * the ids that record nothing yet. A worker with a static id reads the topic after each init. */
+#ifdef SWITCH
+    :: d_step { step[me] == S1 ->
+        switched = (switched == 0 -> 1 : switched);
+        printf("worker %d: S1, asks all to record\n", me);
+        step[me] = S2
+       }
+    :: d_step { step[me] == S2 ->
+#ifndef WITHOUT_SWITCH_FENCE
+        init_producer(1);
+#endif
+        printf("worker %d: S2, inits the static id, epoch %d\n", me, epoch[1]);
+        step[me] = S3
+       }
+    :: d_step { step[me] == S3 -> switched = 2; step[me] = K1 }
+    :: d_step { step[me] == S4 ->
+#ifndef WITHOUT_SWITCH_READ
+        sees_switch = switched > 0;
+#endif
+        step[me] = (sees_switch -> K1 : K2)
+       }
+#endif
+
     /* The takeover. */
     :: d_step { step[me] == K0 ->
         recycled[me] = my_epoch[me] != 0;
         init_producer(ID(me));
         my_epoch[me] = epoch[ID(me)];
         printf("worker %d: K0, inits its id %d, epoch %d\n", me, ID(me), my_epoch[me]);
-        step[me] = (recycled[me] -> K2 : FIRST)
+        step[me] = AFTER_K0
        }
-    :: d_step { step[me] == K1 -> write_entry(me, taking[me]); step[me] = AFTER_K1 }
+    :: d_step { step[me] == K1 ->
+        write_entry(me, taking[me]);
+        step[me] = AFTER_K1
+       }
     :: d_step { step[me] == K2 && SUPERSEDED(me, taking[me]) ->
         printf("worker %d: K2, sees a later entry for partition %d\n", me, taking[me]);
         release(me, taking[me]);
@@ -645,11 +704,7 @@ end:
         step[me] = (recycled[me] && has[me] -> AFTER_R1 : READY);
         recycled[me] = false
        }
-    :: d_step { step[me] == K2 && !SUPERSEDED(me, taking[me]) && NAMESAKE(me, taking[me]) ->
-        printf("worker %d: K2, sees an entry of another process with its id\n", me);
-        step[me] = K0
-       }
-    :: d_step { step[me] == K2 && !SUPERSEDED(me, taking[me]) && !NAMESAKE(me, taking[me]) ->
+    :: d_step { step[me] == K2 && !SUPERSEDED(me, taking[me]) ->
         read_entries(me, taking[me]);
         printf("worker %d: K2, reads the entries of partition %d, to init: %d\n",
                me, taking[me], to_fence[me]);
@@ -711,7 +766,7 @@ end:
         fi
        }
 #ifdef WITHOUT_LATE_RELEASE
-    :: d_step { step[me] == s5 && ANY_LOST(me) && !(released[AT(ID(me), 0)]) ->
+    :: d_step { step[me] == s5 && ANY_LOST(me) && (listed[AT(ID(me), 0)] & MY_BIT(me, 0)) ->
         release(me, 0);
         printf("worker %d: releases partition 0\n", me)
        }
@@ -754,6 +809,9 @@ end:
         step[me] = AFTER_R1
        }
     :: d_step { step[me] == K6 ->
+#if defined(SWITCH) && !defined(WITHOUT_SWITCH_READ)
+        sees_switch = (STATIC(me) -> switched > 0 : sees_switch);
+#endif
         keep_recorded(me);
         printf("worker %d: K6, reads the entries, keeps partitions %d\n", me, has[me]);
         step[me] = TAKEN

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from eosframework import failpoints
 from eosframework.application.context import ApplicationContext
 from eosframework.application.control_topic import (
+    OWNERSHIP,
     RESET,
     ControlState,
     committed_key,
@@ -35,7 +36,7 @@ from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.records import Position
 
-FORGOTTEN = ("topic", "committed", "topology", "backfill")
+FORGOTTEN = ("topic", "committed", "topology", "backfill", OWNERSHIP)
 """Kinds of entries of the control topic that record the application's progress."""
 
 BEFORE_RESET = "the application is reset"

@@ -27,6 +27,16 @@ _UNREADABLE = (KeyError, IndexError, TypeError, ValueError, AttributeError)
 """Exceptions of code that reads an entry which it did not write."""
 
 
+RECORDED = "recorded"
+"""The source of ids once entries of ownership are recorded. Versions that record none know no such
+source, and refuse to start."""
+
+
+def source_of_ids(value: Any) -> Ids:
+    """Return the source of ids from its entry."""
+    return Ids.DERIVED if value["from"] == RECORDED else Ids(value["from"])
+
+
 def take_entry(entries: dict[str, Any], message: Message) -> None:
     """Store the value of an entry by its key, replacing an earlier one.
 
@@ -119,6 +129,11 @@ def _sharing(parts: Sequence[str], _: Any) -> None:
     int(number)
 
 
+def _ownership(_: Sequence[str], value: Any) -> None:
+    _require(value["topic_id"], str)
+    _require(value["fenced"], bool)
+
+
 def _replayed(parts: Sequence[str], value: Any) -> None:
     _topic_name, number, stretch = parts
     int(number)
@@ -147,7 +162,8 @@ _CHECKS: Mapping[str, Check] = {
     "owner": lambda parts, _: parts[1],
     "leased": _leased,
     "sharing": _sharing,
-    "ids": lambda _, value: Ids(value["from"]),
+    "ids": lambda _, value: source_of_ids(value),
+    "ownership": _ownership,
     "topology": lambda _, value: RecordedTopology.from_entry(value),
     "reset": _map,
     "committed": _committed,

@@ -8,7 +8,9 @@ cannot undo each other's:
     owner/TOPIC/SUB_TOPOLOGY              {}   processed under derived ids of this sub-topology
     leased/TOPIC/NUMBER/ID                {"application": …, "sub_topology": …}   …or under this id
     sharing/NUMBER                        {}   derived ids were for so many partitions each
-    ids                                   {"from": "leased"}   the source of ids since then
+    ids                                   {"from": "leased"}   the source of ids since then;
+                                              "recorded": derived, with entries of ownership
+    ownership                             {"topic_id": …, "fenced": true}   entries are recorded
     topology                              the last topology that ran, by `topology.evolution`
     reset                                 {"begun_at": …} or, once complete, {"done_at": …}
     committed/SUB_TOPOLOGY/TOPIC/NUMBER   {"topic_id": …}   written in the first transaction
@@ -29,7 +31,13 @@ from typing import Any
 
 import orjson
 
-from eosframework.application.control_entries import entry_output, key_of, readable, take_entry
+from eosframework.application.control_entries import (
+    entry_output,
+    key_of,
+    readable,
+    source_of_ids,
+    take_entry,
+)
 from eosframework.application.needed_access import control_topic_access, refuse_denied
 from eosframework.config import Ids, KafkaSettings
 from eosframework.errors import StartRefused
@@ -46,9 +54,10 @@ VERSION = 1
 APPLICATION = "application"
 IDS = "ids"
 RESET = "reset"
+OWNERSHIP = "ownership"
 
 WRITTEN_ALONE = frozenset(
-    {APPLICATION, "topic", "owner", "leased", "sharing", IDS, "topology", RESET}
+    {APPLICATION, "topic", "owner", "leased", "sharing", IDS, "topology", RESET, OWNERSHIP}
 )
 """Kinds of entries that are never written in a transaction."""
 
@@ -59,6 +68,19 @@ class RecordedTopic:
 
     topic_id: str
     partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedOwnership:
+    """The request to record entries in the ownership topic.
+
+    Args:
+        topic_id: of that topic.
+        fenced: every id that was inited before the request was fenced after it.
+    """
+
+    topic_id: str
+    fenced: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +95,7 @@ class ControlState:
             released.
         sharing: how many partitions ever shared a derived id; empty: one each.
         ids: the source of ids at the last start.
+        ownership: the request to record entries; None: there was none.
         committed: partitions that were ever committed, with the id of their topic.
         entries: every entry as it was written.
     """
@@ -86,6 +109,7 @@ class ControlState:
     )
     sharing: tuple[int, ...] = ()
     ids: Ids = Ids.DERIVED
+    ownership: RecordedOwnership | None = None
     entries: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
@@ -113,6 +137,7 @@ def interpret(entries: Mapping[str, Any]) -> ControlState:
             names = value["application"], value["sub_topology"]
             task = TransactionalId(*names, int(number), leased=id_)
             leased.setdefault(TopicPartition(topic, int(number)), []).append(task)
+    asked = entries.get(OWNERSHIP)
     return ControlState(
         cluster_id=entries.get(APPLICATION, {}).get("cluster_id"),
         topics=topics,
@@ -120,7 +145,8 @@ def interpret(entries: Mapping[str, Any]) -> ControlState:
         committed=committed,
         leased={partition: tuple(tasks) for partition, tasks in leased.items()},
         sharing=tuple(sorted(sharing)),
-        ids=Ids(entries.get(IDS, {}).get("from", Ids.DERIVED)),
+        ids=source_of_ids(entries.get(IDS, {"from": Ids.DERIVED})),
+        ownership=None if asked is None else RecordedOwnership(asked["topic_id"], asked["fenced"]),
         entries=dict(entries),
     )
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from eosframework.application.context import ApplicationContext
 from eosframework.application.control_topic import ControlState, ControlTopic
+from eosframework.application.ownership_topic import OwnershipTopic
 from eosframework.application.start_positions import former_ids
 from eosframework.config import Settings
 from eosframework.errors import StartRefused
@@ -23,7 +24,7 @@ from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.worker_clients import producers
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import Graph
-from eosframework.txnid import TransactionalId
+from eosframework.txnid import TopicKind, TransactionalId
 
 IDS_AT_ONCE = 64
 """The most producers that exist at the same time."""
@@ -75,7 +76,7 @@ def fence(ids_of: IdsOf, settings: Settings, control_topic: ControlTopic) -> Con
         # 1. a suspended worker has an open transaction with entries for further ids  2. the entries
         # after its begin are hidden from this reader  3. the init of its id aborts it  4. the next
         # look shows what it hid. A look that shows no new id was not obstructed by these ids.
-        while waiting := sorted(set(ids_of(control)) - fenced):
+        while waiting := sorted({*ids_of(control), *_recorded(settings, control_topic)} - fenced):
             for first in range(0, len(waiting), IDS_AT_ONCE):
                 outputs.close(outputs.open(waiting[first : first + IDS_AT_ONCE]))
             fenced.update(waiting)
@@ -83,6 +84,14 @@ def fence(ids_of: IdsOf, settings: Settings, control_topic: ControlTopic) -> Con
     finally:
         outputs.stop()
     return control
+
+
+def _recorded(settings: Settings, control_topic: ControlTopic) -> set[str]:
+    """Return the ids that entries of ownership name."""
+    if control_topic.state.ownership is None:
+        return set()
+    application = control_topic.topic.removesuffix(f"-{TopicKind.CONTROL}")
+    return OwnershipTopic(application, settings.kafka, ClusterAdmin(settings.kafka)).ids()
 
 
 def fence_workers(context: ApplicationContext, partitions: Mapping[str, int]) -> None:

@@ -26,6 +26,7 @@ from collections.abc import Mapping, Sequence
 import structlog
 
 from eosframework.application.context import ApplicationContext
+from eosframework.application.control_entries import RECORDED
 from eosframework.application.control_topic import IDS, ControlState, leased_key
 from eosframework.application.fencing import refuse_members
 from eosframework.config import Ids
@@ -98,7 +99,8 @@ def id_entries(
         if task not in control.leased.get(TopicPartition(topic, task.partition), ())
     }
     if ids and kind is not control.ids:
-        entries[IDS] = {"from": kind}
+        is_recorded = kind is Ids.DERIVED and control.ownership is not None
+        entries[IDS] = {"from": RECORDED if is_recorded else kind}
     return entries
 
 

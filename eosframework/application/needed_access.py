@@ -8,11 +8,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from eosframework.config import Guarantee, Settings
+from eosframework.config import Guarantee, Producers, Settings
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.requests import AccessDenied
 from eosframework.topology.graph.graph import Graph
-from eosframework.txnid import TransactionalId, control_topic, prefix, tables_group
+from eosframework.txnid import (
+    TransactionalId,
+    control_topic,
+    ownership_topic,
+    prefix,
+    tables_group,
+)
 
 _INCLUDE_DESCRIBE = frozenset({"Read", "Write", "Delete", "Alter"})
 """Operations that imply Describe (StandardAuthorizerData, and Kafka's documentation)."""
@@ -106,6 +112,11 @@ def worker_access(
             *tables_access(graph),
             *purging_access(graph, settings),
             control_topic_access(graph.application),
+            *(
+                [ownership_access(graph.application)]
+                if settings.worker.producers is Producers.WORKER
+                else []
+            ),
             *_transaction_access(graph.application, settings, ids),
         ]
     )
@@ -176,6 +187,11 @@ def write_access(topic: str) -> Access:
 def control_topic_access(application: str) -> Access:
     """Return the access to the control topic, once it exists."""
     return Access("Topic", control_topic(application), ("Read", "Write", "Describe"))
+
+
+def ownership_access(application: str) -> Access:
+    """Return the access to the ownership topic, of all workers once entries are recorded."""
+    return Access("Topic", ownership_topic(application), ("Read", "Write", "Describe"))
 
 
 def _transaction_access(

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 from eosframework.application.backfill_jobs import JobStanding
 from eosframework.application.context import ApplicationContext
-from eosframework.application.control_topic import ControlTopic
+from eosframework.application.fencing import refuse_members
 from eosframework.application.internal_topics import own_topics, undersized_topics
 from eosframework.application.leases import refuse_moved_ids, task_names
-from eosframework.application.needed_access import Access, worker_access
+from eosframework.application.needed_access import Access, merged, ownership_access, worker_access
+from eosframework.application.ownership_topic import entries as ownership_entries
+from eosframework.application.ownership_topic import ownership_of
 from eosframework.application.start_checks import (
     Facts,
     gather,
@@ -22,14 +24,15 @@ from eosframework.application.start_checks import (
     with_changes,
 )
 from eosframework.application.topology_changes import refuse_changes
-from eosframework.config import Ids, Settings
+from eosframework.config import Ids, Producers, Settings
 from eosframework.errors import DatabaseUnusable, StartRefused, TopologyError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.records import partitions_of
 from eosframework.topology.evolution import Change
 from eosframework.topology.graph.graph import Graph
-from eosframework.txnid import DerivedIds, IdSource, TransactionalId
+from eosframework.txnid import DerivedIds, IdSource, TransactionalId, prefix
+from eosframework.txnid.names import WORKER
 
 
 class TopicRole(StrEnum):
@@ -43,6 +46,7 @@ class TopicRole(StrEnum):
     REPLAY = "replay"
     CHANGELOG = "changelog"
     CONTROL = "control"
+    OWNERSHIP = "ownership"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +142,12 @@ def plan(context: ApplicationContext, source: IdSource | None = None) -> Provisi
     control = context.control_topic.topic
     topics = (
         *_planned(graph, settings, facts.topics, _growing(graph, facts, admin)),
-        _planned_control_topic(context.control_topic, admin.describe_topics([control])[control]),
+        _planned_own(
+            TopicRole.CONTROL,
+            context.control_topic.as_topic(),
+            admin.describe_topics([control])[control],
+        ),
+        *_planned_ownership(context, facts),
     )
     note = retention_note(facts)
     ids, no_ids = _planned_ids(graph, _after(facts, topics), source or DerivedIds())
@@ -149,12 +158,17 @@ def plan(context: ApplicationContext, source: IdSource | None = None) -> Provisi
         graph.sink_topics,
         ids if settings.worker.ids is Ids.LEASED else None,
     )
+    if facts.control.ownership is not None:
+        access = merged([*access, ownership_access(graph.application)])
+    shown = tuple(dict.fromkeys(map(str, ids)))
+    if settings.worker.producers is Producers.WORKER:
+        shown = (f"{prefix(graph.application)}{WORKER}INSTANCE:0",)
     return Provision(
         application=graph.application,
         cluster_id=facts.cluster_id,
         consumer_group=graph.application,
         topics=topics,
-        transactional_ids=tuple(dict.fromkeys(map(str, ids))),
+        transactional_ids=shown,
         access=tuple(access),
         access_to_apply=(
             *(Access("Topic", t.name, ("Create",)) for t in topics if t.create),
@@ -191,13 +205,31 @@ def apply(context: ApplicationContext) -> tuple[Provision, list[str]]:
                 config=topic.settings,
             )
             for topic in planned.topics
-            if topic.create and topic.role is not TopicRole.CONTROL
+            if topic.create and topic.role not in (TopicRole.CONTROL, TopicRole.OWNERSHIP)
         ]
     )
     context.admin.grow_topics(planned.growing)
     if context.control_topic.ensure():
         created.append(context.control_topic.topic)
-    return planned, created
+    return planned, [*created, *_applied_ownership(context, planned)]
+
+
+def _applied_ownership(context: ApplicationContext, planned: Provision) -> list[str]:
+    """Create the ownership topic; accept another one than recorded if no worker runs.
+
+    Entries that may have been lost are no danger then: the operator has waited until the brokers
+    have ended all transactions of earlier workers (docs/howto/producers.md). The next start of a
+    worker with an id of its own fences all derived ids again.
+    """
+    found = next((t for t in planned.topics if t.role is TopicRole.OWNERSHIP), None)
+    if found is None:
+        return []
+    topic_id = ownership_of(context).ensure()
+    recorded = context.control_topic.refresh().ownership
+    if recorded is not None and recorded.topic_id != topic_id:
+        refuse_members([planned.application], context.admin, "its new ownership topic is accepted")
+        context.control_topic.write(ownership_entries(topic_id, fenced=False))
+    return [found.name] if found.create else []
 
 
 def _planned(
@@ -249,11 +281,18 @@ def _growing(graph: Graph, facts: Facts, admin: ClusterAdmin) -> dict[str, int]:
     return counts if is_empty else {}
 
 
-def _planned_control_topic(control_topic: ControlTopic, facts: TopicDescription) -> PlannedTopic:
-    wanted = control_topic.as_topic()
+def _planned_ownership(context: ApplicationContext, facts: Facts) -> Iterator[PlannedTopic]:
+    is_recorded = facts.control.ownership is not None
+    if context.settings.worker.producers is Producers.WORKER or is_recorded:
+        wanted = ownership_of(context).as_topic()
+        found = context.admin.describe_topics([wanted.name])[wanted.name]
+        yield _planned_own(TopicRole.OWNERSHIP, wanted, found)
+
+
+def _planned_own(role: TopicRole, wanted: TopicToCreate, facts: TopicDescription) -> PlannedTopic:
     return PlannedTopic(
         name=wanted.name,
-        role=TopicRole.CONTROL,
+        role=role,
         exists=facts.exists,
         partitions=facts.partitions or wanted.partitions,
         replication_factor=facts.replication_factor or wanted.replication_factor,

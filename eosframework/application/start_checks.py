@@ -40,6 +40,13 @@ from eosframework.application.needed_access import (
     refuse_denied,
     worker_access,
 )
+from eosframework.application.ownership_topic import entries as ownership_entries
+from eosframework.application.ownership_topic import (
+    log_asked,
+    ownership_of,
+    refuse_lost_ownership,
+    refuse_silent_members,
+)
 from eosframework.application.producer_sharing import refuse_other_sharing, sharing_entries
 from eosframework.application.start_positions import refuse_lost_offsets
 from eosframework.application.topology_changes import (
@@ -48,7 +55,7 @@ from eosframework.application.topology_changes import (
     topology_entry,
     undrained_topics,
 )
-from eosframework.config import Guarantee, Settings
+from eosframework.config import Guarantee, Producers, Settings
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import (
@@ -68,6 +75,7 @@ from eosframework.txnid import (
     IdSource,
     TransactionalId,
     co_partitioned,
+    ownership_topic,
     tables_group,
 )
 
@@ -86,6 +94,7 @@ class Facts:
         changes: of the topology since the last start of a worker.
         unread: topics among these with unread records.
         foreign: internal topics with records that the application did not write.
+        ownership: the ownership topic; None: no entries are recorded.
     """
 
     cluster_id: str
@@ -99,6 +108,7 @@ class Facts:
     changes: Sequence[Change] = ()
     unread: frozenset[str] = frozenset()
     foreign: frozenset[str] = frozenset()
+    ownership: TopicDescription | None = None
 
     @property
     def partitions(self) -> dict[str, int]:
@@ -170,6 +180,8 @@ def _checked(context: ApplicationContext, source: IdSource | None, refuse: Refus
             fence_workers(context, facts.partitions)
             facts = with_changes(context, gather(context))
             refuse(graph, settings, facts)
+        if settings.worker.producers is Producers.WORKER:
+            facts = _recording(context, facts)
     source = source or DerivedIds()
     names = task_names(graph, facts.partitions)
     ids = given_ids(source, names, facts.control)
@@ -178,6 +190,21 @@ def _checked(context: ApplicationContext, source: IdSource | None, refuse: Refus
     control_topic.write(new_entries(graph, facts))
     refuse_other_ids(ids, given_ids(source, names, control_topic.refresh()))
     return facts
+
+
+def _recording(context: ApplicationContext, facts: Facts) -> Facts:
+    """Ask all workers to record entries of ownership, unless that was done (S1 to S3)."""
+    asked = facts.control.ownership
+    if asked is not None and asked.fenced:
+        return facts
+    control_topic = context.control_topic
+    topic = ownership_of(context)
+    topic_id = topic.ensure()
+    control_topic.write(ownership_entries(topic_id, fenced=False))
+    fence_workers(context, facts.partitions)
+    control_topic.write(ownership_entries(topic_id, fenced=True))
+    log_asked(topic.topic)
+    return with_changes(context, gather(context))
 
 
 def gather(context: ApplicationContext) -> Facts:
@@ -207,10 +234,20 @@ def gather(context: ApplicationContext) -> Facts:
         control=control,
         foreign=foreign,
         committed=_committed(graph.application, partitions, control, admin),
+        ownership=_ownership(graph.application, control, admin),
         group=group,
         tables_group=filling,
         brokers=brokers,
     )
+
+
+def _ownership(
+    application: str, control: ControlState, admin: ClusterAdmin
+) -> TopicDescription | None:
+    if control.ownership is None:
+        return None
+    name = ownership_topic(application)
+    return admin.describe_topics([name])[name]
 
 
 def _group(name: str, is_used: bool, admin: ClusterAdmin) -> GroupDescription:
@@ -269,6 +306,12 @@ def refuse(graph: Graph, settings: Settings, facts: Facts) -> None:
     refuse_changes(graph.application, facts.changes, facts.unread, facts.group.client_ids)
     refuse_changing_ids(settings.worker.ids, facts.control, facts.group.client_ids)
     refuse_other_sharing(settings.worker.partitions_per_producer, facts.group)
+    if settings.worker.producers is Producers.WORKER:
+        refuse_silent_members(facts.group)
+    if facts.control.ownership is not None:
+        found = facts.ownership
+        topic_id = found.topic_id if found is not None and found.exists else None
+        refuse_lost_ownership(facts.control, topic_id, ownership_topic(graph.application))
     refuse_lost_offsets(graph.application, facts.control, facts.committed)
     refuse_long_transactions(settings, facts)
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from eosframework.application.control_topic import RESET, ControlState, ControlTopic
+from eosframework.application.ownership_topic import entries as ownership_entries
+from eosframework.application.ownership_topic import require_recording_members
 from eosframework.application.producer_sharing import require_same_sharing
 from eosframework.config import Start
 from eosframework.errors import ClusterUnreachable, Retriable, RunError, StartRefused
@@ -26,6 +28,7 @@ class StartPositions:
         start: the position at which partitions start that were never committed.
         whole_topics: topics that start at their beginning, whatever `start` says.
         members: returns the description of the group; needed if partitions share producers.
+        has_own_id: the worker writes under an id of its own.
     """
 
     def __init__(
@@ -35,7 +38,10 @@ class StartPositions:
         start: Start,
         whole_topics: Collection[str] = (),
         members: Callable[[], GroupDescription] = GroupDescription,
+        *,
+        has_own_id: bool = False,
     ) -> None:
+        self._has_own_id = has_own_id
         self._application = application
         self._control_topic = control_topic
         self._start = start
@@ -96,7 +102,28 @@ class StartPositions:
         shared = {task.partitions_per_producer for task in by_task} - {1}
         for number in shared:
             require_same_sharing(number, self._group())
+        if self._has_own_id:
+            self._require_recording_members()
+            return former_leases(self._control_topic.state, by_task)
         return former_ids(self._refreshed() if shared else self._control_topic.state, by_task)
+
+    def _require_recording_members(self) -> None:
+        """Raise if a member records nothing; its ids are fenced before the next start (S2).
+
+        Raises:
+            RunError: this worker takes nothing over.
+        """
+        asked = self._control_topic.state.ownership
+        try:
+            require_recording_members(self._group())
+        except RunError:
+            if asked is not None:
+                self._control_topic.write(ownership_entries(asked.topic_id, fenced=False))
+            raise
+
+    def is_ownership_asked(self) -> bool:
+        """Return whether entries of ownership are to be recorded."""
+        return self._refreshed().ownership is not None
 
     def confirm_ids(self, by_task: ByTask) -> None:
         """Make sure that leased ids were not released since this worker started.
@@ -163,6 +190,12 @@ class StartPositions:
             return question()
         except ClusterUnreachable as error:
             raise Retriable(str(error)) from error
+
+
+def former_leases(control: ControlState, by_task: ByTask) -> list[str]:
+    """Return the leased ids that partitions had; derived ones are recorded, or were fenced (S2)."""
+    partitions = (partition for given in by_task.values() for partition in given)
+    return sorted({str(task) for p in partitions for task in control.leased.get(p, ())})
 
 
 def former_ids(control: ControlState, by_task: ByTask) -> list[str]:

@@ -179,6 +179,8 @@ def _lag(lag: Lag) -> str:
 def _owner(task: TransactionalId | None) -> str:
     if task is None:
         return "foreign"
+    if task.instance is not None:
+        return f"{task.application}, worker {task.instance}"
     return f"{task.application}, sub-topology {task.sub_topology}, partition {task.numbers}"
 
 

@@ -103,6 +103,13 @@ class Ids(StrEnum):
     LEASED = "leased"
 
 
+class Producers(StrEnum):
+    """The transactional producers of a worker."""
+
+    PARTITION = "partition"
+    WORKER = "worker"
+
+
 class ForeignPartitioner(StrEnum):
     """The reaction at start to keys that were not partitioned with murmur2."""
 
@@ -219,6 +226,12 @@ class WorkerSettings(Section):
     """Transactional ids. derived: from application, sub-topology and partition. leased: from a pool
     in the database that `eosframework ids add` fills, each for one partition until released."""
 
+    producers: Producers = Producers.PARTITION
+    """Producers of a worker. partition: one for each partition, with a transaction each. worker:
+    one for all partitions of the worker, whose id is recorded in the ownership topic before its
+    first transaction; much faster with many partitions. Workers of both kinds may run at once, and
+    the setting may be changed worker by worker, once all workers run a version that has it."""
+
     partitions_per_producer: int = Field(default=1, ge=1)
     """Number of partitions of a sub-topology in a producer group: they share a producer, its
     transactional id and its transactions. A higher number needs fewer commits and threads for very
@@ -293,6 +306,21 @@ class WorkerSettings(Section):
                 f"partitions_per_producer={self.partitions_per_producer} needs ids=derived and "
                 f"guarantee=exactly_once: a leased id is for one partition, and without "
                 f"transactions there is nothing to share; set it to 1"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _workers_can_share(self) -> Self:
+        if self.producers is Producers.WORKER and (
+            self.ids is Ids.LEASED
+            or self.guarantee is Guarantee.AT_LEAST_ONCE
+            or self.partitions_per_producer > 1
+        ):
+            raise ValueError(
+                "producers=worker needs ids=derived, guarantee=exactly_once and "
+                "partitions_per_producer=1: a leased id is for one partition, without transactions "
+                "there is nothing to share, and a worker's producer already has all of its "
+                "partitions; set it to partition"
             )
         return self
 

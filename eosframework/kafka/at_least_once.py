@@ -23,6 +23,8 @@ from eosframework.processing.ports import (
 class PlainOutput:
     """One task's output through the worker's shared idempotent producer."""
 
+    is_suspect = False
+
     def __init__(
         self,
         transactional_id: str,

@@ -18,7 +18,11 @@ from eosframework.kafka.client.defaults import (
 )
 from eosframework.kafka.client.properties import Role, client_properties, new_client
 from eosframework.kafka.client.statistics import ClientStatistics
-from eosframework.kafka.consumer.group import GroupSettings, sharing_client_id
+from eosframework.kafka.consumer.group import (
+    GroupSettings,
+    recording_client_id,
+    sharing_client_id,
+)
 from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.txnid import tables_group
 
@@ -122,7 +126,8 @@ def consumer_client(settings: Settings, largest_input_bytes: int | None = None) 
     """
     properties = client_properties(settings.kafka, Role.CONSUMER)
     together = settings.worker.partitions_per_producer
-    properties["client.id"] = sharing_client_id(str(properties["client.id"]), together)
+    client_id = recording_client_id(str(properties["client.id"]))
+    properties["client.id"] = sharing_client_id(client_id, together)
     response_bytes = (largest_input_bytes or 0) + LIBRDKAFKA_BATCH_BYTES
     if response_bytes > RESPONSE_BYTES:
         response_bytes = min(response_bytes, LARGEST_RESPONSE_BYTES)

@@ -181,6 +181,11 @@ class TransactionalOutput(Protocol):
         ...
 
     @property
+    def is_suspect(self) -> bool:
+        """True if the producer may have a frame in flight, and was not replaced yet."""
+        ...
+
+    @property
     def produce(self) -> Callable[..., None]:
         """`produce(*output)` of the current producer; changes when it is recycled.
 

@@ -1,7 +1,9 @@
 """The takeover of partitions: their producers, their committed positions, and their tasks.
 
 T1. init the transactional.ids of the tasks, in parallel: fences the previous owners and ends their
-    open transactions; ids that an earlier topology used for the partitions are inited, too
+    open transactions; ids that an earlier topology used for the partitions are inited, too. Once
+    entries are recorded (`processing/ownership`): K1 add entries, K0 init the own ids, K2 to K4
+    init the ids of earlier entries and remove these
 T2. read the stable committed offsets with their metadata; where a partition starts at its end,
     commit this position in a transaction of its task
 
@@ -22,15 +24,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import structlog
 
 from eosframework import failpoints
-from eosframework.errors import TaskFenced
+from eosframework.errors import Retriable, TaskFenced
 from eosframework.processing.failures.failure_handler import FailureHandler
 from eosframework.processing.failures.retries import delays_of, task_queue
 from eosframework.processing.measurements import Measures, TransactionMeasures
+from eosframework.processing.ownership.ownership import ByTask, Ownership
 from eosframework.processing.ports import (
     Commit,
     InputLog,
     Output,
     ProgressLedger,
+    TransactionalOutput,
     TransactionalOutputs,
 )
 from eosframework.processing.session.transaction_session import TransactionSession
@@ -46,15 +50,13 @@ from eosframework.processing.worker_plan import Plan, WorkerOptions
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
 
-ByTask = Mapping[TransactionalId, Sequence[TopicPartition]]
-"""The source partitions of tasks."""
-
 
 class Takeover:
     """Creates the tasks of newly assigned partitions.
 
     Args:
         state: the tasks' state on this machine; None: no sub-topology has stores.
+        ownership: the claims of the worker's tasks.
         measures: collects the tasks' measurements; None: nothing is measured.
         clock: seconds, monotonic.
         now: seconds since the epoch, for retries.
@@ -69,11 +71,13 @@ class Takeover:
         options: WorkerOptions,
         *,
         state: LocalState | None,
+        ownership: Ownership,
         measures: Measures | None,
         clock: Callable[[], float],
         now: Callable[[], float],
     ) -> None:
         self._plan = plan
+        self._ownership = ownership
         self._log = log
         self._outputs = outputs
         self._ledger = ledger
@@ -112,8 +116,15 @@ class Takeover:
         """
         failpoints.hit("takeover.before_init")
         self._fence_former_ids(by_task)
-        outputs = self._outputs.open(list(dict.fromkeys(map(str, by_task))))
+        producer_of = self._plan.producer_of
+        self._ownership.claim(by_task, producer_of)
+        outputs = self._outputs.open(list(dict.fromkeys(map(producer_of, by_task))))
         failpoints.hit("takeover.after_init")
+        try:
+            self._take(by_task, outputs)
+        except BaseException:
+            self._outputs.close(outputs)
+            raise
         groups: dict[str, ProducerGroup[Task]] = {
             output.transactional_id: ProducerGroup(
                 TransactionSession(output, self._policy, self._clock), self._clock
@@ -127,7 +138,7 @@ class Takeover:
             starts = self._ledger.starting_positions(committed, self._log) if wanted else []
             positions = {start.topic_partition: start for start in starts}
             for identity, partitions in by_task.items():
-                task = self._new_task(identity, partitions, groups[str(identity)])
+                task = self._new_task(identity, partitions, groups[producer_of(identity)])
                 opened.append(task)
                 task.start_at([positions[partition] for partition in partitions])
             self._commit_starts(groups, by_task, committed, starts)
@@ -146,9 +157,23 @@ class Takeover:
         """Stop the tasks' timer; no records run any more."""
         self._timer.close()
 
+    def _take(self, by_task: ByTask, outputs: Sequence[TransactionalOutput]) -> None:
+        """Fence the owners that are recorded (K2 to K4)."""
+        was_recorded = self._ownership.records
+        if by_task and self._ownership.is_asked_now() and not was_recorded:
+            raise Retriable(
+                "entries in the ownership topic are asked for since this takeover began; the "
+                "partitions are claimed there"
+            )
+        own_ids = [output.transactional_id for output in outputs]
+        self._ownership.take(by_task, own_ids, self._fence)
+
+    def _fence(self, ids: Sequence[str]) -> None:
+        self._outputs.close(self._outputs.open(ids))
+
     def _fence_former_ids(self, by_task: ByTask) -> None:
         if former := self._ledger.former_ids(by_task):
-            self._outputs.close(self._outputs.open(former))
+            self._fence(former)
         self._ledger.confirm_ids(by_task)
         if self._unconfirmed:
             self._ledger.confirm_start()
@@ -173,7 +198,8 @@ class Takeover:
         for found, start in zip(committed, starts, strict=True):
             partition = start.topic_partition
             if found.offset is None and self._ledger.starts_at_end(partition):
-                new.setdefault(groups[str(identities[partition])], []).append(start)
+                group = groups[self._plan.producer_of(identities[partition])]
+                new.setdefault(group, []).append(start)
         if not new:
             return
         membership = self._log.membership()

@@ -7,6 +7,8 @@ A task that failed is assigned again before it runs again:
         │                                     ▼             │
         │                                   FENCED ─────────┘
         └────────────────────────────────▶ CLOSED ◀── from every state
+
+A task that is assigned leaves service, too, when the producer fails that it shares with others.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ class TaskState(StrEnum):
 
 
 TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {
-    TaskState.ASSIGNED: frozenset({TaskState.RUNNING, TaskState.CLOSED}),
+    TaskState.ASSIGNED: frozenset(
+        {TaskState.RUNNING, TaskState.RECOVERING, TaskState.FENCED, TaskState.CLOSED}
+    ),
     TaskState.RUNNING: frozenset({TaskState.RECOVERING, TaskState.FENCED, TaskState.CLOSED}),
     TaskState.RECOVERING: frozenset({TaskState.ASSIGNED, TaskState.FENCED, TaskState.CLOSED}),
     TaskState.FENCED: frozenset({TaskState.RECOVERING, TaskState.CLOSED}),

@@ -13,6 +13,7 @@ The takeover of a partition (tests cite the numbers):
 
 from __future__ import annotations
 
+import random
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -34,6 +35,7 @@ from eosframework.processing.failures.failure_handler import LateNotice, LatePla
 from eosframework.processing.fetch_control import FetchControl
 from eosframework.processing.idle_windows import IdleWindows
 from eosframework.processing.measurements import Measures
+from eosframework.processing.ownership.ownership import ByTask, Ownership, unrecorded
 from eosframework.processing.ports import (
     Fetched,
     InputLog,
@@ -44,7 +46,7 @@ from eosframework.processing.ports import (
 from eosframework.processing.quiet_tasks import QuietTasks
 from eosframework.processing.stores.local_state import LocalState
 from eosframework.processing.stores.state_ports import Bounds
-from eosframework.processing.takeover import ByTask, Takeover
+from eosframework.processing.takeover import Takeover
 from eosframework.processing.task import RUN_SHARE, Task, producer_groups
 from eosframework.processing.task_states import TaskState
 from eosframework.processing.transaction.commit_interval import gather_seconds
@@ -63,8 +65,9 @@ from eosframework.processing.worker_views import (
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
 
-RETRY_SECONDS = 0.2
-"""Pause before a failed takeover is retried."""
+RETRY_SECONDS = (0.2, 3.0)
+"""First and longest pause before a failed takeover is retried; it doubles. A random part keeps two
+takers of one partition from giving up in turns."""
 
 IDLE_SECONDS = 0.1
 """Fetch timeout while no transaction is open."""
@@ -75,6 +78,7 @@ class Worker:
 
     Args:
         state: the tasks' state on this machine; None: no sub-topology has stores.
+        ownership: the claims of the tasks; None: none are recorded.
         purger: deletes processed records of internal topics; None: they are kept.
         hold_nothing: returns whether ranges of partitions contain no record.
         now: seconds since the epoch, for retries.
@@ -91,6 +95,7 @@ class Worker:
         options: WorkerOptions,
         *,
         state: LocalState | None = None,
+        ownership: Ownership | None = None,
         purger: Purger | None = None,
         hold_nothing: Callable[[Bounds], bool] | None = None,
         measured: bool = False,
@@ -111,6 +116,7 @@ class Worker:
         self._options = options
         self._clock = clock
         self._on_round = on_round
+        self._ownership = unrecorded() if ownership is None else ownership
         self._takeover = Takeover(
             plan,
             log,
@@ -118,15 +124,15 @@ class Worker:
             ledger,
             options,
             state=state,
+            ownership=self._ownership,
             measures=self._measures if measured else None,
             clock=clock,
             now=now,
         )
-        self._recovery = Recovery(log, outputs, self.counts, clock)
+        self._recovery = Recovery(log, outputs, self.counts, clock, self._ownership)
         self._rounds = CommitRounds(self._recovery, options, clock, self._round_finished)
         self._stop = False
         self._fetch_control = FetchControl(log, options.queue_bytes)
-        self._up_to_date: set[Task] = set()
         self._next_task = 0
         self._was_assigned = False
         self._has_backlog = False
@@ -202,6 +208,7 @@ class Worker:
         self._was_assigned = True
         by_task = self._takeover.by_task(partitions)
         deadline = self._clock() + self._options.takeover_deadline_seconds
+        pause_seconds, longest_seconds = RETRY_SECONDS
         while True:
             try:
                 return self._take_over(by_task)
@@ -211,7 +218,8 @@ class Worker:
                 if self._stop or self._clock() >= deadline:
                     raise
                 self._events.warning("takeover_retried", error=str(error))
-                time.sleep(RETRY_SECONDS)
+                time.sleep(pause_seconds * random.uniform(0.5, 1.0))
+                pause_seconds = min(2 * pause_seconds, longest_seconds)
 
     def revoked(self, partitions: list[TopicPartition]) -> None:
         """Commit open transactions and release partitions; see `RebalanceListener`."""
@@ -237,7 +245,7 @@ class Worker:
             self._events.info(
                 "task_assigned",
                 task=f"{identity.sub_topology}[{identity.partition}]",
-                transactional_id=str(identity),
+                transactional_id=task.group.transactional_id,
                 offsets={str(p): offset for p, offset in task.positions.items()},
             )
         return starts
@@ -248,17 +256,22 @@ class Worker:
         return [task for b in groups if gone.intersection(b.partitions) for task in b.tasks]
 
     def _release(self, tasks: Sequence[Task], event: str) -> None:
+        groups = producer_groups(tasks)
         for task in tasks:
             task.enter(TaskState.CLOSED)
             task.close_stores()
             add_task(self.counts, task)
             self._late_of_released += task.late_records.committed
             del self.tasks[task.identity]
-            self._events.info(event, transactional_id=str(task.identity))
+            self._events.info(event, transactional_id=task.group.transactional_id)
             for partition in task.partitions:
                 self._unreadable.pop(partition, None)
-        self._up_to_date.difference_update(tasks)
-        self._outputs.close([group.output for group in producer_groups(tasks)])
+        # An entry may go only if nothing of its producer is undecided or on its way; otherwise the
+        # next owner inits the id.
+        clean = [task for group in groups if group.is_clean for task in group.tasks]
+        self._outputs.close([group.output for group in groups])
+        self._ownership.release(task.identity for task in clean)
+        self._ownership.forget(task.identity for task in tasks)
 
     # --- one turn of the cycle ----------------------------------------------------------
 
@@ -360,17 +373,13 @@ class Worker:
 
     def _resume_assigned(self) -> None:
         """Bring state up to date and resume (T4, T5)."""
-        assigned = [task for task in self.tasks.values() if task.state is TaskState.ASSIGNED]
-        ready = [task for task in assigned if task not in self._up_to_date]
+        ready = [task for task in self.tasks.values() if task.state is TaskState.ASSIGNED]
         if self._state is not None:
             ready = self._state.turn(ready)
-        self._up_to_date.update(ready)
-        for group in producer_groups(ready):
-            if self._up_to_date.issuperset(group.tasks):
-                failpoints.hit("takeover.after_assign")
-                group.enter(TaskState.RUNNING)
-                self._up_to_date.difference_update(group.tasks)
-                self._fetch_control.were_paused(group.partitions)
+        for task in ready:
+            failpoints.hit("takeover.after_assign")
+            task.enter(TaskState.RUNNING)
+            self._fetch_control.were_paused(task.partitions)
 
     def _is_caught_up(self) -> bool:
         if self._catch_up is None or not self._was_assigned:

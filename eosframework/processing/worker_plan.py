@@ -76,6 +76,8 @@ class Plan:
         partitions_per_producer: partitions of a sub-topology that share a producer.
         partitions: the number of partitions of each sub-topology; needed where they share.
         downstream: the timed topics that each sub-topology writes.
+        own_id: the id of the producer that all tasks of this worker share; None: each task has the
+            producer of its partition.
     """
 
     application: str
@@ -89,6 +91,11 @@ class Plan:
     downstream: Mapping[str, Sequence[Downstream]] = field(
         default_factory=dict[str, Sequence[Downstream]]
     )
+    own_id: TransactionalId | None = None
+
+    def producer_of(self, task: TransactionalId) -> str:
+        """Return the transactional.id of the producer that writes for a task."""
+        return str(self.own_id or task)
 
     def part_of(self, topic: str) -> CompiledPart:
         """Return the sub-topology that reads a source topic."""

@@ -36,7 +36,7 @@ from eosframework.state.store_directories import (
 )
 from eosframework.topology.evolution import RecordedTopology
 from eosframework.topology.graph.graph import Graph
-from eosframework.txnid import changelog_topic, tables_group
+from eosframework.txnid import changelog_topic, ownership_topic, tables_group
 
 BEGINNING, END = "beginning", "end"
 
@@ -168,7 +168,7 @@ def _own_topics(
     graph: Graph, registered: ControlState, admin: ClusterAdmin
 ) -> dict[str, TopicDescription]:
     """Return the application's internal topics, also those of topologies that ran before."""
-    names = set(own_topics(graph, {}))
+    names = {*own_topics(graph, {}), ownership_topic(graph.application)}
     before = RecordedTopology.from_entry(registered.entries.get(TOPOLOGY))
     if before is not None:
         names.update(changelog_topic(graph.application, store) for store in before.stores)

@@ -11,16 +11,18 @@ from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import structlog
 
 from eosframework.application.context import connect
 from eosframework.application.output_limits import output_limits
+from eosframework.application.ownership_topic import ownership_of
 from eosframework.application.partition_growth import PartitionGrowth, partition_counter
 from eosframework.application.partitioner_checks import require_fitting_partitioners
 from eosframework.application.start_checks import check_worker_start
 from eosframework.application.start_positions import StartPositions, UnmarkedStartPositions
-from eosframework.config import Guarantee, Settings
+from eosframework.config import Guarantee, Producers, Settings
 from eosframework.errors import ConfigurationError, RunError
 from eosframework.kafka.admin.auto_creation import ChosenTopics
 from eosframework.kafka.admin.purging import RecordPurger
@@ -43,6 +45,7 @@ from eosframework.process.watchdog import PROBE_SECONDS, Watchdog
 from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import compile_part
 from eosframework.processing.failures.refused_outputs import OutputLimits
+from eosframework.processing.ownership.ownership import Ownership
 from eosframework.processing.stores.local_state import LocalState
 from eosframework.processing.task import Task
 from eosframework.processing.worker import Worker
@@ -171,7 +174,10 @@ def _plan(context: WorkerContext, make_task: Callable[..., Task]) -> Plan:
         is_missing=ChosenTopics(settings.kafka, context.admin).is_missing,
         partitions=context.facts.partitions,
     )
-    return replace(plan, make_task=make_task)
+    own_id = None
+    if settings.worker.producers is Producers.WORKER:
+        own_id = TransactionalId.worker(graph.application, context.instance)
+    return replace(plan, make_task=make_task, own_id=own_id)
 
 
 def plan_of(
@@ -250,13 +256,15 @@ def _worker(
     purges = bool(graph.repartitions) and not worker.receipts
     state = _state(context)
     log = _input_log(context, growth)
+    ledger = _ledger(context)
     return Worker(
         plan,
         log,
         _outputs(context, log),
-        _ledger(context),
+        ledger,
         options,
         state=state,
+        ownership=_ownership(context, ledger),
         purger=RecordPurger(settings.kafka) if purges else None,
         hold_nothing=partial(hold_nothing, settings.kafka, context.admin),
         measured=context.observed is not None,
@@ -355,6 +363,19 @@ def _ledger(context: WorkerContext) -> StartPositions:
         worker.start,
         graph.whole_topics,
         members=lambda: context.admin.describe_group(graph.application),
+        has_own_id=worker.producers is Producers.WORKER,
+    )
+
+
+def _ownership(context: WorkerContext, ledger: StartPositions) -> Ownership | None:
+    """Return the claims of the worker; None: without transactions there is nothing to fence."""
+    if context.settings.worker.guarantee is not Guarantee.EXACTLY_ONCE:
+        return None
+    return Ownership(
+        ownership_of(context),
+        ledger.is_ownership_asked,
+        uuid4().hex,
+        records=context.control_topic.state.ownership is not None,
     )
 
 

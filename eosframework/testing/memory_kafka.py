@@ -222,6 +222,8 @@ class MemoryOutput:
     Records are sent by `poll`, `deliver` and `commit`. Delivery reports follow at the next of them.
     """
 
+    is_suspect = False
+
     def __init__(self, kafka: MemoryKafka, transactional_id: str) -> None:
         self.transactional_id = transactional_id
         self.kafka = kafka
@@ -513,6 +515,29 @@ class MemoryStartPositions:
 
     def confirm_start(self) -> None:
         """Do nothing: no reset runs."""
+
+
+class MemoryOwnership:
+    """The ownership topic; see `OwnershipLog`."""
+
+    topic = "memory-ownership"
+
+    def __init__(self) -> None:
+        self._stored: dict[bytes, tuple[int, bytes]] = {}
+        self._next_offset = 0
+
+    def write(self, values: Mapping[bytes, bytes | None]) -> None:
+        """Write records; None removes one."""
+        for key, value in values.items():
+            if value is None:
+                self._stored.pop(key, None)
+            else:
+                self._stored[key] = (self._next_offset, value)
+            self._next_offset += 1
+
+    def read(self) -> Mapping[bytes, tuple[int, bytes]]:
+        """Return the records that are not removed."""
+        return dict(self._stored)
 
 
 class MemoryChangelogs:

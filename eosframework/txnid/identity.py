@@ -2,7 +2,8 @@
 
 Where ids are leased, a task keeps its name and writes under the id that it was given. Where tasks
 share a producer, they write under one id that has the first and the last partition, such as `0..7`,
-whether the topic has all of these or not.
+whether the topic has all of these or not. Where a worker has one producer for all of its tasks, its
+id names the worker's instance: `{application}:worker.{instance}:0`.
 
 A name has no `:`, so an id parses back into its three parts in one way only, and the ids of
 an application are exactly those that start with its `prefix`: no second application's ids do.
@@ -17,13 +18,17 @@ from typing import Self
 from eosframework.errors import ConfigurationError, TopologyError
 from eosframework.txnid.names import (
     APPLICATION,
+    INSTANCE,
     NAME,
     NAME_CHARACTERS,
+    WORKER,
     refuse_bad_application,
+    refuse_bad_instance,
     refuse_bad_name,
 )
 
-_ID = re.compile(rf"({APPLICATION}):({NAME}):(0|[1-9][0-9]{{0,9}})(?:\.\.([1-9][0-9]{{0,9}}))?")
+_PART = rf"{re.escape(WORKER)}{INSTANCE}|{NAME}"
+_ID = re.compile(rf"({APPLICATION}):({_PART}):(0|[1-9][0-9]{{0,9}})(?:\.\.([1-9][0-9]{{0,9}}))?")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -50,7 +55,10 @@ class TransactionalId:
 
     def __post_init__(self) -> None:
         refuse_bad_application(self.application)
-        refuse_bad_name("sub-topology", self.sub_topology)
+        if (instance := self.instance) is not None:
+            refuse_bad_instance(instance)
+        else:
+            refuse_bad_name("sub-topology", self.sub_topology)
         if self.partition < 0:
             raise TopologyError(
                 f"partition {self.partition} of sub-topology {self.sub_topology!r} is negative; "
@@ -86,6 +94,18 @@ class TransactionalId:
     def replay(cls, application: str) -> Self:
         """Return the id of replays of dead letters; one replay runs at a time."""
         return cls(application, "replay.dead_letters", 0)
+
+    @classmethod
+    def worker(cls, application: str, instance: str) -> Self:
+        """Return the id of the producer that all tasks of a worker share."""
+        return cls(application, f"{WORKER}{instance}", 0)
+
+    @property
+    def instance(self) -> str | None:
+        """The instance name in the id of a worker's producer; None: it is another kind of id."""
+        if not self.sub_topology.startswith(WORKER):
+            return None
+        return self.sub_topology.removeprefix(WORKER)
 
     @classmethod
     def parse(cls, text: str) -> Self:

@@ -20,12 +20,19 @@ NAME = r"[a-z0-9_.]+"
 APPLICATION = r"[a-z0-9][a-z0-9._-]*"
 """Form of the name of an application. Only it may have a `-`."""
 
+INSTANCE = r"[A-Za-z0-9_.-]+"
+"""Form of a worker's instance name (`group.instance.id`)."""
+
+WORKER = "worker."
+"""Prefix of an instance name in the id of a worker's producer."""
+
 _RESERVED_PREFIXES = {
     "backfill.": "backfill jobs",
     "relay.": "outbox relays",
     "replay.": "replays of dead letters",
     "sink.": "sinks of Spark",
     "sink_driver.": "drivers of sinks of Spark",
+    WORKER: "workers' producers",
 }
 
 
@@ -33,6 +40,7 @@ class TopicKind(StrEnum):
     """The last part of an internal topic's name."""
 
     CONTROL = "control"
+    OWNERSHIP = "ownership"
     CHANGELOG = "changelog"
     REPARTITION = "repartition"
     ROWS = "rows"
@@ -40,20 +48,24 @@ class TopicKind(StrEnum):
     REPLAY = "replay"
 
 
-_TOPIC = re.compile(rf"({APPLICATION})-(?:({NAME})-({'|'.join(list(TopicKind)[1:])})|control)")
+_ONE_EACH = (TopicKind.CONTROL, TopicKind.OWNERSHIP)
+"""Kinds of which an application has one topic, so that its name has no part."""
+
+_PARTS = "|".join(kind for kind in TopicKind if kind not in _ONE_EACH)
+_TOPIC = re.compile(rf"({APPLICATION})-(?:({NAME})-({_PARTS})|({'|'.join(_ONE_EACH)}))")
 _RETRY = re.compile(r"(.+)\.([1-9][0-9]*(?:ms|s|m|h|d))")
 
 
 @dataclass(frozen=True, slots=True)
 class InternalTopic:
-    """The parts of an internal topic's name: `APPLICATION-PART-KIND`, or `APPLICATION-control`.
+    """The parts of an internal topic's name: `APPLICATION-PART-KIND`, or `APPLICATION-KIND`.
 
     Only the name of the application may have a `-`, so a name parses back from its end, in one way.
 
     Args:
         application: name of the application that owns the topic.
         kind: the purpose of the topic.
-        part: name of the store, stream or source; empty for the control topic.
+        part: name of the store, stream or source; empty for the control and ownership topics.
         delay: for a retry topic, as in `10s`.
     """
 
@@ -67,9 +79,9 @@ class InternalTopic:
         """Return the parts of a name; None: no internal topic has this name."""
         if (match := _TOPIC.fullmatch(text)) is None:
             return None
-        application, part, kind = match.groups()
-        if kind is None:
-            return cls(application, TopicKind.CONTROL)
+        application, part, kind, only = match.groups()
+        if only is not None:
+            return cls(application, TopicKind(only))
         if kind != TopicKind.RETRY:
             return cls(application, TopicKind(kind), part)
         if (delayed := _RETRY.fullmatch(part)) is None:
@@ -84,6 +96,11 @@ class InternalTopic:
 def control_topic(application: str) -> str:
     """Return the topic in which an application keeps what has to outlast its offsets."""
     return str(InternalTopic(application, TopicKind.CONTROL))
+
+
+def ownership_topic(application: str) -> str:
+    """Return the topic that lists the transactional ids that may write for each partition."""
+    return str(InternalTopic(application, TopicKind.OWNERSHIP))
 
 
 def rows_topic(application: str, stream: str) -> str:
@@ -156,6 +173,19 @@ def refuse_bad_name(what: str, name: str) -> None:
         )
 
 
+def refuse_bad_instance(name: str) -> None:
+    """Raise unless a worker's producer can be named after this instance.
+
+    Raises:
+        TopologyError: says which characters it may have.
+    """
+    if not re.fullmatch(INSTANCE, name):
+        raise TopologyError(
+            f"instance name {name!r:.200} becomes part of a transactional id, so use only letters "
+            f"a-z and A-Z, digits, '_', '.' and '-'"
+        )
+
+
 def _refuse_length(what: str, name: str) -> None:
     if not name:
         raise TopologyError(f"{what} name is empty; use {NAME_CHARACTERS}")
@@ -173,8 +203,8 @@ def refuse_reserved_name(sub_topology: str) -> None:
     """Raise if the ids of a user's sub-topology of this name would be the framework's own.
 
     Raises:
-        TopologyError: the name starts with `backfill.`, `relay.`, `replay.`, `sink.` or
-            `sink_driver.`.
+        TopologyError: the name starts with `backfill.`, `relay.`, `replay.`, `sink.`,
+            `sink_driver.` or `worker.`.
     """
     for reserved, owner in _RESERVED_PREFIXES.items():
         if sub_topology.startswith(reserved):

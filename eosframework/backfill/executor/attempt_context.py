@@ -341,6 +341,11 @@ class MarkedOutput:
         return self._output.transactional_id
 
     @property
+    def is_suspect(self) -> bool:
+        """True if the wrapped output's producer may have a frame in flight."""
+        return self._output.is_suspect
+
+    @property
     def produce(self) -> Callable[..., None]:
         """`produce(*output)` of the current producer; changes when it is recycled."""
         produce, topics, own = self._output.produce, self._topics, self._header

@@ -48,6 +48,20 @@ class GroupSettings:
         return properties
 
 
+RECORDS = ".records"
+"""Part of the client id of members that record entries in the ownership topic."""
+
+
+def recording_client_id(client_id: str) -> str:
+    """Return a member's client id, which states that its version can record ownership."""
+    return f"{client_id}{RECORDS}"
+
+
+def records_ownership(client_id: str) -> bool:
+    """Return whether a member's version can record ownership, by its client id."""
+    return client_id.endswith(RECORDS) or f"{RECORDS}." in client_id
+
+
 def sharing_client_id(client_id: str, partitions_per_producer: int) -> str:
     """Return a member's client id, which states how many partitions share a producer."""
     if partitions_per_producer == 1:

@@ -47,6 +47,11 @@ class ProducerSlot:
         self._topics = topics
 
     @property
+    def is_suspect(self) -> bool:
+        """True if the producer may have a frame in flight, and was not replaced yet."""
+        return self.producer.state is State.SUSPECT
+
+    @property
     def produce(self) -> Callable[..., None]:
         """`produce(*output)` of the current producer; changes when it is recycled."""
         return self.producer.produce

@@ -6,7 +6,7 @@ import math
 import socket
 from collections.abc import Iterator
 
-from eosframework.config import Guarantee
+from eosframework.config import Guarantee, Producers
 from eosframework.operations.doctor.findings import Observation, Severity
 from eosframework.operations.doctor.snapshot import Snapshot
 
@@ -74,7 +74,7 @@ def poll_interval(snapshot: Snapshot) -> Iterator[Observation]:
 def transaction_rate(snapshot: Snapshot) -> Iterator[Observation]:
     """Find a higher transaction rate than brokers are known to sustain."""
     worker = snapshot.settings.worker
-    if worker.guarantee is not Guarantee.EXACTLY_ONCE:
+    if worker.guarantee is not Guarantee.EXACTLY_ONCE or worker.producers is Producers.WORKER:
         return
     existing = snapshot.existing(*snapshot.sources)
     tasks = [

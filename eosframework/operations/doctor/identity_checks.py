@@ -21,8 +21,9 @@ from eosframework.kafka.inspect.formats import State
 from eosframework.operations.doctor.findings import Observation, Seen, Unseen
 from eosframework.operations.doctor.snapshot import Snapshot
 from eosframework.txnid import co_partitioned, tables_group
+from eosframework.txnid.names import WORKER
 
-_FRAMEWORKS_OWN = ("backfill.", "relay.")
+_FRAMEWORKS_OWN = ("backfill.", "relay.", WORKER)
 
 
 def another_cluster(snapshot: Snapshot) -> Iterator[Observation]:
@@ -146,7 +147,8 @@ def _known_sub_topologies(snapshot: Snapshot) -> Iterator[str]:
 
 def _is_task(snapshot: Snapshot, listed: TransactionListing) -> bool:
     names = {part.name for part in snapshot.graph.sub_topologies}
-    return listed.owner is not None and listed.owner.sub_topology in names
+    task = listed.owner
+    return task is not None and (task.sub_topology in names or task.instance is not None)
 
 
 CHECKS = {

@@ -35,6 +35,7 @@ from eosframework.errors import (
     TransactionTooLong,
 )
 from eosframework.processing.ports import Commit, TransactionalOutputs
+from eosframework.processing.session.session_policy import FenceKind
 from eosframework.processing.session.session_states import Event, Outcome, State
 from eosframework.processing.session.transaction_session import TransactionSession
 
@@ -96,6 +97,13 @@ class SessionUser(Protocol[S_contra, P]):
 
     def resume(self, session: S_contra, found: P, outcome: Outcome) -> None:
         """Resume at the progress (R3); the default does nothing."""
+
+    def has_successor(self, session: S_contra) -> bool:
+        """Return whether another process is known to have claimed the work; by default none is.
+
+        Its fence is no rival's.
+        """
+        return False
 
     def overtaken(self, session: S_contra, found: P) -> TransactionError:
         """Return the error that stands for progress that another process moved."""
@@ -312,8 +320,9 @@ class SessionGroup(Generic[S, P]):
         self._counts.fences += 1
         age_seconds = round(session.age_seconds(), 1)
         self._event("task_fenced", session, error, transaction_age_seconds=age_seconds)
+        cause = FenceKind.SUCCESSOR if self._user.has_successor(session) else None
         try:
-            session.fenced(error)
+            session.fenced(error, cause)
         except InstanceFenced:
             with suppress(ClusterUnreachable, Retriable):
                 self._user.prove(session)  # It may know more of the successor.

@@ -29,6 +29,8 @@ class FenceKind(StrEnum):
     TRANSACTION_EXPIRED = "transaction_expired"
     ANOTHER = "fenced_while_owner"
     """Another process took the id."""
+    SUCCESSOR = "claimed_while_owner"
+    """Another process claimed the work, as its progress shows; it is no rival."""
 
 
 def fence_kind(error: TransactionError, age_seconds: float, timeout_seconds: float) -> FenceKind:

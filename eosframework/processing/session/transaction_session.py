@@ -133,14 +133,18 @@ class TransactionSession:
         self._out(event)
         self.is_in_doubt = True
 
-    def fenced(self, error: TransactionError) -> None:
+    def fenced(self, error: TransactionError, cause: FenceKind | None = None) -> None:
         """Note a fence or progress that another process moved; schedule the proof of ownership.
+
+        Args:
+            error: of the call.
+            cause: None: it follows from the error and the age of the transaction.
 
         Raises:
             InstanceFenced: another process has the id for good.
         """
         policy, now = self._policy, self._clock()
-        kind = fence_kind(error, self.age_seconds(), policy.timeout_seconds)
+        kind = cause or fence_kind(error, self.age_seconds(), policy.timeout_seconds)
         self._count_rival(kind, now, error)
         self._require_patience(error)
         if self.is_out or self.state is State.TAKEN:

@@ -21,6 +21,7 @@ from typing import Generic, Protocol, TypeVar
 from eosframework import failpoints
 from eosframework.errors import DataRejected, TransactionError
 from eosframework.processing.ports import Commit, TransactionalOutput
+from eosframework.processing.session.session_states import State
 from eosframework.processing.session.transaction_session import TransactionSession
 from eosframework.processing.task_states import TaskState
 from eosframework.processing.task_time import TaskTime
@@ -56,7 +57,8 @@ T = TypeVar("T", bound=_GroupTask)
 class ProducerGroup(Generic[T]):
     """One producer and its tasks.
 
-    All tasks have the same state at any time: a failure takes all of them out of service.
+    A failure takes all tasks out of service. Each of them runs as soon as its own state is up to
+    date: a long restore holds up no other task.
 
     Args:
         session: of the producer.
@@ -83,9 +85,9 @@ class ProducerGroup(Generic[T]):
         return self.session.output
 
     @property
-    def state(self) -> TaskState:
-        """The state of all tasks."""
-        return self.tasks[0].state
+    def is_clean(self) -> bool:
+        """True if no transaction is open or undecided, and no frame may be in flight."""
+        return self.session.state is State.READY and not self.output.is_suspect
 
     @property
     def partitions(self) -> list[TopicPartition]:
@@ -119,9 +121,10 @@ class ProducerGroup(Generic[T]):
             raise
 
     def enter(self, state: TaskState) -> None:
-        """Change the state of all tasks."""
+        """Let all tasks have a state."""
         for task in self.tasks:
-            task.enter(state)
+            if task.state is not state:
+                task.enter(state)
 
     def takes_part(self, task: T) -> bool:
         """Return whether a task has run something in the open transaction."""

@@ -5,6 +5,8 @@ it: they leave service, and resume when their stores are up to date. The numbers
 `session_group`:
 
     R0  F1 poll for two heartbeats; F2 still the owner
+    K6  once entries are recorded: a task that another process has claimed since is a fence; after
+        F2 it is claimed anew (`processing/ownership`), and R1 follows once more
     R2  read the stable committed offsets, which show the outcome
     R3  rewind to them
 
@@ -26,7 +28,14 @@ from itertools import islice
 
 import structlog
 
-from eosframework.errors import DataRejected, TaskFenced, TransactionError
+from eosframework.errors import (
+    ClusterUnreachable,
+    DataRejected,
+    Retriable,
+    TaskFenced,
+    TransactionError,
+)
+from eosframework.processing.ownership.ownership import Ownership
 from eosframework.processing.ports import Commit, InputLog, TransactionalOutputs
 from eosframework.processing.session.session_group import Counts, Round, SessionGroup, SessionUser
 from eosframework.processing.session.session_policy import Policy
@@ -71,6 +80,7 @@ class Recovery(SessionUser[TransactionSession, Settled]):
     Args:
         log: has the committed offsets.
         outputs: has opened the producers.
+        ownership: the claims of the tasks.
         counts: receives the numbers.
         clock: seconds, monotonic.
     """
@@ -81,8 +91,14 @@ class Recovery(SessionUser[TransactionSession, Settled]):
         outputs: TransactionalOutputs,
         counts: Counts,
         clock: Callable[[], float],
+        ownership: Ownership,
     ) -> None:
         self._log = log
+        self._outputs = outputs
+        self._ownership = ownership
+        self._proven: set[TransactionSession] = set()
+        self._claimed: set[Task] = set()
+        self._superseded: set[Task] = set()
         self._groups: dict[TransactionSession, ProducerGroup[Task]] = {}
         self._events = structlog.get_logger("eosframework.recovery")
         self._sessions = SessionGroup(outputs, self, counts, self._events, clock, time.sleep)
@@ -159,12 +175,26 @@ class Recovery(SessionUser[TransactionSession, Settled]):
 
     def prove(self, session: TransactionSession) -> None:
         """End the watch: no rebalance took the partitions, or the group would be released (F2)."""
-        group = self._groups[session]
-        if group.state is TaskState.FENCED:
-            group.enter(TaskState.RECOVERING)
+        if session.state is State.FENCED:
+            self._groups[session].enter(TaskState.RECOVERING)
+            self._proven.add(session)
+
+    def has_successor(self, session: TransactionSession) -> bool:
+        """Return whether another process has claimed one of the tasks."""
+        tasks = self._groups[session].tasks
+        if self._superseded.intersection(tasks):
+            return True
+        try:
+            return bool(self._ownership.superseded(task.identity for task in tasks))
+        except (Retriable, ClusterUnreachable):
+            return False
 
     def read(self, sessions: Sequence[TransactionSession]) -> Sequence[Settled]:
-        """Read the stable committed positions of each task (R2); without a commit, its start."""
+        """Read the stable committed positions of each task (R2); without a commit, its start.
+
+        The claims are compared with the recorded entries before that (K6).
+        """
+        self._hold_claims(sessions)
         groups = [self._groups[session] for session in sessions]
         committed = iter(self._log.committed([p for group in groups for p in group.partitions]))
         return [
@@ -182,6 +212,8 @@ class Recovery(SessionUser[TransactionSession, Settled]):
 
     def outcome(self, session: TransactionSession, found: Settled) -> Outcome:
         """Return the outcome of a transaction from its tasks; some may not have taken part."""
+        if self._superseded.intersection(self._groups[session].tasks):
+            return Outcome.OVERTAKEN
         if not session.is_in_doubt and session.state is not State.SUSPECT:
             return Outcome.NOT_COMMITTED
         if _moved(session, found):
@@ -190,7 +222,13 @@ class Recovery(SessionUser[TransactionSession, Settled]):
         return Outcome.COMMITTED if Outcome.COMMITTED in outcomes else Outcome.NOT_COMMITTED
 
     def overtaken(self, session: TransactionSession, found: Settled) -> TransactionError:
-        """Return the error that stands for offsets that another worker moved."""
+        """Return the error that stands for a claim or offsets of another worker."""
+        if claimed := self._superseded.intersection(self._groups[session].tasks):
+            names = sorted(str(partition) for task in claimed for partition in task.partitions)
+            return TaskFenced(
+                f"transactional.id {session.transactional_id}: another worker has claimed "
+                f"{', '.join(names)}"
+            )
         partitions = (partition for task in _moved(session, found) for partition in task.partitions)
         return TaskFenced(
             f"transactional.id {session.transactional_id}: the committed offsets of "
@@ -215,6 +253,38 @@ class Recovery(SessionUser[TransactionSession, Settled]):
             offsets={str(p.topic_partition): p.offset for p in settled},
         )
 
+    # --- claims ---------------------------------------------------------------------------------
+
+    def _hold_claims(self, sessions: Sequence[TransactionSession]) -> None:
+        """Note which tasks other processes have claimed (K6), and claim anew what is proven.
+
+        Raises:
+            Retriable: tasks were claimed anew, so the ids are inited again before the earlier
+                owners are fenced (K1, K0, K2); or the topic cannot be read now.
+        """
+        owners = {task: s for s in sessions for task in self._groups[s].tasks}
+        tasks = {task.identity: task for task in owners}
+        self._superseded = {tasks[name] for name in self._ownership.superseded(tasks)}
+        anew = [task for task in self._superseded if owners[task] in self._proven]
+        if anew:
+            self._proven.difference_update(owners.values())
+            self._ownership.claim(
+                {task.identity: task.partitions for task in anew},
+                lambda name: tasks[name].group.transactional_id,
+            )
+            self._claimed.update(anew)
+            raise Retriable(
+                f"{', '.join(str(task.identity) for task in anew)}: claimed by another process and "
+                f"still assigned to this worker, so claimed anew"
+            )
+        claimed = self._claimed.intersection(owners).difference(self._superseded)
+        self._ownership.take(
+            [task.identity for task in claimed],
+            [session.transactional_id for session in sessions],
+            lambda ids: self._outputs.close(self._outputs.open(ids)),
+        )
+        self._claimed.difference_update(owners)
+
     # --- the producer groups that are out of service, and during a call those of the call ---------
 
     def _attend(self, groups: Sequence[ProducerGroup[Task]]) -> None:
@@ -222,10 +292,12 @@ class Recovery(SessionUser[TransactionSession, Settled]):
 
     def _keep_those_out(self) -> None:
         self._groups = {s: group for s, group in self._groups.items() if s.is_out}
+        self._proven.intersection_update(self._groups)
 
     def _forget_released(self, groups: Sequence[ProducerGroup[Task]]) -> None:
         """Drop released producers; a successor may have them, or a new group their ids."""
         kept = {group.session for group in groups}
+        self._claimed.intersection_update(task for group in groups for task in group.tasks)
         for session in [session for session in self._groups if session not in kept]:
             del self._groups[session]
             if session.fence is not None:
@@ -236,9 +308,7 @@ class Recovery(SessionUser[TransactionSession, Settled]):
 
 def _follow(session: TransactionSession, group: ProducerGroup[Task]) -> None:
     """Let the tasks have the state of a session that is out of service."""
-    state = TaskState.FENCED if session.state is State.FENCED else TaskState.RECOVERING
-    if group.state is not state:
-        group.enter(state)
+    group.enter(TaskState.FENCED if session.state is State.FENCED else TaskState.RECOVERING)
 
 
 def _moved(session: TransactionSession, found: Settled) -> list[Task]:

@@ -17,7 +17,7 @@ from eosframework.serialization.serdes import Serde
 from eosframework.topology.spec.batch_columns import Columns
 from eosframework.topology.spec.keyed_spec import Emit as Emit
 from eosframework.topology.spec.window_spec import Window
-from eosframework.txnid import control_topic
+from eosframework.txnid import control_topic, ownership_topic
 
 
 class Operator(StrEnum):
@@ -608,5 +608,6 @@ class Graph:
     def internal_topics(self) -> frozenset[str]:
         """Topics that only the application may write: a foreign record would corrupt its state."""
         retries = {source.topic for source in self.sources if source.retry_of is not None}
-        own = {control_topic(self.application), *self.changelog_topics, *retries}
+        names = {control_topic(self.application), ownership_topic(self.application)}
+        own = {*names, *self.changelog_topics, *retries}
         return self.repartition_topics.union(own)

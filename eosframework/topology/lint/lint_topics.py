@@ -14,6 +14,7 @@ from eosframework.txnid import (
     changelog_topic,
     control_topic,
     metric_name,
+    ownership_topic,
     replay_topic,
 )
 
@@ -81,6 +82,7 @@ def _internal_topics(app: LoadedApp, lowered: Lowered) -> Iterator[tuple[Path, s
     """Yield the names of internal topics, those of retries by the replay topic of each source."""
     spec, pieces = app.spec, lowered.app.spec
     yield ("application",), control_topic(spec.application)
+    yield ("application",), ownership_topic(spec.application)
     for name, path in declared_stores(spec):
         yield path, changelog_topic(spec.application, name)
     for name, topic in rows_topics(spec).items():

@@ -183,8 +183,10 @@ class FaultyOutput(MemoryOutput):
             return Committed(error)
         if fault.done:
             self._is_reported = fault.reported
-            super().commit(commit)
+            done = super().commit(commit)
             self._is_reported = True
+            if done.error is not None:  # Another worker ran in between, and took the id.
+                return done
         elif fault.late:
             self.send()
             self._log.late[self.transactional_id] = self._epoch, commit.positions

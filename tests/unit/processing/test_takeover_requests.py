@@ -17,6 +17,7 @@ from eosframework.application.control_topic import (
 from eosframework.application.start_positions import StartPositions
 from eosframework.config import Start
 from eosframework.kafka.admin.metadata import GroupDescription
+from eosframework.processing.ownership.ownership import unrecorded
 from eosframework.processing.takeover import Takeover
 from eosframework.processing.worker_plan import Plan
 from eosframework.records import Position, TopicPartition
@@ -103,6 +104,7 @@ def asked_for(tasks: int, start: Start, known: bool, identify: Any) -> Counter[s
         ledger,
         OPTIONS,
         state=None,
+        ownership=unrecorded(),
         measures=None,
         clock=lambda: 0.0,
         now=lambda: 0.0,

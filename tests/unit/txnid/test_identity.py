@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from eosframework.errors import ConfigurationError, TopologyError
@@ -21,6 +21,7 @@ applications = st.one_of(
     st.from_regex(rf"\A{APPLICATION}\Z").filter(lambda name: len(name) <= 200),
     st.text(alphabet="ab-", min_size=1, max_size=4).map(lambda name: f"a{name}"),
 )
+instances = st.from_regex(r"\A[A-Za-z0-9_.-]{1,40}\Z")
 partitions = st.integers(min_value=0, max_value=2**31 - 1)
 ids = st.builds(TransactionalId.make, applications, names, partitions)
 shared = st.builds(
@@ -45,6 +46,34 @@ def test_two_identities_never_share_an_id(one: TransactionalId, other: Transacti
     assert (str(one) == str(other)) == (one == other)
 
 
+@given(applications, instances)
+def test_a_workers_id_parses_back_into_its_instance(application: str, instance: str) -> None:
+    identity = TransactionalId.worker(application, instance)
+    parsed = TransactionalId.parse(str(identity))
+    assert parsed == identity
+    assert parsed.instance == instance
+    assert str(identity).startswith(prefix(application))
+
+
+@given(applications, instances, instances)
+def test_two_workers_never_share_an_id(application: str, one: str, other: str) -> None:
+    ids = {str(TransactionalId.worker(application, name)) for name in (one, other)}
+    assert len(ids) == 2 - (one == other)
+
+
+@given(shared, instances)
+def test_no_task_of_a_topology_has_the_id_of_a_worker(task: TransactionalId, instance: str) -> None:
+    assume(not task.sub_topology.startswith("worker."))  # `lint` refuses such a sub-topology.
+    assert str(task) != str(TransactionalId.worker(task.application, instance))
+    assert task.instance is None
+
+
+@pytest.mark.parametrize("name", ["a:b", "a b", "", "ä"])
+def test_an_instance_that_fits_no_id_is_refused(name: str) -> None:
+    with pytest.raises(TopologyError, match=r"instance name .* becomes part"):
+        TransactionalId.worker("flights", name)
+
+
 @given(shared, st.integers(0, 300), st.integers(1, 20))
 def test_ids_for_another_number_of_partitions_are_other_ids(
     task: TransactionalId, partition: int, together: int
@@ -66,6 +95,7 @@ def test_every_kind_of_id_parses_back_into_its_parts(
         TransactionalId.backfill(application, name, number),
         TransactionalId.relay(application, name, number),
         TransactionalId.replay(application),
+        TransactionalId.worker(application, name),
     ):
         parsed = TransactionalId.parse(str(made))
         assert (parsed.application, parsed.sub_topology, parsed.partition) == (

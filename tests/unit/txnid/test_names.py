@@ -12,6 +12,7 @@ from eosframework.txnid import (
     changelog_topic,
     control_topic,
     metric_name,
+    ownership_topic,
     repartition_topic,
     replay_topic,
     retry_topic,
@@ -20,19 +21,22 @@ from eosframework.txnid import (
 )
 from eosframework.txnid.names import APPLICATION
 
-words = st.sampled_from(["a", "b", "control", "changelog", "rows", "retry", "10s", "0", "x.10s"])
+words = st.sampled_from(
+    ["a", "b", "control", "ownership", "changelog", "rows", "retry", "10s", "0", "x.10s"]
+)
 applications = st.one_of(
     st.from_regex(rf"\A{APPLICATION}\Z"),
     st.lists(words, min_size=1, max_size=4).map("-".join),
 )
 parts = st.one_of(st.text(alphabet="ab0_.", min_size=1, max_size=6), words)
 delays = st.sampled_from(["10s", "1m", "1500ms", "2h", "7d"])
+ONE_EACH = [TopicKind.CONTROL, TopicKind.OWNERSHIP]
 topics = st.one_of(
-    st.builds(InternalTopic, applications, st.just(TopicKind.CONTROL)),
+    st.builds(InternalTopic, applications, st.sampled_from(ONE_EACH)),
     st.builds(
         InternalTopic,
         applications,
-        st.sampled_from([k for k in TopicKind if k not in (TopicKind.CONTROL, TopicKind.RETRY)]),
+        st.sampled_from([k for k in TopicKind if k not in (*ONE_EACH, TopicKind.RETRY)]),
         parts,
     ),
     st.builds(InternalTopic, applications, st.just(TopicKind.RETRY), parts, delays),
@@ -59,6 +63,7 @@ def test_whatever_parses_is_written_the_same_way(text: str) -> None:
     ("name", "make", "parts"),
     [
         ("shop-eu-control", control_topic, []),
+        ("shop-eu-ownership", ownership_topic, []),
         ("shop-eu-totals.count-changelog", changelog_topic, ["totals.count"]),
         ("shop-eu-totals-repartition", repartition_topic, ["totals"]),
         ("shop-eu-late-rows", rows_topic, ["late"]),

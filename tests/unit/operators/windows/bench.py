@@ -76,6 +76,7 @@ class Transaction:
     """An output that keeps what was produced until its transaction ends."""
 
     transactional_id = "w:part:0"
+    is_suspect = False
 
     def __init__(self) -> None:
         self.open: list[Output] = []

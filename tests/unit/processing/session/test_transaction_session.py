@@ -62,6 +62,7 @@ class Bench(SessionUser[TransactionSession, int]):
         self.unsafe = False
         self.drops = 0
         self.transactional_id = "t"
+        self.is_suspect = False
         self.counts = SessionCounts()
         self.session = TransactionSession(self, policy, lambda: self.now)
         events = structlog.get_logger("test")

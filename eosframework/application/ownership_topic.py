@@ -1,0 +1,263 @@
+"""The ownership topic: the transactional ids that may write for each partition.
+
+It is compacted, has one partition, and is never written in a transaction, so no open transaction
+hides its end. It exists once a worker with an id of its own (`worker.producers=worker`) has
+started. That start asks all workers to record entries (docs/model/ownership.pml):
+
+    S1  write into the control topic that entries are recorded, with the id of the ownership topic
+    S2  init every derived id of the application: a worker that inited one before S1 is fenced
+    S3  note in the control topic that S2 is done; an interrupted start begins again with S1
+    S4  a worker with derived ids reads the control topic after each init of one
+
+Versions of eosframework before this one record nothing. S1 makes them refuse to start, and a
+worker with an id of its own takes nothing over while one of them is a member of the group.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from itertools import zip_longest
+
+import structlog
+
+from eosframework.application.context import ApplicationContext
+from eosframework.application.control_entries import RECORDED
+from eosframework.application.control_topic import IDS, OWNERSHIP, ControlState
+from eosframework.config import KafkaSettings
+from eosframework.errors import PositionLost, Retriable, RunError, StartRefused
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
+from eosframework.kafka.admin.metadata import GroupDescription
+from eosframework.kafka.client.plain_writes import write_records
+from eosframework.kafka.consumer.group import records_ownership
+from eosframework.kafka.consumer.range_reader import read_ranges
+from eosframework.processing.ownership.entries import Stored, parse
+from eosframework.records import TopicPartition
+from eosframework.txnid import ownership_topic
+
+SETTINGS = {
+    "cleanup.policy": "compact",
+    "delete.retention.ms": str(7 * 86_400 * 1000),
+    "segment.bytes": str(16 * 2**20),
+}
+"""Topic settings at creation. Small segments: the active one is never compacted."""
+
+READ_AGAIN_SECONDS = 3600.0
+"""A content that is older is read from the beginning: brokers drop the record of a removal after
+delete.retention.ms, and a process that was suspended for so long would not see it."""
+
+
+class OwnershipTopic:
+    """Reads and writes the ownership topic of one application; see `OwnershipLog`.
+
+    Args:
+        application: its name.
+        settings: how to reach the cluster.
+        admin: requests to the same cluster.
+        recorded_id: returns the topic's id in the control topic; None: it is not checked.
+        replication_factor: of the topic if it has to be created; None: the cluster's default.
+    """
+
+    def __init__(
+        self,
+        application: str,
+        settings: KafkaSettings,
+        admin: ClusterAdmin,
+        *,
+        recorded_id: Callable[[], str | None] = lambda: None,
+        replication_factor: int | None = None,
+    ) -> None:
+        self.topic = ownership_topic(application)
+        self._partition = TopicPartition(self.topic, 0)
+        self._settings = settings
+        self._admin = admin
+        self._recorded_id = recorded_id
+        self._replication_factor = replication_factor
+        self._stored: dict[bytes, tuple[int, bytes]] = {}
+        self._next_offset: int | None = None
+        self._read_at = 0.0
+
+    def as_topic(self) -> TopicToCreate:
+        """Return the topic as `ensure` creates it."""
+        return TopicToCreate(self.topic, 1, self._replication_factor, SETTINGS)
+
+    def ensure(self) -> str:
+        """Create the topic if it is missing, and return its id.
+
+        Raises:
+            StartRefused: a topic of this name exists that would lose or split entries.
+        """
+        facts = self._admin.describe_topics([self.topic])[self.topic]
+        if not facts.exists:
+            self._admin.create_topics([self.as_topic()])
+            facts = self._admin.describe_topics([self.topic])[self.topic]
+        policy = (facts.values or {}).get("cleanup.policy")
+        if policy not in (None, "compact") or facts.partitions != 1:
+            raise StartRefused(
+                f"topic {self.topic!r} has cleanup.policy={policy} and {facts.partitions} "
+                f"partitions, expected compact and 1: brokers would remove entries that say which "
+                f"transactional ids may write, or lose their order. Stop all workers of the "
+                f"application, delete the topic, and run `eosframework apply APP`"
+            )
+        return facts.topic_id or ""
+
+    def write(self, values: Mapping[bytes, bytes | None]) -> None:
+        """Write records, and wait until all in-sync replicas have them; None removes a record.
+
+        Raises:
+            ConfigurationError: the topic may not be written.
+            ClusterUnreachable: they were not acknowledged within the deadline.
+        """
+        if values:
+            named = {key.decode(): value for key, value in values.items()}
+            write_records(self._settings, self.topic, named)
+
+    def read(self) -> Stored:
+        """Return the records that are not removed, up to the end of the topic at this call.
+
+        Raises:
+            RunError: the topic is missing, or another one than the control topic has recorded.
+            Retriable: reading took so long that brokers may have dropped removals meanwhile.
+            ClusterUnreachable: it was not read to its end within the deadline.
+        """
+        facts = self._admin.describe_topics([self.topic])[self.topic]
+        expected = self._recorded_id()
+        if not facts.exists or expected not in (None, facts.topic_id):
+            raise RunError(
+                f"ownership topic {self.topic!r} was deleted or made anew while this worker ran "
+                f"(found id {facts.topic_id if facts.exists else 'none'}, expected "
+                f"{expected}): the ids that may still write are unknown. {_NEXT_STEP}"
+            )
+        began_at = time.time()
+        if began_at - self._read_at > READ_AGAIN_SECONDS:
+            self._forget()
+        end = self._admin.high_watermarks([self._partition])[self._partition]
+        if self._next_offset is None or self._next_offset > end:
+            self._forget()
+            self._next_offset = self._admin.log_bounds([self._partition])[self._partition][0]
+        self._read_to(end)
+        if time.time() - began_at > READ_AGAIN_SECONDS:
+            self._forget()
+            raise Retriable(f"topic {self.topic!r} was not read in time; it is read again")
+        self._read_at = began_at
+        return self._stored
+
+    def ids(self) -> set[str]:
+        """Return the ids of all entries; empty if the topic does not exist.
+
+        Raises:
+            RunError: an entry cannot be read.
+            ClusterUnreachable: it was not read to its end within the deadline.
+        """
+        if not self._admin.describe_topics([self.topic])[self.topic].exists:
+            return set()
+        return {entry.claim.transactional_id for entry in parse(self.read(), self.topic)}
+
+    def _read_to(self, end: int) -> None:
+        assert self._next_offset is not None
+        ranges = {self._partition: (self._next_offset, end)}
+        try:
+            for _, messages in read_ranges(self._settings, ranges, undecided=True):
+                for message in messages:
+                    key, value = message.key(), message.value()
+                    self._next_offset = message.offset() + 1
+                    if key is None:
+                        continue
+                    if value is None:
+                        self._stored.pop(key, None)
+                    else:
+                        self._stored[key] = (message.offset(), value)
+        except PositionLost as error:
+            self._forget()
+            raise Retriable(str(error)) from error
+        self._next_offset = max(end, self._next_offset)
+
+    def _forget(self) -> None:
+        self._stored.clear()
+        self._next_offset = None
+
+
+def ownership_of(context: ApplicationContext) -> OwnershipTopic:
+    """Return the ownership topic of an application, checked against the control topic."""
+
+    def recorded_id() -> str | None:
+        asked = context.control_topic.state.ownership
+        return None if asked is None else asked.topic_id
+
+    return OwnershipTopic(
+        context.graph.application,
+        context.settings.kafka,
+        context.admin,
+        recorded_id=recorded_id,
+        replication_factor=context.settings.topics.replication_factor,
+    )
+
+
+_NEXT_STEP = (
+    "Stop all workers of the application, wait for worker.transaction_timeout_seconds, after which "
+    "the brokers have ended their transactions, and run `eosframework apply APP`"
+)
+
+
+def refuse_lost_ownership(control: ControlState, topic_id: str | None, topic: str) -> None:
+    """Refuse an ownership topic that was deleted or restored: it lacks ids that may still write.
+
+    Args:
+        control: the content of the control topic.
+        topic_id: of the ownership topic as it is now; None: there is none.
+        topic: its name.
+
+    Raises:
+        StartRefused: says what to do.
+    """
+    recorded = control.ownership
+    if recorded is not None and recorded.topic_id != topic_id:
+        raise StartRefused(
+            f"ownership topic {topic!r} was deleted or made anew (found id {topic_id or 'none'}, "
+            f"expected {recorded.topic_id}): the ids that may still write are unknown. {_NEXT_STEP}"
+        )
+
+
+def refuse_silent_members(group: GroupDescription) -> None:
+    """Refuse a worker with an id of its own while a member runs a version that records nothing.
+
+    Raises:
+        StartRefused: names the members.
+    """
+    if silent := _silent(group):
+        raise StartRefused(_SILENT.format(members=", ".join(silent)))
+
+
+def require_recording_members(group: GroupDescription) -> None:
+    """Raise if a member of this worker's generation runs a version that records nothing.
+
+    Raises:
+        RunError: this worker takes nothing over.
+    """
+    if silent := _silent(group):
+        raise RunError(_SILENT.format(members=", ".join(silent)))
+
+
+def entries(topic_id: str, *, fenced: bool) -> dict[str, object]:
+    """Return the control topic's entries that ask for recording (S1), or note that S2 is done."""
+    return {
+        OWNERSHIP: {"topic_id": topic_id, "fenced": fenced},
+        IDS: {"from": RECORDED},
+    }
+
+
+_SILENT = (
+    "worker.producers=worker in the settings of this process, and {members} in the same group runs "
+    "a version of eosframework that records no entries in the ownership topic, so the ids that it "
+    "writes under are unknown here. Upgrade all workers first, with worker.producers=partition"
+)
+
+
+def _silent(group: GroupDescription) -> list[str]:
+    members: Iterable[tuple[str, str | None]] = zip_longest(group.client_ids, group.instances)
+    return [f"worker {instance or c!r}" for c, instance in members if not records_ownership(c)]
+
+
+def log_asked(topic: str) -> None:
+    """Report that entries are recorded from now on."""
+    structlog.get_logger("eosframework.worker").info("ownership_recorded", topic=topic)

@@ -1,0 +1,1 @@
+"""Recorded ownership: the topic that lists which transactional ids may write for a partition."""

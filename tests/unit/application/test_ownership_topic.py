@@ -1,0 +1,138 @@
+"""Who asks for entries of ownership, who must know them, and a topic that is another one now."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from eosframework.application.control_topic import ControlState, ControlTopic, interpret
+from eosframework.application.leases import id_entries, task_names
+from eosframework.application.needed_access import ownership_access, worker_access
+from eosframework.application.ownership_topic import (
+    entries,
+    refuse_lost_ownership,
+    refuse_silent_members,
+)
+from eosframework.application.start_positions import StartPositions
+from eosframework.config import Ids, Settings, Start
+from eosframework.errors import ConfigurationError, RunError, StartRefused
+from eosframework.kafka.admin.metadata import GroupDescription
+from eosframework.kafka.consumer.group import (
+    recording_client_id,
+    records_ownership,
+    shared_by,
+    sharing_client_id,
+)
+from eosframework.records import TopicPartition
+from eosframework.txnid import TransactionalId
+from tests.support.applications.graphs import graph_of
+
+GRAPH = graph_of("flights", {"late": (["raw"], ["late"])})
+NAMES = task_names(GRAPH, {"raw": 2})
+STARTED = {"application": {"cluster_id": "c", "version": 1}, "owner/raw/late": {}}
+ASKED = STARTED | entries("id-1", fenced=True)
+NEW, OLD = recording_client_id("eosframework-consumer"), "eosframework-consumer"
+BY_TASK = {TransactionalId.make("flights", "late", 0): [TopicPartition("raw", 0)]}
+
+
+class Page:
+    """A control topic whose entries were read to their end."""
+
+    topic = "flights-control"
+
+    def __init__(self, found: dict[str, Any]) -> None:
+        self.entries = dict(found)
+
+    @property
+    def state(self) -> ControlState:
+        return interpret(self.entries)
+
+    def refresh(self) -> ControlState:
+        return self.state
+
+    def write(self, found: dict[str, Any]) -> None:
+        self.entries |= found
+
+
+def ledger(page: Page, *clients: str) -> StartPositions:
+    return StartPositions(
+        "flights",
+        cast("ControlTopic", page),
+        Start.EARLIEST,
+        members=lambda: GroupDescription(clients, None, tuple(None for _ in clients)),
+        has_own_id=True,
+    )
+
+
+def test_the_request_is_read_back_and_ids_stay_derived() -> None:
+    state = interpret(ASKED)
+    assert state.ids is Ids.DERIVED
+    assert state.ownership is not None
+    assert (state.ownership.topic_id, state.ownership.fenced) == ("id-1", True)
+    assert interpret(STARTED).ownership is None
+    assert "ids" not in id_entries(GRAPH, NAMES, state)
+
+
+def test_versions_that_record_nothing_refuse_the_source_of_ids() -> None:
+    """They read the entry with the sources that they know."""
+    with pytest.raises(ValueError, match="recorded"):
+        Ids(cast("dict[str, str]", ASKED["ids"])["from"])
+
+
+def test_an_ownership_topic_that_was_made_anew_is_refused() -> None:
+    refuse_lost_ownership(interpret(ASKED), "id-1", "flights-ownership")
+    refuse_lost_ownership(interpret(STARTED), None, "flights-ownership")
+    for found in ("id-2", None):
+        with pytest.raises(StartRefused, match="ids that may still write are unknown") as error:
+            refuse_lost_ownership(interpret(ASKED), found, "flights-ownership")
+        assert "id-1" in str(error.value)
+        assert "eosframework apply APP" in str(error.value)
+
+
+def test_a_member_that_records_nothing_is_refused() -> None:
+    refuse_silent_members(GroupDescription((NEW, sharing_client_id(NEW, 3)), None, ("a", "b")))
+    with pytest.raises(StartRefused, match=r"worker 'b' .*Upgrade all workers first"):
+        refuse_silent_members(GroupDescription((NEW, OLD), None, ("a", "b")))
+
+
+def test_a_takeover_ends_beside_a_member_that_records_nothing_and_its_ids_are_fenced_later() -> (
+    None
+):
+    page = Page(ASKED)
+    assert ledger(page, NEW).former_ids(BY_TASK) == []
+    with pytest.raises(RunError, match="records no entries"):
+        ledger(page, NEW, OLD).former_ids(BY_TASK)
+    assert page.state.ownership is not None
+    assert not page.state.ownership.fenced
+
+
+@pytest.mark.parametrize(("producers", "expected"), [("worker", True), ("partition", False)])
+def test_a_worker_with_an_id_of_its_own_needs_access_to_the_topic(
+    producers: str, expected: bool
+) -> None:
+    settings = Settings.model_validate({"worker": {"producers": producers}})
+    access = worker_access(GRAPH, settings, ["raw"], ["late"])
+    assert (ownership_access("flights") in access) is expected
+
+
+def test_leased_ids_of_before_are_inited_and_derived_ones_are_not() -> None:
+    leased = {"leased/raw/0/TX-1": {"application": "flights", "sub_topology": "late"}}
+    assert ledger(Page(ASKED | leased), NEW).former_ids(BY_TASK) == ["TX-1"]
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_client_id_says_both_what_is_shared_and_that_entries_are_known(number: int) -> None:
+    assert records_ownership(sharing_client_id(NEW, number))
+    assert shared_by(sharing_client_id(NEW, number)) == number
+    assert not records_ownership(sharing_client_id(OLD, number))
+
+
+@pytest.mark.parametrize(
+    "other", [{"ids": "leased"}, {"guarantee": "at_least_once"}, {"partitions_per_producer": 2}]
+)
+def test_a_worker_with_one_producer_is_refused_with_settings_that_cannot_share(
+    other: dict[str, Any],
+) -> None:
+    with pytest.raises((ValueError, ConfigurationError), match="producers=worker needs"):
+        Settings.model_validate({"worker": {"producers": "worker", **other}})
