@@ -38,6 +38,7 @@ def test_batches_are_in_the_topic_once_and_a_query_goes_on_behind_them(world: Si
     assert not list(world.checkpoint.glob("eosframework-stages/*/*"))
 
 
+@pytest.mark.exhaustive
 def test_the_last_batch_offered_again_is_skipped_and_any_other_is_refused(
     world: SinkWorld,
 ) -> None:
@@ -59,6 +60,7 @@ def test_the_last_batch_offered_again_is_skipped_and_any_other_is_refused(
     assert world.counts() == Counter(2 * list(range(200))), "the user said that these are new rows"
 
 
+@pytest.mark.exhaustive
 def test_all_parts_of_a_record_come_from_columns(world: SinkWorld) -> None:
     rows = world.spark.sql(
         "SELECT id AS n, CAST(id AS string) AS key, CAST(id % 3 AS int) AS part, "

@@ -57,7 +57,7 @@ def killed_once(directory: Path, rows: DataFrame) -> DataFrame:
             Path(marker).touch()
             time.sleep(2)  # what Spark's sink has produced reaches the broker
             os.kill(os.getpid(), signal.SIGKILL)
-        return "x" * 500  # so that rows leave Python's buffer before the kill
+        return str(n) * 120  # so that rows leave Python's buffer before the kill
 
     return rows.withColumn("pad", udf(passed, "string")("n"))
 

@@ -58,6 +58,7 @@ def test_both_sinks_have_each_row_once_and_the_last_batch_is_skipped(
     assert not list(world.checkpoint.glob("eosframework-stages/*/*"))
 
 
+@pytest.mark.exhaustive
 def test_a_row_replaces_the_one_with_its_keys_and_a_job_is_written_once(
     world: SinkWorld, database: str
 ) -> None:
@@ -75,6 +76,7 @@ def test_a_row_replaces_the_one_with_its_keys_and_a_job_is_written_once(
     assert dict(found) == {f"k{n}": n * 10 for n in range(50)}
 
 
+@pytest.mark.exhaustive
 def test_what_a_table_cannot_take_ends_the_query_with_one_message(
     world: SinkWorld, database: str
 ) -> None:
