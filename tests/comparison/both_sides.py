@@ -28,7 +28,7 @@ APPLICATIONS = {
     "windows": ["flights"],
     "unretained": ["few"],
     "pairs": ["departures", "landings"],
-    "lookups": ["departures", "rows", "versions"],
+    "lookups": ["departures", "rows"],
     "tables": ["departed", "rows"],
 }
 """By application, the input topics that it reads."""

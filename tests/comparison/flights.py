@@ -33,7 +33,6 @@ def inputs(count: int, seed: int) -> dict[str, list[Fed]]:
         "landings": list(_disordered(_landings(flights, 1), draw)),
         "departed": list(_disordered(_rows(flights), draw)),
         "rows": list(_disordered(_landings(flights, 1, is_table=True), draw)),
-        "versions": list(_disordered(_landings(flights, 2, is_table=True), draw)),
     }
 
 

@@ -67,12 +67,8 @@ def declare_lookups() -> Topology:
     app = Topology(f"{NAME}.ours.lookups")
     departures = app.stream(f"{NAME}.in.departures", name="departures", key=str, value="json")
     rows = app.table(f"{NAME}.in.rows", name="rows", key=str, value="json")
-    versions = app.table(
-        f"{NAME}.in.versions", name="versions", key=str, value="json", history="8h"
-    )
     departures.join(rows, both).to(_output("lookup.inner"), value="json")
     departures.join(rows, both, how="left").to(_output("lookup.left"), value="json")
-    departures.join(versions, both, how="left").to(_output("lookup.versioned"), value="json")
     return app
 
 

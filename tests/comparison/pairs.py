@@ -38,11 +38,13 @@ def pairs_after_an_interval(sides: Sides) -> Changed:
         now = max(seen[record].stream_time for record in records)
         is_over = len(records) == 2 and any(_over(r, seen[r], now) for r in records)
         (dropped if is_over else kept).append(output)
+    end = max(arrival.stream_time for arrival in seen.values())
     sent = {record for output in kept for record in _records(output)}
     for output in dropped:
         for record in _records(output):
             arrival = seen[record]
-            if record not in sent and not _over(record, arrival, arrival.stream_time):
+            was_late = _over(record, arrival, arrival.stream_time)
+            if record not in sent and not was_late and _over(record, arrival, end):
                 sent.add(record)
                 kept += _alone(sides, record, arrival)
     return kept, len(dropped)

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from tests.comparison.arrivals import arrivals
 from tests.comparison.flights import HOUR_MS, Fed
 from tests.comparison.sessions import GAP_MS, GRACE_MS, Session, SessionReference, is_kept
-from tests.comparison.versions import VersionedRows, looked_up
 
 WINDOW_MS = HOUR_MS
 RETENTION_MS = 90 * 24 * HOUR_MS
@@ -120,25 +119,21 @@ def late_records_join_closed_sessions(sides: Sides) -> Changed:
     )
 
 
-def rows_older_than_the_history(sides: Sides) -> Changed:
-    """Keep a row that is older than the history as the current one, if nothing newer is known.
+def sessions_suppressed_before_they_close(sides: Sides) -> Changed:
+    """Drop sessions that `suppress` sends although a record joined them afterwards.
 
-    Versioned stores drop it (KIP-889: the history is also the grace period of writes).
+    It sends a session when stream time reaches the end, gap and grace; records join until stream
+    time exceeds them (KAFKA-8289 corrected this for aggregates).
     """
-    before = VersionedRows(drops_old_rows=True, uses_table_time=True)
-    after = VersionedRows(drops_old_rows=False, uses_table_time=True)
-    return _replaced(sides.theirs, _looked_up(sides, before), _looked_up(sides, after))
-
-
-def history_counted_from_the_table_alone(sides: Sides) -> Changed:
-    """Count the history from the task's stream time.
-
-    The store of Kafka Streams knows the times of the table's rows alone (KIP-889), so a record
-    further back than the history may still find a row.
-    """
-    before = VersionedRows(drops_old_rows=False, uses_table_time=True)
-    after = VersionedRows(drops_old_rows=False, uses_table_time=False)
-    return _replaced(sides.theirs, _looked_up(sides, before), _looked_up(sides, after))
+    times = {arrival.stream_time for arrival in arrivals(sides.inputs, "flights")}
+    known = {(output.key, *_bounds(output)) for output in sides.ours}
+    kept = [
+        output
+        for output in sides.theirs
+        if (output.key, *_bounds(output)) in known
+        or output.value["end"] + GAP_MS + GRACE_MS not in times
+    ]
+    return kept, len(sides.theirs) - len(kept)
 
 
 def deletions_of_absent_rows(sides: Sides) -> Changed:
@@ -169,13 +164,6 @@ def _outputs(sessions: Sequence[Session]) -> list[Output]:
 
 def _bounds(output: Output) -> tuple[int, int]:
     return output.value["start"], output.value["end"]
-
-
-def _looked_up(sides: Sides, rows: VersionedRows) -> list[Output]:
-    return [
-        Output(departure.key, {"left": departure.value, "right": row}, departure.at)
-        for departure, row in looked_up(sides.inputs, rows)
-    ]
 
 
 def _replaced(theirs: Sequence[Output], before: list[Output], after: list[Output]) -> Changed:

@@ -86,9 +86,10 @@ class SessionReference:
         self._open.add(made)
 
     def _is_found(self, session: Session, stream_time: int) -> bool:
+        """Return whether a record may join a session; stores hide older ones (KAFKA-12960)."""
         if self._retention_ms is None:
             return not has_closed(session.end, stream_time)
-        return is_kept(session.end, stream_time, self._retention_ms)
+        return session.end > stream_time - self._retention_ms
 
     def _close(self, stream_time: int) -> None:
         closing = sorted(s for s in self._open if has_closed(s.end, stream_time))
@@ -96,7 +97,7 @@ class SessionReference:
         self.closed += [
             session
             for session in closing
-            if self._retention_ms is None or self._is_found(session, stream_time)
+            if self._retention_ms is None or is_kept(session.end, stream_time, self._retention_ms)
         ]
 
 

@@ -63,7 +63,10 @@ CASES = (
     Case(
         "session.suppressed",
         "session.close",
-        [rules.late_records_join_closed_sessions],
+        [
+            rules.late_records_join_closed_sessions,
+            rules.sessions_suppressed_before_they_close,
+        ],
     ),
     Case(
         "few.tumbling.close",
@@ -76,10 +79,6 @@ CASES = (
     Case("pairs.outer", rules=OUTER),
     Case("lookup.inner"),
     Case("lookup.left"),
-    Case(
-        "lookup.versioned",
-        rules=[rules.rows_older_than_the_history, rules.history_counted_from_the_table_alone],
-    ),
     Case("tables.inner", rules=[rules.deletions_of_absent_rows]),
     Case("tables.left", rules=[rules.deletions_of_absent_rows]),
     Case("tables.outer", rules=[rules.deletions_of_absent_rows]),

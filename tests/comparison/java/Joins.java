@@ -9,10 +9,8 @@ import org.apache.kafka.streams.kstream.JoinWindows;
 import org.apache.kafka.streams.kstream.Joined;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
-import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.kstream.StreamJoined;
-import org.apache.kafka.streams.state.Stores;
 
 /** Joins of departures and landings, by aircraft. */
 final class Joins {
@@ -21,7 +19,6 @@ final class Joins {
     private static final Produced<String, JsonNode> WRITTEN = Produced.with(KEYS, Json.NODES);
     private static final Duration BEFORE = Duration.ZERO;
     private static final Duration AFTER = Duration.ofHours(8);
-    private static final Duration HISTORY = Duration.ofHours(8);
 
     /** Stream and stream. */
     static void pairs(StreamsBuilder builder, Compared.Topics topics) {
@@ -40,22 +37,13 @@ final class Joins {
                 .to(topics.output("pairs.outer"), WRITTEN);
     }
 
-    /** Stream and table, with the current row and with the row of the record's time. */
+    /** Stream and table. */
     static void lookups(StreamsBuilder builder, Compared.Topics topics) {
         KStream<String, JsonNode> departures = builder.stream(topics.input("departures"), READ);
         KTable<String, JsonNode> current = builder.table(topics.input("rows"), READ);
-        KTable<String, JsonNode> versioned =
-                builder.table(
-                        topics.input("versions"),
-                        READ,
-                        Materialized.as(
-                                Stores.persistentVersionedKeyValueStore("versions", HISTORY)));
         Joined<String, JsonNode, JsonNode> joined = Joined.with(KEYS, Json.NODES, Json.NODES);
         departures.join(current, Joins::both, joined).to(topics.output("lookup.inner"), WRITTEN);
         departures.leftJoin(current, Joins::both, joined).to(topics.output("lookup.left"), WRITTEN);
-        departures
-                .leftJoin(versioned, Joins::both, joined)
-                .to(topics.output("lookup.versioned"), WRITTEN);
     }
 
     /** Table and table. */
