@@ -24,7 +24,7 @@ CONFIG = REPOSITORY / "docs" / "site" / "mkdocs.yml"
 BUILD = REPOSITORY / "build"
 
 _PAGES = ("*.md", "docs/**/*.md", "examples/*/README.md")
-_PICTURES = ("docs/**/*.svg",)
+_PICTURES = ("docs/**/*.svg", "docs/**/*.png")
 _DECISIONS = Path("docs/adr")
 _LIST_ITEM = re.compile(r"( *)([-*]|\d+\.) ")
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)")
@@ -109,7 +109,7 @@ def _linked(page: Path, pages: set[Path]) -> Callable[[re.Match[str]], str]:
     def replaced(link: re.Match[str]) -> str:
         text, target, anchor = link.groups(default="")
         path = Path(os.path.normpath(page.parent / target))
-        if path in pages or path.suffix == ".svg":
+        if path in pages or path.suffix in (".svg", ".png"):
             return link[0]
         if path / "README.md" in pages:
             return f"[{text}]({target.rstrip('/')}/README.md{anchor})"
