@@ -20,7 +20,6 @@ COMPILE = $(INDEX) $(BIN)/uv pip compile --quiet --universal --generate-hashes -
 	--no-emit-index-url --no-emit-find-links --python-version 3.11 \
 	pyproject.toml
 EXTRAS := $(addprefix --extra ,arrow containers demo embedded postgres registry spark tracing web)
-DOCS := $(wildcard docs/generate.py)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # uv brings its own certificates; a registry behind a company's proxy needs those of the system.
@@ -126,7 +125,11 @@ bench-check: .venv ## Fail if a record costs more than it did, in minutes and on
 
 .PHONY: docs
 docs: .venv ## Write the generated pages of docs/ again
-	$(if $(DOCS),$(BIN)/python $(DOCS),@echo "no page of docs/ is generated")
+	$(BIN)/eosframework explain errors --markdown > docs/errors.md
+	$(BIN)/eosframework explain metrics --markdown > docs/metrics.md
+	$(BIN)/eosframework doctor --markdown > docs/howto/doctor.md
+	$(BIN)/python -m tests.support.documents.api_reference
+	$(BIN)/python -m tests.support.documents.reference_pages
 
 .PHONY: docs-site
 docs-site: .venv ## Build the documentation site into build/site, and check its links
