@@ -17,7 +17,6 @@ from typing import Any, cast
 
 from eosframework.config import KafkaSettings
 from eosframework.errors import ConfigurationError, TopologyError, raised_by_functions
-from eosframework.process.logs import CLIENT_LOGGER
 from eosframework.serialization import references
 
 SHARED_UNTIL = 0.5
@@ -30,7 +29,8 @@ LEAST_SECONDS = 5.0
 TokenAnswer = tuple[Any, ...]
 """(token, expiry in seconds since 1970[, principal[, extensions]]), as confluent_kafka takes it."""
 
-_LOG = logging.getLogger(CLIENT_LOGGER)
+_LOG = logging.getLogger("eosframework.kafka")
+"""Not that of librdkafka's records, of which only errors are shown."""
 
 
 class TokenFunction:

@@ -4,7 +4,7 @@ import base64
 import json
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,6 +18,7 @@ from eosframework.errors import ConfigurationError
 from eosframework.kafka.client.properties import client_properties, new_client
 from eosframework.kafka.client.token_function import TokenFunction, token_function
 from eosframework.kafka.inspect.configuration import client_configuration
+from eosframework.process.logs import CLIENT_LOGGER
 
 OAUTH: dict[str, Any] = {"security.protocol": "sasl_plaintext", "sasl.mechanisms": "OAUTHBEARER"}
 
@@ -70,6 +71,17 @@ def test_clients_share_a_token_until_half_of_its_life(
     assert tokens.calls == ["a=b", "a=b"]
 
 
+@pytest.fixture
+def of_clients() -> Iterator[None]:
+    """Show librdkafka's records as commands do: only errors."""
+    logger = logging.getLogger(CLIENT_LOGGER)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    yield
+    logger.setLevel(before)
+
+
+@pytest.mark.usefixtures("of_clients")
 def test_a_valid_token_stands_in_for_a_function_that_fails(
     function: TokenFunction, tokens: Tokens, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
