@@ -159,6 +159,7 @@ def test_an_open_transaction_is_listed_with_its_owner_and_described_with_its_lag
         "sub_topology": "late",
         "partition": 3,
         "partitions_per_producer": 1,
+        "instance": None,
     }
     assert by_id[ours].items() >= {"state": "Ongoing", "owner": owner, "coordinator": 1}.items()
     assert by_id[foreign]["owner"] is None

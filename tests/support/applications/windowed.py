@@ -67,8 +67,11 @@ class Windowed(Pipeline):
         return found
 
     def is_complete(self) -> bool:
-        """Tell whether every window has gone out, by the number of records in them."""
-        return sum(value for *_, value in self.results("counted")) >= self.fed
+        """Tell whether every window and visit has gone out, by the number of records in them."""
+        return all(
+            sum(value for *_, value in self.results(topic)) >= self.fed
+            for topic in ("counted", "visits")
+        )
 
     def findings(self) -> list[str]:
         """What is wrong in the windows that went out."""
