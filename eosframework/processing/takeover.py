@@ -50,6 +50,9 @@ from eosframework.processing.worker_plan import Plan, WorkerOptions
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
 
+FENCED_STARTS = 2
+"""Takeovers that are repeated because the commit of a start was fenced."""
+
 
 class Takeover:
     """Creates the tasks of newly assigned partitions.
@@ -93,6 +96,7 @@ class Takeover:
         self._budget = ChangesBudget(options.queue_bytes // SHARE)
         self._events = structlog.get_logger("eosframework.worker", application=plan.application)
         self._unconfirmed = True
+        self._fenced_starts = 0
 
     def by_task(self, partitions: Sequence[TopicPartition]) -> ByTask:
         """Return the partitions that this worker owns, by task, for those that were assigned.
@@ -188,10 +192,20 @@ class Takeover:
     ) -> None:
         """Commit the positions of partitions that start at their end, with their markers (T2).
 
-        Without this commit, a later takeover would find another end.
+        Without this commit, a later takeover would find another end, and records would be lost:
+
+            1. an InitProducerId of this worker arrives late, after its repetition: it fences its
+               sender
+            2. the commit of the start is refused, and a record arrives
+            3. the worker is killed before its first commit; its successor starts at the new end
+
+        So a fenced takeover is repeated: nothing was announced yet. But the fence may be that of a
+        successor, which each repetition fences in turn until the next poll reports the rebalance.
+        Therefore only `FENCED_STARTS` are repeated.
 
         Raises:
-            TransactionError: the outcome of a commit is unknown; the next takeover reads it.
+            TransactionError: the outcome of a commit is unknown, or the commit was fenced; the next
+                takeover reads it.
         """
         identities = {p: identity for identity, partitions in by_task.items() for p in partitions}
         new: dict[ProducerGroup[Task], list[Position]] = {}
@@ -210,7 +224,9 @@ class Takeover:
             commits.append(Commit(group.output, positions, membership))
         for group, result in zip(new, self._outputs.commit(commits), strict=True):
             if isinstance(result.error, TaskFenced):
-                # A re-init would fence a successor. The next poll reports the rebalance.
+                self._fenced_starts += 1
+                if self._fenced_starts <= FENCED_STARTS:
+                    raise Retriable(f"the start was not committed: {result.error}")
                 self._events.warning(
                     "start_not_committed",
                     transactional_id=group.transactional_id,
@@ -218,6 +234,7 @@ class Takeover:
                 )
             elif result.error is not None:
                 raise result.error
+        self._fenced_starts = 0
 
     def _markers_of(
         self,
