@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from pydantic import SecretStr
 
+from eosframework.backfill.job.job_entry import check_name
 from eosframework.config import Settings, load_settings
 from eosframework.errors import ConfigurationError
 from eosframework.spark.kafka_columns import STRUCT, KafkaColumns
 from eosframework.spark.kafka_driver import KafkaSinkOptions
-from eosframework.spark.sink_entry import BatchIdentity, check_part, name_of
+from eosframework.spark.sink_entry import BatchIdentity, name_of
 from eosframework.spark.sink_runner import (
     OwnedSink,
     default_root,
@@ -29,6 +30,9 @@ from eosframework.txnid import refuse_bad_application
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+EXAMPLE = "delays_2013"
+"""A valid name, for messages."""
 
 MOST_SHARDS = 1000
 """Each shard with rows is a producer with a transaction in each batch."""
@@ -92,7 +96,7 @@ class Sink:
             InstanceFenced: another process writes the same job.
         """
         with telling(self._names):
-            sink = Sink([part.of_job(check_part("job", job)) for part in self.parts])
+            sink = Sink([part.of_job(check_name(job, "job", EXAMPLE)) for part in self.parts])
             try:
                 root = directory or default_root(frame.sparkSession)
                 sink._run(frame, job_batch(job), root)
@@ -181,7 +185,7 @@ def kafka_sink(
     columns = KafkaColumns(topic, topic_column, key, value, headers, timestamp, partition)
     options = KafkaSinkOptions(
         application=application,
-        sink=check_part("sink", chosen),
+        sink=check_name(chosen, "sink", EXAMPLE),
         columns=columns,
         shards=shards,
         stage=stage,
@@ -240,7 +244,7 @@ def table_sink(
         )
     options = TableSinkOptions(
         application=application,
-        sink=check_part("sink", name or name_of(table)),
+        sink=check_name(name or name_of(table), "sink", EXAMPLE),
         table=table,
         mode=TableMode(mode),
         keys=tuple(keys),

@@ -12,9 +12,7 @@ from __future__ import annotations
 import re
 
 from eosframework.backfill.job.job_entry import ControlEntry
-from eosframework.errors import ConfigurationError
 
-_NAME = re.compile(r"[a-z0-9_]{1,60}")
 _OTHER = re.compile(r"[^a-z0-9_]")
 
 
@@ -106,24 +104,6 @@ def shards_prefix(sink: str) -> str:
 def shard_key(sink: str, shard: int) -> str:
     """Return the key of a shard's progress."""
     return f"{shards_prefix(sink)}{shard}"
-
-
-def check_part(what: str, name: str) -> str:
-    """Return a valid name of a sink or a job.
-
-    Args:
-        what: the kind of name, for the message.
-        name: the name.
-
-    Raises:
-        ConfigurationError: the name is invalid in a transactional id.
-    """
-    if _NAME.fullmatch(name) is None:
-        raise ConfigurationError(
-            f"{what} {name!r} has a name that cannot be part of a transactional id; expected up to "
-            f"60 lower-case letters a-z, digits and '_', for example: delays_2013"
-        )
-    return name
 
 
 def name_of(target: str) -> str:

@@ -168,16 +168,21 @@ class TaskProgress(ControlEntry):
         }
 
 
-def check_name(name: str) -> str:
-    """Return a valid job name.
+def check_name(name: str, kind: str = "job", example: str = "january_2024") -> str:
+    """Return a valid name of a job or of a sink.
+
+    Args:
+        name: the name.
+        kind: of its bearer, for the message.
+        example: a valid name, for the message.
 
     Raises:
         ConfigurationError: the name is invalid in a transactional id.
     """
     if _NAME.fullmatch(name) is None:
         raise ConfigurationError(
-            f"job {name!r} has a name that cannot be part of a transactional id; expected up to 60 "
-            f"lower-case letters a-z, digits and '_', for example: january_2024"
+            f"{kind} {name!r} has a name that cannot be part of a transactional id; expected up to "
+            f"60 lower-case letters a-z, digits and '_', for example: {example}"
         )
     return name
 

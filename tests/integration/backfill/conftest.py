@@ -5,16 +5,19 @@ from __future__ import annotations
 import gc
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from eosframework.errors import EosError
-from tests.conftest import missing
+from tests.conftest import KafkaService, missing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tests.support.applications.spark_sinks import SinkWorld
 
 SMALL = {"spark.driver.memory": "600m", "spark.sql.shuffle.partitions": "2"}
 
@@ -67,3 +70,15 @@ def _collect_sockets() -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "unclosed <socket", ResourceWarning)
         gc.collect()
+
+
+@pytest.fixture
+def world(
+    spark: SparkSession, kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path
+) -> Iterator[SinkWorld]:
+    """A topic, a checkpoint and sinks on the one Spark; its queries are stopped."""
+    from tests.support.applications.spark_sinks import SinkWorld
+
+    made = SinkWorld(spark, kafka.bootstrap_servers, unique_name("sink"), tmp_path)
+    yield made
+    made.stop()

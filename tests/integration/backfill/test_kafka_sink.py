@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.conftest import KafkaService
 from tests.support.applications.spark_sinks import SinkWorld
 
 pytest.importorskip("pyspark")
 from pyspark.errors import StreamingQueryException
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
-@pytest.fixture
-def world(
-    spark: SparkSession, kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path
-) -> Iterator[SinkWorld]:
-    made = SinkWorld(spark, kafka.bootstrap_servers, unique_name("sink"), tmp_path)
-    yield made
-    made.stop()
+    pass
 
 
 def test_batches_are_in_the_topic_once_and_a_query_goes_on_behind_them(world: SinkWorld) -> None:

@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,20 +29,11 @@ pytest.importorskip("pyspark")
 from pyspark.errors import StreamingQueryException
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 pytestmark = pytest.mark.exhaustive
 
 ROWS = 6000
-
-
-@pytest.fixture
-def world(
-    spark: SparkSession, kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path
-) -> Iterator[SinkWorld]:
-    made = SinkWorld(spark, kafka.bootstrap_servers, unique_name("sink"), tmp_path)
-    yield made
-    made.stop()
 
 
 def killed_once(directory: Path, rows: DataFrame) -> DataFrame:

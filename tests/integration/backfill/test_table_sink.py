@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
 from eosframework.spark import both, table_sink
-from tests.conftest import KafkaService
 from tests.support.applications.spark_sinks import SinkWorld
 
 pytest.importorskip("pyspark")
 from pyspark.errors import StreamingQueryException
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
-@pytest.fixture
-def world(
-    spark: SparkSession, kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path
-) -> Iterator[SinkWorld]:
-    made = SinkWorld(spark, kafka.bootstrap_servers, unique_name("sink"), tmp_path)
-    yield made
-    made.stop()
+    pass
 
 
 def ask(dsn: str, sql: Any) -> list[Any]:
