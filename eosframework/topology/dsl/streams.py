@@ -52,12 +52,19 @@ class GlobalTable:
         self.recording = recording
         self.node = node
 
+    def __repr__(self) -> str:
+        return f"<GlobalTable {self.node.path} of {self.recording.application}>"
+
 
 class Joinable:
     """The join methods of `Stream` and `KeyedStream`."""
 
     recording: Recording
     node: Node
+
+    def __repr__(self) -> str:
+        """Return the calls that gave this stream, and the application's name."""
+        return f"<{type(self).__name__} {self.node.path} of {self.recording.application}>"
 
     @abstractmethod
     def declared(self, operator: str, declared: Any, joined: Node | None = None) -> Stream:
