@@ -160,6 +160,7 @@ def run(
             with drawn as draw:
                 while not run.wait(LOOK_SECONDS):
                     draw(run.counts)
+                draw(run.counts)
     return run.status()
 
 

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from eosframework.config import Settings
 from eosframework.process.instance import own_instance
@@ -99,6 +100,10 @@ class WorkerStatus:
         if self.error is not None:
             texts.append(f"{type(self.error).__name__}: {self.error}")
         return f"{self.application}: {self.state}, {', '.join(texts)}"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Show the same line in a notebook, which calls this."""
+        printer.text(str(self))
 
 
 @dataclass(slots=True)
