@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     )
     from eosframework.operators.handlers import Context, KeyedStore
     from eosframework.records import Record, WindowResult
+    from eosframework.runtime.embedding import RunningWorker, run, start
+    from eosframework.runtime.worker_run import WorkerStatus
     from eosframework.serialization.schemas import avro, json_schema, protobuf
     from eosframework.serialization.serdes import Serde, serde_of
     from eosframework.topology.dsl.builder import Topology
@@ -42,20 +44,24 @@ __all__ = [
     "KeyedStream",
     "Record",
     "RunError",
+    "RunningWorker",
     "Serde",
     "Stream",
     "Topology",
     "TransactionError",
     "UserError",
     "WindowResult",
+    "WorkerStatus",
     "avro",
     "dead_letter",
     "hopping",
     "json_schema",
     "protobuf",
+    "run",
     "serde_of",
     "session",
     "sliding",
+    "start",
     "tumbling",
 ]
 
@@ -65,18 +71,22 @@ _HOMES = {
     "KeyedStore": "operators.handlers",
     "KeyedStream": "topology.dsl.streams",
     "Record": "records",
+    "RunningWorker": "runtime.embedding",
     "Serde": "serialization.serdes",
     "Stream": "topology.dsl.streams",
     "Topology": "topology.dsl.builder",
     "WindowResult": "records",
+    "WorkerStatus": "runtime.worker_run",
     "avro": "serialization.schemas",
     "dead_letter": "topology.dsl.declarations",
     "hopping": "topology.dsl.declarations",
     "json_schema": "serialization.schemas",
     "protobuf": "serialization.schemas",
+    "run": "runtime.embedding",
     "serde_of": "serialization.serdes",
     "session": "topology.dsl.declarations",
     "sliding": "topology.dsl.declarations",
+    "start": "runtime.embedding",
     "tumbling": "topology.dsl.declarations",
 }
 """Modules of the names that do not come from `errors`.

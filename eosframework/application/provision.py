@@ -30,7 +30,8 @@ from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.records import partitions_of
 from eosframework.topology.evolution import Change
-from eosframework.topology.graph.graph import Graph
+from eosframework.topology.graph.graph import Graph, Sink
+from eosframework.topology.graph.walk import nodes_of
 from eosframework.txnid import DerivedIds, IdSource, TransactionalId, prefix
 from eosframework.txnid.names import WORKER
 
@@ -174,7 +175,7 @@ def plan(context: ApplicationContext, source: IdSource | None = None) -> Provisi
             *(Access("Topic", t.name, ("Create",)) for t in topics if t.create),
             *(Access("Topic", t.name, ("Alter",)) for t in topics if t.grows_from is not None),
         ),
-        notes=() if note is None else (note,),
+        notes=(*([] if note is None else [note]), *_size_notes(graph, facts.topics)),
         refused=_refusal(graph, settings, facts, topics) or no_ids,
         changes=tuple(facts.changes),
         jobs=tuple(jobs_of(graph, facts)),
@@ -241,16 +242,19 @@ def _planned(
     sinks = set(graph.sink_topics)
     counts = {name: found.partitions for name, found in topics.items()}
     own = own_topics(graph, {**counts, **growing})
+    stated = stated_outputs(graph)
     planned: list[PlannedTopic] = []
     for name in sorted(topics):
-        facts, ours = topics[name], own.get(name)
+        facts, ours, output = topics[name], own.get(name), stated.get(name)
+        settings_of_topic = ours.settings if ours else output and output.settings
         decided = name in sinks if ours is None else ours.partitions is not None
         create = decided and not facts.exists
         if ours is not None:
             role, partitions = TopicRole(ours.role.value), ours.partitions
         else:
             role = TopicRole.SINK if name in sinks else TopicRole.SOURCE
-            partitions = settings.topics.partitions if create else None
+            partitions = (output and output.partitions) or settings.topics.partitions
+            partitions = partitions if create else None
         planned.append(
             PlannedTopic(
                 name=name,
@@ -260,10 +264,33 @@ def _planned(
                 replication_factor=facts.replication_factor or settings.topics.replication_factor,
                 create=create,
                 grows_from=facts.partitions if name in growing else None,
-                settings=ours.settings if ours and create else None,
+                settings=(settings_of_topic or None) if create else None,
             )
         )
     return planned
+
+
+def stated_outputs(graph: Graph) -> dict[str, Sink]:
+    """Return the sinks that state how their topic is created, by topic."""
+    sinks = (node for part in graph.sub_topologies for node in nodes_of(part))
+    return {
+        sink.topic: sink
+        for sink in sinks
+        if isinstance(sink, Sink)
+        and isinstance(sink.topic, str)
+        and (sink.partitions is not None or sink.settings)
+    }
+
+
+def _size_notes(graph: Graph, topics: Mapping[str, TopicDescription]) -> Iterator[str]:
+    """Yield a note for each output that has another number of partitions than stated."""
+    for name, sink in sorted(stated_outputs(graph).items()):
+        found = topics[name]
+        if found.exists and sink.partitions not in (None, found.partitions):
+            yield (
+                f"topic {name} has {found.partitions} partitions, and the topology states "
+                f"{sink.partitions}; apply changes no topic that exists"
+            )
 
 
 def _growing(graph: Graph, facts: Facts, admin: ClusterAdmin) -> dict[str, int]:

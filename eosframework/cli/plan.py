@@ -77,6 +77,7 @@ def plan(
         typer.echo(
             f"  topic {topic.name} ({topic.role}): {state}, partitions {partitions}, "
             f"replicas {replicas}"
+            + "".join(f", {name}={value}" for name, value in (topic.settings or {}).items())
         )
     ids = planned.transactional_ids
     typer.echo(f"  {len(ids)} producers{f': {ids[0]} to {ids[-1]}' if ids else ''}")

@@ -87,11 +87,11 @@ def _supervise(application: str, settings: Settings, processes: int, until_caugh
         def run_child(instance: str) -> int:
             import structlog
 
-            from eosframework.runtime.worker import load, run_kind
+            from eosframework.runtime.worker import load, run_kind, settings_of_child
 
             # Workers under one supervisor write to one log.
             structlog.contextvars.bind_contextvars(instance=instance)
-            own, kind = _settings_of_child(settings, instance, list(children)), children[instance]
+            own, kind = settings_of_child(settings, instance, list(children)), children[instance]
             return exit_code_of(
                 lambda: run_kind(load(application), own, kind, until_caught_up=until_caught_up)
             )
@@ -103,15 +103,6 @@ def _supervise(application: str, settings: Settings, processes: int, until_caugh
             if code != 0 or supervisor.is_stopping:
                 break
         return code
-
-
-def _settings_of_child(settings: Settings, instance: str, all_instances: list[str]) -> Settings:
-    address = settings.worker.http_address
-    if address is not None:
-        from eosframework.monitoring.http.http_server import address_of_child
-
-        address = address_of_child(address, all_instances.index(instance))
-    return settings.with_instance(instance, address)
 
 
 def _checked(application: str, settings: Settings) -> tuple[int, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -21,13 +22,21 @@ from eosframework.errors import ConfigurationError
 from eosframework.serialization.references import closest
 from eosframework.serialization.yaml_text import read_plain
 
+_loading = threading.Lock()
+"""`FileSource.values` belongs to one call at a time; a program's threads may all start workers."""
 
-def load_settings(file: Path | None = None, assignments: list[str] | None = None) -> Settings:
-    """Return settings from `--set`, the environment, secret files and a file, in this order.
+
+def load_settings(
+    file: Path | None = None,
+    assignments: list[str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> Settings:
+    """Return settings from arguments, the environment, secret files and a file, in this order.
 
     Args:
         file: a YAML file with the sections of `Settings`, a `.properties` file, or None.
-        assignments: `section.name=value` strings; the value is read as YAML.
+        assignments: `section.name=value` strings of `--set`; the value is read as YAML.
+        overrides: values by `section.name`, for a program; instead of assignments.
 
     Raises:
         ConfigurationError: names the setting, its value and what was expected.
@@ -36,12 +45,21 @@ def load_settings(file: Path | None = None, assignments: list[str] | None = None
     written = _read_file(file) if file else {}
     directory = secrets_directory()
     secrets = read_secrets(directory, list(Settings.model_fields)) if directory else {}
-    FileSource.values = over(secrets, written)
-    assigned = _parse_assignments(assignments or [])
+    given = _by_section(overrides or {})
+    assigned = given or _parse_assignments(assignments or [])
+    origin = "overrides: " if given else "--set "
+    with _loading:
+        return _validated(over(secrets, written), assigned, origin, file)
+
+
+def _validated(
+    values: dict[str, Any], assigned: dict[str, Any], origin: str, file: Path | None
+) -> Settings:
+    FileSource.values = values
     try:
         return Settings(**assigned)
     except ValidationError as error:
-        findings = [_explain(detail, assigned, file) for detail in error.errors()]
+        findings = [_explain(detail, assigned, origin, file) for detail in error.errors()]
         # Not chained: pydantic's error shows values, and so secrets, in every traceback.
         raise ConfigurationError("; ".join(findings)) from None
     except SettingsError as error:
@@ -175,6 +193,19 @@ def _read_value(text: str) -> Any:
         return text
 
 
+def _by_section(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, value in overrides.items():
+        section, dot, setting = name.partition(".")
+        if not dot:
+            raise ConfigurationError(
+                f"overrides has {name!r}, which is not SECTION.NAME, for example "
+                f"worker.commit_interval_seconds"
+            )
+        put(values, section, setting, value)
+    return values
+
+
 _NOT_PLAIN = re.compile(r"[^\w.-].*", re.DOTALL)
 """From the first such character on, the text may be a value, and so a secret."""
 
@@ -191,10 +222,12 @@ _EXPECTED = {
 """Replacements for pydantic's messages about classes."""
 
 
-def _explain(detail: ErrorDetails, assigned: Mapping[str, Any], file: Path | None) -> str:
+def _explain(
+    detail: ErrorDetails, assigned: Mapping[str, Any], origin: str, file: Path | None
+) -> str:
     """Return one finding: the source of the value, its name, the value and the problem."""
     parts = [str(part) for part in detail["loc"]]
-    name = f"{_origin(parts, assigned, file)}{'.'.join(parts)}"
+    name = f"{_origin(parts, assigned, origin, file)}{'.'.join(parts)}"
     if detail["type"] == "extra_forbidden":
         section, *inner = parts
         declared = Settings.model_fields.get(section)
@@ -210,10 +243,10 @@ def _explain(detail: ErrorDetails, assigned: Mapping[str, Any], file: Path | Non
     return f"{name}={given}: expected {expected}; see `eosframework explain settings`"
 
 
-def _origin(parts: list[str], assigned: Mapping[str, Any], file: Path | None) -> str:
+def _origin(parts: list[str], assigned: Mapping[str, Any], origin: str, file: Path | None) -> str:
     section, *inner = parts
     if inner and inner[0] in assigned.get(section, {}):
-        return "--set "
+        return origin
     variable = f"EOS_{'__'.join(parts)}".upper()
     if variable in (name.upper() for name in os.environ):
         return f"environment variable {variable}, "

@@ -1,4 +1,7 @@
-"""Log events on stderr: a stable name with fields, as text on a terminal, else as JSON lines."""
+"""Log events on stderr: a stable name with fields, as text on a terminal, else as JSON lines.
+
+A program that runs a worker keeps its own configuration of logs (`configure_embedded_logs`).
+"""
 
 from __future__ import annotations
 
@@ -65,6 +68,39 @@ def configure_logs(settings: LogSettings) -> None:
     if level > logging.DEBUG:
         # Below errors, librdkafka logs failures that it retries itself.
         logging.getLogger(CLIENT_LOGGER).setLevel(max(level, logging.ERROR))
+
+
+def configure_embedded_logs(settings: LogSettings) -> None:
+    """Configure log events as far as the program that runs a worker has not done so.
+
+        the program has configured     log events
+        structlog                      follow its configuration
+        handlers of logging's root     go through them, as `event='…' name='…'`
+        neither                        go to stderr as `settings` say
+
+    Args:
+        settings: used if the program has configured neither.
+    """
+    if structlog.is_configured():
+        return
+    if not logging.getLogger().handlers:
+        configure_logs(settings)
+        return
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.stdlib.filter_by_level,
+            structlog.processors.format_exc_info,
+            structlog.processors.KeyValueRenderer(key_order=["event"]),
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+    client = logging.getLogger(CLIENT_LOGGER)
+    if client.level == logging.NOTSET:
+        client.setLevel(logging.ERROR)
+    client.addFilter(_Repetitions())
 
 
 class _CurrentStderr(logging.StreamHandler[TextIO]):

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 
 import orjson
@@ -119,6 +120,42 @@ class ProgressEvents:
             self._events.info("progress", **asdict(counts))
 
 
+class NotebookLine:
+    """One line in the output of a notebook's cell, written again in place."""
+
+    def __init__(self) -> None:
+        self._last_seconds, self._last_records = time.monotonic(), 0
+        self._width = 0
+        self._restore = RestoreProgress()
+
+    def show(self, counts: WorkerCounts) -> None:
+        """Write the line again."""
+        now = time.monotonic()
+        rate = max(counts.records - self._last_records, 0) / max(now - self._last_seconds, 1e-9)
+        self._last_seconds, self._last_records = now, counts.records
+        is_restoring = self._restore.look(counts, now)
+        text = self._restore.text if is_restoring else line(counts, rate).strip()
+        print(f"\r{text:<{self._width}}", end="", flush=True)
+        self._width = len(text)
+
+
+@contextmanager
+def notebook_line() -> Generator[Show]:
+    """Show progress in the output of a notebook's cell during the block."""
+    shown = NotebookLine()
+    try:
+        yield shown.show
+    finally:
+        print(flush=True)
+
+
+@contextmanager
+def terminal_line() -> Generator[Show]:
+    """Show progress at the bottom of the terminal during the block."""
+    with ProgressLine() as shown:
+        yield shown.show
+
+
 class ProgressPipe:
     """Reports counts to the supervisor that started this process.
 
@@ -163,6 +200,11 @@ def total(parts: list[WorkerCounts]) -> WorkerCounts:
             for field in fields(WorkerCounts)
         }
     )
+
+
+def is_notebook() -> bool:
+    """Return whether this process is the kernel of a notebook."""
+    return "ipykernel" in sys.modules
 
 
 def reporter() -> ProgressPipe | ProgressEvents | None:

@@ -85,7 +85,8 @@ def handled(handler: Handler) -> Generator[None]:
         yield
     finally:
         for number, former in zip(SIGNALS, before, strict=True):
-            signal.signal(number, former)
+            # A handler that was not set from Python reads as None and cannot be set again.
+            signal.signal(number, signal.SIG_DFL if former is None else former)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import NoReturn, Self
+from typing import NoReturn, Protocol, Self
 
 import structlog
 
@@ -43,6 +43,19 @@ PROBE_SECONDS = 90.0
 six failures in a row, one each 10 s, of docker/kubernetes."""
 
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
+
+
+class TurnWatch(Protocol):
+    """The watch over the turns of a worker's thread: `Watchdog` or `EmbeddedWatch`."""
+
+    turn_seconds: float
+
+    def turn(self) -> None:
+        """Note that the thread has completed a turn."""
+
+    def clock(self) -> float:
+        """Return the seconds that the process has run, without those in which it was suspended."""
+        ...
 
 
 class Watchdog:
@@ -77,17 +90,18 @@ class Watchdog:
         self._main = threading.get_ident()
         self._reading, self._writing = os.pipe()
         self._over = False
+        self._former_wakeup = -1
 
     def __enter__(self) -> Self:
         os.set_blocking(self._writing, False)
         # Python's C-level handler writes the signal's number here even if the main thread is stuck.
-        signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
+        self._former_wakeup = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
         threading.Thread(target=self._watch, name="eos-watchdog", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._over = True
-        signal.set_wakeup_fd(-1)
+        signal.set_wakeup_fd(self._former_wakeup)
         os.close(self._writing)
 
     def turn(self) -> None:
@@ -135,6 +149,80 @@ class Watchdog:
         (self._end or (_kill if kill else _exit))()
 
 
+class EmbeddedWatch:
+    """Watches a worker's thread in a program that does more than run this worker.
+
+    It leaves signals alone, and reports a thread that is stuck instead of ending the program: the
+    group gives the partitions to another worker after max.poll.interval.ms. Once the program's main
+    thread has ended, the program has nothing else to do, and a worker that does not stop in time
+    ends the process with exit code 1.
+
+    Used for the length of a `with` block in the worker's thread.
+
+    Args:
+        turn_seconds: longest time between two calls of `turn`.
+        stop_seconds: longest time from the end of the main thread to the end of the block.
+        stop: called at the end of the main thread.
+        end: ends the process, in tests; None: with exit code 1.
+    """
+
+    def __init__(
+        self,
+        *,
+        turn_seconds: float,
+        stop_seconds: float,
+        stop: Callable[[], object],
+        end: Callable[[], object] | None = None,
+    ) -> None:
+        self.turn_seconds = turn_seconds
+        self._stop_seconds = stop_seconds
+        self._stop = stop
+        self._end = end or _exit
+        self._running_seconds = 0.0
+        self._turns = 0
+        self._thread = threading.get_ident()
+        self._over = threading.Event()
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._watch, name="eos-watch", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+
+    def turn(self) -> None:
+        """Note that the thread has completed a turn."""
+        self._turns += 1
+
+    def clock(self) -> float:
+        """Return the seconds that the process has run, without those in which it was suspended."""
+        return self._running_seconds
+
+    def _watch(self) -> None:
+        turn, turn_took_seconds, alone_seconds = self._turns, 0.0, None
+        started = time.monotonic()
+        while not self._over.wait(STEP_SECONDS):
+            took_seconds = min(time.monotonic() - started, LONGEST_STEP_SECONDS)
+            started = time.monotonic()
+            self._running_seconds += took_seconds
+            was_stuck = turn_took_seconds > self.turn_seconds
+            turn_took_seconds = turn_took_seconds + took_seconds if turn == self._turns else 0.0
+            turn = self._turns
+            if turn_took_seconds > self.turn_seconds and not was_stuck:
+                reason = f"has been stuck for {self.turn_seconds:g} s"
+                _log_stuck(reason, place_of(self._thread))
+            if alone_seconds is not None:
+                alone_seconds += took_seconds
+                if alone_seconds > self._stop_seconds:
+                    limit = f"worker.stop_deadline_seconds={self._stop_seconds:g}"
+                    _report(f"did not end within {limit}", place_of(self._thread))
+                    self._end()
+                    break
+            elif not threading.main_thread().is_alive():
+                alone_seconds = 0.0
+                self._stop()
+
+
 def place_of(thread: int | None) -> str:
     """Return a thread's innermost Python function outside of `threading`.
 
@@ -152,8 +240,12 @@ def place_of(thread: int | None) -> str:
     return f"{module}.{code.co_qualname}, line {frame.f_lineno}"
 
 
-def _report(what: str, place: str) -> None:
+def _log_stuck(what: str, place: str) -> None:
     structlog.get_logger("eosframework.worker").error("worker_stuck", reason=what, waits_in=place)
+
+
+def _report(what: str, place: str) -> None:
+    _log_stuck(what, place)
     print(
         f"error: the worker {what}: its main thread waits in {place}. The process ends now; the "
         f"next owner of its partitions ends its open transactions, or the brokers do after "

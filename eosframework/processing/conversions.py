@@ -93,13 +93,14 @@ def refuse_ahead(time_ms: int, own_ms: int, ahead_ms: int) -> NoReturn:
         ValueError: always.
     """
     raise ValueError(
-        f"the function gave the event time {_moment(time_ms)}, and the record's own timestamp is "
-        f"{_moment(own_ms)}; worker.max_event_time_ahead allows {ahead_ms / 1000:g} s between "
+        f"the function gave the event time {moment(time_ms)}, and the record's own timestamp is "
+        f"{moment(own_ms)}; worker.max_event_time_ahead allows {ahead_ms / 1000:g} s between "
         f"them. Correct the function or the record, or raise the setting"
     )
 
 
-def _moment(time_ms: int) -> str:
+def moment(time_ms: int) -> str:
+    """Return a time as milliseconds and, if it is a date, in ISO form."""
     if not 0 <= time_ms <= LATEST_MS:
         return str(time_ms)
     moment = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")

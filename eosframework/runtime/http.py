@@ -19,7 +19,7 @@ from eosframework.monitoring.metrics.observer import (
     worker_observer,
 )
 from eosframework.outbox.relay import RelayView
-from eosframework.process.watchdog import Watchdog
+from eosframework.process.watchdog import TurnWatch, Watchdog
 from eosframework.processing.stores.shared_stores import SharedStores
 from eosframework.processing.worker_views import WorkerView
 from eosframework.runtime.context import Observed, WorkerContext
@@ -27,14 +27,14 @@ from eosframework.runtime.context import Observed, WorkerContext
 
 @contextmanager
 def observed_worker(
-    context: WorkerContext, process: Process, watchdog: Watchdog
+    context: WorkerContext, process: Process, watchdog: TurnWatch
 ) -> Generator[Observed[WorkerView]]:
     """Run a worker's HTTP server during the block.
 
     Args:
         context: of the worker; `worker.http_address` is set.
         process: the kind of worker.
-        watchdog: of the main thread.
+        watchdog: of the worker's thread.
 
     Raises:
         ConfigurationError: the address cannot be bound.

@@ -1,4 +1,4 @@
-"""Composition root of `run-worker`: builds a worker from the settings and a topology."""
+"""Composition root of workers: builds one from the settings and a topology, and runs it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING
@@ -39,9 +39,9 @@ from eosframework.kafka.worker_clients import (
 )
 from eosframework.process.fork import is_orphaned
 from eosframework.process.instance import own_instance
-from eosframework.process.progress import PIPE_VARIABLE, ProgressLine, reporter
+from eosframework.process.progress import PIPE_VARIABLE, reporter, terminal_line
 from eosframework.process.signals import stop_requests
-from eosframework.process.watchdog import PROBE_SECONDS, Watchdog
+from eosframework.process.watchdog import PROBE_SECONDS, TurnWatch, Watchdog
 from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import compile_part
 from eosframework.processing.failures.refused_outputs import OutputLimits
@@ -75,6 +75,21 @@ class Kind(StrEnum):
 
     TRANSFORMS = "transforms"
     TABLES = "tables"
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The connection of a worker to the process that it runs in.
+
+    Args:
+        watch: over the worker's turns.
+        began: called once with the function that stops the worker.
+        turned: called after each turn with the counts and a function that takes a snapshot.
+    """
+
+    watch: TurnWatch
+    began: Callable[[Callable[[], None]], object]
+    turned: Callable[[WorkerCounts, Callable[[], WorkerView]], object]
 
 
 def load(application: str) -> Graph:
@@ -122,31 +137,76 @@ def run_kind(graph: Graph, settings: Settings, kind: Kind, *, until_caught_up: b
             stop_requests(structlog.get_logger("eosframework.worker")) as request,
             _shown_progress() as show,
             _watchdog(settings) as watchdog,
-            _observed(context, kind, watchdog) as observed,
-            _task_maker(context) as make_task,
         ):
 
-            def on_round(counts: WorkerCounts) -> None:
-                watchdog.turn()
-                growth.turn()
-                show(counts)
-                if observed is not None:
-                    observed.turn(worker.view)
-                if is_orphaned():
-                    worker.stop()
+            def began(stop: Callable[[], None]) -> None:
+                request.forward_to(stop)
+                _collect_rarely()
 
-            context = replace(context, observed=observed)
-            growth = _growth(context, kind)
-            worker: Worker | TableWriter
-            if kind is Kind.TABLES:
-                worker = _table_writer(context, on_round)
-            else:
-                worker = _worker(context, _plan(context, make_task), growth, on_round)
-            request.forward_to(worker.stop)
-            _collect_rarely()
-            counts = worker.run(until_caught_up=until_caught_up)
+            host = Host(watchdog, began, lambda counts, _: show(counts))
+            counts = _run(context, kind, host, until_caught_up=until_caught_up)
         show(counts)
     return request.received
+
+
+def run_embedded(
+    graph: Graph, settings: Settings, kind: Kind, host: Host, *, until_caught_up: bool
+) -> WorkerCounts:
+    """Run a worker in a thread of another program until it is caught up or stopped.
+
+    The program keeps its signals, its stderr and its garbage collector's settings.
+
+    Raises:
+        UserError: nothing was started.
+        RunError: processing cannot continue; complete transactions are committed.
+        InstanceFenced: another worker took this one's identity over.
+    """
+    with own_instance(graph.application, settings.worker.instance) as instance:
+        context = _checked_context(graph, settings, instance, kind)
+        return _run(context, kind, host, until_caught_up=until_caught_up)
+
+
+def _run(context: WorkerContext, kind: Kind, host: Host, *, until_caught_up: bool) -> WorkerCounts:
+    with (
+        _observed(context, kind, host.watch) as observed,
+        _task_maker(context) as make_task,
+    ):
+
+        def on_round(counts: WorkerCounts) -> None:
+            host.watch.turn()
+            growth.turn()
+            host.turned(counts, worker.view)
+            if observed is not None:
+                observed.turn(worker.view)
+            if is_orphaned():
+                worker.stop()
+
+        context = replace(context, observed=observed)
+        growth = _growth(context, kind)
+        worker: Worker | TableWriter
+        if kind is Kind.TABLES:
+            worker = _table_writer(context, on_round)
+        else:
+            worker = _worker(context, _plan(context, make_task), growth, on_round)
+        host.began(worker.stop)
+        return worker.run(until_caught_up=until_caught_up)
+
+
+def settings_of_child(settings: Settings, instance: str, all_instances: Sequence[str]) -> Settings:
+    """Return the settings of one of several workers that run side by side.
+
+    Args:
+        settings: of all of them.
+        instance: name of this one.
+        all_instances: the names of all, in the order of their HTTP ports.
+    """
+    address = settings.worker.http_address
+    if address is not None:
+        # Import the server only if it is used.
+        from eosframework.monitoring.http.http_server import address_of_child
+
+        address = address_of_child(address, all_instances.index(instance))
+    return settings.with_instance(instance, address)
 
 
 def _checked_context(graph: Graph, settings: Settings, instance: str, kind: Kind) -> WorkerContext:
@@ -326,7 +386,7 @@ def _task_maker(context: WorkerContext) -> AbstractContextManager[Callable[..., 
 
 
 def _observed(
-    context: WorkerContext, kind: Kind, watchdog: Watchdog
+    context: WorkerContext, kind: Kind, watch: TurnWatch
 ) -> AbstractContextManager[Observed[WorkerView] | None]:
     """Run the HTTP server during the block, if an address is configured."""
     if context.settings.worker.http_address is None:
@@ -335,7 +395,7 @@ def _observed(
     from eosframework.monitoring.metrics.catalogue import Process
     from eosframework.runtime.http import observed_worker
 
-    return observed_worker(context, Process(kind.value), watchdog)
+    return observed_worker(context, Process(kind.value), watch)
 
 
 def _require_tables(graph: Graph, settings: Settings) -> None:
@@ -390,14 +450,14 @@ def _outputs(context: WorkerContext, log: KafkaInputLog) -> ProducerPool | AtLea
 
 def _watchdog(settings: Settings) -> Watchdog:
     return Watchdog(
-        turn_seconds=_turn_seconds(settings),
+        turn_seconds=turn_seconds(settings),
         stop_seconds=settings.worker.stop_deadline_seconds,
         probe_seconds=0.0 if settings.worker.http_address is None else PROBE_SECONDS,
         restarted=PIPE_VARIABLE in os.environ,
     )
 
 
-def _turn_seconds(settings: Settings) -> float:
+def turn_seconds(settings: Settings) -> float:
     """Return an upper bound for a turn.
 
     A worker's turn may take partitions over, commit, recycle producers and read offsets. A table
@@ -418,8 +478,8 @@ def _shown_progress() -> Generator[Callable[[WorkerCounts], None]]:
     if report is not None:
         yield report.show
         return
-    with ProgressLine() as line:
-        yield line.show
+    with terminal_line() as show:
+        yield show
 
 
 def _collect_rarely() -> None:

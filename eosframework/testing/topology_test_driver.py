@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 import structlog
+from pydantic import BaseModel
 
 from eosframework import failpoints
 from eosframework.application.internal_topics import own_topics, task_counts
 from eosframework.errors import ConfigurationError
-from eosframework.operators.binding import format_of
 from eosframework.operators.entries import LAYOUT
 from eosframework.operators.expiry import unexpired
 from eosframework.operators.watermarks import WATERMARK_KEY
@@ -32,8 +32,11 @@ from eosframework.processing.worker import Worker
 from eosframework.processing.worker_plan import Plan, WorkerOptions, downstream_of
 from eosframework.records import Headers, Record, TopicPartition, WindowResult
 from eosframework.serialization.references import closest
+from eosframework.serialization.serdes import Serde
 from eosframework.state.memory import MemoryState, MemoryTaskStores
-from eosframework.state.query.layouts import Row, layout_of
+from eosframework.state.query.layouts import HistoryLayout, Row, WaitingLayout, layout_of
+from eosframework.tables.row_conversion import RowMaker
+from eosframework.tables.table_ports import Claim, Deletion, TableRows
 from eosframework.testing.memory_kafka import (
     MemoryChangelogs,
     MemoryInput,
@@ -43,7 +46,14 @@ from eosframework.testing.memory_kafka import (
 )
 from eosframework.testing.stateless_driver import decoded, encoded, keep_schemas_here, sink_serdes
 from eosframework.topology.dsl.builder import Topology
-from eosframework.topology.graph.graph import Graph, Store
+from eosframework.topology.graph.graph import (
+    Graph,
+    Store,
+    SubTopology,
+    Table,
+    TableMode,
+    TableSink,
+)
 from eosframework.topology.graph.timed_topics import timed_topics
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
@@ -177,7 +187,9 @@ class TopologyTestDriver:
             partition: None: chosen by the key.
         """
         tables = {table.topic: table for table in self.graph.global_tables}
-        sources = tables | {s.topic: s for p in self.graph.sub_topologies for s in p.sources}
+        written = {s.topic: s for s in self.graph.table_sinks if s.sub_topology is None}
+        parts = self.graph.sub_topologies
+        sources = written | tables | {s.topic: s for p in parts for s in p.sources}
         if topic not in sources:
             raise ConfigurationError(
                 f"no source reads topic {topic!r}; there are {', '.join(sorted(sources))}"
@@ -272,7 +284,9 @@ class TopologyTestDriver:
     def state(self, store: str) -> dict[Any, Any]:
         """Return the content of a store, over all tasks: committed values by key.
 
-        The keys of windows are (key, start, end), those of `deduplicate` (key, timestamp).
+        The keys of windows are (key, start, end), those of `deduplicate` (key, timestamp). A table
+        with history shows its current rows. The records that wait in a join of streams are a list
+        for each key, of {"side", "value"}.
 
         Raises:
             ConfigurationError: there is no such store.
@@ -282,16 +296,52 @@ class TopologyTestDriver:
             unexpired(declared, kept.store(store), kept.stream_time)
             for kept in self._open_stores(store)
         ]
-        if declared.window is not None:
-            part = next(p for p in self.graph.sub_topologies if declared in p.stores)
-            layout = layout_of(part, declared)
-            return dict(_shown(row) for kept in contents for row in layout.scan(kept, b"", None))
-        form = format_of(declared)
-        return {
-            decoded(key, declared.key): form.decode(data)[0]
-            for content in contents
-            for key, data in content.scan()
-        }
+        part = next(p for p in self.graph.sub_topologies if declared in p.stores)
+        layout = layout_of(part, declared)
+        rows = [row for kept in contents for row in layout.scan(kept, b"", None)]
+        if isinstance(layout, WaitingLayout):
+            waiting: dict[Any, list[Any]] = {}
+            for row in rows:
+                waiting.setdefault(row.key, []).append(row.value)
+            return waiting
+        if isinstance(layout, HistoryLayout):  # Its keys are bytes of the source's keys.
+            return {decoded(row.key, key_of_table(part, declared)): row.value for row in rows}
+        return dict(_shown(row, is_windowed=declared.window is not None) for row in rows)
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """Return the rows that a table would have after all committed records.
+
+        The driver has no database: it neither checks types nor applies defaults of columns, and
+        rows that a database would refuse are there.
+
+        Args:
+            table: its name, as given to `to_table`.
+
+        Returns:
+            The rows: appended ones in the order of their records, partition by partition; with
+            `keys` the newest of each key.
+
+        Raises:
+            ConfigurationError: the topology writes no such table.
+            RecordFailed: a record gives no row, and `on_error` is `fail`.
+        """
+        found = [sink for sink in self.graph.table_sinks if table in {t.table for t in sink.tables}]
+        if not found:
+            known = sorted({t.table for sink in self.graph.table_sinks for t in sink.tables})
+            raise ConfigurationError(
+                f"the topology writes no table {table!r}{closest(table, known)}; there are "
+                f"{', '.join(known) or 'none'}"
+            )
+        return folded_rows([written for sink in found for written in self._written(sink, table)])
+
+    def _written(self, sink: TableSink, table: str) -> Iterator[TableRows]:
+        maker = RowMaker(sink)
+        for partition in self.kafka.partitions_of(sink.topic):
+            log = self.kafka.logs[partition]
+            batch = maker.empty(Claim(partition, 0, None), 0)
+            if messages := log.read(0, log.end):
+                maker.add(messages, batch)
+            yield from (rows for rows in batch.tables if rows.table.table == table)
 
     def restart(self, *, keep_stores: bool = True) -> None:
         """End the worker as a crash would, and start another one.
@@ -447,7 +497,37 @@ class TopologyTestDriver:
         return self._state.of(owner)
 
 
-def _shown(row: Row) -> tuple[Any, Any]:
+def key_of_table(part: SubTopology, store: Store) -> Serde:
+    """Return the serde of the keys of a table source, given its store."""
+    return next(
+        source.key
+        for source in part.sources
+        for child in source.children
+        if isinstance(child, Table) and child.store is store
+    )
+
+
+def folded_rows(written: Sequence[TableRows]) -> list[dict[str, Any]]:
+    """Return the rows of a table after all writes, in their order."""
+    appended: list[dict[str, Any]] = []
+    newest: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for rows in written:
+        keys = rows.table.keys
+        for row in rows.rows:
+            if isinstance(row, Deletion):
+                newest.pop(tuple(row.keys[name] for name in keys), None)
+                continue
+            shown = row.model_dump() if isinstance(row, BaseModel) else dict(row)
+            if rows.table.mode is TableMode.APPEND:
+                appended.append(shown)
+            else:
+                newest[tuple(shown.get(name) for name in keys)] = shown
+    return [*appended, *newest.values()]
+
+
+def _shown(row: Row, *, is_windowed: bool) -> tuple[Any, Any]:
+    if not is_windowed:
+        return row.key, row.value
     if isinstance(row.value, WindowResult):
         return (row.key, row.value.start, row.value.end), row.value.value
     return (row.key, row.timestamp), row.value
@@ -467,6 +547,7 @@ def _source_counts(graph: Graph, partitions: int | Mapping[str, int]) -> dict[st
     own = {repartition.topic for repartition in graph.repartitions}
     topics = {s.topic for part in graph.sub_topologies for s in part.sources} - own
     topics |= {table.topic for table in graph.global_tables}
+    topics |= {sink.topic for sink in graph.table_sinks if sink.sub_topology is None}
     if isinstance(partitions, int):
         return dict.fromkeys(topics, partitions)
     return {topic: partitions.get(topic, 1) for topic in topics}

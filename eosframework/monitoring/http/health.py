@@ -30,7 +30,7 @@ class Reason:
 
 
 class Health:
-    """The health of a process; the main thread reports its turns, any thread may read.
+    """The health of a process; its main thread, which creates this, reports its turns.
 
     Args:
         longest_turn_seconds: time without a turn after which the process is not ready.
@@ -50,6 +50,7 @@ class Health:
         self._clock = clock
         self._began = clock()
         self._last: float | None = None
+        self._thread = threading.get_ident()
 
     def turn(self, reasons: Sequence[Reason]) -> None:
         """Note a turn of the main thread and the reasons that the process is not ready."""
@@ -69,7 +70,7 @@ class Health:
                 Reason(
                     "stuck",
                     f"the last turn was {age:.0f} s ago; a broker or a database does not answer, "
-                    f"or a function does not return: the main thread waits in {_main_place()}",
+                    f"or a function does not return: the main thread waits in {self._place()}",
                 )
             ]
         if self._last is None:
@@ -82,7 +83,7 @@ class Health:
         if age > self._stuck_seconds:
             message = (
                 f"the last turn was {age:.0f} s ago, longer than all timeouts together "
-                f"({self._stuck_seconds:g} s): the main thread waits in {_main_place()}. Restart "
+                f"({self._stuck_seconds:g} s): the main thread waits in {self._place()}. Restart "
                 f"the process; its next owners resume after its last commit"
             )
             reasons = [Reason("stuck", message)]
@@ -98,9 +99,8 @@ class Health:
         status = HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK
         return _answer(status, reasons)
 
-
-def _main_place() -> str:
-    return place_of(threading.main_thread().ident)
+    def _place(self) -> str:
+        return place_of(self._thread)
 
 
 def _answer(status: HTTPStatus, reasons: Sequence[Reason], **more: float) -> Answer:

@@ -33,6 +33,7 @@ from eosframework.operators.windows.window_entries import MARK_KEY
 from eosframework.operators.windows.window_slices import WindowStarts
 from eosframework.serialization.serdes import Serde
 from eosframework.topology.graph.graph import StreamJoin
+from eosframework.topology.spec.window_spec import windows_in_words
 
 _PIECE = struct.Struct(">I")
 _LEFT, _RIGHT = 0, 1
@@ -161,10 +162,11 @@ class StreamJoinOperator(TimedState):
             self._store.put(MARK_KEY, (wanted, 0))
         elif mark[0] != wanted:
             former = mark[0].decode(errors="replace")
+            wants = windows_in_words(str(self._interval))
             raise RunError(
-                f"store {self._store.form.store!r} holds records that wait for others within "
-                f"{former}, and the topology declares {self._interval}; give the join another "
-                f"store name: store: NAME. Records that wait now stay without a match"
+                f"store {self._store.form.store!r} holds records of {windows_in_words(former)}, "
+                f"and the topology declares {wants}; give the join another store name: store: "
+                f"NAME. Records that wait now stay without a match"
             )
         self._agenda.load()
         for side in (_LEFT, _RIGHT):

@@ -16,7 +16,7 @@ from eosframework.operators.entries import Entry
 from eosframework.operators.store_transaction import StoreTransaction
 from eosframework.operators.windows.window_entries import MARK_KEY, Mark
 from eosframework.records import WindowResult
-from eosframework.topology.spec.window_spec import Window
+from eosframework.topology.spec.window_spec import Window, windows_in_words
 
 NEVER = 1 << 63
 """Later than every time."""
@@ -132,11 +132,13 @@ class WindowOperator(TimedState):
         if mark is None and next(iter(self._store.scan()), None) is None:
             self._store.put(MARK_KEY, mark := (Mark(signature), 0))
         if mark is None or mark[0].signature != signature:
-            found = "values without windows" if mark is None else f"{mark[0].signature} ms"
+            found = (
+                "values without windows" if mark is None else windows_in_words(mark[0].signature)
+            )
             raise RunError(
                 f"store {self._store.form.store!r} holds {found}, and the topology declares "
-                f"{signature} ms; give the step another store name: store: NAME. The new store "
-                f"begins empty"
+                f"{windows_in_words(signature)}; give the step another store name: store: NAME. "
+                f"The new store begins empty"
             )
         self._floor = mark[1]
         self.load()

@@ -19,6 +19,7 @@ from eosframework.errors import (
     TransactionError,
     raised_by_functions,
 )
+from eosframework.processing.conversions import moment
 from eosframework.processing.failures.failure_headers import (
     HEADER_ATTEMPTS,
     HEADER_DUE,
@@ -267,7 +268,7 @@ class LateRecords:
         self._open[LatePlace(site.name, _origin(message)[0])] += 1
         if site.on_error.topic is not None:
             behind_ms = stream_time - message.timestamp()[1]
-            error = LateRecord(f"stream time is {stream_time}, {behind_ms} ms ahead")
+            error = LateRecord(f"stream time is {moment(stream_time)}, {behind_ms} ms ahead")
             out.append(dead_letter(site, message, error))
 
 

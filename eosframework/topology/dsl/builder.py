@@ -48,6 +48,16 @@ class Topology:
     def __init__(self, application: str) -> None:
         self._recording = Recording(application, caller())
 
+    def __repr__(self) -> str:
+        """Return the application's name, the topics that it reads, and its outputs."""
+        recording = self._recording
+        read = [source.topic for source in recording.sources.values()]
+        sinks = [sink for node in recording.nodes for sink, _ in node.sinks]
+        written = [sink.label for sink in sinks]
+        shown = f"reads {', '.join(dict.fromkeys(read)) or 'nothing'}"
+        shown += f"; writes {', '.join(dict.fromkeys(written)) or 'nothing'}"
+        return f"<Topology {recording.application}: {shown}>"
+
     def stream(
         self,
         topic: str,

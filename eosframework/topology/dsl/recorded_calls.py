@@ -71,6 +71,23 @@ class Node:
         """True if streams start here: at a source or at a branch."""
         return self.source is not None or self.is_branch
 
+    @property
+    def path(self) -> str:
+        """The calls from the source or branch to this one, for people."""
+        calls: list[str] = []
+        node: Node | None = self
+        while node is not None:
+            if node.is_origin:
+                calls.append(node.source or f"branch {node.name or 'without a name'}")
+            elif node.step is not None:
+                calls.append(next(iter(node.step.model_fields_set)))
+            elif len(node.parents) > 1:
+                calls.append("merge")
+            elif node.name is not None:
+                calls.append(f"named {node.name}")
+            node = node.parents[0] if node.parents else None
+        return " -> ".join(reversed(calls))
+
 
 @dataclass(slots=True)
 class Recording:

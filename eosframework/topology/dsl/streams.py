@@ -52,12 +52,19 @@ class GlobalTable:
         self.recording = recording
         self.node = node
 
+    def __repr__(self) -> str:
+        return f"<GlobalTable {self.node.path} of {self.recording.application}>"
+
 
 class Joinable:
     """The join methods of `Stream` and `KeyedStream`."""
 
     recording: Recording
     node: Node
+
+    def __repr__(self) -> str:
+        """Return the calls that gave this stream, and the application's name."""
+        return f"<{type(self).__name__} {self.node.path} of {self.recording.application}>"
 
     @abstractmethod
     def declared(self, operator: str, declared: Any, joined: Node | None = None) -> Stream:
@@ -473,6 +480,9 @@ class Stream(Joinable):
         key: SerdeLike | None = None,
         value: SerdeLike | None = None,
         name: str | None = None,
+        partitions: int | None = None,
+        retention: DurationLike | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         """Write the stream to topics.
 
@@ -482,20 +492,36 @@ class Stream(Joinable):
             key: serde of the key. None: the serde of the source.
             value: serde of the value. None: the serde of the source.
             name: of the sink in messages.
+            partitions: with which `apply` creates the topics. None: the setting
+                `topics.partitions`.
+            retention: how long the topics keep records if `apply` creates them. None: the brokers'
+                default.
+            settings: with which `apply` creates the topics, by Kafka's names.
+
+        Raises:
+            TopologyError: no topic is given, or what is stated contradicts itself.
         """
         place = caller()
         if not targets:
             raise TopologyError(f"{place}: to() was given no topic; name at least one")
         for target in targets:
             chosen = None if isinstance(target, str) else self.recording.reference("to", target)
-            sink = SinkSpec(
-                topic=target if isinstance(target, str) else None,
-                topic_from=chosen,
-                topics=tuple(topics) if chosen else (),
-                key=None if key is None else self.recording.serde(key),
-                value=None if value is None else self.recording.serde(value),
-                name=name,
-            )
+            declared = {
+                "topic": target if isinstance(target, str) else None,
+                "topic_from": chosen,
+                "topics": tuple(topics) if chosen else (),
+                "key": None if key is None else self.recording.serde(key),
+                "value": None if value is None else self.recording.serde(value),
+                "name": name,
+                "partitions": partitions,
+                "retention": retention,
+                "settings": settings or {},
+            }
+            try:
+                sink = SinkSpec.model_validate(declared)
+            except ValidationError as error:
+                detail = error.errors()[0]
+                raise TopologyError(f"{place}: to(): {detail['msg']}") from error
             self.node.sinks.append((sink, place))
 
     def to_table(

@@ -36,6 +36,9 @@ VERSION = 2
 WATERMARKS = "watermarks"
 """The kind of the stores with the times of upstream tasks, which no step declares."""
 
+TABLES = ("table", "table with history")
+"""The kinds of the stores of table sources, without and with earlier versions of rows."""
+
 _INDEX = re.compile(r"\.steps\[\d+\] ")
 
 
@@ -64,6 +67,13 @@ class RecordedStore:
     version: int = 1
     window: str | None = None
     removed: bool = False
+
+    @property
+    def holder(self) -> str:
+        """The kind of its owner: `table`, `join`, or empty for other steps."""
+        if self.kind in TABLES:
+            return "table"
+        return "join" if self.kind.endswith(" join") else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +244,7 @@ def _kept(node: AnyNode) -> Iterator[_Kept]:
     match node:
         case Source():
             for table in (child for child in node.children if isinstance(child, Table)):
-                kind = "table" if table.history_ms is None else "table with history"
+                kind = TABLES[table.history_ms is not None]
                 form = _form(table.row)
                 yield _Kept(table.store, kind, node.key, form, topic=node.topic)
         case Aggregate(store=store):

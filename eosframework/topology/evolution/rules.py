@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from typing import Any
@@ -46,6 +47,8 @@ class Rule:
         change: the changed thing, for the documentation.
         why: the reason for the verdict.
         next: the steps to take.
+        next_of: other steps where the store belongs to a `table` source, which has no `store:`, or
+            to a `join` of streams, which has no `upgrade:`.
         seen: the reason why a worker's start does not detect it; None: it does.
     """
 
@@ -54,6 +57,7 @@ class Rule:
     verdict: Verdict
     why: str
     next: str
+    next_of: Mapping[str, str] = field(default_factory=dict[str, str])
     seen: str | None = None
 
 
@@ -69,5 +73,6 @@ def as_markdown() -> str:
     lines = ["| change | asks for | why | what to do |", "| --- | --- | --- | --- |"]
     for rule in sorted(rules().values(), key=lambda rule: list(Verdict).index(rule.verdict)):
         why = rule.why if rule.seen is None else f"{rule.why} ({rule.seen})"
-        lines.append(f"| {rule.change} | **{rule.verdict}** | {why} | {rule.next} |")
+        other = "".join(f"; for a {holder}: {text}" for holder, text in rule.next_of.items())
+        lines.append(f"| {rule.change} | **{rule.verdict}** | {why} | {rule.next}{other} |")
     return "\n".join(lines) + "\n"

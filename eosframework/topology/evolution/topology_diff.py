@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from eosframework.topology.evolution.recorded import (
     RecordedTopology,
 )
 from eosframework.topology.evolution.rules import Verdict, rules
+from eosframework.topology.spec.window_spec import windows_in_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +27,14 @@ class Change:
         kind: sub-topology, store or topic.
         name: of the sub-topology, store or topic.
         found: the difference, in words.
+        holder: of the store: `table`, `join`, or empty for other steps.
     """
 
     change: str
     kind: str
     name: str
     found: str
+    holder: str = ""
 
     @property
     def subject(self) -> str:
@@ -50,7 +54,8 @@ class Change:
     @property
     def next(self) -> str:
         """The steps to take."""
-        return rules()[self.change].next
+        rule = rules()[self.change]
+        return rule.next_of.get(self.holder, rule.next)
 
     def as_data(self) -> dict[str, Any]:
         """Return the change as plain data, for JSON."""
@@ -138,20 +143,21 @@ def _of_store(
     subject = "store", name
     if new is None:
         if old is not None and not old.removed:
-            yield Change("store_removed", *subject, f"of sub-topology {old.sub_topology}")
+            yield Change("store_removed", *subject, f"removed from sub-topology {old.sub_topology}")
     elif old is None:
-        yield Change("store_added", *subject, f"of sub-topology {new.sub_topology}")
+        yield Change("store_added", *subject, f"added to sub-topology {new.sub_topology}")
     elif old.changelog_id != new.changelog_id:
         yield Change("store_emptied", *subject, "its changelog is not the one that was written")
     elif new.kind == WATERMARKS:
         # Upstream tasks announce their times after each takeover, so older ones do no harm.
         if old.removed:
-            yield Change("store_added", *subject, f"of sub-topology {new.sub_topology}")
+            yield Change("store_added", *subject, f"added to sub-topology {new.sub_topology}")
     elif old.removed:
-        yield Change("store_returned", *subject, "the topology that ran last did without it")
+        found = "the topology that ran last did without it"
+        yield Change("store_returned", *subject, found, new.holder)
     else:
         for rule, found in _misread(old, new, name in upgradable):
-            yield Change(rule, *subject, found)
+            yield Change(rule, *subject, found, new.holder)
 
 
 def _misread(old: RecordedStore, new: RecordedStore, upgradable: bool) -> Iterator[tuple[str, str]]:
@@ -166,7 +172,7 @@ def _misread(old: RecordedStore, new: RecordedStore, upgradable: bool) -> Iterat
     if old.window != new.window:
         yield (
             "store_window",
-            was("made for", old.window or "no windows", new.window or "no windows"),
+            was("made for", windows_in_words(old.window), windows_in_words(new.window)),
         )
     if not {*old.topics} & {*new.topics}:
         yield "store_moved", was("filled from", _listed(old.topics), _listed(new.topics))
@@ -200,8 +206,15 @@ def _of_repartition(
 
 
 def _difference(old: Collection[str], new: Collection[str]) -> str:
-    gone, come = sorted({*old} - {*new}), sorted({*new} - {*old})
+    gone, come = (
+        sorted({_SIDE.sub(r", \1 join", text) for text in texts})
+        for texts in ({*old} - {*new}, {*new} - {*old})
+    )
     return "; ".join([*(f"without {text}" for text in gone), *(f"with {text}" for text in come)])
+
+
+_SIDE = re.compile(r", (?:left|right), (\w+), \S+(?=, on error )")
+"""The part of a join's recorded text that differs between its sides; the user wrote one step."""
 
 
 def _listed(names: Collection[str]) -> str:

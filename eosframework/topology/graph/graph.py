@@ -5,7 +5,7 @@ Nodes form a DAG: a node into which several streams merge is one object with sev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -82,13 +82,20 @@ class Function:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sink:
-    """The end of a stream: a topic, or a function that chooses one for each record."""
+    """The end of a stream: a topic, or a function that chooses one for each record.
+
+    Args:
+        partitions: with which `apply` creates the topic; None: as the settings say.
+        settings: with which `apply` creates the topic, by Kafka's names.
+    """
 
     name: str
     topic: str | Function
     key: Serde
     value: Serde
     on_error: OnError
+    partitions: int | None = None
+    settings: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,7 +8,7 @@ from eosframework.records import TOPIC_NAME
 from eosframework.topology.lowering.lowering import HEAD, TAIL, Lowered, rows_topics
 from eosframework.topology.lowering.parts import connected_parts, name_of_part, origins
 from eosframework.topology.spec.loaded import KEY, Finding, LoadedApp, Path, Severity
-from eosframework.topology.spec.topology_spec import DeadLetter, StreamSpec, TopologySpec
+from eosframework.topology.spec.topology_spec import DeadLetter, SinkSpec, StreamSpec, TopologySpec
 from eosframework.txnid import (
     InternalTopic,
     changelog_topic,
@@ -27,6 +27,7 @@ def topic_findings(app: LoadedApp) -> Iterator[Finding]:
     yield from _sources_twice(app)
     yield from _sinks_twice(app)
     yield from _sink_serdes(app)
+    yield from _sink_topics(app)
     yield from _dead_letters(app)
     yield from _late_loops(app)
     yield from _loops(app)
@@ -206,6 +207,23 @@ def _sink_serdes(app: LoadedApp) -> Iterator[Finding]:
                         f"sink {sink.label!r} of stream {name!r} has no {part} serde, and its "
                         f"sources have different ones ({', '.join(sorted(serdes))}); state {part}:",
                     )
+
+
+def _sink_topics(app: LoadedApp) -> Iterator[Finding]:
+    """Yield sinks that want a topic to be created in different ways."""
+    first: dict[str, SinkSpec] = {}
+    for name, stream in app.spec.streams.items():
+        for i, sink in enumerate(stream.to):
+            if not isinstance(sink, SinkSpec) or sink.topic is None or sink.creation == (None, {}):
+                continue
+            other = first.setdefault(sink.topic, sink)
+            if other.creation != sink.creation:
+                yield app.finding(
+                    ("streams", name, "to", i),
+                    "sink-topic",
+                    f"topic {sink.topic!r} has other partitions, retention or settings in another "
+                    f"sink; state them at one of the sinks, or the same at all",
+                )
 
 
 def _dead_letters(app: LoadedApp) -> Iterator[Finding]:

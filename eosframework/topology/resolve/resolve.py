@@ -305,12 +305,15 @@ class _Resolver:
         else:
             chooser = self._function(f"{declared.topic_from}")
             topic = _restricted(chooser, declared.topics) if declared.topics else chooser
+        partitions, settings = declared.creation
         return Sink(
             name=f"{stream}.to({declared.label})",
             topic=topic,
             key=self._sink_serde(declared, facts.key, facts.new_key, is_key=True),
             value=self._sink_serde(declared, facts.value, facts.new_value),
             on_error=self._policies[stream],
+            partitions=partitions,
+            settings=settings,
         )
 
     def _sink_serde(

@@ -20,7 +20,7 @@ from pydantic import (
 
 from eosframework.errors import TopologyError
 from eosframework.serialization.schemas import OPTIONS, Registered
-from eosframework.topology.spec.fields import Declared, Duration, Ttl, duration_of
+from eosframework.topology.spec.fields import Declared, Duration, Ttl, duration_of, milliseconds
 from eosframework.topology.spec.step_spec import StepSpec
 
 DEFAULT_BRANCH = "default"
@@ -219,6 +219,33 @@ class SinkSpec(Declared):
 
     name: str | None = None
     """Name in messages. Default: the topic, or the function that chooses it."""
+
+    partitions: Annotated[int, Field(gt=0)] | None = None
+    """Partitions with which apply creates the topic. Default: the setting topics.partitions."""
+
+    retention: Duration | None = None
+    """How long the topic keeps records, retention.ms, if apply creates it. Default: the brokers'.
+    """
+
+    settings: Mapping[str, str] = {}
+    """Settings with which apply creates the topic, by Kafka's names: {cleanup.policy: compact}."""
+
+    @property
+    def creation(self) -> tuple[int | None, Mapping[str, str]]:
+        """Number of partitions and settings with which the topic is created."""
+        kept = {} if self.retention is None else {"retention.ms": f"{milliseconds(self.retention)}"}
+        return self.partitions, {**self.settings, **kept}
+
+    @model_validator(mode="after")
+    def _topic_is_created(self) -> Self:
+        if self.topic is None and self.creation != (None, {}):
+            raise ValueError(
+                "partitions, retention and settings go with topic: apply creates no topic that a "
+                "function chooses"
+            )
+        if self.retention is not None and "retention.ms" in self.settings:
+            raise ValueError("retention and settings both state retention.ms; remove one of them")
+        return self
 
     @model_validator(mode="after")
     def _one_target(self) -> Self:

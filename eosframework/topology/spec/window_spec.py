@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -9,7 +10,7 @@ from typing import ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from eosframework.topology.spec.fields import Duration, milliseconds
+from eosframework.topology.spec.fields import Duration, milliseconds, short
 
 _KINDS = ("tumbling", "hopping", "sliding", "session")
 
@@ -134,3 +135,27 @@ class WindowSpec(BaseModel):
             None if idle is None else milliseconds(idle),
             self.late,
         )
+
+
+def windows_in_words(signature: str | None) -> str:
+    """Return the windows or the interval of a store in the user's terms.
+
+    Args:
+        signature: of `Window`, or of the interval of a join; None: there are no windows.
+    """
+    if signature is None:
+        return "no windows"
+    if found := _INTERVAL.fullmatch(signature):
+        before, after, grace = (short(int(text)) for text in found.groups())
+        return f"a join with before {before}, after {after} and grace {grace}"
+    if found := _WINDOWS.fullmatch(signature):
+        kind, size, every = found.groups()
+        return f"{kind} windows of {short(int(size))}" + (
+            "" if every is None else f" every {short(int(every))}"
+        )
+    return signature
+
+
+_INTERVAL = re.compile(r"-(\d+)/\+(\d+)/(\d+) ms")
+_WINDOWS = re.compile(r"(\w+):(\d+)(?:/(\d+))?(?: ms)?")
+"""Signatures stay as they are: stores contain them, and workers of other versions compare them."""

@@ -44,7 +44,7 @@ def test_a_change_is_planned_applied_or_refused_by_what_it_does_to_running_worke
 
     windowed = written(application, "windowed.yaml", COUNT, "count: {window: {tumbling: 1s}}")
     planned = here("plan", windowed, *server)
-    assert "other_store: store counted.count: made for tumbling:1000 ms" in planned.out
+    assert "other_store: store counted.count: made for tumbling windows of 1s" in planned.out
     assert "a worker would not start: the topology of application" in planned.out
     refused = here("apply", windowed, *server)
     assert refused.exit_code == 2

@@ -31,7 +31,15 @@ INTERNAL = {
 }
 """Members that modules of `eosframework.topology` need of each other, and that users do not."""
 
-GIVEN = {"Context", "GlobalTable", "KeyedStore", "KeyedStream", "Stream"}
+GIVEN = {
+    "Context",
+    "GlobalTable",
+    "KeyedStore",
+    "KeyedStream",
+    "RunningWorker",
+    "Stream",
+    "WorkerStatus",
+}
 """Classes whose objects a user is given and does not make."""
 
 ARGUMENT_TYPES = (

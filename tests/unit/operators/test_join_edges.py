@@ -138,7 +138,7 @@ def test_a_store_of_another_interval_is_refused_with_what_to_do() -> None:
     other = met(within="20ms")
     other.stores = task.stores
     other.restart()
-    with pytest.raises(RunError, match=r"-10/\+10/0 ms.*declares -20/\+20/0 ms.*store: NAME"):
+    with pytest.raises(RunError, match=r"before 10ms.*declares a join.* 20ms.*store: NAME"):
         other.send("left", "a", 1, 0)
 
 

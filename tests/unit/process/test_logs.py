@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import logging
+import logging.handlers
 from collections.abc import Iterator
 
 import pytest
 import structlog
 
 from eosframework.config import LogFormat, LogSettings
-from eosframework.process.logs import configure_logs
+from eosframework.process.logs import CLIENT_LOGGER, configure_embedded_logs, configure_logs
 
 SECRET = "p4ssw0rd"
 
@@ -23,6 +23,9 @@ def restored() -> Iterator[None]:
     structlog.reset_defaults()
     root.handlers[:] = handlers
     root.setLevel(level)
+    client = logging.getLogger(CLIENT_LOGGER)
+    client.setLevel(logging.NOTSET)
+    client.filters.clear()
 
 
 def fail() -> None:
@@ -49,3 +52,42 @@ def test_an_error_is_logged_with_its_traceback_and_no_secret(
     assert "Traceback (most recent call last)" in written
     assert "ZeroDivisionError: of 8 characters" in written
     assert SECRET not in written
+
+
+def test_a_program_that_configured_structlog_keeps_its_configuration() -> None:
+    events: list[structlog.typing.EventDict] = []
+
+    def keep(_: object, __: str, event: structlog.typing.EventDict) -> str:
+        events.append(event)
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[keep])
+    handlers = logging.getLogger().handlers[:]
+    configure_embedded_logs(LogSettings())
+    structlog.get_logger("eosframework.worker").info("task_assigned", task="orders[0]")
+    assert events == [{"event": "task_assigned", "task": "orders[0]"}]
+    assert logging.getLogger().handlers == handlers
+
+
+def test_a_program_that_configured_logging_keeps_its_handlers_and_level() -> None:
+    root = logging.getLogger()
+    handler = logging.handlers.BufferingHandler(capacity=1000)
+    root.handlers[:] = [handler]
+    root.setLevel(logging.INFO)
+    configure_embedded_logs(LogSettings(level="debug"))
+    logger = structlog.get_logger("eosframework.worker")
+    logger.debug("not_shown")
+    logger.info("task_assigned", task="orders[0]")
+    assert [(record.name, record.getMessage()) for record in handler.buffer] == [
+        ("eosframework.worker", "event='task_assigned' task='orders[0]'")
+    ]
+    assert (root.handlers, root.level) == ([handler], logging.INFO)
+
+
+def test_a_program_without_a_configuration_gets_that_of_commands(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    logging.getLogger().handlers[:] = []
+    configure_embedded_logs(LogSettings(format=LogFormat.JSON))
+    structlog.get_logger("eosframework.worker").info("task_assigned")
+    assert json.loads(capsys.readouterr().err)["event"] == "task_assigned"

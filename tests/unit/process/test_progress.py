@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from rich.console import Console
 
-from eosframework.process.progress import RestoreProgress, total
+from eosframework.process.progress import RestoreProgress, notebook_line, total
 from eosframework.processing.worker_plan import WorkerCounts
 
 
@@ -41,3 +42,14 @@ def test_a_restore_is_drawn_as_a_bar() -> None:
 
 def test_a_supervisor_shows_what_all_its_workers_have_to_restore() -> None:
     assert total([WorkerCounts(restoring=3), WorkerCounts(restoring=4)]).restoring == 7
+
+
+def test_a_notebook_shows_one_line_that_is_written_again(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with notebook_line() as show:
+        show(WorkerCounts(restoring=70))
+        show(WorkerCounts(records=1000, lag=5))
+    first, second = capsys.readouterr().out.removeprefix("\r").removesuffix("\n").split("\r")
+    assert first == "70 of 70 records to restore"
+    assert "1,000 records  lag 5  commits 0" in second

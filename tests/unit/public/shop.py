@@ -19,16 +19,20 @@ from eosframework import (
     KeyedStore,
     KeyedStream,
     Record,
+    RunningWorker,
     Serde,
     Stream,
     Topology,
     WindowResult,
+    WorkerStatus,
     dead_letter,
     hopping,
     json_schema,
+    run,
     serde_of,
     session,
     sliding,
+    start,
     tumbling,
 )
 from eosframework.backfill import Backfill
@@ -142,3 +146,17 @@ def produce(connection: Any) -> None:
     emit(connection, "orders", "ann", b"{}")
     sql, arguments = statement("orders", "ann", b"{}")
     print(sql, arguments, Fault, crash_everywhere)
+
+
+def run_in_a_script(app: Topology) -> int:
+    status: WorkerStatus = run(app, config="shop.yaml", until_caught_up=True)
+    return status.records
+
+
+def run_in_a_service(app: str) -> dict[str, str]:
+    with start(app, overrides={"worker.instance": "shop.0"}) as worker:
+        running: RunningWorker = worker
+        has_ended: bool = running.wait(timeout_seconds=1.0)
+        if not has_ended:
+            running.stop()
+        return dict(running.status().tasks)

@@ -236,3 +236,21 @@ def test_a_call_that_cannot_be_meant_is_refused(
 ) -> None:
     with pytest.raises(TopologyError, match=message):
         declare(Topology("flights"))
+
+
+def test_topologies_and_streams_show_their_parts() -> None:
+    app = Topology("shop")
+    orders = app.stream("shop.orders", value=dict, name="orders")
+    rates = app.global_table("rates", value=dict)
+    paid = orders.filter("m:is_paid").named("paid")
+    totals = paid.group_by("m:customer").sum("m:amount")
+    totals.to("totals")
+    large = orders.branch(large="m:is_large")["large"].merge(paid)
+    large.to("large", "totals")
+    assert repr(app) == "<Topology shop: reads shop.orders, rates; writes totals, large>"
+    assert repr(paid) == "<Stream orders -> filter -> named paid of shop>"
+    assert repr(totals) == "<Stream orders -> filter -> named paid -> group_by -> sum of shop>"
+    assert repr(orders.group_by_key()) == "<KeyedStream orders of shop>"
+    assert repr(large) == "<Stream branch large -> merge of shop>"
+    assert repr(rates) == "<GlobalTable rates of shop>"
+    assert repr(Topology("empty")) == "<Topology empty: reads nothing; writes nothing>"

@@ -21,6 +21,7 @@ from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.topology.evolution import Change, Verdict, as_markdown, rules
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.resolve.resolve import resolve
+from eosframework.topology.spec.window_spec import windows_in_words
 from eosframework.topology.yaml_reader import read_yaml
 
 MODELS = "tests.unit.topology.evolution.models"
@@ -245,7 +246,7 @@ def test_what_spoils_state_is_refused_whoever_runs() -> None:
     with pytest.raises(StartRefused) as caught:
         refuse_changes("a", found, (), ())
     message = str(caught.value)
-    for part in ("store hours", "3600000 ms", "7200000 ms", "store:"):
+    for part in ("store hours", "tumbling windows of 1h", "tumbling windows of 2h", "store:"):
         assert part in message
 
 
@@ -325,3 +326,79 @@ def test_every_row_of_the_table_says_what_to_do() -> None:
         assert rule.why
         assert rule.next
         assert not re.search(r"[.\s]$", rule.next), rule.name
+
+
+JOINED = f"""
+application: a
+sources:
+  zebras: {{topic: zebras, key: string, value: json}}
+  apes: {{topic: apes, key: string, value: string}}
+  rows: {{topic: rows, key: string, value: string, table: true}}
+streams:
+  met:
+    from: zebras
+    steps:
+      - join: {{with: apes, by: "{F}:times", within: 10m, grace: 5s, kind: left}}
+      - join: {{with: rows, by: "{F}:times"}}
+    to: out
+"""
+
+
+def found(old: str, new: str, subject: str) -> Change:
+    assert old in JOINED
+    [change] = [c for c in changes(JOINED.replace(old, new), JOINED) if c.subject == subject]
+    return change
+
+
+def test_the_interval_of_a_join_is_told_in_its_own_words() -> None:
+    change = found("grace: 5s", "grace: 6s", "store met.join")
+    assert change.change == "store_window"
+    assert change.found == (
+        "made for a join with before 10m, after 10m and grace 6s, "
+        "before a join with before 10m, after 10m and grace 5s"
+    )
+
+
+def test_both_sides_of_a_join_are_one_step() -> None:
+    change = found("kind: left", "kind: outer", "sub-topology met")
+    step = "met: join(apes, tests.support.applications.functions:times), {} join, on error fail"
+    assert change.found == f"without {step.format('left')}; with {step.format('outer')}"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "subject"),
+    [
+        ("rows, key: string, value: string", "rows, key: string, value: json", "store rows"),
+        ("topic: rows", "topic: others", "store rows"),
+        ("table: true", "table: true, history: 1h", "store rows"),
+        ("apes, key: string, value: string", "apes, key: string, value: json", "store met.join"),
+    ],
+)
+def test_the_advice_names_no_option_that_a_table_or_a_join_lacks(
+    old: str, new: str, subject: str
+) -> None:
+    change = found(old, new, subject)
+    assert change.verdict is Verdict.OTHER_STORE
+    assert "upgrade" not in change.next
+    assert ("store:" in change.next) == (subject == "store met.join")
+
+
+def test_added_and_removed_stores_say_so() -> None:
+    without = changed((f"      - {COUNT}\n", ""))
+    [removed] = [c for c in changes(without) if c.subject == "store hours"]
+    [added] = [c for c in changes(RUNNING, without) if c.subject == "store hours"]
+    assert removed.found == "removed from sub-topology totals"
+    assert added.found == "added to sub-topology totals"
+
+
+@pytest.mark.parametrize(
+    ("signature", "words"),
+    [
+        (None, "no windows"),
+        ("hopping:3600000/600000 ms", "hopping windows of 1h every 10m"),
+        ("session:1500", "session windows of 1500ms"),
+        ("of another version", "of another version"),
+    ],
+)
+def test_windows_are_told_with_their_units(signature: str | None, words: str) -> None:
+    assert windows_in_words(signature) == words
