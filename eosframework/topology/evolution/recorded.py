@@ -36,6 +36,9 @@ VERSION = 2
 WATERMARKS = "watermarks"
 """The kind of the stores with the times of upstream tasks, which no step declares."""
 
+HELD_RECORDS = "held records"
+"""The kind of the stores of reorder steps, which no step declares."""
+
 _INDEX = re.compile(r"\.steps\[\d+\] ")
 
 
@@ -202,6 +205,9 @@ def _stores(part: SubTopology, topic_ids: Mapping[str, str]) -> dict[str, Record
     topics = tuple(sorted(source.topic for source in part.sources))
     times = time_store_of(part)
     own = [] if times is None else [_Kept(times, WATERMARKS, times.key, _form(times.value))]
+    if part.reorder is not None:
+        held = part.reorder.store
+        own.append(_Kept(held, HELD_RECORDS, held.key, _form(held.value)))
     kept_by_nodes = (kept for node in nodes_of(part) for kept in _kept(node))
     return {
         kept.store.name: RecordedStore(

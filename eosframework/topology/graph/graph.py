@@ -367,10 +367,33 @@ class JoinSide:
         return self.join.children
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Reorder:
+    """Holds the records of a sub-topology, and runs them in the order of a backfill.
+
+    Args:
+        stream: the sub-topology.
+        store: held records, of bytes.
+        followers: by source topic, the children of the source that get its records in order.
+        on_error: for records beyond the limit.
+    """
+
+    name: str
+    stream: str
+    store: Store
+    followers: dict[str, tuple[Node, ...]]
+    on_error: OnError
+
+    @property
+    def emit(self) -> Emit:
+        """Records are released when stream time passes them."""
+        return Emit.CLOSE
+
+
 Node = Step | Sink | Aggregate | Processor | Table | Lookup | JoinSide
 """A node that can follow a source or a step."""
 
-Keyed = Aggregate | Processor | Table | Lookup | TableJoin | StreamJoin | View
+Keyed = Aggregate | Processor | Table | Lookup | TableJoin | StreamJoin | View | Reorder
 """A node or view that uses the stores of a task."""
 
 
@@ -479,6 +502,8 @@ class SubTopology:
     """Names of the sinks that choose a topic for each record."""
     stores: tuple[Store, ...] = ()
     """State of its tasks."""
+    reorder: Reorder | None = None
+    """The step that holds records whose order matters; None: no order matters."""
 
     @property
     def topics(self) -> list[str]:

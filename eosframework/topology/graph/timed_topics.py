@@ -36,11 +36,13 @@ class TimedTopic:
         writer: the sub-topology that writes it.
         hold_ms: how far the results that its writer emits later may be older than the writer's
             stream time.
+        is_ordered: its reader has a reorder step, so its records name their upstream task.
     """
 
     topic: str
     writer: str
     hold_ms: int
+    is_ordered: bool = False
 
 
 def timed_topics(graph: Graph) -> dict[str, TimedTopic]:
@@ -57,10 +59,16 @@ def timed_topics(graph: Graph) -> dict[str, TimedTopic]:
     }:
         timed |= added
     return {
-        topic: TimedTopic(topic, writer, hold_ms(parts[writer], topic))
+        topic: TimedTopic(
+            topic, writer, hold_ms(parts[writer], topic), _is_ordered(parts[readers[topic]], topic)
+        )
         for topic, writer in own.items()
         if readers.get(topic) in timed and writer in parts
     }
+
+
+def _is_ordered(reader: SubTopology, topic: str) -> bool:
+    return reader.reorder is not None and topic in reader.reorder.followers
 
 
 def hold_ms(part: SubTopology, topic: str) -> int:

@@ -26,6 +26,7 @@ from eosframework.topology.graph.graph import (
     Store,
     SubTopology,
 )
+from eosframework.topology.graph.reordering import with_reordering
 from eosframework.topology.graph.retry_topics import retry_topics_of, with_retry_sources
 from eosframework.topology.graph.timed_topics import with_time_stores
 from eosframework.topology.lint.lint_batches import declared_columns
@@ -117,7 +118,7 @@ class _Resolver:
             tuple(self._joins.global_tables.values()),
             tuple(self._app.codecs),
         )
-        return with_time_stores(graph)
+        return with_reordering(with_time_stores(graph))
 
     def _set_policies(self, ordered: list[str]) -> None:
         """Set the policy of each stream and branch; every stream of a lowered spec states one."""
