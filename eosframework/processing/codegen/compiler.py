@@ -194,6 +194,8 @@ def _ahead_of(part: SubTopology) -> int | None:
 
 def _closes(part: SubTopology) -> bool:
     """Return whether stream time alone can emit results."""
+    if part.reorder is not None:
+        return True
     if any(isinstance(node, Processor) and node.timers is not None for node in nodes_of(part)):
         return True
     joins = (node.join for node in nodes_of(part) if isinstance(node, JoinSide))

@@ -18,6 +18,7 @@ from eosframework.topology.graph.graph import (
     Aggregate,
     Graph,
     JoinSide,
+    Order,
     Processor,
     Sink,
     Source,
@@ -180,7 +181,8 @@ def _texts(node: AnyNode) -> Iterator[str]:
         case Sink():
             yield f"{name} ({node.key.name}, {node.value.name}){policy}"
         case Aggregate():
-            yield f"{name}, emit {node.emit}{_lasting(node.store)}{policy}"
+            in_order = ", in order" if node.order is Order.TIME else ""
+            yield f"{name}, emit {node.emit}{in_order}{_lasting(node.store)}{policy}"
         case JoinSide():
             yield f"{name}, {node.join.kind}, {node.join.function.name}{policy}"
         case _:

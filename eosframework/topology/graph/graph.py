@@ -16,6 +16,7 @@ from eosframework.serialization.schemas import Codec
 from eosframework.serialization.serdes import Serde
 from eosframework.topology.spec.batch_columns import Columns
 from eosframework.topology.spec.keyed_spec import Emit as Emit
+from eosframework.topology.spec.keyed_spec import Order as Order
 from eosframework.topology.spec.window_spec import Window
 from eosframework.txnid import control_topic, ownership_topic
 
@@ -133,6 +134,8 @@ class Aggregate:
     store: Store
     emit: Emit
     on_error: OnError
+    order: Order = Order.ARRIVAL
+    """The order of its records after a repartition topic."""
     children: list[Node] = field(default_factory=list["Node"])
 
 

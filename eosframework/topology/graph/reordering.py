@@ -1,7 +1,8 @@
 """The sub-topologies with a reorder step, and the steps that follow it (ADR 20).
 
 A step depends on order if equal sets of records in another order have other results: sessions and
-sliding windows, where a record that is late for one window may extend another. If a sub-topology
+sliding windows, where a record that is late for one window may extend another, `deduplicate`, and
+folds that say so. A step states it with `order: time`, or has it by default. If a sub-topology
 reads timed topics, its branches with such steps get their records from one reorder step at its
 sources; other branches get each record at once.
 """
@@ -15,9 +16,9 @@ from typing import TypeGuard
 from eosframework.serialization.serdes import BYTES
 from eosframework.topology.graph.graph import (
     Aggregate,
-    Emit,
     Graph,
     Node,
+    Order,
     Reorder,
     Source,
     Step,
@@ -26,17 +27,12 @@ from eosframework.topology.graph.graph import (
 )
 from eosframework.topology.graph.timed_topics import TimedTopic, timed_topics
 from eosframework.topology.graph.walk import AnyNode, followers_of, nodes_of
-from eosframework.topology.spec.window_spec import WindowKind
 from eosframework.txnid import changelog_topic
 
 
 def needs_order(node: AnyNode) -> TypeGuard[Aggregate]:
     """Return whether the results of a node depend on the order of its records."""
-    match node:
-        case Aggregate(emit=Emit.CLOSE) if node.store.window is not None:
-            return node.store.window.kind in (WindowKind.SLIDING, WindowKind.SESSION)
-        case _:
-            return False
+    return isinstance(node, Aggregate) and node.order is Order.TIME
 
 
 def with_reordering(graph: Graph) -> Graph:

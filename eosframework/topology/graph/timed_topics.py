@@ -1,8 +1,8 @@
 """The repartition topics whose records have a time of writing and watermarks (ADR 20).
 
 A sub-topology depends on time if stream time alone can emit results or remove state: it has
-windows, joins of streams or timers, or it writes to a repartition topic whose reader depends on
-time. The repartition topics that it reads are timed.
+windows, joins of streams or timers, a step with `order: time`, or it writes to a repartition topic
+whose reader depends on time. The repartition topics that it reads are timed.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from eosframework.topology.graph.graph import (
     Emit,
     Graph,
     JoinSide,
+    Order,
     Processor,
     Sink,
     Store,
@@ -107,7 +108,7 @@ def waits_for_time(node: AnyNode) -> bool:
     """Return whether a node emits results that wait for stream time."""
     match node:
         case Aggregate():
-            return node.emit is Emit.CLOSE
+            return node.emit is Emit.CLOSE or node.order is Order.TIME
         case Processor():
             return node.timers is not None
         case JoinSide():
@@ -119,7 +120,7 @@ def waits_for_time(node: AnyNode) -> bool:
 def _is_timed(node: AnyNode) -> bool:
     match node:
         case Aggregate():
-            return node.store.window is not None
+            return node.store.window is not None or node.order is Order.TIME
         case Processor():
             return node.timers is not None
         case JoinSide():

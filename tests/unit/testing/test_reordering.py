@@ -168,3 +168,14 @@ def test_the_last_records_are_released_once_all_upstream_tasks_are_idle() -> Non
     driver.run()
     assert found(driver) == [(101, 101, [2])]
     assert driver.state("in.key_of.keyed.__reorder") == {}
+
+
+def test_records_in_the_order_of_their_arrival_are_not_held() -> None:
+    app = Topology("plain")
+    keyed = app.stream("in", value="json").group_by(key_of, key=str)
+    keyed.deduplicate("10ms", order="arrival").to("out", value="json")
+    driver = TopologyTestDriver(app, partitions=2, max_task_idle=None)
+    send(driver, 105)
+    driver.run()
+    assert [record.timestamp for record in driver.read("out")] == [105]
+    assert all(part.reorder is None for part in driver.graph.sub_topologies)

@@ -12,7 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, cast
 
 import pytest
@@ -276,9 +276,19 @@ def with_sliding(keyed: KeyedStream) -> Stream:
     return windows.aggregate(list, listed, emit="close")
 
 
+def with_deduplication(keyed: KeyedStream) -> Stream:
+    """Declare the removal of duplicates."""
+    return keyed.deduplicate(f"{SIZE}ms", by=identical)
+
+
+def with_fold(keyed: KeyedStream) -> Stream:
+    """Declare a fold without windows that depends on order."""
+    return keyed.aggregate(list, listed, order="time")
+
+
 Declare = Callable[[KeyedStream], Stream]
 
-IN_ORDER: list[Declare] = [with_sessions, with_sliding]
+IN_ORDER: list[Declare] = [with_sessions, with_sliding, with_deduplication, with_fold]
 """Steps whose results depend on the order of their records."""
 
 
@@ -393,11 +403,22 @@ def differ_in_pairs(case: Case) -> bool:
     return run_pairs(*case, "outer") != expected_pairs(case[0], "outer")
 
 
-def differ_in_order(case: Case) -> bool:
-    """Return whether what depends on order has other results than the sorted run."""
+def differ_in_order(case: Case, steps: Sequence[Declare] = IN_ORDER) -> bool:
+    """Return whether steps that depend on order have other results than the sorted run."""
     return any(
-        run_in_order(*case, declare) != expected_in_order(case[0], declare) for declare in IN_ORDER
+        run_in_order(*case, declare) != expected_in_order(case[0], declare) for declare in steps
     )
+
+
+DIFFER_IN_ORDER = {
+    declare.__name__: partial(differ_in_order, steps=[declare]) for declare in IN_ORDER
+}
+"""The same, of each step alone."""
+
+
+def same(graph: Graph) -> Graph:
+    """Return a graph without reorder steps."""
+    return graph
 
 
 def release_at_once(windows: TaskWindows, node: TimedNode, *rest: Any) -> None:
@@ -415,7 +436,10 @@ def release_at_once(windows: TaskWindows, node: TimedNode, *rest: Any) -> None:
         pytest.param(
             WaitingRecords, "keep", keep_without_written, differ_in_pairs, id="L of entries"
         ),
-        pytest.param(resolve, "with_reordering", lambda g: g, differ_in_order, id="reorder step"),
+        *(
+            pytest.param(resolve, "with_reordering", same, differs, id=f"reorder {name}")
+            for name, differs in DIFFER_IN_ORDER.items()
+        ),
         pytest.param(reorder_code, "writer_in", lambda _: 0, differ_in_order, id="writer"),
         pytest.param(TaskWindows, "_release", release_at_once, differ_in_order, id="closing"),
     ],
