@@ -127,6 +127,7 @@ class OpenState:
         self._limits = limits or Limits()
         joins = JoinBinding(self._sessions, topics or {}, alarms, self._limits)
         bound = [self._bind(node, joins, alarms) for node in compiled.keyed]
+        self._reordering = [one for one in bound if isinstance(one, Reordering)]
         self.operators: Sequence[Any] = [
             one.update if isinstance(one, WindowOperator) else one for one in bound
         ]
@@ -166,6 +167,11 @@ class OpenState:
         )
         self._sessions[store.name] = own
         return UpstreamTimes(own, journal, upstream, has_own=compiled.has_own_time)
+
+    @property
+    def held(self) -> int:
+        """The number of records that wait for stream time in a reorder step."""
+        return sum(step.count for step in self._reordering)
 
     def begin(self) -> None:
         """Load what is kept in memory; before the first record of a transaction."""

@@ -67,10 +67,12 @@ def test_records_are_held_for_the_steps_that_need_order_and_for_no_others() -> N
     driver.run()
     assert [r.value for r in driver.read("counts")] == [1, 2]
     assert found(driver) == []
+    assert driver.held == 2
     for partition in (0, 1):
         send(driver, 1000, partition=partition)
     driver.run()
     assert found(driver) == [(100, 105, [1, 2])]
+    assert driver.held == 2, "those at stream time itself"
 
 
 def test_held_records_survive_the_loss_of_their_stores() -> None:
