@@ -258,6 +258,10 @@ class WorkerSettings(Section):
     step, and on_error applies. This bounds the work for one record: n records of a key that match m
     others would have n × m results."""
 
+    reorder_limit: int = Field(default=100_000, gt=0)
+    """Most records that a task may hold until stream time has passed them, because a step after a
+    repartition topic depends on their order. Beyond it, on_error applies to the oldest."""
+
     max_task_idle_seconds: float = Field(default=1.0, ge=0)
     """Seconds without a new record after which a source partition that is read to its end counts as
     idle. A task with several source partitions waits so long for an exhausted one before it

@@ -207,6 +207,11 @@ class UpstreamTimes:
         return len(self._known) == len(self._upstream) and self._slowest is None
 
     @property
+    def all_are_idle(self) -> bool:
+        """True if every upstream task is idle, and so are sources without watermarks."""
+        return self.is_idle and not self.waits_for_own
+
+    @property
     def waits_for_own(self) -> bool:
         """True if the sources without watermarks hold stream time unless they are idle."""
         return self._has_own and not self._own_is_idle

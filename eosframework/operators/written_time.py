@@ -3,8 +3,12 @@
 A record's time of writing, L, is the stream time of its first writer when that ran it; it is at
 least the record's event time. Whether a record is late, and what is still open to it, follows from
 L, so it does not depend on how fast the tasks are that write a repartition topic. Only a record out
-of order has the header. It stays on the record through further repartition topics; the generated
-code removes it where it reads the record.
+of order has the header; before a reorder step (`operators/reordering`) each record has it, with its
+upstream task. It stays on the record through further repartition topics; the generated code removes
+it where it reads the record.
+
+    8 bytes   the time of writing in milliseconds since the epoch, big-endian
+    4 bytes   only before a reorder step: the partition number of the upstream task
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from typing import cast
 HEADER_WRITTEN = "__eos.time"
 
 _TIME = struct.Struct(">q")
+_TIME_AND_WRITER = struct.Struct(">qI")
 
 _Headers = list[tuple[str, bytes | None]]
 
@@ -23,6 +28,21 @@ _Headers = list[tuple[str, bytes | None]]
 def with_written(headers: Iterable[tuple[str, bytes | None]] | None, written: int) -> _Headers:
     """Return headers with a time of writing, in milliseconds since the epoch."""
     return [*(headers or ()), (HEADER_WRITTEN, _TIME.pack(written))]
+
+
+def with_writer(
+    headers: Iterable[tuple[str, bytes | None]] | None, written: int, writer: int
+) -> _Headers:
+    """Return headers with a time of writing and the partition number of the upstream task."""
+    return [*(headers or ()), (HEADER_WRITTEN, _TIME_AND_WRITER.pack(written, writer))]
+
+
+def writer_in(headers: _Headers | None) -> int:
+    """Return the partition number of the upstream task that wrote a record; 0: unknown."""
+    for name, value in headers or ():
+        if name == HEADER_WRITTEN and value is not None and len(value) == _TIME_AND_WRITER.size:
+            return _TIME_AND_WRITER.unpack(value)[1]
+    return 0
 
 
 def take_written(headers: _Headers, timestamp: int) -> tuple[_Headers | None, int]:
@@ -46,4 +66,6 @@ def written_time(headers: object, timestamp: int) -> int:
 
 
 def _time_in(value: bytes | None) -> int:
-    return _TIME.unpack(value)[0] if value is not None and len(value) == _TIME.size else 0
+    if value is None or len(value) not in (_TIME.size, _TIME_AND_WRITER.size):
+        return 0
+    return _TIME.unpack_from(value)[0]

@@ -10,9 +10,11 @@ from typing import Any
 from eosframework.errors import RecordFailed
 from eosframework.operators.handlers import Handler
 from eosframework.operators.joins.stream_joins import Unpaired
+from eosframework.operators.reordering import Reordering
 from eosframework.operators.windows.closing import NEVER, Alarms, TimedState, WindowOperator
 from eosframework.processing.codegen.compiler import CompiledPart, Emission
 from eosframework.processing.codegen.generator import Failed, State
+from eosframework.processing.failures.failure_handler import Site
 from eosframework.processing.ports import Message, Output
 from eosframework.processing.transaction.late_results import (
     EmittedResult,
@@ -20,7 +22,14 @@ from eosframework.processing.transaction.late_results import (
     unpaired_message,
 )
 from eosframework.serialization.serdes import JSON
-from eosframework.topology.graph.graph import Aggregate, Emit, Processor, StreamJoin, Table
+from eosframework.topology.graph.graph import (
+    Aggregate,
+    Emit,
+    Processor,
+    Reorder,
+    StreamJoin,
+    Table,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +40,7 @@ class TimedNode:
         emission: the steps that follow it, if its results are emitted later.
     """
 
-    node: Aggregate | StreamJoin | Table | Processor
+    node: Aggregate | StreamJoin | Table | Processor | Reorder
     operator: TimedState
     emission: Emission | None
 
@@ -55,7 +64,7 @@ def timed_nodes(compiled: CompiledPart, operators: Sequence[Any]) -> list[TimedN
         TimedNode(node, timed, emissions.get(id(node)))
         for node, operator in zip(compiled.keyed, operators, strict=True)
         if isinstance(timed := _timed(operator), TimedState)
-        and isinstance(node, Aggregate | StreamJoin | Table | Processor)
+        and isinstance(node, Aggregate | StreamJoin | Table | Processor | Reorder)
     ]
 
 
@@ -121,8 +130,7 @@ class TaskWindows:
             RecordFailed: a result failed; its window and the later ones are open.
         """
         try:
-            for node in self._closing:
-                self._close_one(node, now, out, now, failed, state)
+            self._close_all(now, out, failed, state)
         except RecordFailed as error:
             raise RecordFailed(str(error), offset=message.offset() + 1) from error
         finally:
@@ -135,8 +143,7 @@ class TaskWindows:
             RecordFailed: a result failed; its window and the later ones are open.
         """
         try:
-            for node in self._closing:
-                self._close_one(node, now, out, now, failed, state)
+            self._close_all(now, out, failed, state)
         finally:
             self.alarm.due = min((n.operator.due() for n in self._closing), default=NEVER)
 
@@ -199,6 +206,53 @@ class TaskWindows:
             self._close_one(node, until, out, now, failed, state)
         self.alarm.due = min((n.operator.due() for n in self._closing), default=NEVER)
 
+    def _close_all(self, now: int, out: list[Output], failed: Failed, state: State) -> None:
+        for node in self._closing:
+            if isinstance(node.operator, Reordering):
+                self._release(node, node.operator, now, out, failed, state)
+            else:
+                self._close_one(node, now, out, now, failed, state)
+
+    def _release(
+        self,
+        node: TimedNode,
+        reordering: Reordering,
+        now: int,
+        out: list[Output],
+        failed: Failed,
+        state: State,
+    ) -> None:
+        """Run the held records that `now` has passed, and displace those beyond the limit.
+
+        A record's time of writing closes windows before the record is run: none accepts it, and a
+        sliding window that is closed, but not emitted yet, would never be.
+        """
+        if node.emission is None or now < reordering.due():
+            return
+
+        def in_order() -> Generator[Message]:
+            with closing(reordering.closing(now)) as found:
+                for record in found:
+                    for other in self._closing:
+                        if other is not node:
+                            self._close_one(
+                                other, record.written, out, record.written, failed, state
+                            )
+                    yield record
+
+        with closing(in_order()) as given:
+            messages = self._results.of(node.node, given, out, failed)
+            node.emission.run(messages, out, now, failed, state)
+        self._displace(node.node, reordering, out, failed)
+
+    def _displace(
+        self, node: Any, reordering: Reordering, out: list[Output], failed: Failed
+    ) -> None:
+        """Let `on_error` decide on the first held records while too many are held."""
+        with closing(reordering.displaced()) as found:
+            for record in found:
+                failed(Site(node.name, node.on_error), record, reordering.overfull(), out)
+
     def _close_one(
         self,
         node: TimedNode,
@@ -220,7 +274,11 @@ class TaskWindows:
             for closed in found:
                 yield self._message(node.node, closed)
 
-    def _message(self, node: Aggregate | StreamJoin | Table | Processor, closed: Any) -> Message:
+    def _message(
+        self, node: Aggregate | StreamJoin | Table | Processor | Reorder, closed: Any
+    ) -> Message:
+        if isinstance(node, Reorder):
+            return closed
         if isinstance(node, Processor):
             key, at = closed
             assert node.timers is not None, "only timers come due"

@@ -109,6 +109,7 @@ def with_tasks(counts: WorkerCounts, tasks: Iterable[Task]) -> WorkerCounts:
     whole = replace(counts)
     for task in tasks:
         add_task(whole, task)
+        whole.held += 0 if task.stores is None else task.stores.held
     return whole
 
 

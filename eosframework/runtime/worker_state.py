@@ -72,7 +72,11 @@ def local_state(
         _global_tables(graph, partitions, log),
         MemoryState(),
         _standby(copies, settings, graph.application, backend, log),
-        Limits(settings.worker.hot_key_limit, settings.worker.queue_megabytes * 2**20),
+        Limits(
+            settings.worker.hot_key_limit,
+            settings.worker.queue_megabytes * 2**20,
+            settings.worker.reorder_limit,
+        ),
     )
 
 

@@ -363,6 +363,11 @@ class TopologyTestDriver:
         return sum(task.time.passed_over for task in self._worker.tasks.values())
 
     @property
+    def held(self) -> int:
+        """The number of records that wait for stream time; see `worker.reorder_limit`."""
+        return self._worker.view().counts.held
+
+    @property
     def steps(self) -> int:
         """The number of steps of the cycle that the worker has reached."""
         return self._hits

@@ -140,6 +140,7 @@ def worker_status(view: WorkerView, seen: ClientsSeen) -> Mapping[str, Any]:
         "fences": view.counts.fences,
         "restoring": view.counts.restoring,
         "passed_over": view.counts.passed_over,
+        "held": view.counts.held,
         "late": [
             {"step": place.step, "topic": place.topic, "records": count}
             for place, count in sorted(view.late.items())

@@ -7,7 +7,16 @@ from dataclasses import dataclass, field
 
 from eosframework.processing.conversions import TopicChoice
 from eosframework.processing.failures.refused_outputs import OutputLimits
-from eosframework.topology.graph.graph import Aggregate, Emit, Keyed, Processor, StreamJoin
+from eosframework.topology.graph.graph import (
+    Aggregate,
+    Emit,
+    Keyed,
+    Node,
+    Processor,
+    Reorder,
+    Source,
+    StreamJoin,
+)
 from eosframework.topology.graph.timed_topics import TimedTopic
 
 
@@ -49,6 +58,7 @@ class Slots:
         has_ttl: entries of a store expire.
         ahead_ms: the limit on event times of late results; None: there is none.
         has_watermarks: watermarks move the stream time of the task.
+        reorder: the step that holds records whose order matters; None: all are run at once.
     """
 
     def __init__(
@@ -59,21 +69,27 @@ class Slots:
         has_ttl: bool = False,
         ahead_ms: int | None = None,
         has_watermarks: bool = False,
+        reorder: Reorder | None = None,
     ) -> None:
         self.context = context
         self.has_windows = has_windows
         self.has_ttl = has_ttl
         self.ahead_ms = ahead_ms
         self.has_watermarks = has_watermarks
+        self.reorder = reorder
         self.choice = TopicChoice(context.closed_topics, context.is_missing)
         self.keyed: list[Keyed] = []
-        self.emitting: list[Aggregate | StreamJoin | Processor] = []
+        self.emitting: list[Aggregate | StreamJoin | Processor | Reorder] = []
+
+    def held(self, source: Source) -> tuple[Node, ...]:
+        """Return the children of a source that get its records from the reorder step."""
+        return () if self.reorder is None else self.reorder.followers.get(source.topic, ())
 
     def of(self, node: Keyed) -> int:
         """Return the slot of a node."""
         if node not in self.keyed:
             self.keyed.append(node)
-            emits = isinstance(node, Aggregate | StreamJoin | Processor)
+            emits = isinstance(node, Aggregate | StreamJoin | Processor | Reorder)
             if emits and node.emit is not Emit.EACH:
                 self.emitting.append(node)
         return self.keyed.index(node)

@@ -9,7 +9,12 @@ from types import CodeType
 from eosframework.operators.watermarks import WATERMARK_KEY
 from eosframework.processing.codegen.batch_code import is_batch
 from eosframework.processing.codegen.compile_context import NO_CONTEXT, CompileContext, Slots
-from eosframework.processing.codegen.generator import Run, generate_emission, generate_source
+from eosframework.processing.codegen.generator import (
+    Run,
+    generate_emission,
+    generate_release,
+    generate_source,
+)
 from eosframework.processing.conversions import event_time
 from eosframework.processing.ports import Message
 from eosframework.records import TopicPartition
@@ -19,6 +24,7 @@ from eosframework.topology.graph.graph import (
     JoinSide,
     Keyed,
     Processor,
+    Reorder,
     Source,
     StreamJoin,
     SubTopology,
@@ -97,7 +103,7 @@ class Emission:
         run: as that of a source; its messages are `Emitted`.
     """
 
-    node: Aggregate | StreamJoin | Processor
+    node: Aggregate | StreamJoin | Processor | Reorder
     run: Run
 
 
@@ -145,19 +151,29 @@ def compile_part(part: SubTopology, context: CompileContext = NO_CONTEXT) -> Com
         has_ttl=any(store.ttl_ms is not None for store in part.stores),
         ahead_ms=_ahead_of(part),
         has_watermarks=bool(paced_by),
+        reorder=part.reorder if paced_by else None,
     )
     sources = {source.topic: _compiled_source(source, slots) for source in part.sources}
     emissions: list[Emission] = []
     # The code of an emission may reach further nodes that emit.
     while len(emissions) < len(slots.emitting):
         node = slots.emitting[len(emissions)]
-        emissions.append(Emission(node, generate_emission(node, slots)))
+        emissions.append(Emission(node, _emission_of(node, part, slots)))
     has_own_time = any(
         source.topic not in context.timed_topics and source.retry_of is None and not source.is_table
         for source in part.sources
     )
     keyed = tuple(slots.keyed)
     return CompiledPart(part, sources, keyed, tuple(emissions), paced_by, has_own_time)
+
+
+def _emission_of(
+    node: Aggregate | StreamJoin | Processor | Reorder, part: SubTopology, slots: Slots
+) -> Run:
+    if isinstance(node, Reorder):
+        held = [source for source in part.sources if source.topic in node.followers]
+        return generate_release(held, slots)
+    return generate_emission(node, slots)
 
 
 def _paced_by(part: SubTopology, timed: Mapping[str, TimedTopic]) -> dict[str, TimedTopic]:
@@ -178,6 +194,8 @@ def _ahead_of(part: SubTopology) -> int | None:
 
 def _closes(part: SubTopology) -> bool:
     """Return whether stream time alone can emit results."""
+    if part.reorder is not None:
+        return True
     if any(isinstance(node, Processor) and node.timers is not None for node in nodes_of(part)):
         return True
     joins = (node.join for node in nodes_of(part) if isinstance(node, JoinSide))

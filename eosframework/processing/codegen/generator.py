@@ -49,6 +49,7 @@ from eosframework.processing.codegen.join_code import (
     write_table,
     write_unpaired,
 )
+from eosframework.processing.codegen.reorder_code import in_turn, write_hold
 from eosframework.processing.codegen.step_code import (
     write_processor,
     write_sink,
@@ -156,13 +157,17 @@ def generate_source(source: Source, slots: Slots) -> tuple[Run, str]:
     code.ahead_ms = source.ahead_ms
     code.refused_site = Site("output", source.on_error)
     pace = pace_of(code, source)
+    held = slots.held(source)
+    source = replace(source, children=[one for one in source.children if one not in held])
     begin = _write_begin(code)
     key_bytes = "m.key()"
     if source.topic in slots.context.own_topics and source.retry_of is None:
         key_bytes = code.variable("kb")
         write_watermark(code, key_bytes, closes=slots.has_windows, is_paced=pace is Pace.WATERMARKS)
     _write_try(code)
-    current = _write_decode(code, source, pace, key_bytes)
+    current = _write_decode(code, source, key_bytes, skips_value=bool(held))
+    now, headers = write_times(code, source, pace, current.timestamp, current.headers)
+    current = replace(current, headers=headers, now=now, written=now)
     for are_batches, children in groupby(source.children, is_batch):
         if not are_batches:
             code.children(3, list(children), current)
@@ -170,6 +175,8 @@ def generate_source(source: Source, slots: Slots) -> tuple[Run, str]:
         for child in children:
             assert isinstance(child, Step), "batch operators are steps"
             batches.write(3, source, child, current)
+    if slots.reorder is not None and held:
+        write_hold(code, slots.reorder, current)
     batches.extend_loop(begin)
     _leave_out_unread(code, current.headers)
     _write_end(code, begin, pace)
@@ -199,6 +206,30 @@ def generate_emission(node: Aggregate | StreamJoin | Processor, slots: Slots) ->
             code.children(3, node.children, current)
     _write_end(code, begin, None)
     return _compiled(code, node.name)[0]
+
+
+def generate_release(sources: Sequence[Source], slots: Slots) -> Run:
+    """Return the function of the records that a reorder step releases.
+
+    Args:
+        sources: those whose records it holds.
+        slots: of the sub-topology.
+    """
+    return in_turn({source.topic: _generate_held(source, slots) for source in sources})
+
+
+def _generate_held(source: Source, slots: Slots) -> Run:
+    code = CodeWriter(slots, _write_children)
+    code.ahead_ms = source.ahead_ms
+    code.refused_site = Site("output", source.on_error)
+    held = replace(source, children=[*slots.held(source)])
+    begin = _write_begin(code)
+    _write_try(code)
+    current = _write_decode(code, held, "m.key()")
+    code.line(3, "w = m.written")
+    code.children(3, held.children, replace(current, now="w", written="w"))
+    _write_end(code, begin, None)
+    return _compiled(code, source.name)[0]
 
 
 def _compiled(code: CodeWriter, name: str) -> tuple[Run, str]:
@@ -253,11 +284,14 @@ def _write_end(code: CodeWriter, begin: int, pace: Pace | None) -> None:
         code.insert(begin, [" alarm, close = state.windows.alarm, state.windows.close"])
 
 
-def _write_decode(code: CodeWriter, source: Source, pace: Pace, read_key: str) -> Variables:
+def _write_decode(
+    code: CodeWriter, source: Source, read_key: str, *, skips_value: bool = False
+) -> Variables:
     code.site = Site(f"{source.name}: decode value as {source.value.name}", source.on_error)
     value = "None"
     others = [child for child in source.children if not is_batch(child)]
-    if others or not source.children or source.timestamp is not None:
+    is_read = others or not (source.children or skips_value)
+    if is_read or source.timestamp is not None:
         value = code.decode(3, "m.value()", source.value)
     code.site = Site(f"{source.name}: decode key as {source.key.name}", source.on_error)
     key_bytes = code.variable("kb")
@@ -273,10 +307,7 @@ def _write_decode(code: CodeWriter, source: Source, pace: Pace, read_key: str) -
         code.line(3, f"{timestamp} = m.timestamp()[1]")
         code.line(3, f"if {value} is not None: {timestamp} = as_milliseconds({call}({value}))")
         code.write_time_limit(3, timestamp)
-    now, headers = write_times(code, source, pace, timestamp, headers)
-    return replace(
-        Variables(key, value, timestamp, headers, key_bytes, source.key), now=now, written=now
-    )
+    return Variables(key, value, timestamp, headers, key_bytes, source.key)
 
 
 def _leave_out_unread(code: CodeWriter, headers: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eosframework.operators.written_time import with_written
+from eosframework.operators.written_time import with_writer, with_written
 from eosframework.processing.codegen.code_writer import CodeWriter, Variables
 from eosframework.processing.codegen.join_code import write_table_step
 from eosframework.processing.failures.failure_handler import Site
@@ -31,7 +31,12 @@ def write_sink(code: CodeWriter, depth: int, sink: Sink, current: Variables) -> 
     time = current.timestamp
     time = f"{time} if {time} > 0 else {EARLIEST_OUTPUT_MS}"
     headers = current.headers
-    if sink.topic in code.slots.context.timed_topics and current.written is not None:
+    timed = code.slots.context.timed_topics.get(str(sink.topic))
+    if timed is not None and timed.is_ordered:
+        code.names["with_writer"] = with_writer
+        written = f"max({time}, {current.written})" if current.written else time
+        headers = f"with_writer({headers}, {written}, m.partition())"
+    elif timed is not None and current.written is not None:
         code.names["with_written"] = with_written
         out_of_order = f"with_written({headers}, {current.written})"
         headers = f"{headers} if {current.timestamp} >= {current.written} else {out_of_order}"

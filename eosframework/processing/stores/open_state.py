@@ -21,6 +21,7 @@ from eosframework.operators.expiry import Expiring, StreamTime
 from eosframework.operators.joins.join_binding import JoinBinding
 from eosframework.operators.limits import Limits
 from eosframework.operators.operator_ports import WholeTopic
+from eosframework.operators.reordering import Reordering
 from eosframework.operators.store_transaction import Journal
 from eosframework.operators.watermarks import UpstreamTimes
 from eosframework.operators.windows.closing import Alarms, WindowOperator
@@ -31,7 +32,7 @@ from eosframework.processing.stores.state_ports import TaskStores
 from eosframework.processing.task_windows import TaskWindows, timed_nodes
 from eosframework.processing.transaction.late_results import EmittedResult, LateResults
 from eosframework.records import EARLIEST_OUTPUT_MS, TopicPartition
-from eosframework.topology.graph.graph import Aggregate, Keyed, Processor
+from eosframework.topology.graph.graph import Aggregate, Keyed, Processor, Reorder
 from eosframework.topology.graph.timed_topics import time_store_of
 
 BUDGET_BYTES = 32 * 2**20
@@ -108,6 +109,7 @@ class OpenState:
         self.journal: Journal = []
         self.stores = stores
         self._partition = partition
+        self._sources = compiled.part.sources
         declared = {store.name: store for store in compiled.part.stores}
         self.changelogs = {
             name: TopicPartition(store.changelog, partition) for name, store in declared.items()
@@ -119,10 +121,13 @@ class OpenState:
             for name, store in declared.items()
         }
         self._expiring = [s for s in self._sessions.values() if isinstance(s, Expiring)]
+        self.times = self._upstream_times(compiled, upstream or {})
+        """Stream time, if watermarks move it; else None."""
         alarms = Alarms()
         self._limits = limits or Limits()
         joins = JoinBinding(self._sessions, topics or {}, alarms, self._limits)
         bound = [self._bind(node, joins, alarms) for node in compiled.keyed]
+        self._reordering = [one for one in bound if isinstance(one, Reordering)]
         self.operators: Sequence[Any] = [
             one.update if isinstance(one, WindowOperator) else one for one in bound
         ]
@@ -130,8 +135,6 @@ class OpenState:
         self.results = LateResults()
         """Results that are emitted later than the records that caused them."""
         self.windows = TaskWindows(timed_nodes(compiled, bound), alarms, partition, self.results)
-        self.times = self._upstream_times(compiled, upstream or {})
-        """Stream time, if watermarks move it; else None."""
         self._sent: dict[str, list[tuple[bytes, bytes | None]]] = {}
         self._delivered: dict[str, int] = {}
         self._committing = 0
@@ -143,6 +146,12 @@ class OpenState:
                 return bind(node, self._sessions[node.store.name], alarms, self._limits)
             case Processor():
                 return handler(node, self._sessions, alarms)
+            case Reorder():
+                tables = {source.topic for source in self._sources if source.is_table}
+                store = self._sessions[node.store.name]
+                limit = self._limits.held
+                assert self.times is not None, "a reorder step follows a timed topic"
+                return Reordering(store, alarms.closes, self._partition, self.times, tables, limit)
             case _:
                 return joins.bind(node)
 
@@ -158,6 +167,11 @@ class OpenState:
         )
         self._sessions[store.name] = own
         return UpstreamTimes(own, journal, upstream, has_own=compiled.has_own_time)
+
+    @property
+    def held(self) -> int:
+        """The number of records that wait for stream time in a reorder step."""
+        return sum(step.count for step in self._reordering)
 
     def begin(self) -> None:
         """Load what is kept in memory; before the first record of a transaction."""

@@ -33,7 +33,7 @@ from eosframework.processing.failures.failure_handler import Site
 from eosframework.processing.ports import Message, Output
 from eosframework.records import TopicPartition
 from eosframework.serialization.serdes import Serde
-from eosframework.topology.graph.graph import Aggregate, Processor, StreamJoin, Table
+from eosframework.topology.graph.graph import Aggregate, Processor, Reorder, StreamJoin, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def unpaired_message(join: StreamJoin, partition: int, record: Unpaired) -> Unpa
 STRETCHES = 16
 """The number of stretches into which a rejected stretch of parts is divided."""
 
-Node = Aggregate | StreamJoin | Table | Processor
+Node = Aggregate | StreamJoin | Table | Processor | Reorder
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,10 @@ class AggregateOptions(TypedDict, total=False):
     """When results are sent to the next step. each (the default): with every change; commit: the
     last value of each key or window in a transaction; close: each window once, when it accepts no
     more records."""
+    order: Literal["time", "arrival"]
+    """The order of records after a repartition topic. time: that of a backfill, so the same input
+    gives the same results; each record waits until stream time has passed it. arrival: at once.
+    Default: time for sessions and sliding windows with emit="close", else arrival."""
     ttl: DurationLike
     """Lifetime of a value, in stream time. Default: forever."""
     version: int

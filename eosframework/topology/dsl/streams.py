@@ -211,6 +211,7 @@ class KeyedStream(Joinable):
         by: FunctionLike | None = None,
         late: str | None = None,
         store: str | None = None,
+        order: Literal["time", "arrival"] | None = None,
     ) -> Stream:
         """Pass on the first record of each key within a time, and drop its duplicates.
 
@@ -219,6 +220,8 @@ class KeyedStream(Joinable):
             by: two records of a key are duplicates only if `by(value)` is equal. None: all are.
             late: topic for records older than stream time by more than `within`.
             store: its name. None: the stream's name with `.deduplicate`.
+            order: of records after a repartition topic. time (the default): that of a backfill;
+                each record waits until stream time has passed it. arrival: at once.
         """
         recording = self._stream.recording
         declared = {
@@ -226,6 +229,7 @@ class KeyedStream(Joinable):
             "by": None if by is None else recording.reference("deduplicate", by),
             "late": late,
             "store": store,
+            "order": order,
         }
         return self._stream.declared("deduplicate", declared)
 

@@ -18,6 +18,7 @@ from eosframework.topology.graph.graph import (
     Aggregate,
     Graph,
     JoinSide,
+    Order,
     Processor,
     Sink,
     Source,
@@ -38,6 +39,9 @@ WATERMARKS = "watermarks"
 
 TABLES = ("table", "table with history")
 """The kinds of the stores of table sources, without and with earlier versions of rows."""
+
+HELD_RECORDS = "held records"
+"""The kind of the stores of reorder steps, which no step declares."""
 
 _INDEX = re.compile(r"\.steps\[\d+\] ")
 
@@ -187,7 +191,8 @@ def _texts(node: AnyNode) -> Iterator[str]:
         case Sink():
             yield f"{name} ({node.key.name}, {node.value.name}){policy}"
         case Aggregate():
-            yield f"{name}, emit {node.emit}{_lasting(node.store)}{policy}"
+            in_order = ", in order" if node.order is Order.TIME else ""
+            yield f"{name}, emit {node.emit}{in_order}{_lasting(node.store)}{policy}"
         case JoinSide():
             yield f"{name}, {node.join.kind}, {node.join.function.name}{policy}"
         case _:
@@ -212,6 +217,9 @@ def _stores(part: SubTopology, topic_ids: Mapping[str, str]) -> dict[str, Record
     topics = tuple(sorted(source.topic for source in part.sources))
     times = time_store_of(part)
     own = [] if times is None else [_Kept(times, WATERMARKS, times.key, _form(times.value))]
+    if part.reorder is not None:
+        held = part.reorder.store
+        own.append(_Kept(held, HELD_RECORDS, held.key, _form(held.value)))
     kept_by_nodes = (kept for node in nodes_of(part) for kept in _kept(node))
     return {
         kept.store.name: RecordedStore(

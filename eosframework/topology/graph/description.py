@@ -233,6 +233,7 @@ def _describe_keyed(node: Aggregate) -> dict[str, Any]:
         "store": node.store.name,
         "window": _describe_window(node.store.window),
         "emit": str(node.emit),
+        "order": str(node.order),
         "on_error": _describe_policy(node.on_error),
         "next": [child.name for child in node.children],
     }

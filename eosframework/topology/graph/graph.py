@@ -16,6 +16,7 @@ from eosframework.serialization.schemas import Codec
 from eosframework.serialization.serdes import Serde
 from eosframework.topology.spec.batch_columns import Columns
 from eosframework.topology.spec.keyed_spec import Emit as Emit
+from eosframework.topology.spec.keyed_spec import Order as Order
 from eosframework.topology.spec.window_spec import Window
 from eosframework.txnid import control_topic, ownership_topic
 
@@ -140,6 +141,8 @@ class Aggregate:
     store: Store
     emit: Emit
     on_error: OnError
+    order: Order = Order.ARRIVAL
+    """The order of its records after a repartition topic."""
     children: list[Node] = field(default_factory=list["Node"])
 
 
@@ -374,10 +377,33 @@ class JoinSide:
         return self.join.children
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Reorder:
+    """Holds the records of a sub-topology, and runs them in the order of a backfill.
+
+    Args:
+        stream: the sub-topology.
+        store: held records, of bytes.
+        followers: by source topic, the children of the source that get its records in order.
+        on_error: for records beyond the limit.
+    """
+
+    name: str
+    stream: str
+    store: Store
+    followers: dict[str, tuple[Node, ...]]
+    on_error: OnError
+
+    @property
+    def emit(self) -> Emit:
+        """Records are released when stream time passes them."""
+        return Emit.CLOSE
+
+
 Node = Step | Sink | Aggregate | Processor | Table | Lookup | JoinSide
 """A node that can follow a source or a step."""
 
-Keyed = Aggregate | Processor | Table | Lookup | TableJoin | StreamJoin | View
+Keyed = Aggregate | Processor | Table | Lookup | TableJoin | StreamJoin | View | Reorder
 """A node or view that uses the stores of a task."""
 
 
@@ -486,6 +512,8 @@ class SubTopology:
     """Names of the sinks that choose a topic for each record."""
     stores: tuple[Store, ...] = ()
     """State of its tasks."""
+    reorder: Reorder | None = None
+    """The step that holds records whose order matters; None: no order matters."""
 
     @property
     def topics(self) -> list[str]:

@@ -1,8 +1,8 @@
 """The repartition topics whose records have a time of writing and watermarks (ADR 20).
 
 A sub-topology depends on time if stream time alone can emit results or remove state: it has
-windows, joins of streams or timers, or it writes to a repartition topic whose reader depends on
-time. The repartition topics that it reads are timed.
+windows, joins of streams or timers, a step with `order: time`, or it writes to a repartition topic
+whose reader depends on time. The repartition topics that it reads are timed.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from eosframework.topology.graph.graph import (
     Emit,
     Graph,
     JoinSide,
+    Order,
     Processor,
     Sink,
     Store,
@@ -36,11 +37,13 @@ class TimedTopic:
         writer: the sub-topology that writes it.
         hold_ms: how far the results that its writer emits later may be older than the writer's
             stream time.
+        is_ordered: its reader has a reorder step, so its records name their upstream task.
     """
 
     topic: str
     writer: str
     hold_ms: int
+    is_ordered: bool = False
 
 
 def timed_topics(graph: Graph) -> dict[str, TimedTopic]:
@@ -57,10 +60,16 @@ def timed_topics(graph: Graph) -> dict[str, TimedTopic]:
     }:
         timed |= added
     return {
-        topic: TimedTopic(topic, writer, hold_ms(parts[writer], topic))
+        topic: TimedTopic(
+            topic, writer, hold_ms(parts[writer], topic), _is_ordered(parts[readers[topic]], topic)
+        )
         for topic, writer in own.items()
         if readers.get(topic) in timed and writer in parts
     }
+
+
+def _is_ordered(reader: SubTopology, topic: str) -> bool:
+    return reader.reorder is not None and topic in reader.reorder.followers
 
 
 def hold_ms(part: SubTopology, topic: str) -> int:
@@ -99,7 +108,7 @@ def waits_for_time(node: AnyNode) -> bool:
     """Return whether a node emits results that wait for stream time."""
     match node:
         case Aggregate():
-            return node.emit is Emit.CLOSE
+            return node.emit is Emit.CLOSE or node.order is Order.TIME
         case Processor():
             return node.timers is not None
         case JoinSide():
@@ -111,7 +120,7 @@ def waits_for_time(node: AnyNode) -> bool:
 def _is_timed(node: AnyNode) -> bool:
     match node:
         case Aggregate():
-            return node.store.window is not None
+            return node.store.window is not None or node.order is Order.TIME
         case Processor():
             return node.timers is not None
         case JoinSide():

@@ -13,6 +13,7 @@ from eosframework.topology.lint.lint_arguments import wrong_arguments
 from eosframework.topology.lint.lint_batches import batch_findings
 from eosframework.topology.lint.lint_changes import change_findings
 from eosframework.topology.lint.lint_joins import join_findings, key_findings
+from eosframework.topology.lint.lint_order import order_findings
 from eosframework.topology.lint.lint_retries import retry_findings
 from eosframework.topology.lint.lint_schemas import schema_findings, storage_findings
 from eosframework.topology.lint.lint_tables import table_findings
@@ -279,5 +280,11 @@ _RULES: tuple[Callable[[LoadedApp], Iterator[Finding]], ...] = (
 )
 """Rules of a topology as it was written."""
 
-_LOWERED_RULES = (key_findings, retry_findings, storage_findings, internal_topic_findings)
+_LOWERED_RULES = (
+    key_findings,
+    retry_findings,
+    storage_findings,
+    internal_topic_findings,
+    order_findings,
+)
 """Rules of a topology in which everything is known."""

@@ -26,6 +26,7 @@ from eosframework.topology.graph.graph import (
     Store,
     SubTopology,
 )
+from eosframework.topology.graph.reordering import with_reordering
 from eosframework.topology.graph.retry_topics import retry_topics_of, with_retry_sources
 from eosframework.topology.graph.timed_topics import with_time_stores
 from eosframework.topology.lint.lint_batches import declared_columns
@@ -42,7 +43,7 @@ from eosframework.topology.lowering.parts import Part, connected_parts, in_order
 from eosframework.topology.resolve.resolve_joins import JoinResolver, append
 from eosframework.topology.resolve.resolve_tables import table_sinks
 from eosframework.topology.spec.fields import milliseconds
-from eosframework.topology.spec.keyed_spec import DeduplicateSpec, KeyedSpec, StoredSpec
+from eosframework.topology.spec.keyed_spec import DeduplicateSpec, KeyedSpec, StoredSpec, order_of
 from eosframework.topology.spec.loaded import LoadedApp, Severity, refusal
 from eosframework.topology.spec.step_spec import ProcessSpec, StepSpec
 from eosframework.topology.spec.topology_spec import DeadLetter, SinkSpec, StreamSpec, TopologySpec
@@ -117,7 +118,7 @@ class _Resolver:
             tuple(self._joins.global_tables.values()),
             tuple(self._app.codecs),
         )
-        return with_time_stores(graph)
+        return with_reordering(with_time_stores(graph))
 
     def _set_policies(self, ordered: list[str]) -> None:
         """Set the policy of each stream and branch; every stream of a lowered spec states one."""
@@ -257,7 +258,7 @@ class _Resolver:
     def _keyed(
         self, stream: str, name: str, step: StepSpec, declared: StoredSpec, facts: RecordFacts
     ) -> Aggregate:
-        folded = step.aggregates
+        folded, window = step.aggregates, _window(declared)
         return Aggregate(
             name=name,
             stream=stream,
@@ -271,10 +272,11 @@ class _Resolver:
                 version=folded.version if folded else 1,
                 upgrade=folded.upgrade if folded else None,
                 ttl=folded.ttl if folded else None,
-                window=_window(declared),
+                window=window,
             ),
             emit=Emit(folded.emit) if folded else Emit.EACH,
             on_error=self._policies[stream],
+            order=order_of(declared, window),
         )
 
     def _branch(self, stream: str, declared: StreamSpec) -> Step:

@@ -22,6 +22,15 @@ class Emit(StrEnum):
     """Once for each window, after the window has closed."""
 
 
+class Order(StrEnum):
+    """The order in which a step after a repartition topic gets its records."""
+
+    TIME = "time"
+    """That of a backfill: each record waits until stream time has passed it."""
+    ARRIVAL = "arrival"
+    """That in which they arrive, which depends on the speeds of the upstream tasks."""
+
+
 class StoredSpec(Declared):
     """The base of all steps that store an entry for each key."""
 
@@ -64,6 +73,11 @@ class KeyedSpec(StoredSpec):
     """module:function that takes the bytes of an older value and its version, and returns the value
     of this version."""
 
+    order: Literal["time", "arrival"] | None = None
+    """The order of records after a repartition topic. time: that of a backfill, so the same input
+    gives the same results; each record waits until stream time has passed it. arrival: at once.
+    Default: time for sessions and sliding windows with emit: close, else arrival."""
+
     ttl: Ttl = None
     """Lifetime of a value: once stream time is more than this past the greatest time of its
     records, the value is absent, and the key's next record starts a new one. Default: forever."""
@@ -93,6 +107,17 @@ class KeyedSpec(StoredSpec):
                 "close_when_idle is for emit: close; with any other, results are out already"
             )
         return self
+
+
+def order_of(declared: StoredSpec, window: Window | None) -> Order:
+    """Return the order in which a step gets its records."""
+    if isinstance(declared, DeduplicateSpec):
+        return Order(declared.order or Order.TIME)
+    assert isinstance(declared, KeyedSpec), "the other steps have no order"
+    if declared.order is not None:
+        return Order(declared.order)
+    needs = window is not None and window.kind in (WindowKind.SLIDING, WindowKind.SESSION)
+    return Order.TIME if needs and declared.emit == "close" else Order.ARRIVAL
 
 
 FUNCTION_FIELDS = ("of", "by", "initial", "add", "merge")
@@ -153,6 +178,11 @@ class DeduplicateSpec(StoredSpec):
 
     late: str | None = Field(default=None, min_length=1)
     """Topic for late records, written unchanged. Late records are counted in any case."""
+
+    order: Literal["time", "arrival"] | None = None
+    """The order of records after a repartition topic. time (the default): that of a backfill, so
+    the same input gives the same results; each record waits until stream time has passed it.
+    arrival: at once; the first of two duplicates depends on the speeds of the upstream tasks."""
 
     @model_validator(mode="after")
     def _lasts(self) -> Self:

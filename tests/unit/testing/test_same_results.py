@@ -12,24 +12,27 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 
-from eosframework import Topology, tumbling
+from eosframework import Topology, session, sliding, tumbling
 from eosframework.operators import written_time
 from eosframework.operators.joins.waiting_records import WaitingRecords
 from eosframework.operators.watermarks import UpstreamTimes
-from eosframework.processing.codegen import time_code
+from eosframework.processing.codegen import reorder_code, time_code
 from eosframework.processing.ports import Fetched
+from eosframework.processing.task_windows import TaskWindows, TimedNode
 from eosframework.testing import TopologyTestDriver
 from eosframework.testing.memory_kafka import MemoryInput
 from eosframework.testing.topology_test_driver import graph_of
+from eosframework.topology.dsl.streams import KeyedStream, Stream
 from eosframework.topology.graph import timed_topics
 from eosframework.topology.graph.graph import Graph
+from eosframework.topology.resolve import resolve
 from eosframework.topology.spec.join_spec import How
 
 END = 10**9
@@ -246,6 +249,88 @@ def run_pairs(records: Sequence[Given], seed: int, how: How) -> Counter[Any]:
     return Counter(tuple(r.value) for r in found if -1 not in r.value)
 
 
+def listed(numbers: list[int], value: Any) -> list[int]:
+    """Return an aggregate that shows the order in which it got its values."""
+    return [*numbers, value["number"]]
+
+
+def merged(earlier: list[int], later: list[int]) -> list[int]:
+    """Return the aggregate of two sessions."""
+    return [*earlier, *later]
+
+
+def identical(value: Any) -> int:
+    """Return a value that some records share."""
+    return value["number"] % 2
+
+
+def with_sessions(keyed: KeyedStream) -> Stream:
+    """Declare sessions with an aggregate that depends on order."""
+    windows = keyed.window(session(f"{SIZE}ms"), grace=f"{GRACE}ms")
+    return windows.aggregate(list, listed, merge=merged, emit="close")
+
+
+def with_sliding(keyed: KeyedStream) -> Stream:
+    """Declare sliding windows with an aggregate that depends on order."""
+    windows = keyed.window(sliding(f"{SIZE}ms"), grace=f"{GRACE}ms")
+    return windows.aggregate(list, listed, emit="close")
+
+
+def with_deduplication(keyed: KeyedStream) -> Stream:
+    """Declare the removal of duplicates."""
+    return keyed.deduplicate(f"{SIZE}ms", by=identical)
+
+
+def with_fold(keyed: KeyedStream) -> Stream:
+    """Declare a fold without windows that depends on order."""
+    return keyed.aggregate(list, listed, order="time")
+
+
+Declare = Callable[[KeyedStream], Stream]
+
+IN_ORDER: list[Declare] = [with_sessions, with_sliding, with_deduplication, with_fold]
+"""Steps whose results depend on the order of their records."""
+
+
+@cache
+def in_order(declare: Declare) -> Graph:
+    """Return a topology with a step behind a repartition topic."""
+    app = Topology("ordered")
+    declare(app.stream("left", value="json").group_by(key_of, key=str)).to("out")
+    return graph_of(app)
+
+
+@cache
+def without_repartition(declare: Declare) -> Graph:
+    """Return a topology with the same step at the source."""
+    app = Topology("plain")
+    declare(app.stream("left", key=str, value="json").group_by_key()).to("out")
+    return graph_of(app)
+
+
+def shown(records: Sequence[Any]) -> Counter[str]:
+    """Return results by key, without those of the records at the end."""
+    texts = (f"{r.key}: {r.value}" for r in records if not r.key.startswith("end"))
+    return Counter(texts)
+
+
+def run_in_order(records: Sequence[Given], seed: int, declare: Declare) -> Counter[str]:
+    """Return the results of a run."""
+    return shown(ran(in_order(declare), records, seed, ["left"]))
+
+
+def expected_in_order(records: Sequence[Given], declare: Declare) -> Counter[str]:
+    """Return the results of one task without upstream tasks, which gets the sorted records."""
+    driver = TopologyTestDriver(without_repartition(declare), partitions=1)
+    own = [record for record in records if record.source == "left"]
+    for one in sorted(own, key=lambda r: (r.written, r.partition, r.number)):
+        value = {"key": one.key, "number": one.number, "time": one.time}
+        driver.send("left", value, key=one.key, timestamp=one.time)
+    driver.send("left", {"key": "end", "number": -1, "time": END}, key="end", timestamp=END)
+    driver.run()
+    return shown(driver.read("out"))
+
+
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 Case = tuple[list[Given], int]
@@ -271,6 +356,14 @@ def test_no_result_of_a_window_is_late_for_the_next_window(case: Case) -> None:
 @given(CASES, st.sampled_from(["inner", "outer"]))
 def test_joins_have_the_same_pairs_in_any_schedule(case: Case, how: How) -> None:
     assert run_pairs(*case, how) == expected_pairs(case[0], how)
+
+
+@QUICKLY
+@given(CASES, st.sampled_from(IN_ORDER))
+def test_what_depends_on_order_has_the_results_of_the_sorted_run(
+    case: Case, declare: Declare
+) -> None:
+    assert run_in_order(*case, declare) == expected_in_order(case[0], declare)
 
 
 def without_written(headers: Any, timestamp: int) -> tuple[Any, int]:
@@ -310,6 +403,30 @@ def differ_in_pairs(case: Case) -> bool:
     return run_pairs(*case, "outer") != expected_pairs(case[0], "outer")
 
 
+def differ_in_order(case: Case, steps: Sequence[Declare] = IN_ORDER) -> bool:
+    """Return whether steps that depend on order have other results than the sorted run."""
+    return any(
+        run_in_order(*case, declare) != expected_in_order(case[0], declare) for declare in steps
+    )
+
+
+DIFFER_IN_ORDER = {
+    declare.__name__: partial(differ_in_order, steps=[declare]) for declare in IN_ORDER
+}
+"""The same, of each step alone."""
+
+
+def same(graph: Graph) -> Graph:
+    """Return a graph without reorder steps."""
+    return graph
+
+
+def release_at_once(windows: TaskWindows, node: TimedNode, *rest: Any) -> None:
+    """Run held records without closing windows in between."""
+    _, now, out, failed, state = rest
+    windows._close_one(node, now, out, now, failed, state)
+
+
 @pytest.mark.parametrize(
     ("place", "name", "broken", "differ"),
     [
@@ -319,6 +436,12 @@ def differ_in_pairs(case: Case) -> bool:
         pytest.param(
             WaitingRecords, "keep", keep_without_written, differ_in_pairs, id="L of entries"
         ),
+        *(
+            pytest.param(resolve, "with_reordering", same, differs, id=f"reorder {name}")
+            for name, differs in DIFFER_IN_ORDER.items()
+        ),
+        pytest.param(reorder_code, "writer_in", lambda _: 0, differ_in_order, id="writer"),
+        pytest.param(TaskWindows, "_release", release_at_once, differ_in_order, id="closing"),
     ],
 )
 def test_each_rule_is_needed(
@@ -329,7 +452,7 @@ def test_each_rule_is_needed(
     differ: Callable[[Case], bool],
 ) -> None:
     monkeypatch.setattr(place, name, broken)
-    for graph in (sums, chains, pairs):
+    for graph in (sums, chains, pairs, in_order):
         graph.cache_clear()
     once = settings(
         max_examples=1500,

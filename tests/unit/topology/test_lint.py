@@ -337,3 +337,24 @@ def test_a_spec_written_as_yaml_reads_back_as_itself(data: dict[str, Any]) -> No
     app = read_yaml(written, "app.yaml")
     assert (app.spec, app.problems) == (spec, ())
     assert isinstance(app, LoadedApp)
+
+
+@pytest.mark.parametrize(
+    ("steps", "found"),
+    [
+        ("deduplicate: {within: 1h, order: time}", ["order"]),
+        ("deduplicate: {within: 1h, order: arrival}", ["order"]),
+        ("count: {order: time}", ["order"]),
+        ("deduplicate: 1h", []),
+        (
+            "group_by: {by: 'builtins:str', key: string}}, {deduplicate: {within: 1h, order: time}",
+            [],
+        ),
+        ("group_by: {by: 'builtins:str', key: string}}, {count: {order: time}", []),
+    ],
+)
+def test_an_order_without_a_repartition_topic_is_a_warning(steps: str, found: list[str]) -> None:
+    text = f"{SOURCES}streams:\n  x: {{from: s, steps: [{{{steps}}}], to: t}}\n"
+    warnings = [f for f in lint(read(text)) if f.rule == "order"]
+    assert [f.rule for f in warnings] == found
+    assert all(f.severity is Severity.WARNING for f in warnings)

@@ -1,0 +1,42 @@
+"""Lint rule for `order`: it has an effect after a repartition topic only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eosframework.topology.lowering.lowering import HEAD, TAIL, Lowered
+from eosframework.topology.lowering.parts import connected_parts
+from eosframework.topology.spec.keyed_spec import DeduplicateSpec, KeyedSpec
+from eosframework.topology.spec.loaded import Finding, LoadedApp, Severity
+from eosframework.topology.spec.step_spec import StepSpec
+
+
+def order_findings(app: LoadedApp, lowered: Lowered) -> Iterator[Finding]:
+    """Return the findings about `order`; the topology has no errors."""
+    for name, stream in app.spec.streams.items():
+        for i, step in enumerate(stream.steps):
+            if _order_of(step) is None or _follows_repartition(lowered, name, step):
+                continue
+            yield app.finding(
+                ("streams", name, "steps", i, step.operator, "order"),
+                "order",
+                f"order in {name!r} has no effect: no repartition topic comes before it, so a task "
+                f"has one upstream and gets its records in the order of their topic. Leave it out",
+                Severity.WARNING,
+            )
+
+
+def _order_of(step: StepSpec) -> str | None:
+    declared = step.keyed
+    return declared.order if isinstance(declared, KeyedSpec | DeduplicateSpec) else None
+
+
+def _follows_repartition(lowered: Lowered, name: str, step: StepSpec) -> bool:
+    """Return whether the piece of a stream that has a step is read from a repartition topic."""
+    spec = lowered.app.spec
+    for part in connected_parts(spec):
+        pieces = [p for p in part.streams if p.split(HEAD)[0].split(TAIL)[0] == name]
+        if any(step in spec.streams[piece].steps for piece in pieces):
+            topics = {spec.sources[source].topic for source in part.sources}
+            return not lowered.repartitions.keys().isdisjoint(topics)
+    return True
