@@ -39,7 +39,7 @@ class Feeder:
     ) -> None:
         self._end.set()
         self._thread.join()
-        if self._failure is not None and error is None:
+        if self._failure is not None:  # Whatever the test waited for, it may have waited for this.
             raise self._failure
 
     def _feed(self) -> None:

@@ -43,6 +43,9 @@ COORDINATOR_MOVES = (
 KEEP = {"retention.ms": "-1"}
 """Event times lie in the past, and a broker deletes by them."""
 
+SHOWN_CHARACTERS = 6000
+"""Of each log, under a test that failed."""
+
 TOPOLOGY = """\
 application: NAME
 sources:
@@ -317,12 +320,18 @@ class Pipeline:
         return verdict
 
     def stop(self) -> None:
-        """End every process that this pipeline started, and its producer."""
+        """End every process that this pipeline started, and its producer; show their last words.
+
+        pytest prints them with a test that failed: without them, nobody knows why a worker did not
+        do what the test waited for.
+        """
         self._producer = None
         for worker in self.workers:
             if worker.process.poll() is None:
                 worker.process.kill()
                 worker.process.wait()
+            print(f"{self.fed} numbers fed; end of {worker.log_file.name}:")
+            print(worker.log[-SHOWN_CHARACTERS:])
 
 
 def number_in(message: Message) -> int:
