@@ -64,7 +64,7 @@ class LogBatch:
     @property
     def codec(self) -> str:
         """The name of its codec, as in `compression.type`."""
-        number = self._batch.compression_type
+        number: int = self._batch.compression_type
         return _CODECS[number] if number < len(_CODECS) else str(number)
 
     @property

@@ -9,14 +9,14 @@ from confluent_kafka import KafkaError, KafkaException
 from structlog.testing import capture_logs
 
 from eosframework.errors import EosError, InstanceFenced, RunError
-from eosframework.kafka.taxonomy import InstanceReplaced, exception_for
+from eosframework.kafka.taxonomy import Call, InstanceReplaced, exception_for
 from eosframework.processing.worker_plan import WorkerCounts
 from eosframework.runtime.own_fence import RIVAL_SECONDS, Report, run_through_own_fence
 
 
 def replaced() -> InstanceReplaced:
     error = KafkaException(KafkaError(KafkaError.FENCED_INSTANCE_ID))
-    raised = exception_for(error, "consume", transactional_id=None)
+    raised = exception_for(error, Call.CONSUME, transactional_id=None)
     assert isinstance(raised, InstanceReplaced)
     return raised
 
