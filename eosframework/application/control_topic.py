@@ -31,6 +31,7 @@ from typing import Any
 
 import orjson
 
+from eosframework.application.compacted_topics import COMPACT, ensure_compacted
 from eosframework.application.control_entries import (
     entry_output,
     key_of,
@@ -40,7 +41,6 @@ from eosframework.application.control_entries import (
 )
 from eosframework.application.needed_access import control_topic_access, refuse_denied
 from eosframework.config import Ids, KafkaSettings
-from eosframework.errors import StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.kafka.client.plain_writes import write_records
@@ -151,6 +151,12 @@ def interpret(entries: Mapping[str, Any]) -> ControlState:
     )
 
 
+_REMEDY = (
+    "It is the application's control topic: set cleanup.policy=compact on it, or delete it if it "
+    "has more than one partition"
+)
+
+
 class ControlTopic:
     """Reads and writes the control topic of one application.
 
@@ -186,26 +192,16 @@ class ControlTopic:
 
     def as_topic(self) -> TopicToCreate:
         """Return the topic as `ensure` creates it."""
-        return TopicToCreate(self.topic, 1, self._replication_factor, {"cleanup.policy": "compact"})
+        return TopicToCreate(self.topic, 1, self._replication_factor, COMPACT)
 
     def ensure(self) -> bool:
         """Create the topic if it is missing, and return whether it was.
 
         Raises:
-            StartRefused: a topic of this name exists whose cleanup.policy would remove entries.
+            StartRefused: a topic of this name exists that would lose or split entries.
         """
-        # Described first: a principal without Create may not request an existing topic either.
-        facts = self._admin.describe_topics([self.topic])[self.topic]
-        if not facts.exists and self._admin.create_topics([self.as_topic()]):
-            return True
-        policy = (facts.values or {}).get("cleanup.policy")
-        if policy not in (None, "compact"):
-            raise StartRefused(
-                f"topic {self.topic!r} has cleanup.policy={policy!r}, so brokers remove entries "
-                f"that the application needs; it is the application's control topic: set "
-                f"cleanup.policy=compact on it"
-            )
-        return False
+        _, made = ensure_compacted(self._admin, self.as_topic(), _REMEDY)
+        return made
 
     def require_access(self) -> None:
         """Refuse a principal that may not read and write the topic, which exists.

@@ -21,6 +21,7 @@ from itertools import zip_longest
 
 import structlog
 
+from eosframework.application.compacted_topics import COMPACT, ensure_compacted
 from eosframework.application.context import ApplicationContext
 from eosframework.application.control_entries import RECORDED
 from eosframework.application.control_topic import IDS, OWNERSHIP, ControlState
@@ -35,8 +36,13 @@ from eosframework.processing.ownership.entries import Stored, parse
 from eosframework.records import TopicPartition
 from eosframework.txnid import ownership_topic
 
+_REMEDY = (
+    "Its entries say which transactional ids may write. Stop all workers of the application, "
+    "delete the topic, and run `eosframework apply APP`"
+)
+
 SETTINGS = {
-    "cleanup.policy": "compact",
+    **COMPACT,
     "delete.retention.ms": str(7 * 86_400 * 1000),
     "segment.bytes": str(16 * 2**20),
 }
@@ -87,18 +93,7 @@ class OwnershipTopic:
         Raises:
             StartRefused: a topic of this name exists that would lose or split entries.
         """
-        facts = self._admin.describe_topics([self.topic])[self.topic]
-        if not facts.exists:
-            self._admin.create_topics([self.as_topic()])
-            facts = self._admin.describe_topics([self.topic])[self.topic]
-        policy = (facts.values or {}).get("cleanup.policy")
-        if policy not in (None, "compact") or facts.partitions != 1:
-            raise StartRefused(
-                f"topic {self.topic!r} has cleanup.policy={policy} and {facts.partitions} "
-                f"partitions, expected compact and 1: brokers would remove entries that say which "
-                f"transactional ids may write, or lose their order. Stop all workers of the "
-                f"application, delete the topic, and run `eosframework apply APP`"
-            )
+        facts, _ = ensure_compacted(self._admin, self.as_topic(), _REMEDY)
         return facts.topic_id or ""
 
     def write(self, values: Mapping[bytes, bytes | None]) -> None:

@@ -27,6 +27,7 @@ from eosframework.cli.stdout import print_json
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from eosframework.application.provision import Provision
     from eosframework.application.subjects import PlannedSubject
     from eosframework.postgres.tables.table_schema import TablesPlan
     from eosframework.topology.evolution import Change
@@ -66,19 +67,7 @@ def plan(
         print_json(report)
         return 1 if problems else 0
     typer.echo(f"application {planned.application} on cluster {planned.cluster_id}")
-    for topic in planned.topics:
-        state = "exists" if topic.exists else "to create" if topic.create else "MISSING"
-        if topic.name in planned.waiting:
-            state = "to create once its source exists"
-        if topic.grows_from is not None:
-            state = f"exists and is empty, to grow from {topic.grows_from}"
-        partitions = "unknown" if topic.partitions is None else topic.partitions
-        replicas = topic.replication_factor or "the cluster's default"
-        typer.echo(
-            f"  topic {topic.name} ({topic.role}): {state}, partitions {partitions}, "
-            f"replicas {replicas}"
-            + "".join(f", {name}={value}" for name, value in (topic.settings or {}).items())
-        )
+    _print_topics(planned)
     ids = planned.transactional_ids
     typer.echo(f"  {len(ids)} producers{f': {ids[0]} to {ids[-1]}' if ids else ''}")
     typer.echo(f"  consumer group {planned.consumer_group}")
@@ -98,6 +87,22 @@ def plan(
     for problem in problems:
         typer.echo(f"  a worker would not start: {problem}")
     return 1 if problems else 0
+
+
+def _print_topics(planned: Provision) -> None:
+    for topic in planned.topics:
+        state = "exists" if topic.exists else "to create" if topic.create else "MISSING"
+        if topic.name in planned.waiting:
+            state = "to create once its source exists"
+        if topic.grows_from is not None:
+            state = f"exists and is empty, to grow from {topic.grows_from}"
+        partitions = "unknown" if topic.partitions is None else topic.partitions
+        replicas = topic.replication_factor or "the cluster's default"
+        typer.echo(
+            f"  topic {topic.name} ({topic.role}): {state}, partitions {partitions}, "
+            f"replicas {replicas}"
+            + "".join(f", {name}={value}" for name, value in (topic.settings or {}).items())
+        )
 
 
 def _print_tables(planned: TablesPlan) -> None:

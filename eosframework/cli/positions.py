@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,9 @@ from eosframework.cli.cluster import open_application
 from eosframework.cli.options import AppArgument, JsonOption, SettingsOptions, with_settings
 from eosframework.cli.stdout import print_json
 from eosframework.process.interrupts import note_remains
+
+if TYPE_CHECKING:
+    from eosframework.kafka.inspect.large_batches import LargeBatch
 
 commands = group("positions", "Show and set the offsets at which an application resumes.")
 
@@ -43,6 +46,63 @@ def show(
         return
     for row in rows:
         typer.echo(f"{row.topic}[{row.partition}]: {row.place}, log {row.first} to {row.end}")
+
+
+@commands.command(epilog="Example: eosframework positions check topology.yaml")
+@with_settings
+def check(
+    options: SettingsOptions,
+    app_name: AppArgument,
+    above_megabytes: Annotated[
+        int, typer.Option(min=1, help="Name batches that unpack to more.")
+    ] = 100,
+    as_json: JsonOption = False,
+) -> None:
+    """Find compressed batches at the next offsets that unpack to much.
+
+    For a worker that the kernel kills at every start because of its memory. The batches are
+    not unpacked into memory. Exits with 1 if there are any.
+    """
+    from eosframework.kafka.inspect.large_batches import large_batches
+    from eosframework.kafka.inspect.wire import Wire
+    from eosframework.records import TopicPartition
+    from eosframework.runtime.shown_positions import positions_of_transforms
+
+    opened = open_application(app_name, options)
+    ranges = {
+        TopicPartition(row.topic, row.partition): (max(row.committed or 0, row.first), row.end)
+        for row in positions_of_transforms(opened)
+    }
+    with Wire(opened.settings.kafka) as wire:
+        found = list(large_batches(wire, ranges, above_megabytes * 1_000_000))
+    if as_json:
+        rows = list(map(_batch_row, found))
+        print_json({"application": opened.graph.application, "batches": rows})
+    elif not found:
+        typer.echo(
+            f"no batch at the next offsets of {len(ranges)} partitions unpacks to more than "
+            f"{above_megabytes} MB"
+        )
+    else:
+        typer.echo("\n".join(_batch_line(app_name, each) for each in found))
+    if found:
+        raise typer.Exit(1)
+
+
+def _batch_row(batch: LargeBatch) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    place = batch.partition
+    return {**asdict(batch), "topic": place.topic, "partition": place.partition}
+
+
+def _batch_line(app_name: str, batch: LargeBatch) -> str:
+    return (
+        f"{batch.partition}@{batch.first_offset}: a {batch.codec} batch of {batch.stored_bytes:,} "
+        f"bytes (records: {batch.records}) unpacks to {batch.unpacked_bytes:,} bytes, and a worker "
+        f"needs about three times as much. To continue after it, stop all workers and run: "
+        f"eosframework positions set {app_name} '{batch.partition}={batch.next_offset}'"
+    )
 
 
 @commands.command(

@@ -4,17 +4,6 @@ A child that a signal ends (SIGKILL, the kernel's out-of-memory killer, a crash 
 at once under the same instance name, so it gets its partitions back without waiting. A child that
 exits with an error would do so again: the supervisor stops the others and exits with the child's
 code.
-
-A child that was fenced is restarted once, because the fence may be its own:
-
-1. The child sends JoinGroup with its `group.instance.id`; the connection breaks before the answer.
-2. It sends JoinGroup again, becomes a member and is assigned partitions.
-3. The first request arrives late. To the coordinator it is a restart of the instance (KIP-345): the
-   name gets a new member id, which no process has, and the child is fenced.
-
-The coordinator's description of the group is no help: a replaced member keeps the client id and
-host of its predecessor. The restarted child takes the name back at once. A real rival with the same
-name fences it again, which ends the supervisor.
 """
 
 from __future__ import annotations
@@ -32,7 +21,6 @@ from typing import IO, cast
 import orjson
 import structlog
 
-from eosframework.errors import InstanceFenced
 from eosframework.process.fork import ChildProcess
 from eosframework.process.progress import PIPE_VARIABLE, ProgressEvents, ProgressLine, total
 from eosframework.process.signals import handled, signals_blocked
@@ -43,8 +31,6 @@ QUICK_DEATHS = 5
 """Number of deaths within `QUICK_SECONDS` after which a child is restarted with a pause."""
 QUICK_SECONDS = 10.0
 PAUSE_SECONDS = 2.0
-RIVAL_SECONDS = 300.0
-"""A child that is fenced twice within this time has a rival with the same instance name."""
 
 
 @dataclass(slots=True)
@@ -59,7 +45,6 @@ class _Child:
     done_counts: WorkerCounts = field(default_factory=WorkerCounts)
     counts: WorkerCounts = field(default_factory=WorkerCounts)
     deaths: list[float] = field(default_factory=list[float])
-    fenced_at: float | None = None
     start_at: float = 0.0
     exit_code: int | None = None
 
@@ -154,10 +139,7 @@ class Supervisor:
         if code is None:
             return
         self._forget_process(child)
-        if self._was_fenced_once(child, code):
-            self._events.warning("worker_fenced", instance=child.instance)
-            self._start(child)
-        elif code >= 0:
+        if code >= 0:
             child.exit_code = code
             if code > 0 and self._exit_code == 0:
                 self._exit_code = code
@@ -168,14 +150,6 @@ class Supervisor:
             child.exit_code = 0
         else:
             self._died(child, signal.Signals(-code).name)
-
-    def _was_fenced_once(self, child: _Child, code: int) -> bool:
-        """Return whether a child ended because of its first fence, which may be its own."""
-        if code != InstanceFenced.exit_code or self._stopping_since is not None:
-            return False
-        now, before = time.monotonic(), child.fenced_at
-        child.fenced_at = now
-        return before is None or now - before > RIVAL_SECONDS
 
     def _died(self, child: _Child, by: str) -> None:
         now = time.monotonic()

@@ -13,7 +13,7 @@ from eosframework.operators.joins.stream_joins import Unpaired
 from eosframework.operators.reordering import Reordering
 from eosframework.operators.windows.closing import NEVER, Alarms, TimedState, WindowOperator
 from eosframework.processing.codegen.compiler import CompiledPart, Emission
-from eosframework.processing.codegen.generator import Failed, State
+from eosframework.processing.codegen.generated_run import Failed, State
 from eosframework.processing.failures.failure_handler import Site
 from eosframework.processing.ports import Message, Output
 from eosframework.processing.transaction.late_results import (

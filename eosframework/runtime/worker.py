@@ -52,6 +52,7 @@ from eosframework.processing.worker import Worker
 from eosframework.processing.worker_plan import Plan, WorkerCounts, WorkerOptions, downstream_of
 from eosframework.runtime.context import Observed, WorkerContext
 from eosframework.runtime.ids import id_source
+from eosframework.runtime.own_fence import Report, run_through_own_fence
 from eosframework.tables.write_cycle import TableWriter
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.graph.timed_topics import timed_topics
@@ -167,6 +168,26 @@ def run_embedded(
 
 
 def _run(context: WorkerContext, kind: Kind, host: Host, *, until_caught_up: bool) -> WorkerCounts:
+    """Run a worker, and once more if a late request of its own fences it."""
+    starts = [context]
+
+    def run(report: Report) -> WorkerCounts:
+        def turned(counts: WorkerCounts, view: Callable[[], WorkerView]) -> None:
+            host.turned(report(counts), view)
+
+        # A reset or another topology may have fenced it, so that a second start is checked again.
+        start = starts.pop() if starts else checked_again()
+        return _run_once(start, kind, replace(host, turned=turned), until_caught_up=until_caught_up)
+
+    def checked_again() -> WorkerContext:
+        return _checked_context(context.graph, context.settings, context.instance, kind)
+
+    return run_through_own_fence(run, context.instance)
+
+
+def _run_once(
+    context: WorkerContext, kind: Kind, host: Host, *, until_caught_up: bool
+) -> WorkerCounts:
     with (
         _observed(context, kind, host.watch) as observed,
         _task_maker(context) as make_task,

@@ -86,8 +86,26 @@ def refuse_infinite(value: Any) -> None:
     Raises:
         ValueError: names the member.
     """
+    if _is_finite(value):
+        return
     if (found := next(infinite(value), None)) is not None:
         raise _no_number(*found)
+
+
+def _is_finite(value: Any) -> bool:
+    """Return whether a value is an object or list of finite scalars; most with a None are."""
+    if value.__class__ is dict:
+        value = cast("dict[Any, Any]", value).values()
+    elif value.__class__ is not list:
+        return False
+    for member in value:
+        kind = member.__class__
+        if kind is float:
+            if member - member != 0.0:  # NaN, and so is the difference of two infinities.
+                return False
+        elif kind not in _OF_NO_FLOAT:
+            return False
+    return True
 
 
 def has_infinite(value: Any) -> bool:

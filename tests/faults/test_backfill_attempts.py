@@ -10,8 +10,10 @@ import pytest
 
 from eosframework.backfill.driver.stage_runner import end_leftovers
 from eosframework.embedded import KafkaCluster, start_kafka
+from eosframework.errors import EntryDamaged
 from tests.conftest import SMALL_BROKER, KafkaService
 from tests.support.applications.backfilled import QUICK, Backfill
+from tests.support.applications.feeding import write_record
 from tests.support.applications.pipeline import Pipeline, wait_until
 from tests.support.applications.totals import Totals
 from tests.support.processes.waiting import PATIENCE_SECONDS
@@ -78,6 +80,33 @@ def test_attempts_killed_at_every_step_lose_and_double_nothing(
     assert progress.complete
     assert progress.records == 2000
     assert backfill.run("latest.keyed", 0).records == 2000
+    assert totals.findings() == []
+
+
+def test_an_attempt_names_the_entry_of_a_changelog_that_cannot_be_read(
+    kafka: KafkaService,
+    unique_name: Callable[[str], str],
+    tmp_path: Path,
+    make_backfill: Callable[..., Backfill],
+) -> None:
+    totals = Totals(kafka.bootstrap_servers, unique_name("app"), tmp_path, partitions=1)
+    totals.feed(1000)
+    backfill = make_backfill(totals)
+    backfill.run("totals", 0, of_log=True)
+    kill_at(backfill, "totals.keyed", "transaction.after_commit@3")
+    changelog = f"{totals.name}-totals.aggregate-changelog"
+    entries = totals.read(changelog)
+    entry = [m for m in entries if m.key() == b"7"][-1:]
+    assert entry, [m.key() for m in entries]
+    offset = write_record(
+        totals.bootstrap_servers, changelog, b"7", b"\x01" + bytes(8) + b"no total"
+    )
+    with pytest.raises(EntryDamaged) as raised:
+        backfill.run("totals.keyed", 0, 1)
+    assert f"The entry is {changelog}[0]@{offset} (key b'7')" in str(raised.value)
+    write_record(totals.bootstrap_servers, changelog, b"7", entry[0].value())
+    assert backfill.run("totals.keyed", 0, 2).records == 1000
+    assert backfill.run("latest.keyed", 0).records == 1000
     assert totals.findings() == []
 
 

@@ -6,9 +6,9 @@ import shutil
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
+from tests.support.applications.feeding import write_record
 from tests.support.applications.pipeline import Pipeline, WorkerProcess
 from tests.support.servers.kafka_admin import NewTopic
 from tests.support.servers.topics import create_topics
@@ -50,17 +50,6 @@ def start(pipeline: Pipeline) -> WorkerProcess:
     )
 
 
-def write(pipeline: Pipeline, topic: str, key: bytes, value: bytes | None) -> int:
-    """Write a record as another program would, and return its offset."""
-    offsets: list[int] = []
-    producer = Producer({"bootstrap.servers": pipeline.bootstrap_servers})
-    producer.produce(
-        topic, value, key, partition=0, on_delivery=lambda _, m: offsets.append(m.offset() or 0)
-    )
-    assert producer.flush(60) == 0
-    return offsets[0]
-
-
 def finish(pipeline: Pipeline) -> None:
     healthy = start(pipeline)
     assert healthy.wait() == 0, healthy.log[-3000:]
@@ -84,7 +73,9 @@ def test_an_entry_of_a_changelog_that_cannot_be_read_is_named_and_no_record_beco
     pipeline.feed(2500)
     finish(pipeline)
     changelog = f"{pipeline.name}-counts-changelog"
-    offset = write(pipeline, changelog, KEY, b"\x01" + bytes(8) + b"no number")
+    offset = write_record(
+        pipeline.bootstrap_servers, changelog, KEY, b"\x01" + bytes(8) + b"no number"
+    )
     if lost:
         shutil.rmtree(pipeline.directory / "state")
     pipeline.feed(10)
@@ -95,7 +86,7 @@ def test_an_entry_of_a_changelog_that_cannot_be_read_is_named_and_no_record_beco
         repr(KEY),
         "produce the right entry, or one without a value",
     )
-    write(pipeline, changelog, KEY, None)
+    write_record(pipeline.bootstrap_servers, changelog, KEY, None)
     finish(pipeline)
     counts = [m.value() for m in pipeline.read(f"{pipeline.name}.counted") if m.key() == KEY]
     assert counts == [b"1", b"2", b"1"]
@@ -109,8 +100,8 @@ def test_a_row_of_a_global_table_that_cannot_be_read_is_named_and_no_record_beco
     create_topics(
         AdminClient({"bootstrap.servers": pipeline.bootstrap_servers}), [NewTopic(rates, 1, 1)]
     )
-    write(pipeline, rates, b"1", b"{}")
-    offset = write(pipeline, rates, b"3", b"{")
+    write_record(pipeline.bootstrap_servers, rates, b"1", b"{}")
+    offset = write_record(pipeline.bootstrap_servers, rates, b"3", b"{")
     pipeline.apply()
     pipeline.feed(5)
     refused(
@@ -119,6 +110,6 @@ def test_a_row_of_a_global_table_that_cannot_be_read_is_named_and_no_record_beco
         f"The entry is {rates}[0]@{offset} (key b'3')",
         "Declare the types that the topic has, or produce the right row",
     )
-    write(pipeline, rates, b"3", b"{}")
+    write_record(pipeline.bootstrap_servers, rates, b"3", b"{}")
     finish(pipeline)
     assert len(pipeline.read(f"{pipeline.name}.joined")) == 2

@@ -35,23 +35,26 @@ def pipeline(
     pipeline.stop()
 
 
-def test_a_supervised_worker_that_its_own_late_join_fences_is_restarted(
-    proxied: ProxiedCluster, pipeline: Pipeline
+@pytest.mark.parametrize(
+    ("arguments", "instance"),
+    [(("--processes", "2"), "one.1"), ((), "one")],
+    ids=["supervised", "alone"],
+)
+def test_a_worker_that_its_own_late_join_fences_starts_again(
+    proxied: ProxiedCluster, pipeline: Pipeline, arguments: tuple[str, ...], instance: str
 ) -> None:
     pipeline.feed(RECORDS)
-    late = proxied.hold(JOIN_GROUP, f"{pipeline.name}.one.1".encode())
+    late = proxied.hold(JOIN_GROUP, f"{pipeline.name}.{instance}".encode())
     servers = f"kafka.bootstrap_servers={proxied.bootstrap_servers}"
-    supervisor = pipeline.start_worker(
-        *("--processes", "2"), instance="one", settings=[servers, LONG_SESSION]
-    )
+    worker = pipeline.start_worker(*arguments, instance="one", settings=[servers, LONG_SESSION])
     late.wait()
     wait_until(lambda: pipeline.committed() == RECORDS, "the first records")
     assert late.deliver() == frozenset()
     pipeline.feed(RECORDS)
     wait_until(lambda: pipeline.committed() == 2 * RECORDS, "the records after the fence")
-    assert len(supervisor.events("worker_fenced")) == 1, "the fault did not happen"
-    supervisor.signal(signal.SIGTERM)
-    assert supervisor.wait() == 0, supervisor.log[-3000:]
+    assert len(worker.events("worker_fenced")) == 1, "the fault did not happen"
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0, worker.log[-3000:]
     verdict = pipeline.verify()
     assert verdict.clean, verdict
 

@@ -33,13 +33,6 @@ def started(pipeline: Pipeline, instance: str, mode: str = OWN_ID, **more: Any) 
     return pipeline.start_worker(instance=instance, settings=settings, **more)
 
 
-def ids(worker: WorkerProcess) -> set[str]:
-    """The transactional ids that a worker writes under, without the application's name."""
-    return {
-        str(event["transactional_id"]).partition(":")[2] for event in worker.events("task_assigned")
-    }
-
-
 def end(*workers: WorkerProcess) -> None:
     for worker in workers:
         if worker.process.poll() is None:
@@ -67,8 +60,8 @@ def test_a_zombie_with_an_id_of_its_own_is_fenced_by_its_entries(
     zombie.wait_for_fault(point)
     successor = started(pipeline, "two")
     wait_until(lambda: pipeline.committed() == RECORDS, "the successor's commit")
-    assert ids(zombie) == {f"worker.{pipeline.name}.one:0"}
-    assert ids(successor) == {f"worker.{pipeline.name}.two:0"}
+    assert zombie.ids() == {f"worker.{pipeline.name}.one:0"}
+    assert successor.ids() == {f"worker.{pipeline.name}.two:0"}
     zombie.signal(signal.SIGCONT)
     zombie.wait_until_displaced()
     fed_and_committed(pipeline)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import resource
+import shlex
 from collections.abc import Callable
 
 from confluent_kafka import Producer
@@ -55,3 +58,46 @@ def test_a_batch_that_unpacks_to_too_much_is_named_and_passed_over(
     assert again.wait() == 0, again.log[-3000:]
     copied = [message.value() for message in pipeline.read(f"{pipeline.name}.copied")]
     assert copied == [b"first", b"last"]
+
+
+CODECS = ("gzip", "lz4", "snappy")
+"""librdkafka unpacks their batches without a limit."""
+BOMB_BYTES = 12_000_000
+
+
+def test_batches_that_would_exhaust_a_workers_memory_are_named_and_passed_over(
+    make_pipeline: Callable[..., Pipeline],
+) -> None:
+    pipeline = make_pipeline(topology=TOPOLOGY, outputs={"copied": 1}, partitions=1)
+    source, server = f"{pipeline.name}.in", f"kafka.bootstrap_servers={pipeline.bootstrap_servers}"
+    for codec in CODECS:
+        producer = Producer(
+            {
+                "bootstrap.servers": pipeline.bootstrap_servers,
+                "compression.type": codec,
+                "message.max.bytes": 2 * BOMB_BYTES,
+            }
+        )
+        for value in (codec.encode(), bytes(BOMB_BYTES)):
+            producer.produce(source, value, b"k")
+            assert producer.flush(60) == 0
+    file, over = str(pipeline.topology_file), ("--above-megabytes", "10", "--set", server)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    found = here("positions", "check", file, "--json", *over)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert found.exit_code == 1, found.err
+    batches = json.loads(found.out)["batches"]
+    places = [(each["codec"], each["first_offset"], each["next_offset"]) for each in batches]
+    assert places == [("gzip", 1, 2), ("lz4", 3, 4), ("snappy", 5, 6)]
+    assert all(BOMB_BYTES < each["unpacked_bytes"] < 1.01 * BOMB_BYTES for each in batches)
+    assert grown * 1024 < BOMB_BYTES, "a batch was unpacked into memory"
+    words: list[str] = []
+    for offset in (0, 2, 4):
+        moved = here("positions", "set", file, f"{source}[0]={offset}", "--set", server)
+        assert moved.exit_code == 0, moved.err
+        line = here("positions", "check", file, *over).out.splitlines()[0]
+        words = shlex.split(line.partition("run: eosframework ")[2])
+        assert words == ["positions", "set", file, f"{source}[0]={offset + 2}"]
+    assert here(*words, "--set", server).exit_code == 0
+    said = here("positions", "check", file, *over)
+    assert (said.exit_code, said.out.partition(" at ")[0]) == (0, "no batch")

@@ -43,9 +43,10 @@ def metadata(wheel: Path) -> Message:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> CleanEnvironment:
-    """The wheel without extras."""
+    """The wheel without extras, with an application in its directory."""
     environment = CleanEnvironment.make(tmp_path_factory.mktemp("clean"))
     environment.install_locked(wheel)
+    shutil.copy(REPOSITORY / "examples" / "wordcount" / "wordcount.py", environment.work)
     return environment
 
 
@@ -111,7 +112,6 @@ def test_the_spark_extra_installs_the_version_whose_connector_is_locked() -> Non
 def test_outside_the_repository_it_says_its_version_helps_and_lints(
     installed: CleanEnvironment,
 ) -> None:
-    shutil.copy(REPOSITORY / "examples" / "wordcount" / "wordcount.py", installed.work)
     assert installed.eosframework("--version").out.strip() == PROJECT["version"]
     assert "run-worker" in installed.eosframework("--help").out
     found = installed.eosframework("lint", "wordcount.py", "--json").json

@@ -42,7 +42,8 @@ class ForeignTransaction:
             *("txn", "abort", self.transactional_id, "--yes", "--force"),
             *("--set", f"kafka.bootstrap_servers={self._bootstrap_servers}"),
         )
-        assert done.exit_code == 0, done.err
+        # On a busy machine its time may have passed before it is aborted.
+        assert done.exit_code == 0 or "has no open transaction" in done.err, done.err
 
     def end(self) -> None:
         """Abort it as its producer."""

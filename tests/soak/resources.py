@@ -38,6 +38,8 @@ class Sample(NamedTuple):
     """Since the recorder was started."""
     worker: str
     pid: int
+    started_at: float
+    """Since 1970; another process may get the same id within an hour."""
     rss_bytes: int
     descriptors: int
     threads: int
@@ -52,7 +54,7 @@ class Trend:
         first: median of the first tenth of the process's life.
         middle: median of the tenth behind its middle.
         last: median of the last tenth.
-        per_hour: Theil-Sen slope of the second half.
+        per_hour: Theil-Sen slope of the second half, over the least of each tenth of it.
         half_seconds: length of that half.
     """
 
@@ -96,7 +98,7 @@ def trends_of(samples: Sequence[Sample]) -> list[Trend]:
             statistics.median(getattr(sample, what) for sample in samples[:tenth]),
             statistics.median(getattr(sample, what) for sample in half[:tenth]),
             statistics.median(getattr(sample, what) for sample in samples[-tenth:]),
-            _slope([(sample.at_seconds, getattr(sample, what)) for sample in half]) * 3600,
+            _slope(_least(half, what)) * 3600,
             half[-1].at_seconds - half[0].at_seconds,
         )
         for what in ALLOWED_RISE
@@ -105,9 +107,9 @@ def trends_of(samples: Sequence[Sample]) -> list[Trend]:
 
 def longest_life(samples: Sequence[Sample]) -> list[Sample]:
     """Return the samples of the process that was seen for the longest time."""
-    by_process: dict[int, list[Sample]] = defaultdict(list)
+    by_process: dict[tuple[int, float], list[Sample]] = defaultdict(list)
     for sample in samples:
-        by_process[sample.pid].append(sample)
+        by_process[sample.pid, sample.started_at].append(sample)
     return max(by_process.values(), key=_seconds, default=[])
 
 
@@ -157,6 +159,7 @@ class ResourceRecorder(Background):
                 round(time.monotonic() - self._started, 1),
                 worker,
                 process.pid,
+                process.create_time(),
                 process.memory_info().rss,
                 process.num_fds(),
                 process.num_threads(),
@@ -167,6 +170,13 @@ class ResourceRecorder(Background):
 
 def _seconds(life: Sequence[Sample]) -> float:
     return life[-1].at_seconds - life[0].at_seconds if life else 0.0
+
+
+def _least(samples: Sequence[Sample], what: str) -> list[tuple[float, float]]:
+    """Return the least of each tenth of some samples: tasks that come and go are no leak."""
+    size = max(len(samples) // 10, 1)
+    tenths = [samples[start : start + size] for start in range(0, len(samples), size)]
+    return [(tenth[0].at_seconds, min(getattr(s, what) for s in tenth)) for tenth in tenths]
 
 
 def _slope(points: Sequence[tuple[float, float]]) -> float:

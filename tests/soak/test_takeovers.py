@@ -21,7 +21,7 @@ from tests.soak.effects import SIDES, TOPOLOGY
 from tests.soak.operating import Operator
 from tests.soak.recording import QUIET
 from tests.soak.run import Feeder
-from tests.soak.workers import SETTINGS
+from tests.soak.workers import FRUGAL, SETTINGS
 from tests.support.applications.pipeline import COMPRESSED, Pipeline, WorkerProcess, wait_until
 
 PARTITIONS = 4
@@ -31,14 +31,6 @@ SETTLED_AFTER = 50
 
 ALLOWED_BYTES = 64 * 2**20
 """Between that and the end; 27 MiB were measured. It is 109 KB for each takeover of a task."""
-
-FRUGAL = {
-    "MALLOC_ARENA_MAX": "1",
-    "MALLOC_MMAP_THRESHOLD_": "65536",
-    "MALLOC_TRIM_THRESHOLD_": "65536",
-}
-"""glibc keeps freed memory in up to eight arenas per processor, and more with each large block that
-is freed, so resident memory shows little of what is in use."""
 
 ALLOWED_DESCRIPTORS = 24
 """Files of stores: they come and go with compactions."""

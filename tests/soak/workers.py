@@ -28,6 +28,14 @@ SETTINGS = (
 LASTING = ("worker.transaction_timeout_seconds=30",)
 """What lets the spared worker outlast each transaction that hangs in a changelog."""
 
+FRUGAL = {
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": "65536",
+    "MALLOC_TRIM_THRESHOLD_": "65536",
+}
+"""glibc keeps freed memory in up to eight arenas per processor, and more with each large block that
+is freed, so resident memory shows little of what is in use."""
+
 SUPERVISED_CHILDREN = 2
 
 
@@ -257,7 +265,11 @@ class Workers:
                 *self._settings,
                 *(LASTING if number == SPARED else ()),
             ],
-            environment={**self._environment, **(environment or {})},
+            environment={
+                **self._environment,
+                **(FRUGAL if number == SPARED else {}),
+                **(environment or {}),
+            },
         )
 
 

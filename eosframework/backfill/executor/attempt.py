@@ -50,6 +50,7 @@ from eosframework.backfill.job.job_entry import TaskProgress
 from eosframework.errors import (
     ClusterUnreachable,
     DataRejected,
+    EntryDamaged,
     EosError,
     InstanceFenced,
     RunError,
@@ -138,6 +139,9 @@ class Attempt:
                 return attempt_run.run(rows)
             except Exception as error:
                 attempt_run.leave(error)
+                state = self._context.state
+                if isinstance(error, EntryDamaged) and state is not None:
+                    raise state.located(error) from error
                 raise
             finally:
                 attempt_run.close()

@@ -20,6 +20,8 @@ EMPTY_ANSWERS = 4
 """After this many in a row the rest of the range counts as compacted away."""
 
 _COMMIT = 1
+_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+"""By their numbers in a batch's attributes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,17 @@ class LogBatch:
         self.producer_epoch: int = batch.producer_epoch
         self.is_transactional: bool = batch.is_transactional
         self.is_control: bool = batch.is_control_batch
+
+    @property
+    def codec(self) -> str:
+        """The name of its codec, as in `compression.type`."""
+        number: int = self._batch.compression_type
+        return _CODECS[number] if number < len(_CODECS) else str(number)
+
+    @property
+    def stored(self) -> bytes:
+        """The bytes after the header, as they are stored; read before `records`."""
+        return bytes(self._batch._buffer[self._batch.HEADER_STRUCT.size :])  # noqa: SLF001
 
     def marker(self) -> Marker | None:
         """Return this batch's marker; None: it is not a control batch."""

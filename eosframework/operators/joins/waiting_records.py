@@ -17,10 +17,10 @@ Records of one millisecond match together and take as many pieces as they need.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
 
-from eosframework.operators.entries import Entry, packed
+from eosframework.operators.entries import Entry, Written, packed
 from eosframework.operators.store_transaction import StoreTransaction
 from eosframework.operators.windows.agenda import DATA
 
@@ -36,6 +36,9 @@ SIDES = (b"l", b"r")
 
 _PARTS = 16
 """The number of parts into which a full span is divided."""
+
+_KEPT_PIECES = 16
+"""Full entries that are kept decoded: those that a lookup reads again for each record of a key."""
 
 _TIME = struct.Struct(">Q")
 _PIECE = struct.Struct(">I")
@@ -57,6 +60,7 @@ class WaitingRecords:
         self._store = store
         self._slice_ms = slice_ms
         self._last = LastPiece()
+        self._full = lru_cache(_KEPT_PIECES)(self._decoded)
 
     def keep(self, side: int, key: bytes, time: int, data: bytes, written: int) -> None:
         """Add a record of one side (0: left), with its time of writing."""
@@ -74,7 +78,7 @@ class WaitingRecords:
         slice_ms, get = self._slice_ms, self._store.get
         for slice_ in range(first // slice_ms, last // slice_ms + 1):
             for piece in pieces(get, side, slice_, key, slice_ms, (first, last)):
-                for time, data, written in self._store.form.written(piece):
+                for time, data, written in self._records(piece, first, last):
                     if data is not None and first <= time <= last:
                         yield time, data, written
 
@@ -95,6 +99,19 @@ class WaitingRecords:
             slice_ = self._store.form.time_in(_TIME, found[0], 2)
             yield slice_
             slice_ += 1
+
+    def _records(self, piece: bytes, first: int, last: int) -> Sequence[Written]:
+        """Return the records of an entry; none of a full one whose times all lie outside."""
+        if not SPAN_BYTES < len(piece) <= 2 * PIECE_BYTES:
+            return self._store.form.written(piece)
+        earliest, latest, records = self._full(piece)
+        return records if earliest <= last and latest >= first else ()
+
+    def _decoded(self, piece: bytes) -> tuple[int, int, Sequence[Written]]:
+        """Return the earliest and latest time of an entry's records, and the records."""
+        records = self._store.form.written(piece)
+        times = [time for time, _, _ in records]
+        return min(times), max(times), records
 
     def _place(self, side: int, key: bytes, time: int) -> tuple[bytes, Entry | None]:
         """Return the name of the first entry with room for a record, and its content."""

@@ -9,8 +9,8 @@ from types import CodeType
 from eosframework.operators.watermarks import WATERMARK_KEY
 from eosframework.processing.codegen.batch_code import is_batch
 from eosframework.processing.codegen.compile_context import NO_CONTEXT, CompileContext, Slots
+from eosframework.processing.codegen.generated_run import Run
 from eosframework.processing.codegen.generator import (
-    Run,
     generate_emission,
     generate_release,
     generate_source,

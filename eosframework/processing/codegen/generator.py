@@ -31,18 +31,15 @@ step that failed, so naming the step costs nothing as long as nothing fails.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
-from types import CodeType
-from typing import Any, Protocol
 
-from eosframework.operators.expiry import StreamTime
-from eosframework.operators.store_transaction import Journal
 from eosframework.processing.codegen.aggregate_code import write_aggregate
 from eosframework.processing.codegen.batch_code import BatchCode, is_batch
 from eosframework.processing.codegen.code_writer import CodeWriter, Variables
 from eosframework.processing.codegen.compile_context import Slots
+from eosframework.processing.codegen.generated_run import Run
 from eosframework.processing.codegen.join_code import (
     write_join_side,
     write_lookup,
@@ -64,7 +61,6 @@ from eosframework.processing.codegen.time_code import (
     write_watermark,
 )
 from eosframework.processing.failures.failure_handler import Site
-from eosframework.processing.ports import Message, Output
 from eosframework.processing.transaction.run_slices import RUN_OUTPUTS
 from eosframework.topology.graph.graph import (
     Aggregate,
@@ -80,71 +76,6 @@ from eosframework.topology.graph.graph import (
     Table,
 )
 from eosframework.topology.graph.walk import multiplies
-
-
-class State(Protocol):
-    """The state of one task that keyed operators use."""
-
-    @property
-    def operators(self) -> Sequence[Any]:
-        """The operators of the keyed nodes, in the order of their slots."""
-        ...
-
-    @property
-    def journal(self) -> Journal:
-        """The changes of the current record."""
-        ...
-
-    @property
-    def time(self) -> StreamTime:
-        """Stream time, for stores whose entries expire."""
-        ...
-
-    @property
-    def late(self) -> Callable[[Site, Message, int, list[Output]], None]:
-        """Handles a record that is late for a step."""
-        ...
-
-    @property
-    def windows(self) -> Any:
-        """Closes the windows of the task."""
-        ...
-
-    @property
-    def times(self) -> Any:
-        """Stream time of a task whose sources have watermarks."""
-        ...
-
-
-Failed = Callable[[Site, Message, BaseException, list[Output]], None]
-"""Handles a record that failed: may append outputs in its place, or raise."""
-
-
-class Run(Protocol):
-    """The compiled function of a source or an emission."""
-
-    __code__: CodeType
-
-    def __call__(
-        self,
-        messages: Iterable[Message],
-        out: list[Output],
-        stream_time: int,
-        failed: Failed,
-        state: State | None = None,
-        /,
-    ) -> int:
-        """Run messages of one partition, append their outputs, return the stream time after them.
-
-        Args:
-            messages: in offset order; a sequence, except for an emission.
-            out: takes the outputs.
-            stream_time: stream time before them, in milliseconds.
-            failed: handles records that fail.
-            state: the state of the task; None: the sub-topology has no keyed nodes.
-        """
-        ...
-
 
 ENDING = f"  if len(out) > {RUN_OUTPUTS}: end_run(messages)"
 """Ends a run after a record if its outputs are many: they are produced before the next record."""

@@ -12,17 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from eosframework.operators.reordering import HeldRecord
 from eosframework.operators.written_time import writer_in
 from eosframework.processing.codegen.code_writer import CodeWriter, Variables
+from eosframework.processing.codegen.generated_run import Failed, Run, State
 from eosframework.processing.failures.failure_handler import Site
 from eosframework.processing.ports import Message, Output
 from eosframework.topology.graph.graph import Reorder
-
-if TYPE_CHECKING:
-    from eosframework.processing.codegen.generator import Failed, Run, State
 
 
 def write_hold(code: CodeWriter, node: Reorder, current: Variables) -> None:

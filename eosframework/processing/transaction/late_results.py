@@ -28,7 +28,7 @@ from typing import Any
 
 from eosframework.errors import DataRejected
 from eosframework.operators.joins.stream_joins import Unpaired
-from eosframework.processing.codegen.generator import Failed
+from eosframework.processing.codegen.generated_run import Failed
 from eosframework.processing.failures.failure_handler import Site
 from eosframework.processing.ports import Message, Output
 from eosframework.records import TopicPartition

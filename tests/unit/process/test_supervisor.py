@@ -11,11 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from eosframework.errors import InstanceFenced
 from eosframework.process.fork import CRASHED, ChildProcess, run_in_child
 from eosframework.process.supervisor import Supervisor
-
-FENCED = InstanceFenced.exit_code
 
 
 def test_a_child_gives_its_exit_code_or_its_signal() -> None:
@@ -54,20 +51,6 @@ def test_a_killed_worker_is_started_again_under_its_name(tmp_path: Path) -> None
     assert run_supervisor(worker, ["a", "b"]) == 0
     assert (tmp_path / "a").read_text() == "x"
     assert (tmp_path / "b").read_text() == "xxx"
-
-
-@pytest.mark.parametrize(("fences", "exit_code"), [(1, 0), (2, FENCED)])
-def test_a_worker_is_started_again_after_its_first_fence_only(
-    tmp_path: Path, fences: int, exit_code: int
-) -> None:
-    def worker(name: str) -> int:
-        starts = tmp_path / name
-        starts.write_text((starts.read_text() if starts.exists() else "") + "x")
-        return FENCED if name == "b" and len(starts.read_text()) <= fences else 0
-
-    assert run_supervisor(worker, ["a", "b"]) == exit_code
-    assert (tmp_path / "a").read_text() == "x"
-    assert (tmp_path / "b").read_text() == "xx"
 
 
 def test_a_worker_that_fails_by_itself_stops_the_others(tmp_path: Path) -> None:

@@ -15,7 +15,12 @@ HOUR = 3600.0
 
 
 def life(
-    seconds: float, memory: Callable[[float], float], *, pid: int = 7, threads: float = 0.0
+    seconds: float,
+    memory: Callable[[float], float],
+    *,
+    pid: int = 7,
+    threads: float = 0.0,
+    started_at: float = 0.0,
 ) -> list[Sample]:
     """Sample a process with so much memory in MiB at each second, and threads that it gains."""
     draw = random.Random(1)
@@ -25,6 +30,7 @@ def life(
             at,
             "3",
             pid,
+            started_at,
             int((memory(at) + draw.uniform(-3, 3)) * MIB),
             60 + draw.choice((0, 0, 9)),
             int(30 + draw.choice((0, 4)) + threads * at),
@@ -67,6 +73,22 @@ def test_the_process_that_lived_longest_is_judged() -> None:
     leaking = life(JUDGED_SECONDS - 20, lambda at: at, pid=1)
     told, rising = judge([*leaking, *life(600, filling, pid=2)])
     assert "process 2" in told
+    assert not rising
+
+
+def test_processes_that_had_one_id_after_the_other_are_two() -> None:
+    """In an hour of restarts ids come again (seen): one life of 47 minutes was two of seconds."""
+    early = life(60, filling, started_at=1.0)
+    late = [s._replace(at_seconds=s.at_seconds + 2800) for s in life(60, filling, started_at=2.0)]
+    told, _ = judge([*early, *late])
+    assert "no trend is judged" in told
+
+
+def test_tasks_that_come_and_go_are_no_trend() -> None:
+    def memory(at: float) -> float:
+        return filling(at) + (at / 100 if at % 120 > 40 else 0)
+
+    _, rising = judge(life(HOUR, memory))
     assert not rising
 
 
