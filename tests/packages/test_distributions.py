@@ -98,6 +98,12 @@ def files_of_the_package() -> Sequence[Path]:
     return [file for file in (REPOSITORY / "eosframework").rglob("*") if file.is_file()]
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/start/install.md"])
+def test_every_extra_is_in_the_table_of_a_page(page: str) -> None:
+    shown = re.findall(r"^\| `(\w+)` \|", (REPOSITORY / page).read_text("utf-8"), re.MULTILINE)
+    assert set(shown) == set(PROJECT["optional-dependencies"]) - {"dev"}
+
+
 def test_the_spark_extra_installs_the_version_whose_connector_is_locked() -> None:
     [pinned] = [
         requirement.removeprefix("pyspark==")
