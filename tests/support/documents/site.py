@@ -2,7 +2,9 @@
 
 `python -m tests.support.documents.site` writes it to build/site. The pages stay plain Markdown that
 a repository host shows; staging changes what MkDocs reads otherwise: links to files that are no
-pages, lists that follow a line of text, and the indentation inside lists.
+pages, lists that follow a line of text, and the indentation inside lists. Mermaid draws diagrams in
+the reader's browser; its script is a file of the site. Without it they stay text, because the theme
+would load one from elsewhere.
 """
 
 from __future__ import annotations
@@ -17,8 +19,10 @@ from pathlib import Path
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 from mkdocs.exceptions import MkDocsException
+from pymdownx.superfences import fence_code_format
 
 from tests.house import REPOSITORY
+from tests.support.documents.mermaid import MermaidMissing, mermaid_script
 
 CONFIG = REPOSITORY / "docs" / "site" / "mkdocs.yml"
 BUILD = REPOSITORY / "build"
@@ -28,6 +32,9 @@ _PICTURES = ("docs/**/*.svg", "docs/**/*.png")
 _DECISIONS = Path("docs/adr")
 _LIST_ITEM = re.compile(r"( *)([-*]|\d+\.) ")
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)")
+_SCRIPT = Path("assets/mermaid.min.js")
+"""The place of Mermaid in the site."""
+
 _LIST_INDENT = 4
 """MkDocs wants the content of a list item indented so far."""
 
@@ -45,6 +52,10 @@ def build_site(source: Path, target: Path) -> None:
     config = load_config(str(CONFIG), docs_dir=str(source), site_dir=str(target), strict=True)
     decisions = {"Decisions": [str(_DECISIONS / "README.md"), *_decisions()]}
     config.nav = [*(config.nav or []), decisions]
+    if (source / _SCRIPT).is_file():
+        config.extra_javascript.append(str(_SCRIPT))
+        diagrams = {"name": "mermaid", "class": "mermaid", "format": fence_code_format}
+        config.mdx_configs["pymdownx.superfences"] = {"custom_fences": [diagrams]}
     config.plugins.on_startup(command="build", dirty=False)
     build(config)
 
@@ -62,6 +73,16 @@ def stage(folder: Path) -> None:
             copy = folder / picture.relative_to(REPOSITORY)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(picture, copy)
+
+
+def stage_mermaid(folder: Path) -> None:
+    """Copy Mermaid to staged pages, so that the site draws its diagrams.
+
+    Raises:
+        MermaidMissing: it cannot be had.
+    """
+    (folder / _SCRIPT.parent).mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(mermaid_script(), folder / _SCRIPT)
 
 
 def staged(text: str, page: Path, pages: set[Path]) -> str:
@@ -143,6 +164,10 @@ def main() -> None:
     pages = BUILD / "site-pages"
     shutil.rmtree(pages, ignore_errors=True)
     stage(pages)
+    try:
+        stage_mermaid(pages)
+    except MermaidMissing as error:
+        print(f"diagrams stay text: {error}", file=sys.stderr)
     try:
         build_site(pages, BUILD / "site")
     except MkDocsException as error:
