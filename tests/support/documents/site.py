@@ -9,6 +9,7 @@ would load one from elsewhere.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -29,6 +30,7 @@ BUILD = REPOSITORY / "build"
 
 _PAGES = ("*.md", "docs/**/*.md", "examples/*/README.md")
 _PICTURES = ("docs/**/*.svg", "docs/**/*.png")
+_NOTEBOOKS = "docs/start/*.ipynb"
 _DECISIONS = Path("docs/adr")
 _LIST_ITEM = re.compile(r"( *)([-*]|\d+\.) ")
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)")
@@ -63,7 +65,14 @@ def build_site(source: Path, target: Path) -> None:
 def stage(folder: Path) -> None:
     """Copy every page and picture to `folder`, at the same place as in the repository."""
     pages = [page for pattern in _PAGES for page in sorted(REPOSITORY.glob(pattern))]
-    names = {page.relative_to(REPOSITORY) for page in pages} | {_DECISIONS / "README.md"}
+    notebooks = {
+        notebook.relative_to(REPOSITORY).with_suffix(".md"): as_page(notebook)
+        for notebook in REPOSITORY.glob(_NOTEBOOKS)
+    }
+    names = {page.relative_to(REPOSITORY) for page in pages}
+    names |= {_DECISIONS / "README.md", *notebooks}
+    for name, text in notebooks.items():
+        _write(folder / name, staged(text, name, names))
     for page in pages:
         name = page.relative_to(REPOSITORY)
         _write(folder / name, staged(page.read_text(encoding="utf-8"), name, names))
@@ -73,6 +82,15 @@ def stage(folder: Path) -> None:
             copy = folder / picture.relative_to(REPOSITORY)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(picture, copy)
+
+
+def as_page(notebook: Path) -> str:
+    """Return a notebook as Markdown: its code, and no outputs."""
+    found = json.loads(notebook.read_text(encoding="utf-8"))
+    cells = [(cell["cell_type"], "".join(cell["source"])) for cell in found["cells"]]
+    return "\n\n".join(
+        text if kind == "markdown" else f"```python\n{text}\n```" for kind, text in cells
+    )
 
 
 def stage_mermaid(folder: Path) -> None:
@@ -130,6 +148,8 @@ def _linked(page: Path, pages: set[Path]) -> Callable[[re.Match[str]], str]:
     def replaced(link: re.Match[str]) -> str:
         text, target, anchor = link.groups(default="")
         path = Path(os.path.normpath(page.parent / target))
+        if path.suffix == ".ipynb" and path.with_suffix(".md") in pages:
+            return f"[{text}]({target.removesuffix('.ipynb')}.md{anchor})"
         if path in pages or path.suffix in (".svg", ".png"):
             return link[0]
         if path / "README.md" in pages:
