@@ -92,6 +92,9 @@ class WindowResult:
     end: int
     value: Any
 
+    def __repr__(self) -> str:
+        return f"WindowResult({moment(self.start)} to {moment(self.end)}: {self.value!r})"
+
 
 EARLIEST_OUTPUT_MS = 1
 """The earliest time of an output. librdkafka replaces 0 with the present, so the output of a record
@@ -100,6 +103,13 @@ of 1970 would make all later ones late; brokers refuse negative times, as of a r
 
 LATEST_MS = 253_402_300_799_999
 """The end of the year 9999. Later times are mostly microseconds by mistake."""
+
+
+def moment(time_ms: float) -> str:
+    """Return a time in ISO form; as milliseconds if it is no date."""
+    if not 0 <= time_ms <= LATEST_MS:
+        return f"{time_ms:.0f} ms"
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 def as_milliseconds(moment: Any) -> int:

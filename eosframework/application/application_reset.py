@@ -6,7 +6,8 @@
     R3  init every id under which it wrote or may write: open transactions end, and a suspended
         worker is fenced, so that it writes nothing into recreated topics
     R4  delete its groups, and with them its positions; brokers refuse that while there are members
-    R5  delete its internal topics, and wait until they are gone
+    R5  delete its internal topics, and wait until they are gone; delete the records of outputs if
+        they were requested to be emptied: nothing writes them any more
     R6  commit the requested positions
     R7  delete the entries of the control topic, and mark the reset as complete last
 
@@ -52,6 +53,7 @@ class KafkaReset:
     Args:
         groups: to delete.
         topics: that exist, to delete.
+        emptied: outputs whose records are deleted.
         ids: to fence, as far as they are known before the reset.
         ids_of: returns all of them, once nothing hides the control topic's end.
         entries: keys to delete from the control topic.
@@ -66,6 +68,7 @@ class KafkaReset:
     ids: tuple[str, ...]
     ids_of: IdsOf
     entries: tuple[str, ...]
+    emptied: tuple[str, ...] = ()
     positions: tuple[Position, ...] = ()
     sources: Mapping[str, TopicDescription] = field(default_factory=dict[str, TopicDescription])
 
@@ -108,6 +111,7 @@ def remove_state(reset: KafkaReset, context: ApplicationContext) -> None:
     if reset.topics:
         admin.delete_topics(reset.topics)
         _wait_until_gone(reset.topics, admin)
+    admin.delete_records(reset.emptied)
     failpoints.hit("reset.after_topics")
 
 

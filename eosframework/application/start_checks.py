@@ -385,14 +385,23 @@ def refuse_missing_topics(graph: Graph, facts: Facts) -> None:
     written = graph.written_topics
     if sources := [topic for topic in missing if topic not in written]:
         raise StartRefused(
-            f"source topic {', '.join(sources)} does not exist; correct the name in the topology, "
-            f"or create it with the number of partitions it needs"
+            f"source {_absent(sources)}; correct the name in the topology, or create it with the "
+            f"number of partitions it needs: `eosframework topics create {sources[0]} --partitions "
+            f"N`"
         )
     if missing:
         raise StartRefused(
-            f"topic {', '.join(missing)} does not exist; create what is missing with "
-            f"`eosframework apply APP`, or correct the name in the topology"
+            f"{_absent(missing)}; create what is missing with `eosframework apply APP`, or correct "
+            f"the name in the topology"
         )
+
+
+def _absent(topics: Sequence[str]) -> str:
+    return (
+        f"topic {topics[0]} does not exist"
+        if len(topics) == 1
+        else f"topics {', '.join(topics)} do not exist"
+    )
 
 
 def refuse_denied_access(graph: Graph, settings: Settings, facts: Facts) -> None:

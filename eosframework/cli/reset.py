@@ -35,6 +35,14 @@ def reset(
             "worker.start, as if the application had never run.",
         ),
     ] = None,
+    outputs: Annotated[
+        bool,
+        typer.Option(
+            "--outputs",
+            help="Also delete the records of output topics and dead letters, and the rows of "
+            "tables. Topics that are only compacted are deleted.",
+        ),
+    ] = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     as_json: JsonOption = False,
@@ -44,12 +52,12 @@ def reset(
     Shows it first and asks. Deletes committed offsets, changelogs, repartition topics, entries of
     the control topic, and stores on this machine; fences any producer that still uses its
     transactional ids. Sink topics and tables stay, so records that are processed again are written
-    again. A reset that was interrupted can be run again.
+    again, unless --outputs empties them. A reset that was interrupted can be run again.
     """
-    from eosframework.runtime.reset_plan import execute_reset, plan_reset
+    from eosframework.runtime.reset_plan import OUTPUTS_STAY, execute_reset, outputs_of, plan_reset
 
     opened = open_application(app_name, options)
-    planned = plan_reset(opened, to)
+    planned = plan_reset(opened, to, outputs_of(opened) if outputs else OUTPUTS_STAY)
     for line in planned.lines():
         typer.echo(line, err=as_json)
     done = not dry_run and (yes or confirmed())

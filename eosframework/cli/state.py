@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from eosframework.cli import group
 from eosframework.cli.options import AppArgument, JsonOption, SettingsOptions, with_settings
+from eosframework.records import WindowResult, moment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -127,7 +127,7 @@ def stats(
         _print_json({"application": graph.application, "stores": [asdict(row) for row in rows]})
         return
     for row in rows:
-        written = "never written" if row.written_at is None else _moment(row.written_at)
+        written = "never written" if row.written_at is None else moment(row.written_at * 1000)
         typer.echo(
             f"{row.store}[{row.partition}]: about {row.keys:,} keys, {row.disk_bytes:,} bytes in "
             f"files, position {row.position}, {written}{', held by a process' * row.held}"
@@ -167,16 +167,13 @@ def _report_copies(source: Source, store: QueriedStore, read: Sequence[int]) -> 
 def _line(store: QueriedStore, row: Row, partition: int) -> str:
     from eosframework.state.query.text_forms import as_json, key_text
 
-    moment = _moment(row.timestamp / 1000)
-    key, value = key_text(store.store, row.key), as_json(row.value).decode()
-    return f"{key}  {value}  {moment}  partition {partition}"
-
-
-def _moment(seconds: float) -> str:
-    try:
-        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
-    except (OverflowError, ValueError):
-        return f"{seconds * 1000:.0f} ms"
+    window, value = "", row.value
+    if isinstance(value, WindowResult):
+        window, value = f"  {moment(value.start)} to {moment(value.end)}", value.value
+    key = key_text(store.store, row.key)
+    return (
+        f"{key}{window}  {as_json(value).decode()}  {moment(row.timestamp)}  partition {partition}"
+    )
 
 
 def _print_json(report: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """Composition of a reset: removes an application's state in Kafka, on disk and in a database.
 
-Outputs, dead letters and tables stay as they are.
+Outputs, dead letters and tables stay as they are, unless they are requested to be emptied.
 """
 
 from __future__ import annotations
@@ -48,13 +48,15 @@ class Reset:
     Args:
         kafka: the state in the cluster.
         stores: directories on this machine.
-        rows: internal topics whose positions are in the database.
+        rows: topics whose positions are in the database, to remove.
+        tables: to empty.
         read_whole: sources that are tables, which are always read from their beginning.
     """
 
     kafka: KafkaReset
     stores: tuple[Path, ...]
     rows: tuple[str, ...]
+    tables: tuple[str, ...]
     read_whole: tuple[str, ...]
 
     def as_data(self) -> dict[str, Any]:
@@ -64,6 +66,8 @@ class Reset:
             "application": kafka.application,
             "groups": list(kafka.groups),
             "topics": list(kafka.topics),
+            "emptied_topics": list(kafka.emptied),
+            "emptied_tables": list(self.tables),
             "transactional_ids": list(kafka.ids),
             "registry_entries": list(kafka.entries),
             "stores": [str(path) for path in self.stores],
@@ -80,6 +84,7 @@ class Reset:
         yield f"application {kafka.application}"
         yield from (f"  delete group {group} with its committed offsets" for group in kafka.groups)
         yield from (f"  delete topic {topic}" for topic in kafka.topics)
+        yield from (f"  delete all records of topic {topic}" for topic in kafka.emptied)
         if kafka.ids:
             between = f"{kafka.ids[0]} to {kafka.ids[-1]}"
             yield f"  fence {len(kafka.ids)} transactional ids, {between}"
@@ -88,24 +93,70 @@ class Reset:
         yield from (
             f"  delete the positions of table sinks in topic {topic}" for topic in self.rows
         )
+        yield from (f"  delete all rows of table {table}" for table in self.tables)
         for position in kafka.positions:
             whole = " (a table)" if position.topic in self.read_whole else ""
             yield f"  resume {position.topic_partition} at {position.offset}{whole}"
         if not kafka.positions:
             yield "  start where worker.start says, as if it had never run"
+        stays = "other" if kafka.emptied or self.tables else "sink"
         yield (
-            "  sink topics, dead letters and tables stay; stores on other machines are not used "
-            "again"
+            f"  {stays} topics, dead letters and tables stay; stores on other machines are not "
+            f"used again"
         )
 
 
-def plan_reset(context: ApplicationContext, to: str | None = None) -> Reset:
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Outputs that a reset empties.
+
+    Args:
+        deleted: topics that are only compacted: brokers delete no single records of them.
+        emptied: topics that stay, without records.
+        tables: that stay, without rows.
+        read: topics whose records are rows of these tables.
+    """
+
+    deleted: tuple[str, ...] = ()
+    emptied: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
+
+
+OUTPUTS_STAY = Outputs()
+
+
+def outputs_of(context: ApplicationContext) -> Outputs:
+    """Return the outputs that the topology names, without topics that it also reads.
+
+    Raises:
+        ClusterUnreachable: no broker answered in time.
+    """
+    graph, admin = context.graph, context.admin
+    read = {*graph.source_topics, *graph.global_topics, *graph.table_sink_topics}
+    described = admin.describe_topics({*graph.sink_topics} - graph.internal_topics - read)
+    policies = admin.topic_setting(
+        [name for name, facts in described.items() if facts.exists], "cleanup.policy"
+    )
+    compacted = tuple(sorted(name for name, policy in policies.items() if policy == "compact"))
+    return Outputs(
+        deleted=compacted,
+        emptied=tuple(sorted(set(policies).difference(compacted))),
+        tables=tuple(sorted({t.table for sink in graph.table_sinks for t in sink.tables})),
+        read=tuple(graph.table_sink_topics),
+    )
+
+
+def plan_reset(
+    context: ApplicationContext, to: str | None = None, outputs: Outputs = OUTPUTS_STAY
+) -> Reset:
     """Return the plan of a reset. Changes nothing.
 
     Args:
         context: of the application.
         to: position of the sources: beginning, end, or a time; None: as if the application had
             never run.
+        outputs: to empty.
 
     Raises:
         ConfigurationError: `to` is none of these.
@@ -120,14 +171,16 @@ def plan_reset(context: ApplicationContext, to: str | None = None) -> Reset:
     own = _own_topics(graph, registered, admin)
     sources = admin.describe_topics([t for t in graph.source_topics if t not in own])
     partitions = {name: facts.partitions for name, facts in {**own, **sources}.items()}
-    topics = tuple(sorted(name for name, facts in own.items() if facts.exists))
+    existing = {name for name, facts in own.items() if facts.exists}
+    written = {p.topic for p in graph.table_sinks if p.sub_topology is not None}
     tables = {name for name in graph.whole_topics if name in sources}
     places = [] if settings.state.backend is StateBackendKind.MEMORY else _places(graph, settings)
     return Reset(
         KafkaReset(
             application=graph.application,
             groups=groups,
-            topics=topics,
+            topics=tuple(sorted(existing.union(outputs.deleted))),
+            emptied=outputs.emptied,
             ids=all_ids(graph, registered, partitions),
             ids_of=lambda found: all_ids(graph, found, partitions),
             entries=tuple(
@@ -137,7 +190,8 @@ def plan_reset(context: ApplicationContext, to: str | None = None) -> Reset:
             sources=sources,
         ),
         stores=tuple(place.path for place in places),
-        rows=tuple(p.topic for p in graph.table_sinks if p.sub_topology is not None),
+        rows=tuple(sorted(written.union(outputs.read))),
+        tables=outputs.tables,
         read_whole=tuple(sorted(tables)),
     )
 
@@ -160,7 +214,7 @@ def execute_reset(reset: Reset, context: ApplicationContext) -> None:
         # Import the database driver only for table sinks.
         from eosframework.runtime.table_writer import forget_table_positions
 
-        forget_table_positions(graph, settings, reset.rows)
+        forget_table_positions(graph, settings, reset.rows, reset.tables)
     finish_reset(reset.kafka, context)
 
 

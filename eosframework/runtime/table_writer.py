@@ -146,10 +146,18 @@ def set_table_positions(
     return positions
 
 
-def forget_table_positions(graph: Graph, settings: Settings, topics: Sequence[str]) -> None:
+def forget_table_positions(
+    graph: Graph, settings: Settings, topics: Sequence[str], emptied: Sequence[str] = ()
+) -> None:
     """Remove the positions of topics, so that new topics with these names are read from the start.
 
     Earlier claims of the topics' partitions can no longer write.
+
+    Args:
+        graph: of the application.
+        settings: of the application.
+        topics: whose positions are removed.
+        emptied: tables whose rows are deleted, in the same transaction.
 
     Raises:
         DatabaseUnusable: the database cannot be queried, or has no schema yet.
@@ -157,7 +165,7 @@ def forget_table_positions(graph: Graph, settings: Settings, topics: Sequence[st
     database = _database(graph, settings)
     stored = stored_positions(database, graph.application)
     forgotten = [StoredPosition(p.partition, "", None) for p in stored if p.partition[0] in topics]
-    store_positions(database, graph.application, forgotten)
+    store_positions(database, graph.application, forgotten, emptied)
 
 
 def _database(graph: Graph, settings: Settings) -> Database:

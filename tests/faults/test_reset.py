@@ -9,14 +9,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import OFFSET_BEGINNING
 
 from eosframework import failpoints
 from tests.conftest import KafkaService
-from tests.support.applications.pipeline import number_in, wait_until
+from tests.support.applications.pipeline import number_in, read_committed, wait_until
 from tests.support.applications.tables import BOTH_KINDS, TablesWorld
 from tests.support.applications.totals import Totals
-from tests.support.processes.commands import here
+from tests.support.processes.commands import Cluster, here
 from tests.support.processes.programs import FAULTY, Finished, fork_program
+from tests.support.servers.kafka_admin import NewTopic
+from tests.support.servers.topics import create_topics
 
 FED = 200
 
@@ -58,7 +61,8 @@ def run(totals: Totals, command: str, *arguments: str, fault: str = "") -> Finis
 
 def counts(totals: Totals) -> dict[str, list[int]]:
     found: dict[str, list[int]] = defaultdict(list)
-    for message in totals.read(f"{totals.name}.totals"):
+    topic = f"{totals.name}.totals"
+    for message in read_committed(totals.bootstrap_servers, topic, OFFSET_BEGINNING):
         value = json.loads(message.value() or b"")
         found[(message.key() or b"").decode()].append(value["count"])
     return found
@@ -201,3 +205,83 @@ def test_rows_on_their_way_to_a_table_are_made_again_and_written_again(
     world.finish()
     rows = [n for (n,) in world.see("SELECT n FROM doubled ORDER BY n")]
     assert rows == sorted([n * 2 for n in range(20)] * 2)
+
+
+def test_outputs_are_emptied_on_request_and_have_each_result_once_afterwards(
+    totals: Totals,
+) -> None:
+    totals.feed(FED)
+    caught_up(totals)
+    output = f"{totals.name}.totals"
+    kept = run(totals, "reset", "--to", "beginning", "--dry-run", "--json")
+    assert (kept.json["emptied_topics"], kept.json["emptied_tables"]) == ([], [])
+    planned = run(totals, "reset", "--outputs", "--dry-run")
+    assert f"delete all records of topic {output}" in planned.out
+    assert totals.source not in planned.out
+    assert counts(totals) == expected(totals, 1), "a dry run deletes nothing"
+    killed = run(
+        totals,
+        "reset",
+        "--outputs",
+        "--yes",
+        "--to",
+        "beginning",
+        fault="reset.after_topics=kill@1",
+    )
+    assert killed.exit_code == -signal.SIGKILL, killed.err
+    assert counts(totals) == {}
+    done = run(totals, "reset", "--outputs", "--yes", "--to", "beginning")
+    assert done.exit_code == 0, done.err
+    assert run(totals, "apply").exit_code == 0
+    caught_up(totals)
+    assert counts(totals) == expected(totals, 1)
+    again = read_committed(totals.bootstrap_servers, output, OFFSET_BEGINNING)
+    first = min(message.offset() or 0 for message in again)
+    assert first > 0, "the topic is the same one, so its readers resume at their offsets"
+
+
+def test_a_compacted_output_is_deleted_and_an_output_that_is_also_read_stays(
+    kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    name = unique_name("loop")
+    cluster = Cluster(kafka.bootstrap_servers)
+    for topic in (f"{name}.in", f"{name}.again"):
+        cluster.create(topic)
+    compacted = NewTopic(f"{name}.rows", 1, 1, config={"cleanup.policy": "compact"})
+    create_topics(cluster.admin, [compacted])
+    file = tmp_path / "topology.yaml"
+    file.write_text(
+        f"application: {name}\n"
+        f"sources:\n"
+        f"  numbers: {{topic: {name}.in, key: bytes, value: json}}\n"
+        f"  again: {{topic: {name}.again, key: bytes, value: json}}\n"
+        f"streams:\n"
+        f"  first: {{from: numbers, to: [{{topic: {name}.again, value: json}}]}}\n"
+        f"  second: {{from: again, to: [{{topic: {name}.rows, value: json}}]}}\n"
+    )
+    servers = ("--bootstrap-server", kafka.bootstrap_servers)
+    planned = here("reset", str(file), "--outputs", "--dry-run", "--json", *servers)
+    assert planned.exit_code == 0, planned.err
+    assert f"{name}.rows" in planned.json["topics"]
+    assert f"{name}.again" not in planned.json["topics"]
+    assert planned.json["emptied_topics"] == []
+
+
+def test_rows_of_tables_are_deleted_on_request_and_written_once(
+    make_tables: Callable[..., TablesWorld], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_tables(topology=BOTH_KINDS, partitions=1)
+    monkeypatch.setenv("EOS_KAFKA__BOOTSTRAP_SERVERS", world.bootstrap_servers)
+    monkeypatch.setenv("EOS_DATABASE__DSN", world.dsn)
+    file = str(world.topology_file)
+    assert here("apply", file).exit_code == 0
+    world.feed(20)
+    world.finish()
+    done = here("reset", file, "--to", "beginning", "--outputs", "--yes", "--json")
+    assert done.exit_code == 0, done.err
+    assert done.json["emptied_tables"] == ["doubled"]
+    assert world.see("SELECT count(*) FROM doubled") == [(0,)]
+    assert here("apply", file).exit_code == 0
+    world.finish()
+    rows = [n for (n,) in world.see("SELECT n FROM doubled ORDER BY n")]
+    assert rows == sorted(n * 2 for n in range(20))

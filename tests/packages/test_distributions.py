@@ -99,6 +99,20 @@ def files_of_the_package() -> Sequence[Path]:
     return [file for file in (REPOSITORY / "eosframework").rglob("*") if file.is_file()]
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/start/install.md"])
+def test_every_extra_is_in_the_table_of_a_page(page: str) -> None:
+    shown = re.findall(r"^\| `(\w+)` \|", (REPOSITORY / page).read_text("utf-8"), re.MULTILINE)
+    assert set(shown) == set(PROJECT["optional-dependencies"]) - {"dev"}
+
+
+def test_a_package_whose_internals_are_used_is_held_to_its_minor_version() -> None:
+    vendor = REPOSITORY / "eosframework" / "kafka" / "inspect" / "vendor.py"
+    assert "import kafka.net." in vendor.read_text(encoding="utf-8")
+    [wanted] = [one for one in PROJECT["dependencies"] if one.startswith("kafka-python")]
+    lowest, highest = re.findall(r"[<>]=?(\d+)\.(\d+)", wanted)
+    assert (highest[0], int(highest[1])) == (lowest[0], int(lowest[1]) + 1)
+
+
 def test_the_spark_extra_installs_the_version_whose_connector_is_locked() -> None:
     [pinned] = [
         requirement.removeprefix("pyspark==")

@@ -45,7 +45,7 @@ from eosframework.kafka.admin.requests import (
 )
 from eosframework.kafka.client.partition_conversion import committed_position
 from eosframework.kafka.client.properties import Role, client_properties, new_client
-from eosframework.records import Position, TopicPartition
+from eosframework.records import Position, TopicPartition, partitions_of
 
 _NOT_YET = TRANSIENT | {
     KafkaError._TIMED_OUT,  # noqa: SLF001
@@ -216,6 +216,20 @@ class ClusterAdmin(AdminRequests):
             lambda timeout: self._client.delete_topics(list(names), request_timeout=timeout),
             absent=(KafkaError.UNKNOWN_TOPIC_OR_PART,),
         )
+
+    def delete_records(self, names: Iterable[str]) -> None:
+        """Delete the records of topics that brokers do not merely compact; the topics stay.
+
+        Raises:
+            ClusterUnreachable: some records may be left; repeat the call.
+        """
+        partitions = partitions_of(self.partition_counts(names))
+        ends = self.high_watermarks(partitions)
+        wanted = [KafkaTopicPartition(*partition, offset) for partition, offset in ends.items()]
+        if wanted:
+            self._request_each(
+                lambda timeout: self._client.delete_records(wanted, request_timeout=timeout)
+            )
 
     def delete_group(self, group: str) -> bool:
         """Delete a consumer group; a group that does not exist is not an error.

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from psycopg import sql
+
 from eosframework.postgres.connection import Database
 from eosframework.postgres.error_classes import commit, translating
 from eosframework.postgres.queries import load_queries
@@ -42,9 +44,19 @@ def stored_positions(database: Database, application: str) -> list[StoredPositio
 
 
 def store_positions(
-    database: Database, application: str, positions: Sequence[StoredPosition]
+    database: Database,
+    application: str,
+    positions: Sequence[StoredPosition],
+    emptied: Sequence[str] = (),
 ) -> None:
     """Set positions, all or none, and revoke the claims of running table writers.
+
+    Args:
+        database: of the table sinks.
+        application: its name.
+        positions: to set.
+        emptied: tables whose rows are deleted in the same transaction. The positions come first, so
+            a table writer that is in a transaction has ended it before rows are deleted.
 
     Raises:
         DatabaseUnusable: they may or may not be set; repeat the call.
@@ -60,6 +72,8 @@ def store_positions(
             topic_ids=[position.topic_id for position in positions],
             next_offsets=[position.next_offset for position in positions],
         )
+        for table in emptied:
+            connection.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(*table.split("."))))
         commit(connection, doing)
 
 

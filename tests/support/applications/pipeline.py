@@ -360,8 +360,8 @@ def _out_of_order(records: list[Message], partitions: int) -> list[int]:
     return wrong
 
 
-def read_committed(bootstrap_servers: str, topic: str) -> list[Message]:
-    """Read every committed record of a topic, in the order of each partition.
+def read_committed(bootstrap_servers: str, topic: str, first: int = 0) -> list[Message]:
+    """Read every committed record of a topic from an offset on, in the order of each partition.
 
     Waits for the last stable offset to reach the end, so a transaction left open fails here.
     """
@@ -377,7 +377,7 @@ def read_committed(bootstrap_servers: str, topic: str) -> list[Message]:
     )
     try:
         metadata = consumer.list_topics(topic, 60).topics[topic]
-        partitions = [TopicPartition(topic, p, 0) for p in metadata.partitions]
+        partitions = [TopicPartition(topic, p, first) for p in metadata.partitions]
         consumer.assign(partitions)
         records: list[Message] = []
         open_ = {p.partition for p in partitions}

@@ -2,11 +2,14 @@
 
 `python -m tests.support.documents.site` writes it to build/site. The pages stay plain Markdown that
 a repository host shows; staging changes what MkDocs reads otherwise: links to files that are no
-pages, lists that follow a line of text, and the indentation inside lists.
+pages, lists that follow a line of text, and the indentation inside lists. Mermaid draws diagrams in
+the reader's browser; its script is a file of the site. Without it they stay text, because the theme
+would load one from elsewhere.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -17,17 +20,23 @@ from pathlib import Path
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 from mkdocs.exceptions import MkDocsException
+from pymdownx.superfences import fence_code_format
 
 from tests.house import REPOSITORY
+from tests.support.documents.mermaid import MermaidMissing, mermaid_script
 
 CONFIG = REPOSITORY / "docs" / "site" / "mkdocs.yml"
 BUILD = REPOSITORY / "build"
 
 _PAGES = ("*.md", "docs/**/*.md", "examples/*/README.md")
 _PICTURES = ("docs/**/*.svg", "docs/**/*.png")
+_NOTEBOOKS = "docs/start/*.ipynb"
 _DECISIONS = Path("docs/adr")
 _LIST_ITEM = re.compile(r"( *)([-*]|\d+\.) ")
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)")
+_SCRIPT = Path("assets/mermaid.min.js")
+"""The place of Mermaid in the site."""
+
 _LIST_INDENT = 4
 """MkDocs wants the content of a list item indented so far."""
 
@@ -45,6 +54,10 @@ def build_site(source: Path, target: Path) -> None:
     config = load_config(str(CONFIG), docs_dir=str(source), site_dir=str(target), strict=True)
     decisions = {"Decisions": [str(_DECISIONS / "README.md"), *_decisions()]}
     config.nav = [*(config.nav or []), decisions]
+    if (source / _SCRIPT).is_file():
+        config.extra_javascript.append(str(_SCRIPT))
+        diagrams = {"name": "mermaid", "class": "mermaid", "format": fence_code_format}
+        config.mdx_configs["pymdownx.superfences"] = {"custom_fences": [diagrams]}
     config.plugins.on_startup(command="build", dirty=False)
     build(config)
 
@@ -52,7 +65,14 @@ def build_site(source: Path, target: Path) -> None:
 def stage(folder: Path) -> None:
     """Copy every page and picture to `folder`, at the same place as in the repository."""
     pages = [page for pattern in _PAGES for page in sorted(REPOSITORY.glob(pattern))]
-    names = {page.relative_to(REPOSITORY) for page in pages} | {_DECISIONS / "README.md"}
+    notebooks = {
+        notebook.relative_to(REPOSITORY).with_suffix(".md"): as_page(notebook)
+        for notebook in REPOSITORY.glob(_NOTEBOOKS)
+    }
+    names = {page.relative_to(REPOSITORY) for page in pages}
+    names |= {_DECISIONS / "README.md", *notebooks}
+    for name, text in notebooks.items():
+        _write(folder / name, staged(text, name, names))
     for page in pages:
         name = page.relative_to(REPOSITORY)
         _write(folder / name, staged(page.read_text(encoding="utf-8"), name, names))
@@ -62,6 +82,25 @@ def stage(folder: Path) -> None:
             copy = folder / picture.relative_to(REPOSITORY)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(picture, copy)
+
+
+def as_page(notebook: Path) -> str:
+    """Return a notebook as Markdown: its code, and no outputs."""
+    found = json.loads(notebook.read_text(encoding="utf-8"))
+    cells = [(cell["cell_type"], "".join(cell["source"])) for cell in found["cells"]]
+    return "\n\n".join(
+        text if kind == "markdown" else f"```python\n{text}\n```" for kind, text in cells
+    )
+
+
+def stage_mermaid(folder: Path) -> None:
+    """Copy Mermaid to staged pages, so that the site draws its diagrams.
+
+    Raises:
+        MermaidMissing: it cannot be had.
+    """
+    (folder / _SCRIPT.parent).mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(mermaid_script(), folder / _SCRIPT)
 
 
 def staged(text: str, page: Path, pages: set[Path]) -> str:
@@ -109,6 +148,8 @@ def _linked(page: Path, pages: set[Path]) -> Callable[[re.Match[str]], str]:
     def replaced(link: re.Match[str]) -> str:
         text, target, anchor = link.groups(default="")
         path = Path(os.path.normpath(page.parent / target))
+        if path.suffix == ".ipynb" and path.with_suffix(".md") in pages:
+            return f"[{text}]({target.removesuffix('.ipynb')}.md{anchor})"
         if path in pages or path.suffix in (".svg", ".png"):
             return link[0]
         if path / "README.md" in pages:
@@ -143,6 +184,10 @@ def main() -> None:
     pages = BUILD / "site-pages"
     shutil.rmtree(pages, ignore_errors=True)
     stage(pages)
+    try:
+        stage_mermaid(pages)
+    except MermaidMissing as error:
+        print(f"diagrams stay text: {error}", file=sys.stderr)
     try:
         build_site(pages, BUILD / "site")
     except MkDocsException as error:

@@ -11,7 +11,13 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 
 from eosframework.cli import main
@@ -128,11 +134,19 @@ class Cluster:
         assert producer.flush(60) == 0
 
     def end(self, topic: str) -> int:
-        """The last stable offset of partition 0: 0 if nothing was ever committed into it."""
+        """The end of partition 0: 0 if nothing was ever written into it, committed or not."""
+        return self._end(topic, IsolationLevel.READ_UNCOMMITTED)
+
+    def stable_end(self, topic: str) -> int:
+        """The last stable offset of partition 0."""
+        return self._end(topic, IsolationLevel.READ_COMMITTED)
+
+    def _end(self, topic: str, isolation_level: IsolationLevel) -> int:
         partition = TopicPartition(topic, 0)
         latest = OffsetSpec.latest()
         assert latest is not None
-        return self.admin.list_offsets({partition: latest})[partition].result(60).offset
+        asked = self.admin.list_offsets({partition: latest}, isolation_level=isolation_level)
+        return asked[partition].result(60).offset
 
     def committed(self, group: str, topic: str) -> int | None:
         """The offset that the group has committed in partition 0."""

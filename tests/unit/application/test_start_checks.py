@@ -62,9 +62,10 @@ def test_everything_is_registered_once():
     assert new_entries(GRAPH, KNOWN) == {}
 
 
-def test_a_missing_source_is_named_and_not_offered_to_be_created():
+def test_a_missing_source_is_named_and_apply_is_not_said_to_create_it():
     message = refusal(with_topics(HEALTHY, raw=TopicDescription(exists=False)))
-    assert "raw" in message
+    assert "source topic raw does not exist" in message
+    assert "eosframework topics create raw --partitions N" in message
     assert "apply" not in message
 
 
@@ -72,7 +73,7 @@ def test_missing_outputs_are_all_named_with_the_command_that_creates_them():
     message = refusal(
         with_topics(HEALTHY, late=TopicDescription(False), dead=TopicDescription(False))
     )
-    assert "dead, late" in message
+    assert "topics dead, late do not exist" in message
     assert "eosframework apply APP" in message
 
 

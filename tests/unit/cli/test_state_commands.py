@@ -11,12 +11,17 @@ import orjson
 import pytest
 
 from eosframework.cli import main
+from eosframework.cli.state import _line
 from eosframework.config import StateSettings
 from eosframework.kafka.client.partitioner import partition_of
 from eosframework.operators.entries import LAYOUT, EntryFormat
 from eosframework.processing.stores.state_ports import StoreIdentity
+from eosframework.records import WindowResult
 from eosframework.serialization.serdes import INTEGER
+from eosframework.state.query.layouts import Row, queried_store
 from eosframework.state.rocksdb_backend import RocksState
+from eosframework.topology.loader import load_app
+from eosframework.topology.resolve.resolve import resolve
 
 YAML = """
 application: words
@@ -153,3 +158,19 @@ def test_what_cannot_be_read_is_one_message(
     assert err.startswith("error: ")
     assert message in err
     assert err.count("\n") == 1
+
+
+def test_a_window_is_shown_with_its_times(tmp_path: Path) -> None:
+    (tmp_path / "app.yaml").write_text(YAML)
+    store = queried_store(resolve(load_app(str(tmp_path / "app.yaml"))), "counts")
+    row = Row("anna", WindowResult(1_700_000_000_000, 1_700_003_600_000, 3), 1_700_000_000_000)
+    assert _line(store, row, 1) == (
+        "anna  2023-11-14T22:13:20.000+00:00 to 2023-11-14T23:13:20.000+00:00  3  "
+        "2023-11-14T22:13:20.000+00:00  partition 1"
+    )
+    assert repr(row.value) == (
+        "WindowResult(2023-11-14T22:13:20.000+00:00 to 2023-11-14T23:13:20.000+00:00: 3)"
+    )
+    assert (
+        repr(WindowResult(-1, 2**62, None)) == "WindowResult(-1 ms to 4611686018427387904 ms: None)"
+    )

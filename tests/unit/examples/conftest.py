@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-EXAMPLES = ("app", "delays", "flights", "transfers")
+EXAMPLES = ("app", "delays", "flights", "models", "payments", "transfers")
 
 
 @pytest.fixture(autouse=True)

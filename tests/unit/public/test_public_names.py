@@ -67,6 +67,9 @@ def test_the_public_names_are_those_promised(package: str) -> None:
     assert set(module.__all__) == PUBLIC[package]
     assert module.__all__ == sorted(module.__all__, key=lambda name: (name[0].islower(), name))
     assert all(hasattr(module, name) for name in module.__all__)
+    listed = set(dir(module))
+    assert listed >= PUBLIC[package]
+    assert not listed & {"Any", "TYPE_CHECKING", "annotations", "import_module"}
 
 
 def test_each_package_says_whether_it_is_public() -> None:
