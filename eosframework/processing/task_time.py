@@ -84,14 +84,17 @@ class TaskTime:
         return self.announcing.is_due(self.now, self._clock())
 
     @property
-    def waits_for_own(self) -> bool:
-        """True if sources without watermarks hold stream time unless they are idle."""
-        return self.upstream is not None and self.upstream.waits_for_own
+    def active_own(self) -> Sequence[str]:
+        """The sources without watermarks that hold stream time unless they are idle."""
+        if self.upstream is None:
+            return ()
+        self.upstream.begin()
+        return self.upstream.active_own
 
-    def pass_own(self) -> None:
-        """Leave sources without watermarks out: they are idle."""
+    def pass_own(self, topic: str) -> None:
+        """Leave a source without watermarks out: it is idle."""
         if self.upstream is not None:
-            self.now = self.upstream.own_are_idle()
+            self.now = self.upstream.own_is_idle(topic)
 
     def announces(self) -> bool:
         """Return whether the open transaction announces stream time, and note it (W2)."""
