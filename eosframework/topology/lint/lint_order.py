@@ -16,7 +16,7 @@ def order_findings(app: LoadedApp, lowered: Lowered) -> Iterator[Finding]:
     """Return the findings about `order`; the topology has no errors."""
     for name, stream in app.spec.streams.items():
         for i, step in enumerate(stream.steps):
-            if _order_of(step) is None or _follows_repartition(lowered, name, step):
+            if _order_of(step) is None or follows_repartition(lowered, name, step):
                 continue
             yield app.finding(
                 ("streams", name, "steps", i, step.operator, "order"),
@@ -33,7 +33,7 @@ def _order_of(step: StepSpec) -> str | None:
     return declared.order if has_order else None
 
 
-def _follows_repartition(lowered: Lowered, name: str, step: StepSpec) -> bool:
+def follows_repartition(lowered: Lowered, name: str, step: StepSpec) -> bool:
     """Return whether the piece of a stream that has a step is read from a repartition topic."""
     spec = lowered.app.spec
     for part in connected_parts(spec):
