@@ -64,11 +64,11 @@ class QuietTasks:
         """Leave sources without watermarks out of stream time while they are idle."""
         for topic in task.time.active_own:
             partition = TopicPartition(topic, task.identity.partition)
-            since = task.quiet_since(partition)
-            if since is None or not self._is_over(since) or task.stores is None:
+            quiet_since = task.time.quiet_since(partition)
+            if task.has_fetched(partition) or not self._is_over(quiet_since) or not task.stores:
                 continue
             if not self._holds_nothing(task, [partition]):
-                task.awaits(partition)
+                task.time.had_record(partition)
                 continue
             task.time.pass_own(topic)
             close = task.stores.windows.close_at

@@ -126,8 +126,7 @@ class Task:
         self._cut: Pending | None = None
         self._ran_by_clock = False
         self._measures = measures
-        self.idle_since = self._began_at = clock()
-        self._ran_at: dict[TopicPartition, float] = {}
+        self.idle_since = clock()
         self._slice_size = SliceSize()
         self._budget = ChangesBudget() if budget is None else budget
         self._is_heavy = False
@@ -167,16 +166,6 @@ class Task:
     def read_to(self, partition: TopicPartition) -> int:
         """Return the offset up to which a partition is read, including the markers at its end."""
         return self._offsets.read_to(partition)
-
-    def quiet_since(self, partition: TopicPartition) -> float | None:
-        """Return the clock time since which a partition has had no record; None: some wait."""
-        if self.has_fetched(partition) or partition in self._offsets.unread:
-            return None
-        return self._ran_at.get(partition, self._began_at)
-
-    def awaits(self, partition: TopicPartition) -> None:
-        """Note that a partition that seemed to be read to its end has more records."""
-        self._ran_at[partition] = self._clock()
 
     @property
     def unread(self) -> Mapping[TopicPartition, int]:
@@ -361,8 +350,6 @@ class Task:
         self.group.leave(self)
         self._ran_by_clock = False
         self.time.drop()
-        self._ran_at.clear()
-        self._began_at = self._clock()
         if not self.closes_windows_again:
             self.idle_since = self._clock()
         self.records_in_transaction = 0
@@ -409,7 +396,7 @@ class Task:
             left = replace(slice_, messages=messages[done:], size_bytes=size_bytes)
             self._cut = left if self._cut is None else left.followed_by(self._cut)
         if done > self.time.watermarks_taken - taken:
-            self.idle_since = self._ran_at[partition] = self._clock()
+            self.idle_since = self.time.had_record(partition)
         self.output.poll()
         failpoints.hit("transaction.after_produce")
         self._slice_size.took(self._clock() - started, max(done, 1))

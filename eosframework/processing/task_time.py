@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from eosframework.operators.watermarks import Upstream, UpstreamTimes
 from eosframework.processing.ports import Output
 from eosframework.processing.transaction.announcing import Announcing, watermarks
+from eosframework.records import TopicPartition
 
 HELD_SECONDS = 300.0
 """Seconds after which a task whose upstream tasks sent no watermark makes its process unready.
@@ -35,7 +36,17 @@ class TaskTime:
         self.upstream = upstream
         self.announcing = announcing
         self._clock = clock
-        self._made_at = clock()
+        self._made_at = self._began_at = clock()
+        self._had_record: dict[TopicPartition, float] = {}
+
+    def had_record(self, partition: TopicPartition) -> float:
+        """Note that a partition has records now; return the clock time."""
+        self._had_record[partition] = now = self._clock()
+        return now
+
+    def quiet_since(self, partition: TopicPartition) -> float:
+        """Return the clock time since which no record of a partition was run."""
+        return self._had_record.get(partition, self._began_at)
 
     @property
     def is_kept(self) -> bool:
@@ -122,4 +133,6 @@ class TaskTime:
     def drop(self) -> None:
         """Discard the open transaction."""
         self.rests = self.hurries = False
+        self._had_record.clear()
+        self._began_at = self._clock()
         self.announcing.drop()
