@@ -1,7 +1,7 @@
 """Steps whose results depend on the arrival of records, for `lint --strict`.
 
 Equal input gives equal results where results follow from the times of records alone (ADR 20). The
-steps named here are the others: behind a repartition topic their results depend on the order in
+steps named here are the others: after a repartition topic their results depend on the order in
 which upstream tasks write, or anywhere on the clock, on transactions or on other processes.
 docs/howto/state.md has the same list as a table.
 """
