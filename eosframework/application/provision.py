@@ -196,7 +196,7 @@ def apply(context: ApplicationContext) -> tuple[Provision, list[str]]:
     """
     planned = plan(context)
     lasting = [change for change in planned.changes if change.verdict.is_refused]
-    refuse_changes(context.graph.application, lasting, (), ())
+    refuse_changes(context.graph.application, lasting, ())
     created = context.admin.create_topics(
         [
             TopicToCreate(

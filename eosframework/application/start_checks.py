@@ -51,6 +51,7 @@ from eosframework.application.producer_sharing import refuse_other_sharing, shar
 from eosframework.application.start_positions import refuse_lost_offsets
 from eosframework.application.topology_changes import (
     refuse_changes,
+    refuse_running_workers,
     topology_changes,
     topology_entry,
     undrained_topics,
@@ -295,6 +296,8 @@ def refuse(graph: Graph, settings: Settings, facts: Facts) -> None:
     refuse_another_cluster(graph, facts)
     refuse_unfinished_reset(graph.application, facts.control)
     refuse_another_application(graph, facts)
+    # Before topics that are missing: `apply` would create them, and refuses such a change as well.
+    refuse_changes(graph.application, facts.changes, facts.unread)
     refuse_missing_topics(graph, facts)
     refuse_denied_access(graph, settings, facts)
     for part in graph.sub_topologies:
@@ -303,7 +306,7 @@ def refuse(graph: Graph, settings: Settings, facts: Facts) -> None:
     refuse_unfit_topics(graph, facts.topics)
     refuse_foreign_topics(graph, facts.foreign, facts.topics)
     refuse_changed_topics(graph, facts)
-    refuse_changes(graph.application, facts.changes, facts.unread, facts.group.client_ids)
+    refuse_running_workers(graph.application, facts.changes, facts.group.client_ids)
     refuse_changing_ids(settings.worker.ids, facts.control, facts.group.client_ids)
     refuse_other_sharing(settings.worker.partitions_per_producer, facts.group)
     if settings.worker.producers is Producers.WORKER:

@@ -12,9 +12,9 @@ from eosframework.application.context import ApplicationContext
 from eosframework.application.control_topic import ControlState
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.metadata import TopicDescription
-from eosframework.kafka.consumer.range_reader import hold_nothing
+from eosframework.kafka.consumer.range_reader import hold_nothing, read_ranges
 from eosframework.kafka.consumer.settled import decided_ends
-from eosframework.records import partitions_of
+from eosframework.records import TopicPartition, partitions_of
 from eosframework.topology.evolution import (
     Change,
     RecordedTopology,
@@ -23,6 +23,7 @@ from eosframework.topology.evolution import (
     recorded,
 )
 from eosframework.topology.graph.graph import Graph
+from eosframework.txnid import changelog_topic
 
 TOPOLOGY = "topology"
 """Key of the control topic's entry."""
@@ -65,7 +66,7 @@ def recorded_stores(control: ControlState) -> Collection[str] | None:
 
 
 def undrained_topics(context: ApplicationContext, changes: Sequence[Change]) -> frozenset[str]:
-    """Return the topics among the changes with records that the application has not read.
+    """Return the names of the changes of topics and stores with records that are not run yet.
 
     Args:
         context: of the application that owns the topics.
@@ -75,7 +76,8 @@ def undrained_topics(context: ApplicationContext, changes: Sequence[Change]) -> 
         ClusterUnreachable: no broker answered in time.
     """
     application, admin, settings = context.graph.application, context.admin, context.settings.kafka
-    wanted = [change.name for change in changes if change.verdict is Verdict.DRAIN]
+    drained = [change for change in changes if change.verdict is Verdict.DRAIN]
+    wanted = [change.name for change in drained if change.kind == "topic"]
     topics = admin.describe_topics(wanted)
     unread: set[str] = set()
     for name in (name for name, found in topics.items() if found.exists):
@@ -92,31 +94,42 @@ def undrained_topics(context: ApplicationContext, changes: Sequence[Change]) -> 
         }
         if not hold_nothing(settings, admin, ranges):
             unread.add(name)
-    return frozenset(unread)
+    stores = [change.name for change in drained if change.kind == "store"]
+    return frozenset({*unread, *(name for name in stores if _holds_records(context, name))})
 
 
-def refuse_changes(
-    application: str,
-    changes: Sequence[Change],
-    unread: Collection[str],
-    client_ids: Sequence[str],
-) -> None:
-    """Refuse a change that would spoil kept state, or the work of running workers.
+def _holds_records(context: ApplicationContext, store: str) -> bool:
+    """Return whether a reorder step holds records, by its changelog; also if it is undecided."""
+    admin, settings = context.admin, context.settings.kafka
+    changelog = changelog_topic(context.graph.application, store)
+    found = admin.describe_topics([changelog])[changelog]
+    if not found.exists:
+        return False
+    partitions = partitions_of({changelog: found.partitions})
+    ends = decided_ends(admin, partitions, settings.request_timeout_seconds)
+    if None in ends.values():
+        return True
+    held: set[tuple[TopicPartition, bytes | None]] = set()
+    for partition, messages in read_ranges(settings, admin.log_bounds(partitions)):
+        for message in messages:
+            change = held.discard if message.value() is None else held.add
+            change((partition, message.key()))
+    return bool(held)
+
+
+def refuse_changes(application: str, changes: Sequence[Change], unread: Collection[str]) -> None:
+    """Refuse a change that would spoil kept state, or lose records.
 
     Args:
         application: the application whose topology has changed.
         changes: of that, the most demanding first.
-        unread: topics with unread records.
-        client_ids: of the members of its group.
+        unread: topics with unread records, and stores with records that wait for stream time.
 
     Raises:
         StartRefused: names the first change, its effect, and what to do.
     """
     for change in changes:
-        start = (
-            f"the topology of application {application!r} is not the one that ran before: "
-            f"{change.subject}: {change.found}"
-        )
+        start = _start(application, change)
         if change.verdict.is_refused:
             raise StartRefused(f"{start}; {change.why}. {_next(change, changes)}")
         if change.verdict is Verdict.DRAIN and change.name in unread:
@@ -124,12 +137,35 @@ def refuse_changes(
                 f"{start}, and it holds records that are not read; {change.why}. "
                 f"{_next(change, changes)}"
             )
+
+
+def refuse_running_workers(
+    application: str, changes: Sequence[Change], client_ids: Sequence[str]
+) -> None:
+    """Refuse a change that would spoil the work of running workers.
+
+    Args:
+        application: the application whose topology has changed.
+        changes: of that, the most demanding first.
+        client_ids: of the members of its group.
+
+    Raises:
+        StartRefused: names the first change, its effect, and what to do.
+    """
+    for change in changes:
         if change.verdict.stops_all and client_ids:
             raise StartRefused(
-                f"{start}, and {len(client_ids)} workers run; {change.why}. "
+                f"{_start(application, change)}, and {len(client_ids)} workers run; {change.why}. "
                 f"{_next(change, changes)} (one that was killed counts until "
                 f"worker.session_timeout_seconds have passed)"
             )
+
+
+def _start(application: str, change: Change) -> str:
+    return (
+        f"the topology of application {application!r} is not the one that ran before: "
+        f"{change.subject}: {change.found}"
+    )
 
 
 def _next(change: Change, changes: Sequence[Change]) -> str:

@@ -20,17 +20,29 @@ class Format(StrEnum):
 
 
 @app.command()
-def lint(app_name: AppArgument, as_json: JsonOption = False) -> int:
+def lint(
+    app_name: AppArgument,
+    as_json: JsonOption = False,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict",
+            help="Also name the steps whose results depend on the arrival of records, and exit "
+            "with 1 for any finding.",
+        ),
+    ] = False,
+) -> int:
     """Print all errors and warnings of a topology.
 
     Each finding is file:line:column: rule: message. Exits with 1 if there is an error; warnings
     alone exit with 0.
     """
     from eosframework.topology.lint.lint_pass import lint as find
+    from eosframework.topology.lint.lint_pass import lint_strictly
     from eosframework.topology.loader import read_app
     from eosframework.topology.spec.loaded import Severity
 
-    findings = find(read_app(app_name))
+    findings = (lint_strictly if strict else find)(read_app(app_name))
     errors = sum(finding.severity is Severity.ERROR for finding in findings)
     warnings = len(findings) - errors
     if as_json:
@@ -47,7 +59,7 @@ def lint(app_name: AppArgument, as_json: JsonOption = False) -> int:
             note = "" if finding.severity is Severity.ERROR else " (warning)"
             typer.echo(f"{finding}{note}")
         typer.echo(f"{app_name}: {errors} errors, {warnings} warnings", err=True)
-    return 1 if errors else 0
+    return 1 if errors or (strict and findings) else 0
 
 
 @app.command(

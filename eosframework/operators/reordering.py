@@ -152,6 +152,11 @@ class Reordering(TimedState):
         first = self._agenda.due()
         return first if first == NEVER else first + (not self._times.all_are_idle)
 
+    @property
+    def first(self) -> int:
+        """The least time of writing of a held record; NEVER if none is held."""
+        return self._agenda.due()
+
     def closing(self, now: int) -> Generator[HeldRecord]:
         """Yield the records that `now` has passed, in their order.
 

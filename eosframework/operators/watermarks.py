@@ -10,13 +10,14 @@ produces, so readers skip it without reading headers. Its value has one part for
 
 Stream time of a task that reads such topics is the least watermark of all upstream tasks. An idle
 one is left out: at the end of its sources it writes nothing that could be late. If all are idle,
-the greatest counts. A task that has sent no watermark holds stream time.
+the greatest counts. A task that has sent no watermark holds stream time. A source without
+watermarks counts like an upstream task, with the greatest event time of its records.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -90,12 +91,12 @@ class UpstreamTimes:
         store: the transaction of its store, with values of bytes.
         journal: the journal of that transaction, for itself.
         upstream: number of upstream tasks, by topic.
-        has_own: the task also reads sources without watermarks, whose records move time.
+        own: the sources without watermarks whose records move time, by topic.
 
     Attributes:
         now: stream time; it never goes back.
         taken: the number of watermarks that were read.
-        passed_over: records below stream time: their upstream task counted as idle.
+        passed_over: records below stream time: their upstream task or source counted as idle.
     """
 
     def __init__(
@@ -103,19 +104,18 @@ class UpstreamTimes:
         store: StoreTransaction,
         journal: Journal,
         upstream: Mapping[str, int],
-        *,
-        has_own: bool,
+        own: Collection[str] = (),
     ) -> None:
         self._store = store
         self._journal = journal
         self._upstream = {
             Upstream(topic, task) for topic, tasks in upstream.items() for task in range(tasks)
         }
-        self._has_own = has_own
         self.now = self.taken = self.passed_over = 0
-        self._own, self._own_is_idle = 0, False
+        self._own = dict.fromkeys(own, 0)
+        self._idle_own: set[str] = set()
         self._known: dict[Upstream, tuple[int, bool]] = {}
-        self._changed: set[Upstream | None] = set()
+        self._changed: set[Upstream | str] = set()
         self._slowest: int | None = None
         """The least watermark of the upstream tasks that are not idle; None: all are idle."""
         self._is_loaded = False
@@ -131,8 +131,10 @@ class UpstreamTimes:
         self._is_loaded = True
         self._changed.clear()
         self._known.clear()
-        own = self._store.get(_OWN)
-        self._own, self._own_is_idle = (0 if own is None else own[1]), False
+        self._idle_own.clear()
+        for topic in self._own:
+            entry = self._store.get(_OWN + topic.encode())
+            self._own[topic] = 0 if entry is None else entry[1]
         for upstream in self._upstream:
             entry = self._store.get(_key(upstream))
             if entry is not None:
@@ -173,20 +175,25 @@ class UpstreamTimes:
             self._move()
         return self.now if self.now > stream_time else stream_time
 
-    def moved(self, timestamp: int) -> int:
-        """Take the event time of a source without watermarks; return its greatest one."""
-        if timestamp > self._own:
-            self._own = timestamp
-            self._changed.add(None)
-            self._own_is_idle = False
-            self._move()
-        elif self._own_is_idle:
-            self._own_is_idle = False
-        return self._own
+    def moved(self, topic: str, timestamp: int) -> int:
+        """Take the event time of a record of a source without watermarks.
 
-    def own_are_idle(self) -> int:
-        """Note that the sources without watermarks are idle; return stream time after it."""
-        self._own_is_idle = True
+        Returns:
+            The greatest event time of the source: the record's time of writing.
+        """
+        self._idle_own.discard(topic)
+        if timestamp > self._own[topic]:
+            self._own[topic] = timestamp
+            self._changed.add(topic)
+            self._move()
+        written = self._own[topic]
+        if written < self.now:
+            self.passed_over += 1
+        return written
+
+    def own_is_idle(self, topic: str) -> int:
+        """Note that a source without watermarks is idle; return stream time after it."""
+        self._idle_own.add(topic)
         self._move()
         return self.now
 
@@ -213,14 +220,19 @@ class UpstreamTimes:
 
     @property
     def waits_for_own(self) -> bool:
-        """True if the sources without watermarks hold stream time unless they are idle."""
-        return self._has_own and not self._own_is_idle
+        """True if sources without watermarks hold stream time unless they are idle."""
+        return bool(self.active_own)
+
+    @property
+    def active_own(self) -> list[str]:
+        """The sources without watermarks that are not idle, by topic."""
+        return [topic for topic in self._own if topic not in self._idle_own]
 
     def write(self) -> None:
         """Write the changed times to the store; before a commit."""
         for upstream in self._changed:
-            if upstream is None:
-                self._store.put(_OWN, (b"", self._own))
+            if isinstance(upstream, str):
+                self._store.put(_OWN + upstream.encode(), (b"", self._own[upstream]))
             else:
                 time, is_idle = self._known[upstream]
                 self._store.put(_key(upstream), (_IDLE if is_idle else b"", max(time, 0)))
@@ -236,10 +248,9 @@ class UpstreamTimes:
         if len(self._known) < len(self._upstream):
             return
         times = [] if self._slowest is None else [self._slowest]
-        if self._has_own and not self._own_is_idle:
-            times.append(self._own)
+        times += [self._own[topic] for topic in self.active_own]
         if not times:
-            times = [max([self._own, *(time for time, _ in self._known.values())])]
+            times = [max([*self._own.values(), *(time for time, _ in self._known.values())])]
         self.now = max(self.now, min(times))
 
 

@@ -56,11 +56,16 @@ class _Look:
 
 
 class IdleWindows:
-    """Checks the tasks of a worker."""
+    """Checks the tasks of a worker.
+
+    Attributes:
+        closings: the number of times that windows of a task were closed.
+    """
 
     def __init__(
         self, plan: Plan, log: InputLog, state: LocalState | None, clock: Callable[[], float]
     ) -> None:
+        self.closings = 0
         self._plan = plan
         self._log = log
         self._state = state
@@ -105,6 +110,7 @@ class IdleWindows:
         if quiet_seconds >= min(open_):
             look.handled_seconds = quiet_seconds
             if nodes := task.stores.windows.open_for(quiet_seconds):
+                self.closings += 1
                 close = partial(task.stores.windows.close_by_clock, nodes)
                 task.run_by_clock(membership, "a step after windows that the clock closed", close)
 

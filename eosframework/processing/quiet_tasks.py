@@ -5,15 +5,19 @@ owes it: after a takeover, after a burst that was shorter than the interval, and
 task is idle if its sources have been read to their ends for `worker.max_task_idle_seconds`, the
 brokers confirm that no record waits, and all of its upstream tasks are idle. An outage makes no
 task idle: the brokers are asked before each announcement.
+
+A source without watermarks next to a repartition topic is idle by the same rule, whatever the
+upstream tasks do: rows of a table may be rare, and hold stream time for that long only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from eosframework.errors import EosError
 from eosframework.processing.ports import InputLog
 from eosframework.processing.task import Task
+from eosframework.records import TopicPartition
 
 PAUSE_SECONDS = 1.0
 """Pause after a request that brokers did not answer."""
@@ -47,22 +51,38 @@ class QuietTasks:
         time = task.time
         if not time.is_kept or time.rests or task.failure is not None or task.is_bisecting:
             return
-        if task.is_at_end and time.upstream_is_idle and self._is_over(task):
-            if self._holds_nothing(task):
+        self._pass_own(task, membership)
+        if task.is_at_end and time.upstream_is_idle and self._is_over(task.idle_since):
+            if self._holds_nothing(task, task.partitions):
                 _rest(task, membership)
             else:
                 task.idle_since = self._clock()
         elif not task.in_transaction and time.owes_watermark:
             task.run_by_clock(membership)
 
-    def _is_over(self, task: Task) -> bool:
-        now = self._clock()
-        return now >= self._not_before and now - task.idle_since >= self._max_idle_seconds
+    def _pass_own(self, task: Task, membership: object) -> None:
+        """Leave sources without watermarks out of stream time while they are idle."""
+        for topic in task.time.active_own:
+            partition = TopicPartition(topic, task.identity.partition)
+            quiet_since = task.time.quiet_since(partition)
+            if task.has_fetched(partition) or not self._is_over(quiet_since) or not task.stores:
+                continue
+            if not self._holds_nothing(task, [partition]):
+                task.time.had_record(partition)
+                continue
+            task.time.pass_own(topic)
+            close = task.stores.windows.close_at
+            what = "a step after windows that closed at the end of a source"
+            task.run_by_clock(membership, what, close)
 
-    def _holds_nothing(self, task: Task) -> bool:
-        """Ask the brokers whether no record waits for the task."""
+    def _is_over(self, since: float) -> bool:
+        now = self._clock()
+        return now >= self._not_before and now - since >= self._max_idle_seconds
+
+    def _holds_nothing(self, task: Task, partitions: Sequence[TopicPartition]) -> bool:
+        """Ask the brokers whether no record waits in some partitions of a task."""
         try:
-            ends = self._log.end_offsets(task.partitions)
+            ends = self._log.end_offsets(partitions)
         except EosError:
             self._not_before = self._clock() + PAUSE_SECONDS
             return False
@@ -70,14 +90,7 @@ class QuietTasks:
 
 
 def _rest(task: Task, membership: object) -> None:
-    """Announce that a task is idle (W4), and leave its own sources out of stream time."""
-    if task.time.waits_for_own and task.stores is not None:
-        task.time.pass_own()
-        task.run_by_clock(
-            membership,
-            "a step after windows that closed at the end of the sources",
-            task.stores.windows.close_at,
-        )
-    elif task.time.announcing.downstream:
+    """Announce that a task is idle (W4)."""
+    if task.time.announcing.downstream:
         task.run_by_clock(membership)
     task.time.rests = True

@@ -396,7 +396,7 @@ class Task:
             left = replace(slice_, messages=messages[done:], size_bytes=size_bytes)
             self._cut = left if self._cut is None else left.followed_by(self._cut)
         if done > self.time.watermarks_taken - taken:
-            self.idle_since = self._clock()
+            self.idle_since = self.time.had_record(partition)
         self.output.poll()
         failpoints.hit("transaction.after_produce")
         self._slice_size.took(self._clock() - started, max(done, 1))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from eosframework.operators.watermarks import Upstream, UpstreamTimes
 from eosframework.processing.ports import Output
 from eosframework.processing.transaction.announcing import Announcing, watermarks
+from eosframework.records import TopicPartition
 
 HELD_SECONDS = 300.0
 """Seconds after which a task whose upstream tasks sent no watermark makes its process unready.
@@ -35,7 +36,17 @@ class TaskTime:
         self.upstream = upstream
         self.announcing = announcing
         self._clock = clock
-        self._made_at = clock()
+        self._made_at = self._began_at = clock()
+        self._had_record: dict[TopicPartition, float] = {}
+
+    def had_record(self, partition: TopicPartition) -> float:
+        """Note that a partition has records now; return the clock time."""
+        self._had_record[partition] = now = self._clock()
+        return now
+
+    def quiet_since(self, partition: TopicPartition) -> float:
+        """Return the clock time since which no record of a partition was run."""
+        return self._had_record.get(partition, self._began_at)
 
     @property
     def is_kept(self) -> bool:
@@ -84,14 +95,17 @@ class TaskTime:
         return self.announcing.is_due(self.now, self._clock())
 
     @property
-    def waits_for_own(self) -> bool:
-        """True if sources without watermarks hold stream time unless they are idle."""
-        return self.upstream is not None and self.upstream.waits_for_own
+    def active_own(self) -> Sequence[str]:
+        """The sources without watermarks that hold stream time unless they are idle."""
+        if self.upstream is None:
+            return ()
+        self.upstream.begin()
+        return self.upstream.active_own
 
-    def pass_own(self) -> None:
-        """Leave sources without watermarks out: they are idle."""
+    def pass_own(self, topic: str) -> None:
+        """Leave a source without watermarks out: it is idle."""
         if self.upstream is not None:
-            self.now = self.upstream.own_are_idle()
+            self.now = self.upstream.own_is_idle(topic)
 
     def announces(self) -> bool:
         """Return whether the open transaction announces stream time, and note it (W2)."""
@@ -119,4 +133,6 @@ class TaskTime:
     def drop(self) -> None:
         """Discard the open transaction."""
         self.rests = self.hurries = False
+        self._had_record.clear()
+        self._began_at = self._clock()
         self.announcing.drop()

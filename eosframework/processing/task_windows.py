@@ -130,11 +130,22 @@ class TaskWindows:
             RecordFailed: a result failed; its window and the later ones are open.
         """
         try:
-            self._close_all(now, out, failed, state)
+            self.close_at(out, now, failed, state)
         except RecordFailed as error:
             raise RecordFailed(str(error), offset=message.offset() + 1) from error
-        finally:
-            self.alarm.due = min((n.operator.due() for n in self._closing), default=NEVER)
+
+    def close_before(
+        self, message: Message, out: list[Output], now: int, failed: Failed, state: State
+    ) -> None:
+        """Run the same before the record that moved stream time; see `close`.
+
+        Raises:
+            RecordFailed: a result failed; the record was not run.
+        """
+        try:
+            self.close_at(out, now, failed, state)
+        except RecordFailed as error:
+            raise RecordFailed(str(error), offset=message.offset()) from error
 
     def close_at(self, out: list[Output], now: int, failed: Failed, state: State) -> None:
         """Run the steps that follow each window that `now` closes, without a record.

@@ -354,6 +354,7 @@ class Worker:
                 task.run(until)
                 if task.group.may_run(task):
                     self._idle_windows.look_at(task, self.tasks.values(), self._membership)
+                    self.counts.closed_by_clock = self._idle_windows.closings
                     self._quiet_tasks.look_at(task, self._membership)
             except TransactionError as error:
                 self._recovery.failed(task.group, error)
@@ -419,7 +420,16 @@ class Worker:
         self._takeover.close()
         tasks = list(self.tasks.values())
         self._release(tasks, "task_closed")
-        self._late_notice.warn(self._late_of_released)
+        if self._catch_up is None:
+            self._late_notice.warn(self._late_of_released)
+        else:
+            self._late_notice.sum_up(self._late_of_released)
+        if self.counts.passed_over or self.counts.closed_by_clock:
+            self._events.warning(
+                "results_depend_on_pauses",
+                passed_over=self.counts.passed_over,
+                closed_by_clock=self.counts.closed_by_clock,
+            )
         if self._state is not None:
             self._state.close()
         self._outputs.stop()

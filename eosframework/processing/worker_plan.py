@@ -44,6 +44,7 @@ class WorkerCounts:
         retries: records that failed and were sent to a retry topic.
         late: records that came too late for a window.
         passed_over: records below stream time, because their upstream task counted as idle.
+        closed_by_clock: times that the wall clock closed windows of a task.
         held: records that wait for stream time in reorder steps.
         lag: input records that are not processed yet.
         restoring: changelog records that must be read before every task runs.
@@ -61,6 +62,7 @@ class WorkerCounts:
     retries: int = 0
     late: int = 0
     passed_over: int = 0
+    closed_by_clock: int = 0
     held: int = 0
     lag: int = 0
     restoring: int = 0

@@ -363,6 +363,11 @@ class TopologyTestDriver:
         return sum(task.time.passed_over for task in self._worker.tasks.values())
 
     @property
+    def closed_by_clock(self) -> int:
+        """The number of times that the wall clock closed windows of a task."""
+        return self._worker.view().counts.closed_by_clock
+
+    @property
     def held(self) -> int:
         """The number of records that wait for stream time; see `worker.reorder_limit`."""
         return self._worker.view().counts.held

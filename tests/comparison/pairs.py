@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tests.comparison.arrivals import Arrival, arrivals
@@ -38,6 +38,7 @@ def pairs_after_an_interval(sides: Sides) -> Changed:
         now = max(seen[record].stream_time for record in records)
         is_over = len(records) == 2 and any(_over(r, seen[r], now) for r in records)
         (dropped if is_over else kept).append(output)
+    goes_alone = _sides_alone(sides.ours)
     end = max(arrival.stream_time for arrival in seen.values())
     sent = {record for output in kept for record in _records(output)}
     for output in dropped:
@@ -46,7 +47,9 @@ def pairs_after_an_interval(sides: Sides) -> Changed:
             was_late = _over(record, arrival, arrival.stream_time)
             if record not in sent and not was_late and _over(record, arrival, end):
                 sent.add(record)
-                kept += _alone(sides, record, arrival)
+                if record.side in goes_alone:
+                    value = {"left": None, "right": None, record.side: arrival.value}
+                    kept.append(Output(arrival.key, value, arrival.at))
     return kept, len(dropped)
 
 
@@ -118,9 +121,7 @@ def _over(record: Met, arrival: Arrival, now: int) -> bool:
     return arrival.at + REACH_MS[record.side] + GRACE_MS < now
 
 
-def _alone(sides: Sides, record: Met, arrival: Arrival) -> Iterator[Output]:
-    """Yield the result of a record without a pair, if the join sends those of its side."""
-    other = "right" if record.side == "left" else "left"
-    if any(output.value[other] is None for output in sides.ours):
-        value = {"left": None, "right": None, record.side: arrival.value}
-        yield Output(arrival.key, value, arrival.at)
+def _sides_alone(outputs: Sequence[Output]) -> set[str]:
+    """Return the sides whose records a join sends without a pair."""
+    found = (_records(output) for output in outputs)
+    return {records[0].side for records in found if len(records) == 1}

@@ -55,6 +55,8 @@ class SessionReference:
         self._sessions: dict[str, list[Session]] = defaultdict(list)
         """In the order of their starts, and so of their ends."""
         self._open: set[Session] = set()
+        self._first_end = 0
+        """At most the first end of an open session."""
 
     def count(self, records: Iterable[Arrival]) -> None:
         """Take all records, in the order of their arrival."""
@@ -84,6 +86,7 @@ class SessionReference:
         insort(self._sessions[record.key], made)
         self._open.difference_update(near)
         self._open.add(made)
+        self._first_end = min(self._first_end, end)
 
     def _is_found(self, session: Session, stream_time: int) -> bool:
         """Return whether a record may join a session; stores hide older ones (KAFKA-12960)."""
@@ -92,8 +95,11 @@ class SessionReference:
         return session.end > stream_time - self._retention_ms
 
     def _close(self, stream_time: int) -> None:
+        if not has_closed(self._first_end, stream_time):
+            return
         closing = sorted(s for s in self._open if has_closed(s.end, stream_time))
         self._open.difference_update(closing)
+        self._first_end = min((session.end for session in self._open), default=stream_time)
         self.closed += [
             session
             for session in closing

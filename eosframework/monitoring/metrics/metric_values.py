@@ -31,6 +31,7 @@ def transforms_values(
         "unknown_outcomes_total": _one(counts.unknown_outcomes),
         "late_records_total": [(tuple(place), count) for place, count in view.late.items()],
         "passed_over_records_total": _one(counts.passed_over),
+        "closed_by_clock_total": _one(counts.closed_by_clock),
         "held_records": _one(counts.held),
         "upstream_tasks_missing": _one(
             len({missing for task in view.tasks for missing in task.missing})

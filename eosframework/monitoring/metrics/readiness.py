@@ -140,6 +140,7 @@ def worker_status(view: WorkerView, seen: ClientsSeen) -> Mapping[str, Any]:
         "fences": view.counts.fences,
         "restoring": view.counts.restoring,
         "passed_over": view.counts.passed_over,
+        "closed_by_clock": view.counts.closed_by_clock,
         "held": view.counts.held,
         "late": [
             {"step": place.step, "topic": place.topic, "records": count}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from eosframework.topology.graph.graph import Aggregate, Emit, Graph, OnError, Sink, SubTopology
-from eosframework.topology.graph.timed_topics import timed_topics, waits_for_time
+from eosframework.topology.graph.timed_topics import moves_time, timed_topics, waits_for_time
 from eosframework.topology.graph.walk import AnyNode, followers_of, has_state, nodes_of
 
 
@@ -55,8 +55,8 @@ def _reason(node: AnyNode, *, is_mixed: bool) -> str | None:
 
 
 def _has_both(part: SubTopology, timed: Collection[str]) -> bool:
-    """Return whether a sub-topology reads timed topics and streams of other topics."""
-    streams = [s for s in part.sources if s.retry_of is None and not s.is_table]
+    """Return whether a sub-topology reads timed topics and others that move stream time."""
+    streams = [s for s in part.sources if s.retry_of is None and moves_time(part, s)]
     is_timed = [source.topic in timed for source in streams]
     return any(is_timed) and not all(is_timed)
 

@@ -1,7 +1,9 @@
 """Rows of a versioned table: the row that was current at a given time (as KIP-889).
 
 A lookup takes two point reads (`version_chunks`), however many versions exist; a change rewrites
-one chunk. Versions older than the history are removed chunk by chunk, oldest first.
+one chunk. Versions older than the history are removed chunk by chunk, oldest first. The last one
+before it is kept for as long as it is the current one; a deletion is kept for one more history, so
+that an older row that comes later is not taken for the current one.
 """
 
 from __future__ import annotations
@@ -47,13 +49,14 @@ class VersionedRows(TimedState):
         """Add a version of a row; see `table_joins.Change`.
 
         A version older than the current row is kept for lookups and changes nothing else, as in
-        Kafka Streams (KIP-914). Of two versions with the same time the later record wins. A
-        deletion older than the history is discarded.
+        Kafka Streams (KIP-914). Of two versions with the same time the later record wins.
         """
         time = max(timestamp, 0)
         base, starts = self._chunks.index(key)
         oldest = stream_time - self._history_ms
         if time < oldest:
+            if self._is_passed(key, base, starts, time, oldest):
+                return False, None
             base, starts = self._without_past(key, base, starts, oldest)
         current = self._newest(key, base, starts)
         version = time, self._encoded(value)
@@ -104,7 +107,8 @@ class VersionedRows(TimedState):
         for start, key in self._chunks.before(max(0, oldest - self._chunk_ms)):
             base, starts = self._chunks.index(key)
             last = self._chunks.versions(start, key)[-1]
-            if last[0] < oldest:
+            is_current = start == starts[-1]
+            if last[0] < oldest and not (is_current and self._is_remembered(last, oldest)):
                 self._chunks.remove(start, key)
                 kept = [each for each in starts if each != start]
                 self._chunks.write_index(key, _later(base, last), kept)
@@ -141,7 +145,8 @@ class VersionedRows(TimedState):
         self._write(key, starts, at - 1, versions)
         while starts and starts[0] < oldest - self._chunk_ms:
             last = self._chunks.versions(starts[0], key)[-1]
-            if last[0] >= oldest:
+            is_current = len(starts) == 1
+            if last[0] >= oldest or (is_current and self._is_remembered(last, oldest)):
                 break
             self._chunks.remove(starts.pop(0), key)
             base = _later(base, last)
@@ -164,6 +169,22 @@ class VersionedRows(TimedState):
             starts.insert(index + 1, versions[half][0])
             self._write(key, starts, index + 1, versions[half:])
             self._chunks.write(starts[index], key, versions[:half])
+
+    def _is_passed(
+        self, key: bytes, base: Timed | None, starts: Sequence[int], time: int, oldest: int
+    ) -> bool:
+        """Return whether a version older than the history precedes the last one before it."""
+        last, at = base, bisect_left(starts, oldest)
+        if at > 0:
+            versions = self._chunks.versions(starts[at - 1], key)
+            last = _later(base, versions[bisect_left(versions, oldest, key=_time_of) - 1])
+        if last is None or last[0] <= time:
+            return False
+        return last[1] is not None or self._is_remembered(last, oldest)
+
+    def _is_remembered(self, version: Timed, oldest: int) -> bool:
+        """Return whether a version is a deletion that an older row must not undo."""
+        return version[1] is None and version[0] >= oldest - self._history_ms
 
     def _without_past(
         self, key: bytes, base: Timed | None, starts: Sequence[int], oldest: int

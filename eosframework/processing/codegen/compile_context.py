@@ -59,6 +59,8 @@ class Slots:
         ahead_ms: the limit on event times of late results; None: there is none.
         has_watermarks: watermarks move the stream time of the task.
         reorder: the step that holds records whose order matters; None: all are run at once.
+        own_times: the source topics without watermarks whose records move stream time.
+        closes_first: a record closes windows before it is run, as a reorder step does it.
     """
 
     def __init__(
@@ -70,6 +72,8 @@ class Slots:
         ahead_ms: int | None = None,
         has_watermarks: bool = False,
         reorder: Reorder | None = None,
+        own_times: Collection[str] = (),
+        closes_first: bool = False,
     ) -> None:
         self.context = context
         self.has_windows = has_windows
@@ -77,6 +81,8 @@ class Slots:
         self.ahead_ms = ahead_ms
         self.has_watermarks = has_watermarks
         self.reorder = reorder
+        self.own_times = own_times
+        self.closes_first = closes_first
         self.choice = TopicChoice(context.closed_topics, context.is_missing)
         self.keyed: list[Keyed] = []
         self.emitting: list[Aggregate | StreamJoin | Processor | Reorder] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
 
@@ -29,7 +29,7 @@ from eosframework.topology.graph.graph import (
     StreamJoin,
     SubTopology,
 )
-from eosframework.topology.graph.timed_topics import TimedTopic
+from eosframework.topology.graph.timed_topics import TimedTopic, moves_time
 from eosframework.topology.graph.walk import nodes_of
 
 RUN_RECORDS = 250
@@ -116,7 +116,7 @@ class CompiledPart:
         keyed: the keyed nodes in the order of their slots.
         emissions: each after those whose records may reach it.
         paced_by: the timed topics whose watermarks move stream time; empty: its records do.
-        has_own_time: records of other sources move stream time as well.
+        own_times: the other source topics whose records move stream time.
     """
 
     part: SubTopology
@@ -124,7 +124,18 @@ class CompiledPart:
     keyed: tuple[Keyed, ...]
     emissions: tuple[Emission, ...]
     paced_by: Mapping[str, TimedTopic] = field(default_factory=dict[str, TimedTopic])
-    has_own_time: bool = False
+    own_times: Collection[str] = ()
+
+    @property
+    def merges(self) -> bool:
+        """True if results depend on the order in which the records of several sources are run.
+
+        Results follow from times of writing, and a reorder step has an order of its own. Rows that
+        are looked up as they arrive have neither.
+        """
+        in_order = () if self.part.reorder is None else self.part.reorder.followers
+        rows = (source.topic for source in self.part.sources if source.is_table)
+        return not self.paced_by or any(topic not in in_order for topic in rows)
 
     def is_table(self, partition: TopicPartition) -> bool:
         """Return whether the records of a source partition are rows of a table."""
@@ -145,6 +156,7 @@ def compile_part(part: SubTopology, context: CompileContext = NO_CONTEXT) -> Com
         TopologyError: it has batch operators, and pyarrow is missing.
     """
     paced_by = {} if context.is_sorted else _paced_by(part, context.timed_topics)
+    own_times = _own_times(part, context.timed_topics) if paced_by else ()
     slots = Slots(
         context,
         has_windows=_closes(part),
@@ -152,6 +164,8 @@ def compile_part(part: SubTopology, context: CompileContext = NO_CONTEXT) -> Com
         ahead_ms=_ahead_of(part),
         has_watermarks=bool(paced_by),
         reorder=part.reorder if paced_by else None,
+        own_times=own_times,
+        closes_first=context.is_sorted and part.reorder is not None,
     )
     sources = {source.topic: _compiled_source(source, slots) for source in part.sources}
     emissions: list[Emission] = []
@@ -159,12 +173,8 @@ def compile_part(part: SubTopology, context: CompileContext = NO_CONTEXT) -> Com
     while len(emissions) < len(slots.emitting):
         node = slots.emitting[len(emissions)]
         emissions.append(Emission(node, _emission_of(node, part, slots)))
-    has_own_time = any(
-        source.topic not in context.timed_topics and source.retry_of is None and not source.is_table
-        for source in part.sources
-    )
     keyed = tuple(slots.keyed)
-    return CompiledPart(part, sources, keyed, tuple(emissions), paced_by, has_own_time)
+    return CompiledPart(part, sources, keyed, tuple(emissions), paced_by, own_times)
 
 
 def _emission_of(
@@ -182,8 +192,14 @@ def _paced_by(part: SubTopology, timed: Mapping[str, TimedTopic]) -> dict[str, T
     Rows of a table move no time, unless there is nothing else.
     """
     found = [source for source in part.sources if source.topic in timed]
-    streams = [source for source in found if not source.is_table]
-    return {source.topic: timed[source.topic] for source in streams or found}
+    moving = [source for source in found if moves_time(part, source)]
+    return {source.topic: timed[source.topic] for source in moving or found}
+
+
+def _own_times(part: SubTopology, timed: Mapping[str, TimedTopic]) -> tuple[str, ...]:
+    """Return the topics without watermarks that move a sub-topology's stream time."""
+    own = (s for s in part.sources if s.topic not in timed and s.retry_of is None)
+    return tuple(source.topic for source in own if moves_time(part, source))
 
 
 def _ahead_of(part: SubTopology) -> int | None:

@@ -157,7 +157,7 @@ def _generate_held(source: Source, slots: Slots) -> Run:
     begin = _write_begin(code)
     _write_try(code)
     current = _write_decode(code, held, "m.key()")
-    code.line(3, "w = m.written")
+    code.line(3, "w = time.now = m.written" if slots.has_ttl else "w = m.written")
     code.children(3, held.children, replace(current, now="w", written="w"))
     _write_end(code, begin, None)
     return _compiled(code, source.name)[0]
@@ -200,6 +200,8 @@ def _write_end(code: CodeWriter, begin: int, pace: Pace | None) -> None:
         write_closing(code, 2, receipts=receipts)
     elif receipts:
         code.line(2, "if len(out) > mark: out.seal(mark, m)")
+    if pace is None and code.slots.has_ttl:
+        code.line(1, "time.now = stream_time")
     code.line(1, "return stream_time")
     if code.operators:
         slots = [f" {name} = state.operators[{slot}]" for slot, name in code.operators.items()]

@@ -3,7 +3,8 @@
     source                                   stream time T            a record is judged at
     of a task without timed topics           its greatest event time  T
     a timed topic (`graph/timed_topics`)     moved by watermarks      max(T, L)
-    another one of a task with timed topics  the least of its times   max(T, its greatest time)
+    another one of a task with timed topics  the least of its times   max(T, its greatest time);
+                                                                      rows by arrival: max(T, t)
     a timed topic in a backfill              greatest L: sorted by it T
 
 L is the time of writing (`operators/written_time`). T moves between records only: a watermark
@@ -49,23 +50,33 @@ def write_times(
     """
     moves = "stream_time = time.now" if code.slots.has_ttl else "stream_time"
     if pace is Pace.RECORDS:
-        code.line(3, f"if {timestamp} > stream_time: {moves} = {timestamp}")
+        _write_move(code, timestamp, moves)
         return "stream_time", headers
     if pace is Pace.BESIDE_WATERMARKS:
         now, own = code.variable("now"), timestamp
         if source.retry_of is not None:
             headers, own = _write_taken(code, timestamp, headers)
-        elif not source.is_table:
-            own = f"times.moved({timestamp})"
+        elif source.topic in code.slots.own_times:
+            own = f"times.moved({source.topic!r}, {timestamp})"
         code.line(3, f"{now} = max({own}, stream_time)")
         return now, headers
     left, written = _write_taken(code, timestamp, headers)
     if pace is Pace.SORTED:
-        code.line(3, f"if {written} > stream_time: {moves} = {written}")
+        _write_move(code, written, moves)
         return "stream_time", left
     now = code.variable("now")
     code.line(3, f"{now} = {written} if {written} >= stream_time else times.passed()")
     return now, left
+
+
+def _write_move(code: CodeWriter, time: str, moves: str) -> None:
+    """Write the move of stream time by a record; it may close windows before the record is run."""
+    code.line(3, f"if {time} > stream_time: {moves} = {time}")
+    if code.slots.closes_first:
+        code.line(3, "if stream_time >= state.windows.alarm.due:")
+        code.line(4, "state.windows.close_before(m, out, stream_time, failed, state)")
+        code.line(4, "mark = len(out)")
+        code.line(4, "state.journal.clear()")
 
 
 def _write_taken(code: CodeWriter, timestamp: str, headers: str) -> tuple[str, str]:

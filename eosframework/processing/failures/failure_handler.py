@@ -298,3 +298,8 @@ class LateNotice:
                 "late_records", step=place.step, topic=place.topic, new=new, all=late[place]
             )
         self._warned = Counter(late)  # The caller continues to count in its own.
+
+    def sum_up(self, late: Counter[LatePlace]) -> None:
+        """Warn of each number, also if there were warnings of it before."""
+        self._warned = Counter()
+        self.warn(late)

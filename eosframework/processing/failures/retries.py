@@ -164,7 +164,6 @@ def task_queue(
     queue: Queue = ArrivalQueue()
     if len(first) > 1:
         times = {p: compiled.sources[p.topic].time_of for p in compiled.in_turn(first)}
-        # Results follow from times of writing; only lookups depend on the order of sources.
-        is_free = compiled.paced_by and not any(map(compiled.is_table, times))
-        queue = TimestampQueue(times, 0.0 if is_free else options.max_task_idle_seconds, clock)
+        idle_seconds = options.max_task_idle_seconds if compiled.merges else 0.0
+        queue = TimestampQueue(times, idle_seconds, clock)
     return RetryQueue(queue, again, now) if again else queue

@@ -166,7 +166,7 @@ class OpenState:
             store, self._partition, self.stores.store(store.name), journal, self.time
         )
         self._sessions[store.name] = own
-        return UpstreamTimes(own, journal, upstream, has_own=compiled.has_own_time)
+        return UpstreamTimes(own, journal, upstream, compiled.own_times)
 
     @property
     def held(self) -> int:
@@ -198,7 +198,7 @@ class OpenState:
             stream_time: timestamp of the records, in milliseconds.
         """
         for session in self._expiring:
-            session.remove_expired(stream_time)
+            session.remove_expired(min([stream_time, *(one.first for one in self._reordering)]))
         if self.times is not None:
             self.times.write()
         self._committing = stream_time

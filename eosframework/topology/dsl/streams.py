@@ -77,6 +77,7 @@ class Joinable:
         *,
         how: How = "inner",
         key: RecordFunction | None = None,
+        order: Literal["time", "arrival"] | None = None,
     ) -> Stream:
         """Join each record with the row of a table; two tables are joined row by row.
 
@@ -88,6 +89,10 @@ class Joinable:
                 `"outer"`, for two tables: all rows of both.
             key: with a global table: takes the whole record and returns the row's key. None: the
                 record's key.
+            order: after a repartition topic: `"time"`: records and rows in the order of a
+                backfill, so the same input gives the same results; each waits until stream time
+                has passed it. `"arrival"`: at once. None: `"time"` for a table with history, else
+                `"arrival"`.
 
         Raises:
             TopologyError: the table is of another topology.
@@ -95,6 +100,8 @@ class Joinable:
         declared: dict[str, Any] = {"by": self.recording.reference("join", by), "kind": how}
         if key is not None:
             declared["key"] = self.recording.reference("join", key)
+        if order is not None:
+            declared["order"] = order
         return self._joined("join", other, declared)
 
     def join_within(

@@ -18,8 +18,10 @@ from eosframework.topology.graph.graph import (
     Aggregate,
     Graph,
     JoinSide,
+    Lookup,
     Order,
     Processor,
+    Reorder,
     Sink,
     Source,
     Store,
@@ -60,6 +62,8 @@ class RecordedStore:
         version: of the values.
         window: signature of its windows; None: there are no windows.
         removed: a later topology ran without it, so it may lack changes.
+        branches: of a reorder step, the steps that follow its sources; true: they get its records,
+            false: they get each record at once.
     """
 
     sub_topology: str
@@ -71,6 +75,7 @@ class RecordedStore:
     version: int = 1
     window: str | None = None
     removed: bool = False
+    branches: Mapping[str, bool] = field(default_factory=dict[str, bool])
 
     @property
     def holder(self) -> str:
@@ -191,12 +196,17 @@ def _texts(node: AnyNode) -> Iterator[str]:
         case Sink():
             yield f"{name} ({node.key.name}, {node.value.name}){policy}"
         case Aggregate():
-            in_order = ", in order" if node.order is Order.TIME else ""
-            yield f"{name}, emit {node.emit}{in_order}{_lasting(node.store)}{policy}"
+            yield f"{name}, emit {node.emit}{_ordered(node.order)}{_lasting(node.store)}{policy}"
         case JoinSide():
             yield f"{name}, {node.join.kind}, {node.join.function.name}{policy}"
+        case Lookup():
+            yield f"{name}{_ordered(node.order)}{policy}"
         case _:
             yield f"{name}{policy}"
+
+
+def _ordered(order: Order) -> str:
+    return ", in order" if order is Order.TIME else ""
 
 
 def _lasting(store: Store) -> str:
@@ -218,8 +228,10 @@ def _stores(part: SubTopology, topic_ids: Mapping[str, str]) -> dict[str, Record
     times = time_store_of(part)
     own = [] if times is None else [_Kept(times, WATERMARKS, times.key, _form(times.value))]
     if part.reorder is not None:
-        held = part.reorder.store
-        own.append(_Kept(held, HELD_RECORDS, held.key, _form(held.value)))
+        held, branches = part.reorder.store, _branches(part, part.reorder)
+        own.append(
+            _Kept(held, HELD_RECORDS, held.key, _form(held.value), branches=branches),
+        )
     kept_by_nodes = (kept for node in nodes_of(part) for kept in _kept(node))
     return {
         kept.store.name: RecordedStore(
@@ -231,8 +243,19 @@ def _stores(part: SubTopology, topic_ids: Mapping[str, str]) -> dict[str, Record
             value=kept.value,
             version=kept.store.version,
             window=kept.window,
+            branches=kept.branches,
         )
         for kept in (*kept_by_nodes, *own)
+    }
+
+
+def _branches(part: SubTopology, reorder: Reorder) -> dict[str, bool]:
+    """Return for each step after a source whether the reorder step gives it the records."""
+    return {
+        f"{source.topic}: {_INDEX.sub(': ', child.name)}": child
+        in reorder.followers.get(source.topic, ())
+        for source in part.sources
+        for child in source.children
     }
 
 
@@ -246,6 +269,7 @@ class _Kept:
     value: str
     window: str | None = None
     topic: str | None = None
+    branches: Mapping[str, bool] = field(default_factory=dict[str, bool])
 
 
 def _kept(node: AnyNode) -> Iterator[_Kept]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eosframework.topology.evolution.recorded import (
+    HELD_RECORDS,
     WATERMARKS,
     RecordedPart,
     RecordedRepartition,
@@ -141,15 +142,18 @@ def _of_store(
     upgradable: Collection[str],
 ) -> Iterator[Change]:
     subject = "store", name
-    if new is None:
+    if old is not None and old.kind == HELD_RECORDS and not old.removed:
+        yield from _of_held_records(name, old, new)
+    elif new is None:
         if old is not None and not old.removed:
             yield Change("store_removed", *subject, f"removed from sub-topology {old.sub_topology}")
     elif old is None:
         yield Change("store_added", *subject, f"added to sub-topology {new.sub_topology}")
     elif old.changelog_id != new.changelog_id:
         yield Change("store_emptied", *subject, "its changelog is not the one that was written")
-    elif new.kind == WATERMARKS:
-        # Upstream tasks announce their times after each takeover, so older ones do no harm.
+    elif new.kind in (WATERMARKS, HELD_RECORDS):
+        # Upstream tasks announce their times after each takeover, so older ones do no harm. A
+        # reorder step is removed only when it holds nothing.
         if old.removed:
             yield Change("store_added", *subject, f"added to sub-topology {new.sub_topology}")
     elif old.removed:
@@ -158,6 +162,24 @@ def _of_store(
     else:
         for rule, found in _misread(old, new, name in upgradable):
             yield Change(rule, *subject, found, new.holder)
+
+
+def _of_held_records(name: str, old: RecordedStore, new: RecordedStore | None) -> Iterator[Change]:
+    subject = "store", name
+    if new is None:
+        found = f"{old.sub_topology} runs records as they arrive, before in order of time"
+        yield Change("reorder_removed", *subject, found)
+        return
+    if old.changelog_id != new.changelog_id:
+        yield Change("store_emptied", *subject, "its changelog is not the one that was written")
+        return
+    for branch in sorted(old.branches.keys() & new.branches.keys()):
+        if old.branches[branch] != new.branches[branch]:
+            was, now = "in order of time", "as they arrive"
+            if new.branches[branch]:
+                was, now = now, was
+            found = f"{branch} gets records {now}, before {was}"
+            yield Change("reorder_changed", *subject, found)
 
 
 def _misread(old: RecordedStore, new: RecordedStore, upgradable: bool) -> Iterator[tuple[str, str]]:

@@ -282,6 +282,7 @@ def _describe_join(node: Table | Lookup | TableJoin | StreamJoin) -> dict[str, A
                 "operator": "join",
                 "kind": str(node.kind),
                 "table": node.view.name,
+                "order": str(node.order),
                 "functions": functions,
             }
         case TableJoin():

@@ -16,9 +16,11 @@ from eosframework.topology.graph.graph import (
     Emit,
     Graph,
     JoinSide,
+    Lookup,
     Order,
     Processor,
     Sink,
+    Source,
     Store,
     StreamJoin,
     SubTopology,
@@ -72,6 +74,16 @@ def _is_ordered(reader: SubTopology, topic: str) -> bool:
     return reader.reorder is not None and topic in reader.reorder.followers
 
 
+def moves_time(part: SubTopology, source: Source) -> bool:
+    """Return whether the records of a source move stream time.
+
+    Rows of a table do if a reorder step holds them: the records that look them up have to wait for
+    them, as they wait for each other.
+    """
+    in_order = part.reorder is not None and source.topic in part.reorder.followers
+    return in_order or not source.is_table
+
+
 def hold_ms(part: SubTopology, topic: str) -> int:
     """Return how far results that a sub-topology writes to a topic may be older than stream time.
 
@@ -113,6 +125,8 @@ def waits_for_time(node: AnyNode) -> bool:
             return node.timers is not None
         case JoinSide():
             return isinstance(node.join, StreamJoin) and node.join.emit is Emit.CLOSE
+        case Lookup():
+            return node.order is Order.TIME
         case _:
             return False
 
@@ -125,6 +139,8 @@ def _is_timed(node: AnyNode) -> bool:
             return node.timers is not None
         case JoinSide():
             return isinstance(node.join, StreamJoin)
+        case Lookup():
+            return node.order is Order.TIME
         case _:
             return False
 

@@ -96,6 +96,11 @@ def _fit(
     if is_global(spec, other):
         if join.kind == "outer":
             yield _no_outer(other)
+        if join.order is not None:
+            yield (
+                f"states order: for global table {other!r}, which each process reads by itself; "
+                f"leave order: out"
+            )
         return
     if not is_table(spec, other):
         yield (
@@ -111,7 +116,17 @@ def _fit(
     if not is_row:
         if join.kind == "outer":
             yield _no_outer(other)
+        if join.order == "time" and not _origins(spec, other) <= spec.sources.keys():
+            yield (
+                f"states order: time for {other!r}, whose rows are aggregates; state order: time "
+                f"at the aggregate, and leave it out here"
+            )
         return
+    if join.order is not None:
+        yield (
+            "states order: for a join of tables, whose rows follow from the last row of each side; "
+            "leave order: out"
+        )
     own, others = _origins(spec, stream, at), _origins(spec, other)
     if own & others:
         yield f"is joined with {other!r}, which has its rows from the same table; use map_values"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from eosframework.topology.lowering.lowering import HEAD, TAIL, Lowered
 from eosframework.topology.lowering.parts import connected_parts
+from eosframework.topology.spec.join_spec import JoinSpec
 from eosframework.topology.spec.keyed_spec import DeduplicateSpec, KeyedSpec
 from eosframework.topology.spec.loaded import Finding, LoadedApp, Severity
 from eosframework.topology.spec.step_spec import StepSpec
@@ -15,7 +16,7 @@ def order_findings(app: LoadedApp, lowered: Lowered) -> Iterator[Finding]:
     """Return the findings about `order`; the topology has no errors."""
     for name, stream in app.spec.streams.items():
         for i, step in enumerate(stream.steps):
-            if _order_of(step) is None or _follows_repartition(lowered, name, step):
+            if _order_of(step) is None or follows_repartition(lowered, name, step):
                 continue
             yield app.finding(
                 ("streams", name, "steps", i, step.operator, "order"),
@@ -27,11 +28,12 @@ def order_findings(app: LoadedApp, lowered: Lowered) -> Iterator[Finding]:
 
 
 def _order_of(step: StepSpec) -> str | None:
-    declared = step.keyed
-    return declared.order if isinstance(declared, KeyedSpec | DeduplicateSpec) else None
+    declared = step.keyed or step.join
+    has_order = isinstance(declared, KeyedSpec | DeduplicateSpec | JoinSpec)
+    return declared.order if has_order else None
 
 
-def _follows_repartition(lowered: Lowered, name: str, step: StepSpec) -> bool:
+def follows_repartition(lowered: Lowered, name: str, step: StepSpec) -> bool:
     """Return whether the piece of a stream that has a step is read from a repartition topic."""
     spec = lowered.app.spec
     for part in connected_parts(spec):

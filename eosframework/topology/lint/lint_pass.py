@@ -10,6 +10,7 @@ from typing import Any
 from eosframework.errors import TopologyError
 from eosframework.serialization.references import closest
 from eosframework.topology.lint.lint_arguments import wrong_arguments
+from eosframework.topology.lint.lint_arrival import arrival_findings
 from eosframework.topology.lint.lint_batches import batch_findings
 from eosframework.topology.lint.lint_changes import change_findings
 from eosframework.topology.lint.lint_joins import join_findings, key_findings
@@ -39,6 +40,14 @@ def lint(app: LoadedApp) -> list[Finding]:
         findings += change_findings(app)
     unique = {(f.place, f.message): f for f in findings}
     return sorted(unique.values(), key=lambda finding: finding.place)
+
+
+def lint_strictly(app: LoadedApp) -> list[Finding]:
+    """Return the same findings, and the steps whose results depend on the arrival of records."""
+    findings = lint(app)
+    if not any(finding.severity is Severity.ERROR for finding in findings):
+        findings += arrival_findings(app, lower(app))
+    return sorted(findings, key=lambda finding: finding.place)
 
 
 def _names(app: LoadedApp) -> Iterator[Finding]:

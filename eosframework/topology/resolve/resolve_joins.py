@@ -14,6 +14,7 @@ from eosframework.topology.graph.graph import (
     Lookup,
     Node,
     OnError,
+    Order,
     Processor,
     Step,
     Store,
@@ -144,7 +145,8 @@ class JoinResolver:
             rows = self.global_tables[declared.with_]
             other = View(rows.name, rows, (), rows.key)
         of = None if declared.key is None else self._function(declared.key)
-        lookup = Lookup(name, stream, other, kind, function, of, on_error)
+        order = _order_of(declared, other)
+        lookup = Lookup(name, stream, other, kind, function, of, on_error, order)
         append(lookup, ends)
         return [lookup.children], None
 
@@ -194,6 +196,14 @@ class JoinResolver:
             stated or ("json" if facts.new_value else internal_serde_name(facts.value))
         )
         return CHECKED_BYTES if serde is BYTES and facts.new_value else serde
+
+
+def _order_of(declared: JoinSpec, rows: View) -> Order:
+    """Return the order in which a lookup gets its records, and its table the rows."""
+    if declared.order is not None:
+        return Order(declared.order)
+    has_past = isinstance(rows.origin, Table) and rows.origin.history_ms is not None
+    return Order.TIME if has_past else Order.ARRIVAL
 
 
 def _changes(view: View) -> Ends:

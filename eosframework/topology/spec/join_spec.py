@@ -43,6 +43,11 @@ class JoinSpec(Declared):
     """With a stream: how much later than this side's record the other record may be. Default:
     within."""
 
+    order: Literal["time", "arrival"] | None = None
+    """With a table: the order of records and rows after a repartition topic. time: that of a
+    backfill, so the same input gives the same results; each record waits until stream time has
+    passed it. arrival: at once. Default: time for a table with history, else arrival."""
+
     grace: Duration = timedelta(0)
     """With a stream: how long after the end of an interval late records are accepted, in stream
     time."""
@@ -87,6 +92,11 @@ class JoinSpec(Declared):
                 raise ValueError(
                     "key goes with a global table, and within, before and after with a stream; "
                     "group_by gives the records of a stream another key"
+                )
+            if self.order is not None:
+                raise ValueError(
+                    "order is for joins with a table: within, before and after compare times, so "
+                    "the order of records changes no result. Leave order out"
                 )
             return self
         needless = {"value", "with_value", "store", "grace", "late"} & self.model_fields_set

@@ -162,6 +162,31 @@ def test_a_table_keeps_nothing_of_what_its_history_is_over() -> None:
     assert task.send("stream", "b", 1, 50_001) == [("out", "b", [1, None], 50_001)]
 
 
+@pytest.mark.parametrize(
+    ("deleted", "row", "now", "found"),
+    [
+        (9_000, 8_500, 10_600, None),
+        (9_000, 9_100, 10_600, 2),
+        (9_000, 8_500, 11_001, 2),
+    ],
+)
+def test_a_deletion_outlasts_the_history_by_another_one(
+    deleted: int, row: int, now: int, found: int | None
+) -> None:
+    app = Topology("app")
+    table = app.table("table", key=str, value="json", history="1s")
+    stream = app.stream("stream", key=str, value="json")
+    stream.join(table, both, how="left").to("out", value="json")
+    task = OneTask(compiled_task(app))
+    task.send("table", "a", 1, 8_000)
+    task.send("table", "a", None, deleted)
+    task.send("stream", "b", 0, now)
+    task.commit()
+    task.send("table", "a", 2, row)
+    task.commit()
+    assert task.send("stream", "a", 0, now) == [("out", "a", [0, found], now)]
+
+
 def test_a_deletion_has_the_time_of_its_record_where_a_function_gives_the_others_theirs() -> None:
     app = Topology("app")
     table = app.table("t", key=str, value="json", history="1h", timestamp=lambda row: row["at"])

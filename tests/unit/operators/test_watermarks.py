@@ -41,16 +41,16 @@ def mark(task: int, time: int, *, is_idle: bool = False, topic: str = "orders") 
 class Vector:
     """The times of a task, over a store that lasts."""
 
-    def __init__(self, *, has_own: bool = False, **upstream: int) -> None:
+    def __init__(self, *own: str, **upstream: int) -> None:
         self.committed = MemoryStore()
-        self.has_own, self.upstream = has_own, upstream
+        self.own, self.upstream = own, upstream
         self.times = self.restarted(0)
 
     def restarted(self, stream_time: int) -> UpstreamTimes:
         """Return the times of a task that begins with what the store has."""
         journal: Journal = []
         self.store = open_transaction(EntryFormat("times", BYTES), self.committed, journal)
-        self.times = UpstreamTimes(self.store, journal, self.upstream, has_own=self.has_own)
+        self.times = UpstreamTimes(self.store, journal, self.upstream, self.own)
         self.times.start_at(stream_time)
         self.times.begin()
         return self.times
@@ -96,19 +96,32 @@ def test_the_greatest_counts_once_all_are_idle() -> None:
 
 
 def test_own_sources_hold_time_until_they_are_idle() -> None:
-    times = Vector(orders=1, has_own=True).times
+    times = Vector("rates", "rules", orders=1).times
     times.take(mark(0, 50), 0)
-    assert (times.now, times.waits_for_own) == (0, True)
-    assert (times.moved(30), times.now) == (30, 30)
-    assert times.own_are_idle() == 50
-    assert (times.moved(20), times.now, times.waits_for_own) == (30, 50, True)
+    assert (times.moved("rates", 30), times.now) == (30, 0)
+    assert (times.moved("rules", 20), times.now) == (20, 20)
+    assert times.own_is_idle("rules") == 30
+    assert (times.active_own, times.waits_for_own) == (["rates"], True)
+    assert times.own_is_idle("rates") == 50
+    assert (times.active_own, times.waits_for_own, times.passed_over) == ([], False, 0)
+
+
+def test_a_record_of_a_source_that_counted_as_idle_is_counted_if_it_is_below_time() -> None:
+    times = Vector("rates", orders=1).times
+    times.take(mark(0, 50), 0)
+    times.own_is_idle("rates")
+    assert (times.moved("rates", 60), times.now, times.passed_over) == (60, 50, 0)
+    times.own_is_idle("rates")
+    times.take(mark(0, 90), 50)
+    assert (times.moved("rates", 70), times.now, times.passed_over) == (70, 90, 1)
+    assert times.active_own == ["rates"]
 
 
 def test_the_times_are_the_same_after_a_restart() -> None:
-    vector = Vector(orders=2, has_own=True)
+    vector = Vector("rates", orders=2)
     vector.times.take(mark(0, 50), 0)
     vector.times.take(mark(1, 40, is_idle=True), 0)
-    vector.times.moved(60)
+    vector.times.moved("rates", 60)
     assert vector.times.now == 50
     vector.commit()
     vector.times.take(mark(0, 1000), 50)

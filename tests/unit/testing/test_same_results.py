@@ -22,16 +22,23 @@ from hypothesis import strategies as st
 from eosframework import Topology, session, sliding, tumbling
 from eosframework.operators import written_time
 from eosframework.operators.joins.waiting_records import WaitingRecords
-from eosframework.operators.watermarks import UpstreamTimes
-from eosframework.processing.codegen import reorder_code, time_code
-from eosframework.processing.ports import Fetched
+from eosframework.operators.watermarks import WATERMARK_KEY, UpstreamTimes
+from eosframework.processing.codegen import compiler, reorder_code, time_code
+from eosframework.processing.codegen.compile_context import CompileContext
+from eosframework.processing.codegen.compiler import compile_part
+from eosframework.processing.failures.failure_handler import FailureHandler
+from eosframework.processing.ports import Fetched, Output
+from eosframework.processing.stores.open_state import OpenState
+from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.processing.task_windows import TaskWindows, TimedNode
+from eosframework.state.memory import MemoryState
 from eosframework.testing import TopologyTestDriver
 from eosframework.testing.memory_kafka import MemoryInput
+from eosframework.testing.stateless_driver import Sent
 from eosframework.testing.topology_test_driver import graph_of
 from eosframework.topology.dsl.streams import KeyedStream, Stream
-from eosframework.topology.graph import timed_topics
-from eosframework.topology.graph.graph import Graph
+from eosframework.topology.graph import reordering, timed_topics
+from eosframework.topology.graph.graph import Graph, Source
 from eosframework.topology.resolve import resolve
 from eosframework.topology.spec.join_spec import How
 
@@ -101,8 +108,25 @@ class RandomDriver(TopologyTestDriver):
         return found
 
 
-def ran(app: Graph, records: Sequence[Given], seed: int, topics: Sequence[str]) -> list[Any]:
+def ran(
+    app: Graph,
+    records: Sequence[Given],
+    seed: int,
+    topics: Sequence[str],
+    tables: Sequence[str] = (),
+) -> list[Any]:
     """Return what a topology writes for records that arrive in a random order of partitions."""
+    return driven(app, records, seed, topics, tables).read("out")
+
+
+def driven(
+    app: Graph,
+    records: Sequence[Given],
+    seed: int,
+    topics: Sequence[str],
+    tables: Sequence[str] = (),
+) -> TopologyTestDriver:
+    """Return a driver that has run records, which arrived in a random order of partitions."""
     driver = RandomDriver(app, seed)
     waiting = {(g.source, g.partition): [] for g in records} | {
         (source, n): list[Given]() for source in topics for n in range(3)
@@ -114,8 +138,9 @@ def ran(app: Graph, records: Sequence[Given], seed: int, topics: Sequence[str]) 
         place = driver.draw.choice([p for p, left in waiting.items() if left])
         record = waiting[place].pop()
         if record.source in topics:
-            value = {"key": record.key, "number": record.number, "time": record.time}
-            driver.send(record.source, value, timestamp=record.time, partition=record.partition)
+            key = record.key if record.source in tables else None
+            at = {"timestamp": record.time, "partition": record.partition}
+            driver.send(record.source, value_of_record(record, tables), key=key, **at)
         if driver.draw.random() < pause:
             driver.turn()
         if driver.draw.random() < pause / 10:
@@ -123,9 +148,17 @@ def ran(app: Graph, records: Sequence[Given], seed: int, topics: Sequence[str]) 
     for source in topics:
         for n in range(3):
             end = {"key": f"end{n}", "number": -1, "time": END}
-            driver.send(source, end, timestamp=END, partition=n)
+            key = f"end{n}" if source in tables else None
+            driver.send(source, end, key=key, timestamp=END, partition=n)
     driver.run()
-    return driver.read("out")
+    return driver
+
+
+def value_of_record(record: Given, tables: Sequence[str]) -> Any:
+    """Return the value of a record; of tables, some rows are deletions."""
+    if record.source in tables and record.number % 5 == 0:
+        return None
+    return {"key": record.key, "number": record.number, "time": record.time}
 
 
 def key_of(record: Any) -> str:
@@ -286,9 +319,20 @@ def with_fold(keyed: KeyedStream) -> Stream:
     return keyed.aggregate(list, listed, order="time")
 
 
+def with_expiry(keyed: KeyedStream) -> Stream:
+    """Declare a fold whose values expire."""
+    return keyed.aggregate(list, listed, order="time", ttl=f"{SIZE}ms")
+
+
 Declare = Callable[[KeyedStream], Stream]
 
-IN_ORDER: list[Declare] = [with_sessions, with_sliding, with_deduplication, with_fold]
+IN_ORDER: list[Declare] = [
+    with_sessions,
+    with_sliding,
+    with_deduplication,
+    with_fold,
+    with_expiry,
+]
 """Steps whose results depend on the order of their records."""
 
 
@@ -331,6 +375,118 @@ def expected_in_order(records: Sequence[Given], declare: Declare) -> Counter[str
     return shown(driver.read("out"))
 
 
+HISTORY = 25
+
+Rows = Callable[[Topology], Stream]
+
+
+def with_history(app: Topology) -> Stream:
+    """Declare a table with history."""
+    return app.table("right", key=str, value="json", history=f"{HISTORY}ms")
+
+
+def with_current_rows(app: Topology) -> Stream:
+    """Declare a table without history."""
+    return app.table("right", key=str, value="json")
+
+
+@cache
+def lookups(rows: Rows, *, is_direct: bool) -> Graph:
+    """Return a topology that joins a stream with a table.
+
+    Args:
+        rows: declares the table.
+        is_direct: there is no repartition topic on the way.
+    """
+    app = Topology("lookups")
+    table = rows(app)
+    left = app.stream("left", key=str, value="json")
+    keyed = left.group_by_key() if is_direct else left.group_by(key_of, key=str)
+    joined = keyed.join(cast("Any", table), both, how="left", order="time")
+    joined.named("joined").to("out", value="json")
+    return graph_of(app)
+
+
+def with_rows(records: Sequence[Given]) -> list[Given]:
+    """Return the records with those of `right` in the partitions of their keys, as rows."""
+    found: list[Given] = []
+    kafka = TopologyTestDriver(lookups(with_history, is_direct=True), partitions=3).kafka
+    for record in records:
+        if record.source == "right":
+            place = kafka.partition_for("right", record.key.encode()).partition
+            before = [g.time for g in found if (g.source, g.partition) == ("right", place)]
+            record = replace(record, partition=place, written=max([record.time, *before]))
+        found.append(record)
+    return found
+
+
+def run_lookups(records: Sequence[Given], seed: int, rows: Rows) -> Counter[tuple[int, int]]:
+    """Return the numbers of records and of the rows that they found."""
+    graph = lookups(rows, is_direct=False)
+    found = ran(graph, with_rows(records), seed, ["left", "right"], ["right"])
+    return Counter(tuple(r.value) for r in found if -1 not in r.value)
+
+
+def expected_lookups(records: Sequence[Given], rows: Rows) -> Counter[tuple[int, int]]:
+    """Return the same for one task that gets the sorted records."""
+    driver = TopologyTestDriver(lookups(rows, is_direct=True), partitions=1)
+    for one in sorted(with_rows(records), key=lambda r: (r.written, r.partition, r.number)):
+        value = value_of_record(one, ["right"])
+        driver.send(one.source, value, key=one.key, timestamp=one.time)
+    driver.run()
+    return Counter(tuple(r.value) for r in driver.read("out"))
+
+
+def written_live(driver: TopologyTestDriver, topic: str) -> list[Sent]:
+    """Return the records of a topic without watermarks."""
+    logs = (driver.kafka.logs[p] for p in driver.kafka.partitions_of(topic))
+    found = (message for log in logs for message in log.messages)
+    return [message for message in found if message.key() != WATERMARK_KEY]
+
+
+def outputs_of_a_backfill(driver: TopologyTestDriver, graph: Graph) -> Counter[Any]:
+    """Return key and value of each output of a backfill of a repartition topic, by its order."""
+    [topic] = graph.repartition_topics
+    context = CompileContext(
+        own_topics=[topic], timed_topics=timed_topics.timed_topics(graph), is_sorted=True
+    )
+    part = compile_part(graph.readers[topic], context)
+    found: Counter[Any] = Counter()
+    for place in driver.kafka.partitions_of(topic):
+        identities = [StoreIdentity(s.name, s.changelog, 1) for s in part.part.stores]
+        state = OpenState(part, 0, MemoryState().open("backfill", 1, identities))
+        state.begin()
+        own = [m for m in written_live(driver, topic) if m.partition() == place.partition]
+        out: list[Output] = []
+        failed = FailureHandler()
+        now = part.sources[topic].run(sorted(own, key=order_of_a_backfill), out, 0, failed, state)
+        state.windows.close_at(out, max(now, END), failed, state)
+        found.update((output[2], output[1]) for output in out)
+    return found
+
+
+def order_of_a_backfill(message: Sent) -> tuple[int, str, int]:
+    """Return time of writing, upstream task and offset."""
+    headers, at = message.headers() or [], message.timestamp()[1]
+    writer = str(written_time.writer_in(headers))
+    return written_time.take_written(headers, at)[1], writer, message.offset()
+
+
+def without_ends(outputs: Counter[Any]) -> Counter[Any]:
+    """Return outputs by key and value, without those of the records at the end."""
+    return Counter({one: n for one, n in outputs.items() if not (one[0] or b"").startswith(b"end")})
+
+
+def run_live_and_in_a_backfill(
+    records: Sequence[Given], seed: int, declare: Declare
+) -> tuple[Counter[Any], Counter[Any]]:
+    """Return key and value of each output, live and in a backfill."""
+    graph = in_order(declare)
+    driver = driven(graph, records, seed, ["left"])
+    live = Counter((m.key(), m.value()) for m in written_live(driver, "out"))
+    return without_ends(live), without_ends(outputs_of_a_backfill(driver, graph))
+
+
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 Case = tuple[list[Given], int]
@@ -364,6 +520,19 @@ def test_what_depends_on_order_has_the_results_of_the_sorted_run(
     case: Case, declare: Declare
 ) -> None:
     assert run_in_order(*case, declare) == expected_in_order(case[0], declare)
+
+
+@QUICKLY
+@given(CASES, st.sampled_from(IN_ORDER))
+def test_a_backfill_has_the_outputs_of_live_workers(case: Case, declare: Declare) -> None:
+    live, backfill = run_live_and_in_a_backfill(*case, declare)
+    assert backfill == live
+
+
+@QUICKLY
+@given(CASES, st.sampled_from([with_history, with_current_rows]))
+def test_joins_with_tables_find_the_rows_of_the_sorted_run(case: Case, rows: Rows) -> None:
+    assert run_lookups(*case, rows) == expected_lookups(case[0], rows)
 
 
 def without_written(headers: Any, timestamp: int) -> tuple[Any, int]:
@@ -416,6 +585,27 @@ DIFFER_IN_ORDER = {
 """The same, of each step alone."""
 
 
+def differ_in_lookups(case: Case) -> bool:
+    """Return whether a join with a table's history finds other rows than the sorted run."""
+    return run_lookups(*case, with_history) != expected_lookups(case[0], with_history)
+
+
+def differ_in_a_backfill(case: Case) -> bool:
+    """Return whether a backfill has other sliding windows than live workers."""
+    live, backfill = run_live_and_in_a_backfill(*case, with_sliding)
+    return live != backfill
+
+
+def close_afterwards(code: Any, time: str, moves: str) -> None:
+    """Write the move of stream time alone: a record is run before the windows that it closes."""
+    code.line(3, f"if {time} > stream_time: {moves} = {time}")
+
+
+def streams_alone(part: Any, source: Source) -> bool:
+    """Return whether a source is no table: rows do not hold stream time."""
+    return not source.is_table
+
+
 def same(graph: Graph) -> Graph:
     """Return a graph without reorder steps."""
     return graph
@@ -440,6 +630,14 @@ def release_at_once(windows: TaskWindows, node: TimedNode, *rest: Any) -> None:
             pytest.param(resolve, "with_reordering", same, differs, 1, id=f"reorder {name}")
             for name, differs in DIFFER_IN_ORDER.items()
         ),
+        pytest.param(resolve, "with_reordering", same, differ_in_lookups, 0, id="reorder lookups"),
+        pytest.param(reordering, "_looked_up", lambda _: (), differ_in_lookups, 0, id="rows held"),
+        pytest.param(
+            time_code, "_write_move", close_afterwards, differ_in_a_backfill, 0, id="closing first"
+        ),
+        pytest.param(
+            compiler, "moves_time", streams_alone, differ_in_lookups, 0, id="time of rows"
+        ),
         pytest.param(reorder_code, "writer_in", lambda _: 0, differ_in_order, 5, id="writer"),
         pytest.param(TaskWindows, "_release", release_at_once, differ_in_order, 2, id="closing"),
     ],
@@ -454,7 +652,7 @@ def test_each_rule_is_needed(
 ) -> None:
     """A seed finds it within some 20 cases, where others need minutes on a busy machine."""
     monkeypatch.setattr(place, name, broken)
-    for graph in (sums, chains, pairs, in_order):
+    for graph in (sums, chains, pairs, in_order, lookups):
         graph.cache_clear()
     once = settings(
         max_examples=1500,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from eosframework import Topology, tumbling
@@ -118,3 +119,15 @@ def test_results_that_wait_hold_back_the_time_of_what_follows() -> None:
     again.count(store="again", emit="close").to("out")
     timed = timed_topics(graph_of(app))
     assert sorted(topic.hold_ms for topic in timed.values()) == [0, 15]
+
+
+def test_windows_that_the_clock_closes_are_counted() -> None:
+    app = Topology("idle")
+    keyed = app.stream("in", key=str, value="json").group_by_key()
+    keyed.window(tumbling("10ms"), close_when_idle="2s").count(emit="close").to("out")
+    driver = TopologyTestDriver(app)
+    driver.send("in", {"k": "a"}, key="a", timestamp=101)
+    driver.run()
+    assert (found(driver), driver.closed_by_clock) == ([], 0)
+    driver.advance(timedelta(seconds=10))
+    assert (found(driver), driver.closed_by_clock) == ([("a", 100, 1)], 1)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eosframework.errors import TopologyError
-from eosframework.topology.lint.lint_pass import lint
+from eosframework.topology.lint.lint_pass import lint, lint_strictly
 from eosframework.topology.resolve.resolve import resolve
 from eosframework.topology.spec.loaded import LoadedApp, Severity
 from eosframework.topology.spec.step_spec import OPERATORS
@@ -358,3 +358,72 @@ def test_an_order_without_a_repartition_topic_is_a_warning(steps: str, found: li
     warnings = [f for f in lint(read(text)) if f.rule == "order"]
     assert [f.rule for f in warnings] == found
     assert all(f.severity is Severity.WARNING for f in warnings)
+
+
+GROUPED = "{group_by: {by: 'builtins:str', key: string}}, "
+ROWS = (
+    "application: a\nsources:\n"
+    "  s: {topic: s, key: string, value: json}\n"
+    "  u: {topic: u, key: string, value: json}\n"
+    "  old: {topic: old, key: string, value: json, history: 1h}\n"
+    "  now: {topic: now, key: string, value: json, table: true}\n"
+    "  all: {topic: all, key: string, value: json, global: true}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("steps", "reason"),
+    [
+        ("count: {emit: commit}", "emit: commit sends"),
+        (
+            "count: {window: {tumbling: 1h, close_when_idle: 1m}, emit: close}",
+            "close_when_idle closes",
+        ),
+        ("join: {with: all, by: 'builtins:max'}", "reads global table 'all' by itself"),
+        ("count: {}", None),
+        ("deduplicate: 1h", None),
+        ("join: {with: now, by: 'builtins:max'}", None),
+        (f"{GROUPED}{{count: {{}}", "emit: each sends"),
+        (f"{GROUPED}{{count: {{order: time}}", None),
+        (f"{GROUPED}{{count: {{window: {{tumbling: 1h}}, emit: close}}", None),
+        (f"{GROUPED}{{count: {{window: {{session: 1h}}, emit: close}}", None),
+        (
+            f"{GROUPED}{{count: {{window: {{session: 1h}}, emit: close, order: arrival}}",
+            "order: arrival folds",
+        ),
+        (
+            f"{GROUPED}{{reduce: {{add: 'builtins:max', window: {{tumbling: 1h}}, emit: close}}",
+            "its function gets records as they arrive",
+        ),
+        (f"{GROUPED}{{deduplicate: 1h", None),
+        (f"{GROUPED}{{deduplicate: {{within: 1h, order: arrival}}", "the first record that"),
+        (f"{GROUPED}{{join: {{with: old, by: 'builtins:max'}}", None),
+        (f"{GROUPED}{{join: {{with: old, by: 'builtins:max', order: arrival}}", "have arrived"),
+        (f"{GROUPED}{{join: {{with: now, by: 'builtins:max'}}", "the row of 'now' that has"),
+        (f"{GROUPED}{{join: {{with: now, by: 'builtins:max', order: time}}", None),
+    ],
+)
+def test_strict_lint_names_what_depends_on_arrival(steps: str, reason: str | None) -> None:
+    text = f"{ROWS}streams:\n  x: {{from: s, steps: [{{{steps}}}], to: t}}\n"
+    app = read(text.replace("[{{group_by", "[{group_by"))
+    found = [f for f in lint_strictly(app) if f.rule == "arrival"]
+    assert not any(f.rule == "arrival" for f in lint(app))
+    assert [reason in f.message for f in found if reason] == ([True] if reason else []), found
+    assert bool(found) == bool(reason)
+
+
+@pytest.mark.parametrize(
+    ("join", "error"),
+    [
+        ("{with: all, by: 'builtins:max', order: time}", "states order: for global table 'all'"),
+        ("{with: counts, by: 'builtins:max', order: time}", "whose rows are aggregates"),
+        ("{with: u, by: 'builtins:max', within: 1h, order: time}", "order is for joins with a"),
+    ],
+)
+def test_an_order_that_a_join_cannot_have_is_refused(join: str, error: str) -> None:
+    text = (
+        f"{ROWS}streams:\n"
+        f"  counts: {{from: u, steps: [{{count: {{}}}}], to: c}}\n"
+        f"  x: {{from: s, steps: [{{join: {join}}}], to: t}}\n"
+    )
+    assert any(error in f.message for f in lint(read(text)) if f.severity is Severity.ERROR)

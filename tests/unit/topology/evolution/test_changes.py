@@ -13,6 +13,7 @@ from eosframework.application.control_topic import ControlState
 from eosframework.application.topology_changes import (
     TOPOLOGY,
     refuse_changes,
+    refuse_running_workers,
     topology_changes,
     topology_entry,
 )
@@ -205,7 +206,7 @@ def test_what_touches_nothing_that_is_kept_may_be_rolled_out_and_back(case: str)
     new = changed(CASES[case][0])
     for found in (changes(new), changes(RUNNING, RUNNING, new)):
         assert {change.verdict for change in found} == {Verdict.ROLLING}
-        refuse_changes("a", found, (), ["eosframework-1"])
+        refuse_running_workers("a", found, ["eosframework-1"])
 
 
 def test_a_model_in_place_of_json_is_read_from_the_same_bytes() -> None:
@@ -235,6 +236,50 @@ def test_the_times_of_upstream_tasks_come_with_a_window_and_may_come_back() -> N
     assert kinds(changes(windowed, windowed, RUNNING))[own] == "store_added"
 
 
+TWO_FOLDS = f"""
+application: a
+sources:
+  numbers: {{topic: in, key: string, value: json}}
+streams:
+  totals:
+    from: numbers
+    steps: [{{group_by: {{by: "{F}:tens", key: string, value: json, partitions: 2}}}}]
+  one:
+    from: totals
+    steps: [{{reduce: {{add: "{F}:times", store: first, order: time}}}}]
+    to: one
+  other:
+    from: totals
+    steps: [{{reduce: {{add: "{F}:times", store: second, order: time}}}}]
+    to: other
+"""
+HELD = "store totals.keyed.__reorder"
+
+
+def test_a_reorder_step_with_held_records_is_neither_removed_nor_left_by_a_step() -> None:
+    in_order, by_arrival = (
+        changed((REDUCE, REDUCE.replace("add:", f"order: {order}, add:")))
+        for order in ("time", "arrival")
+    )
+    found = changes(by_arrival, in_order)
+    assert kinds(found)[HELD] == "reorder_removed"
+    refuse_changes("a", found, ())
+    with pytest.raises(StartRefused, match=r"holds records.*never be run.*until-caught-up"):
+        refuse_changes("a", found, {HELD.removeprefix("store ")})
+    assert kinds(changes(in_order, by_arrival))[HELD] == "store_added"
+    assert kinds(changes(in_order, in_order, by_arrival))[HELD] == "store_added"
+    assert HELD not in kinds(changes(in_order, in_order))
+
+
+def test_a_step_that_leaves_a_reorder_step_may_not_miss_held_records() -> None:
+    one = TWO_FOLDS.replace("store: second, order: time", "store: second")
+    [change] = [c for c in changes(one, TWO_FOLDS) if c.change == "reorder_changed"]
+    assert change.subject == HELD
+    assert "as they arrive, before in order of time" in change.found
+    [change] = [c for c in changes(TWO_FOLDS, one) if c.change == "reorder_changed"]
+    assert "in order of time, before as they arrive" in change.found
+
+
 def test_a_store_whose_changelog_is_gone_begins_empty_whatever_it_was_made_for() -> None:
     graph = graph_of(changed(("tumbling: 1h", "tumbling: 2h")))
     topics = topics_of(graph, **{"a-hours-changelog": ""})
@@ -244,7 +289,7 @@ def test_a_store_whose_changelog_is_gone_begins_empty_whatever_it_was_made_for()
 def test_what_spoils_state_is_refused_whoever_runs() -> None:
     found = changes(changed(("tumbling: 1h", "tumbling: 2h")))
     with pytest.raises(StartRefused) as caught:
-        refuse_changes("a", found, (), ())
+        refuse_changes("a", found, ())
     message = str(caught.value)
     for part in ("store hours", "tumbling windows of 1h", "tumbling windows of 2h", "store:"):
         assert part in message
@@ -252,9 +297,9 @@ def test_what_spoils_state_is_refused_whoever_runs() -> None:
 
 def test_what_needs_all_workers_stopped_is_refused_while_one_runs() -> None:
     found = changes(changed((f"      - {COUNT}\n", "")))
-    refuse_changes("a", found, (), ())
+    refuse_changes("a", found, ())
     with pytest.raises(StartRefused, match=r"2 workers run.*Stop all workers"):
-        refuse_changes("a", found, (), ["eosframework-1", "eosframework-2"])
+        refuse_running_workers("a", found, ["eosframework-1", "eosframework-2"])
 
 
 def test_a_way_with_unread_records_is_not_left() -> None:
@@ -267,9 +312,9 @@ def test_a_way_with_unread_records_is_not_left() -> None:
         )
     )
     assert kinds(found)["topic a-totals-repartition"] == "repartition_format"
-    refuse_changes("a", found, (), ())
+    refuse_changes("a", found, ())
     with pytest.raises(StartRefused, match="until-caught-up"):
-        refuse_changes("a", found, {"a-totals-repartition"}, ())
+        refuse_changes("a", found, {"a-totals-repartition"})
 
 
 def test_records_that_wait_for_another_attempt_are_not_left_behind() -> None:
@@ -285,6 +330,8 @@ def test_every_rule_that_is_compared_is_raised_here_and_no_other_is_known() -> N
     elsewhere = {
         "outputs",
         "part_added",
+        "reorder_changed",
+        "reorder_removed",
         "sources_changed",
         "store_added",
         "store_emptied",
