@@ -80,7 +80,10 @@ def plan(
             + "".join(f", {name}={value}" for name, value in (topic.settings or {}).items())
         )
     ids = planned.transactional_ids
-    typer.echo(f"  {len(ids)} producers{f': {ids[0]} to {ids[-1]}' if ids else ''}")
+    if planned.is_one_each:
+        typer.echo(f"  one producer for each worker: {ids[0]}")
+    else:
+        typer.echo(f"  {len(ids)} producers{f': {ids[0]} to {ids[-1]}' if ids else ''}")
     typer.echo(f"  consumer group {planned.consumer_group}")
     print_access(planned.access, opened.settings, principal)
     if planned.access_to_apply:

@@ -166,3 +166,8 @@ def prefix(application: str) -> str:
     """
     refuse_bad_application(application)
     return f"{application}:"
+
+
+def worker_pattern(application: str) -> str:
+    """Return the form of the ids of workers' producers, for display."""
+    return f"{prefix(application)}{WORKER}INSTANCE:0"
