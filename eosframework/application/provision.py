@@ -32,8 +32,7 @@ from eosframework.records import partitions_of
 from eosframework.topology.evolution import Change
 from eosframework.topology.graph.graph import Graph, Sink
 from eosframework.topology.graph.walk import nodes_of
-from eosframework.txnid import DerivedIds, IdSource, TransactionalId, prefix
-from eosframework.txnid.names import WORKER
+from eosframework.txnid import DerivedIds, IdSource, TransactionalId, worker_pattern
 
 
 class TopicRole(StrEnum):
@@ -99,6 +98,11 @@ class Provision:
     jobs: tuple[JobStanding, ...] = ()
 
     @property
+    def is_one_each(self) -> bool:
+        """True if each worker has one producer, so their number is that of the workers."""
+        return self.transactional_ids == (worker_pattern(self.application),)
+
+    @property
     def missing_sources(self) -> list[str]:
         """Topics that their owners have to create."""
         return [t.name for t in self.topics if t.role is TopicRole.SOURCE and not t.exists]
@@ -120,7 +124,7 @@ class Provision:
             **{name: value for name, value in asdict(self).items() if name != "jobs"},
             "access": [access.as_data() for access in self.access],
             "access_to_apply": [access.as_data() for access in self.access_to_apply],
-            "producers": len(self.transactional_ids),
+            "producers": None if self.is_one_each else len(self.transactional_ids),
             "acls": list(map(str, self.access)),
             "acls_to_apply": list(map(str, self.access_to_apply)),
             "changes": [change.as_data() for change in self.changes],
@@ -163,7 +167,7 @@ def plan(context: ApplicationContext, source: IdSource | None = None) -> Provisi
         access = merged([*access, ownership_access(graph.application)])
     shown = tuple(dict.fromkeys(map(str, ids)))
     if settings.worker.producers is Producers.WORKER:
-        shown = (f"{prefix(graph.application)}{WORKER}INSTANCE:0",)
+        shown = (worker_pattern(graph.application),)
     return Provision(
         application=graph.application,
         cluster_id=facts.cluster_id,

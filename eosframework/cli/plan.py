@@ -69,7 +69,10 @@ def plan(
     typer.echo(f"application {planned.application} on cluster {planned.cluster_id}")
     _print_topics(planned)
     ids = planned.transactional_ids
-    typer.echo(f"  {len(ids)} producers{f': {ids[0]} to {ids[-1]}' if ids else ''}")
+    if planned.is_one_each:
+        typer.echo(f"  one producer for each worker: {ids[0]}")
+    else:
+        typer.echo(f"  {len(ids)} producers{f': {ids[0]} to {ids[-1]}' if ids else ''}")
     typer.echo(f"  consumer group {planned.consumer_group}")
     print_access(planned.access, opened.settings, principal)
     if planned.access_to_apply:

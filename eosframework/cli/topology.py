@@ -74,19 +74,23 @@ def describe(
     format: Annotated[Format, typer.Option(help="text, or a mermaid flowchart.")] = Format.TEXT,
 ) -> None:
     """Print a topology's sub-topologies, topics and ids."""
+    from eosframework.config import Producers
     from eosframework.runtime.ids import leases_of
     from eosframework.topology.graph.description import as_mermaid, as_text
     from eosframework.topology.graph.description import describe as as_data
     from eosframework.topology.loader import load_app
     from eosframework.topology.resolve.resolve import resolve
+    from eosframework.txnid import worker_pattern
 
     graph = resolve(load_app(app_name))
     settings = options.load()
     leases = leases_of(graph.application, settings)
     together = settings.worker.partitions_per_producer
+    own = settings.worker.producers is Producers.WORKER
+    writer = worker_pattern(graph.application) if own else None
     if as_json:
-        print_json(as_data(graph, leases=leases, partitions_per_producer=together))
+        print_json(as_data(graph, leases=leases, partitions_per_producer=together, writer=writer))
     elif format is Format.MERMAID:
         typer.echo(as_mermaid(graph))
     else:
-        typer.echo(as_text(graph, leases=leases, partitions_per_producer=together))
+        typer.echo(as_text(graph, leases=leases, partitions_per_producer=together, writer=writer))

@@ -7,7 +7,7 @@ Internal: no module here is public.
 """
 
 from eosframework.txnid.assignment import co_partitioned, tasks
-from eosframework.txnid.identity import TransactionalId, first_of, prefix
+from eosframework.txnid.identity import TransactionalId, first_of, prefix, worker_pattern
 from eosframework.txnid.names import (
     InternalTopic,
     TopicKind,
@@ -51,4 +51,5 @@ __all__ = [
     "rows_topic",
     "tables_group",
     "tasks",
+    "worker_pattern",
 ]

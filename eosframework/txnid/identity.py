@@ -145,6 +145,11 @@ class TransactionalId:
         return f"{self.application}:{self.sub_topology}:{self.numbers}"
 
     @property
+    def name(self) -> str:
+        """The name of the task, for logs: `SUBTOPOLOGY[PARTITION]`."""
+        return f"{self.sub_topology}[{self.partition}]"
+
+    @property
     def numbers(self) -> str:
         """The partition, or the first and last partition of the producer group."""
         if self.partitions_per_producer == 1:
@@ -166,3 +171,8 @@ def prefix(application: str) -> str:
     """
     refuse_bad_application(application)
     return f"{application}:"
+
+
+def worker_pattern(application: str) -> str:
+    """Return the form of the ids of workers' producers, for display."""
+    return f"{prefix(application)}{WORKER}INSTANCE:0"

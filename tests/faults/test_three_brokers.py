@@ -63,7 +63,7 @@ def test_every_task_commits_again_within_seconds_when_a_broker_is_killed_under_l
     with Feeder(pipeline):
         wait_until(lambda: pipeline.committed() > RECORDS, "commits")
         has_three_replicas(brokers, pipeline)
-        names = sorted(transactional_ids(worker))
+        names = worker.ids()
         victim = brokers.transaction(names[0]).coordinator_id
         assert brokers.leads(victim)
         killed_at = datetime.now(UTC)
@@ -96,10 +96,6 @@ def test_a_rolling_restart_of_all_brokers_passes_unnoticed(
     ends_clean(brokers, pipeline, workers)
 
 
-def transactional_ids(worker: WorkerProcess) -> set[str]:
-    return {str(event["transactional_id"]) for event in worker.events("task_assigned")}
-
-
 def all_commit_after(brokers: ThreeBrokers, names: list[str], moment: datetime) -> bool:
     return all(brokers.first_commit_after(name, moment) for name in names)
 
@@ -108,7 +104,7 @@ def open_transactions(brokers: ThreeBrokers, worker: WorkerProcess) -> list[set[
     """The topics that each open transaction of the worker's tasks has written to."""
     return [
         {partition.topic for partition in transaction.partitions}
-        for transaction in brokers.transactions(transactional_ids(worker))
+        for transaction in brokers.transactions(worker.ids())
         if transaction.is_open
     ]
 

@@ -93,7 +93,7 @@ def test_the_next_transaction_begins_at_a_new_coordinator_when_the_old_one_fails
 ) -> None:
     pipeline = replicated()
     worker = hold_under_load(pipeline, "transaction.after_commit", sharing)
-    names = transactional_ids(worker)
+    names = worker.ids()
     wait_until(lambda: are(brokers, names, State.COMPLETE_COMMIT), "complete commits only")
     held = brokers.transaction(names[0])
 
@@ -132,16 +132,12 @@ def start_held(pipeline: Pipeline, fault: str, sharing: int, *more: str) -> Work
     return pipeline.start_worker(faults=[fault], settings=settings)
 
 
-def transactional_ids(worker: WorkerProcess) -> list[str]:
-    return sorted({str(event["transactional_id"]) for event in worker.events("task_assigned")})
-
-
 def the_open_one(brokers: ThreeBrokers, worker: WorkerProcess) -> TransactionDescription:
     """The transaction that is held, when those committed in the same round are complete."""
     found: list[TransactionDescription] = []
 
     def alone() -> bool:
-        found[:] = [t for t in brokers.transactions(transactional_ids(worker)) if t.is_open]
+        found[:] = [t for t in brokers.transactions(worker.ids()) if t.is_open]
         return len(found) == 1
 
     wait_until(alone, "one open transaction")
@@ -193,7 +189,7 @@ def ends_clean(
     wait_until(lambda: pipeline.committed() == pipeline.fed, "all records")
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0, worker.log[-3000:]
-    names = transactional_ids(worker)
+    names = worker.ids()
     wait_until(
         lambda: not any(transaction.is_open for transaction in brokers.transactions(names)),
         "the end of every transaction",

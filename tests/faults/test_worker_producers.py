@@ -60,8 +60,8 @@ def test_a_zombie_with_an_id_of_its_own_is_fenced_by_its_entries(
     zombie.wait_for_fault(point)
     successor = started(pipeline, "two")
     wait_until(lambda: pipeline.committed() == RECORDS, "the successor's commit")
-    assert zombie.ids() == {f"worker.{pipeline.name}.one:0"}
-    assert successor.ids() == {f"worker.{pipeline.name}.two:0"}
+    assert zombie.ids() == [f"{pipeline.name}:worker.{pipeline.name}.one:0"]
+    assert successor.ids() == [f"{pipeline.name}:worker.{pipeline.name}.two:0"]
     zombie.signal(signal.SIGCONT)
     zombie.wait_until_displaced()
     fed_and_committed(pipeline)

@@ -10,10 +10,14 @@ from eosframework.application.internal_topics import (
     InternalTopic,
     own_topics,
 )
+from eosframework.application.ownership_topic import READ_AGAIN_SECONDS, refuse_lost_ownership
+from eosframework.application.ownership_topic import SETTINGS as OWNERSHIP_SETTINGS
+from eosframework.errors import StartRefused
 from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.operations.doctor.findings import Observation, Severity
 from eosframework.operations.doctor.remedies import alter_topic
 from eosframework.operations.doctor.snapshot import Snapshot, number_of
+from eosframework.txnid import ownership_topic
 
 UNLIMITED_MS = (1 << 63) - 1
 """The brokers' default of message.timestamp.before.max.ms."""
@@ -112,4 +116,33 @@ def _times(
         )
 
 
-CHECKS = {"internal-topics": internal_topics}
+def ownership(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find an ownership topic that loses entries or their order, or is not the recorded one.
+
+    A worker reads the topic from its beginning if its last reading was long ago. In between brokers
+    have to keep the records of removals, or the worker keeps entries that were removed.
+    """
+    facts, name = snapshot.facts.read(), ownership_topic(snapshot.graph.application)
+    found = facts.ownership
+    if found is None:
+        return
+    try:
+        refuse_lost_ownership(facts.control, found.topic_id if found.exists else None, name)
+    except StartRefused as error:
+        fix = "see docs/howto/producers.md; then eosframework apply APP"
+        yield Observation(f"application {snapshot.graph.application}", str(error), fix=fix)
+        return
+    if found.partitions != 1:
+        fix = "stop all workers, delete it, and run eosframework apply APP"
+        yield Observation(f"topic {name}", f"{found.partitions} partitions", fix=fix)
+    policy = (found.values or {}).get("cleanup.policy")
+    if policy not in (None, "compact"):
+        fix = alter_topic(snapshot, name, "cleanup.policy", "compact")
+        yield Observation(f"topic {name}", f"cleanup.policy={policy}", fix=fix)
+    kept_ms, setting = number_of(found.values, "delete.retention.ms"), "delete.retention.ms"
+    if kept_ms is not None and kept_ms < 2 * READ_AGAIN_SECONDS * 1000:
+        fix = alter_topic(snapshot, name, setting, OWNERSHIP_SETTINGS[setting])
+        yield Observation(f"topic {name}", f"{setting}={kept_ms}", fix=fix)
+
+
+CHECKS = {"internal-topics": internal_topics, "ownership-topic": ownership}

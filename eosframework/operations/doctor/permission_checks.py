@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from eosframework.application.needed_access import (
     Access,
     merged,
+    ownership_access,
     purging_access,
     tables_access,
     topic_access,
@@ -53,6 +54,13 @@ def registry(snapshot: Snapshot) -> Iterator[Observation]:
             fix="eosframework apply APP, by a principal with Create",
             severity=Severity.WARNING,
         )
+
+
+def ownership(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find missing permissions on the ownership topic, once entries are recorded."""
+    found = snapshot.facts.read().ownership
+    if found is not None and found.exists:
+        yield from _missing(snapshot, ownership_access(snapshot.graph.application), found.allowed)
 
 
 def settings(snapshot: Snapshot) -> Iterator[Observation]:
@@ -106,6 +114,7 @@ def _missing(
 CHECKS = {
     "topic-and-group-acls": topics_and_group,
     "registry-acls": registry,
+    "ownership-acls": ownership,
     "transactional-id-acls": transactional_ids,
     "settings-acls": settings,
 }

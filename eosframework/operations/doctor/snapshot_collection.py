@@ -14,7 +14,7 @@ from eosframework.application.control_topic import ControlTopic
 from eosframework.application.leases import task_names
 from eosframework.application.partitioner_checks import KeySample, sample_keys
 from eosframework.application.start_checks import Facts, gather
-from eosframework.config import Ids, KafkaSettings, Settings
+from eosframework.config import Ids, KafkaSettings, Producers, Settings
 from eosframework.errors import raised_by_functions
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import GroupDescription, TopicDescription, Values
@@ -34,7 +34,7 @@ from eosframework.processing.conversions import as_milliseconds
 from eosframework.records import TopicPartition, partitions_of
 from eosframework.runtime.ids import id_source, known_leases
 from eosframework.topology.graph.graph import Graph, Source
-from eosframework.txnid import TransactionalId, control_topic
+from eosframework.txnid import TransactionalId, control_topic, ownership_topic
 from eosframework.txnid import tables_group as tables_group_of
 
 T = TypeVar("T")
@@ -73,7 +73,10 @@ class _Collection:
         self._admin = ClusterAdmin(self._kafka)
         named = [*graph.source_topics, *graph.sink_topics, *graph.table_sink_topics]
         named += graph.changelog_topics
-        self._own = list(dict.fromkeys([*named, control_topic(graph.application)]))
+        named.append(control_topic(graph.application))
+        if settings.worker.producers is Producers.WORKER:
+            named.append(ownership_topic(graph.application))
+        self._own = list(dict.fromkeys(named))
         self._topics = dict(pool.map(self._topic, [*self._own, *COORDINATION]))
 
     def snapshot(self) -> Snapshot:

@@ -45,6 +45,7 @@ def describe(
     leases: Leases | None = None,
     *,
     partitions_per_producer: int = 1,
+    writer: str | None = None,
 ) -> dict[str, Any]:
     """Return the graph as plain data.
 
@@ -53,6 +54,7 @@ def describe(
         partitions: number of partitions by source topic, where they are known.
         leases: the ids that tasks have; None: they are derived.
         partitions_per_producer: number of partitions that share a derived id.
+        writer: the id under which a worker writes for all of its tasks; None: each task has one.
 
     Raises:
         TopologyError: sources of one sub-topology have different numbers of partitions.
@@ -65,7 +67,7 @@ def describe(
         "source_topics": sorted({s.topic for part in parts for s in part.sources}),
         "sink_topics": sorted({topic for part in parts for topic in part.sink_topics}),
         "sub_topologies": [
-            _describe_part(graph, part, partitions or {}, leases, ids) for part in parts
+            _describe_part(graph, part, partitions or {}, leases, ids, writer) for part in parts
         ],
         "table_sinks": [_describe_table_sink(table_sink) for table_sink in graph.table_sinks],
         "global_tables": [_describe_global_table(table) for table in graph.global_tables],
@@ -78,17 +80,23 @@ def as_text(
     leases: Leases | None = None,
     *,
     partitions_per_producer: int = 1,
+    writer: str | None = None,
 ) -> str:
     """Return the graph as indented text, from sources to sinks."""
     lines = [f"application {graph.application}"]
-    described = describe(graph, partitions, leases, partitions_per_producer=partitions_per_producer)
+    described = describe(
+        graph, partitions, leases, partitions_per_producer=partitions_per_producer, writer=writer
+    )
     for part in described["sub_topologies"]:
         lines += ["", f"sub-topology {part['name']}"]
         if leases is not None:
             leased = ", ".join(part["transactional_ids"]) or "none yet"
             lines.append(f"  one task for each partition, writing as leased: {leased}")
-        elif part["partitions"] is None:
-            lines.append(f"  one task for each partition, writing as {part['transactional_id']}")
+        elif part["partitions"] is None or writer is not None:
+            number = part["partitions"]
+            tasks_ = "one task for each partition" if number is None else f"{number} tasks"
+            each = "" if writer is None else ", one id for each worker"
+            lines.append(f"  {tasks_}, writing as {part['transactional_id']}{each}")
         else:
             ids = part["transactional_ids"]
             lines.append(f"  {part['partitions']} tasks, writing as {ids[0]} … {ids[-1]}")
@@ -144,16 +152,16 @@ def _describe_part(
     partitions: Partitions,
     leases: Leases | None,
     derived: DerivedIds,
+    writer: str | None,
 ) -> dict[str, Any]:
     counts = {s.topic: partitions[s.topic] for s in part.sources if s.topic in partitions}
     complete = len(counts) == len(part.sources)
     found = derived.ids(tasks(graph.application, part.name, counts)) if complete else None
-    ids = None if found is None else list(dict.fromkeys(map(str, found)))
+    ids = None if found is None or writer else list(dict.fromkeys(map(str, found)))
+    pattern = writer or f"{prefix(graph.application)}{part.name}:{derived.pattern}"
     return {
         "name": part.name,
-        "transactional_id": f"{prefix(graph.application)}{part.name}:{derived.pattern}"
-        if leases is None
-        else None,
+        "transactional_id": pattern if leases is None else None,
         "partitions": co_partitioned(part.name, counts) if complete else None,
         "transactional_ids": ids if leases is None else list(leases.get(part.name, ())),
         "sources": [_describe_source(source) for source in part.sources],

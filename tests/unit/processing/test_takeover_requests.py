@@ -17,10 +17,13 @@ from eosframework.application.control_topic import (
 from eosframework.application.start_positions import StartPositions
 from eosframework.config import Start
 from eosframework.kafka.admin.metadata import GroupDescription
-from eosframework.processing.ownership.ownership import unrecorded
+from eosframework.processing.ownership import steps
+from eosframework.processing.ownership.entries import Claim, Stored
+from eosframework.processing.ownership.ownership import Ownership, unrecorded
 from eosframework.processing.takeover import Takeover
 from eosframework.processing.worker_plan import Plan
 from eosframework.records import Position, TopicPartition
+from eosframework.testing.memory_kafka import MemoryOwnership
 from eosframework.txnid import TransactionalId
 from tests.support.memory.scripted_kafka import OPTIONS, Broker, MemoryLog, MemoryOutputs
 from tests.unit.processing.messages import compiled, part_of, sink
@@ -44,6 +47,38 @@ class PipelinedQuery(MemoryLog):
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         self._asked["end_offsets"] += 1
         return super().end_offsets(partitions)
+
+
+class CountedOwnership(MemoryOwnership):
+    """An ownership topic that counts how often it is read and written."""
+
+    def __init__(self, asked: Counter[str]) -> None:
+        super().__init__()
+        self._asked = asked
+
+    def count_in(self, asked: Counter[str]) -> None:
+        """Count from now on."""
+        self._asked = asked
+
+    def write(self, values: Mapping[bytes, bytes | None]) -> None:
+        self._asked["ownership written"] += 1
+        super().write(values)
+
+    def read(self) -> Stored:
+        self._asked["ownership read"] += 1
+        return super().read()
+
+
+class CountedOutputs(MemoryOutputs):
+    """Producers, of which those that are opened are counted."""
+
+    def __init__(self, broker: Broker, asked: Counter[str]) -> None:
+        super().__init__(broker)
+        self._asked = asked
+
+    def open(self, transactional_ids: Sequence[str]) -> Any:
+        self._asked["inits"] += len(transactional_ids)
+        return super().open(transactional_ids)
 
 
 class Page:
@@ -136,3 +171,66 @@ def test_a_takeover_of_64_tasks_asks_what_that_of_one_does(
     assert asked_for(64, start, known, identify) == one
     assert one["committed"] == 1
     assert one["registry"] <= 3
+
+
+def test_a_worker_that_follows_another_on_64_partitions_asks_what_it_does_for_one() -> None:
+    """K1 to K5: an id of its own and its predecessor's, two writes, a reading, the offsets."""
+    one = asked_of_a_successor(1)
+    assert asked_of_a_successor(64) == one
+    assert one == {
+        "ownership written": 2,
+        "ownership read": 1,
+        "inits": 2,
+        "committed": 1,
+        "beginning_offsets": 1,
+        "registry": one["registry"],
+        "members": 1,
+    }
+    assert one["registry"] <= 3
+
+
+def asked_of_a_successor(tasks: int) -> Counter[str]:
+    """Count the requests of a worker with an id of its own, which follows one that crashed."""
+    asked: Counter[str] = Counter()
+    broker, topic = Broker(), CountedOwnership(Counter())
+    names = [TransactionalId.make("app", "sub", number) for number in range(tasks)]
+    for number in range(tasks):
+        broker.fill(number, 1, 2)
+    before = [
+        Claim("sub", task.partition, ("in",), "app:worker.before:0", f"b.{task.partition}")
+        for task in names
+    ]
+    steps.add(topic, before)
+    topic.count_in(asked)
+
+    def group() -> GroupDescription:
+        asked["members"] += 1
+        return GroupDescription()
+
+    page = cast("ControlTopic", Page({}, asked))
+    ledger = StartPositions("app", page, Start.EARLIEST, members=group, has_own_id=True)
+    plan = Plan(
+        "app",
+        {"sub": part_of(compiled(sink()))},
+        lambda sub, number: names[number],
+        own_id=TransactionalId.worker("app", "after"),
+    )
+    takeover = Takeover(
+        plan,
+        PipelinedQuery(broker, asked),
+        CountedOutputs(broker, asked),
+        ledger,
+        OPTIONS,
+        state=None,
+        ownership=Ownership(topic, lambda: True, "after", records=True),
+        measures=None,
+        clock=lambda: 0.0,
+        now=lambda: 0.0,
+    )
+    try:
+        opened, _ = takeover.tasks(takeover.by_task(list(broker.inputs)))
+        assert {task.group.transactional_id for task in opened} == {"app:worker.after:0"}
+        assert len(opened) == tasks
+    finally:
+        takeover.close()
+    return asked

@@ -9,6 +9,7 @@ from eosframework.topology.graph.description import as_mermaid, as_text, describ
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.json_schema import settings_schema, topology_schema
 from eosframework.topology.resolve.resolve import resolve
+from eosframework.txnid import worker_pattern
 from tests.unit.topology.apps import read
 
 TEXT = """
@@ -50,6 +51,16 @@ def test_tasks_that_share_a_producer_are_shown_with_its_id(graph: Graph) -> None
     assert part["transactional_ids"] == ["a:both:0..3", "a:both:4..7"]
     text = as_text(graph, counts, partitions_per_producer=4)
     assert "5 tasks, writing as a:both:0..3 … a:both:4..7" in text
+
+
+def test_the_id_of_a_worker_is_shown_for_all_of_its_tasks(graph: Graph) -> None:
+    counts, writer = {"s": 5, "t": 5}, worker_pattern("a")
+    (part,) = describe(graph, counts, writer=writer)["sub_topologies"]
+    assert part["transactional_id"] == "a:worker.INSTANCE:0"
+    assert part["transactional_ids"] is None
+    text = as_text(graph, counts, writer=writer)
+    assert "5 tasks, writing as a:worker.INSTANCE:0, one id for each worker" in text
+    assert "one task for each partition, writing as a:worker" in as_text(graph, writer=writer)
 
 
 def test_leased_ids_are_shown_in_place_of_derived_ones(graph: Graph) -> None:

@@ -9,6 +9,7 @@ from eosframework.operations.doctor.findings import Seen
 from eosframework.txnid import TransactionalId
 from tests.unit.operations.doctor.case import Case, E, W
 from tests.unit.operations.doctor.made_up import (
+    facts,
     snapshot,
     topic,
     with_tables,
@@ -66,6 +67,15 @@ CASES = [
         ),
         "not allowed Create",
         "eosframework apply APP",
+    ),
+    Case(
+        "ownership-acls",
+        E,
+        lambda: snapshot(
+            facts=Seen(facts(ownership=replace(topic(1), allowed=frozenset({"Read"}))))
+        ),
+        "Write is not allowed",
+        "--operation Write --topic shop-ownership",
     ),
     Case(
         "transactional-id-acls",

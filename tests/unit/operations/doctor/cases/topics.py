@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 from zlib import crc32
 
+from eosframework.application.control_topic import RecordedOwnership
 from eosframework.application.partitioner_checks import KeySample
 from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.kafka.client.partitioner import partition_of
@@ -44,6 +45,17 @@ INTERNAL = {
     CHANGELOG: topic(cleanup_policy="compact", delete_retention_ms="604800000"),
     REPARTITION: topic(retention_ms="-1"),
 }
+
+
+OWNERSHIP = {"cleanup_policy": "compact", "delete_retention_ms": "604800000"}
+
+
+def with_ownership(partitions: int = 1, recorded: str = "id", **values: str) -> Snapshot:
+    """An application that records entries of ownership, but for its topic."""
+    known = facts()
+    control = replace(known.control, ownership=RecordedOwnership(recorded, True))
+    found = topic(partitions, **{**OWNERSHIP, **values})
+    return snapshot(facts=Seen(replace(known, control=control, ownership=found)))
 
 
 def with_internal(name: str, partitions: int = 2, **values: str) -> Snapshot:
@@ -217,6 +229,34 @@ CASES = [
         lambda: with_topic("shop-control", topic(1, cleanup_policy="delete")),
         "cleanup.policy=delete",
         "--entity-name shop-control --add-config cleanup.policy=compact",
+    ),
+    Case(
+        "ownership-topic",
+        E,
+        lambda: with_ownership(cleanup_policy="compact,delete"),
+        "cleanup.policy=compact,delete",
+        "--entity-name shop-ownership --add-config cleanup.policy=compact",
+    ),
+    Case(
+        "ownership-topic",
+        E,
+        lambda: with_ownership(delete_retention_ms="3600000"),
+        "delete.retention.ms=3600000",
+        "--add-config delete.retention.ms=604800000",
+    ),
+    Case(
+        "ownership-topic",
+        E,
+        lambda: with_ownership(partitions=2),
+        "2 partitions",
+        "stop all workers, delete it",
+    ),
+    Case(
+        "ownership-topic",
+        E,
+        lambda: with_ownership(recorded="another id"),
+        "found id id, expected another id",
+        "eosframework apply APP",
     ),
     Case(
         "compacted-topics",
