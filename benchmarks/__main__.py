@@ -45,6 +45,7 @@ BENCHMARKS = {
     "scale": "scale",
     "check": "check",
     "backfill": "backfill",
+    "spark-sink": "spark_sink",
 }
 """Modules of this package by the name that a user gives."""
 

@@ -97,7 +97,7 @@ def _spark(
     log_file = session.directory / f"{measured[0][1].application}.log"
     try:
         with running(Command(program, measured[0][1].environment()), log_file) as child:
-            peak_megabytes = _watch(child)
+            peak_megabytes = watch_python_workers(child)
             lines = [orjson.loads(line) for line in child.log.splitlines() if '"seconds"' in line]
         for what, work, _ in measured:
             _verify(session, what, work, records)
@@ -108,7 +108,7 @@ def _spark(
     return {line["what"]: line["seconds"] for line in lines[len(warm_up) :]}, peak_megabytes
 
 
-def _watch(child: Child) -> float:
+def watch_python_workers(child: Child) -> float:
     """Wait for the end of the program; return the most memory that a Python worker had, in MB."""
     workers = _Workers(child)
     deadline = time.monotonic() + LONGEST_SECONDS

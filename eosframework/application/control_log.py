@@ -57,7 +57,9 @@ class ControlLog:
         """Return whether the application has a control topic."""
         return self._admin.describe_topics([self.topic])[self.topic].exists
 
-    def settled(self, prefix: str, keys: Collection[str] | None = None) -> dict[str, Any]:
+    def settled(
+        self, prefix: str, keys: Collection[str] | None = None, since: int | None = None
+    ) -> dict[str, Any]:
         """Return committed entries, once all records written before this call are decided.
 
         The topic grows with every commit until brokers compact it, so single keys are looked up
@@ -66,12 +68,13 @@ class ControlLog:
         Args:
             prefix: of the keys.
             keys: the requested keys; None: all.
+            since: an offset before which no entry matters; None: there is none.
 
         Raises:
             ClusterUnreachable: no broker answered, or a transaction stays undecided.
         """
         end = settled_ends(self._admin, [self._partition], self._settle_seconds)[self._partition]
-        return self._read_to(end, prefix, keys)
+        return self._read_to(end, prefix, keys, since)
 
     def decided(self, prefix: str, keys: Collection[str] | None = None) -> dict[str, Any]:
         """Return committed entries before the first undecided transaction; never waits.
@@ -123,8 +126,9 @@ class ControlLog:
             ClusterUnreachable: no broker answered.
         """
         partition, end = self._partition, self.written_end()
-        first = self._admin.log_bounds([partition])[partition][0]
-        start = max(first, since, end - FIRST_TAIL_RECORDS)
+        start = max(since, end - FIRST_TAIL_RECORDS)
+        if not since:
+            start = max(start, self._admin.log_bounds([partition])[partition][0])
         found: tuple[int, Any] | None = None
         for _, messages in read_ranges(self._settings, {partition: (start, end)}, undecided=True):
             for message in messages:
@@ -141,8 +145,12 @@ class ControlLog:
         """Write entries outside any transaction; see `ControlTopic.write`."""
         ControlTopic(self._application, self._settings, self._admin).write(entries)
 
-    def _read_to(self, end: int, prefix: str, keys: Collection[str] | None) -> dict[str, Any]:
-        first = self._admin.log_bounds([self._partition])[self._partition][0]
+    def _read_to(
+        self, end: int, prefix: str, keys: Collection[str] | None, since: int | None = None
+    ) -> dict[str, Any]:
+        first = since
+        if first is None:
+            first = self._admin.log_bounds([self._partition])[self._partition][0]
         tail = FIRST_TAIL_RECORDS
         while True:
             start = first if keys is None else max(first, end - tail)

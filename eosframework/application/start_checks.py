@@ -80,6 +80,9 @@ from eosframework.txnid import (
     tables_group,
 )
 
+_SINK = "sink/"
+"""Prefix of the keys of entries of Spark's sinks."""
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -364,7 +367,13 @@ def refuse_another_cluster(graph: Graph, facts: Facts) -> None:
 
 
 def refuse_another_application(graph: Graph, facts: Facts) -> None:
-    """Refuse an application whose name another application uses."""
+    """Refuse an application whose name another application uses, or sinks of Spark."""
+    if sinks := sorted({k.split("/")[1] for k in facts.control.entries if k.startswith(_SINK)}):
+        raise StartRefused(
+            f"application {graph.application!r} is that of Spark sinks on this cluster "
+            f"({', '.join(sinks)}): a reset of one would remove the progress of the other. Give "
+            f"this topology another name with application:, or the sinks with application="
+        )
     declared, known = graph.source_topics, sorted(facts.control.topics)
     if known and declared and not set(declared) & set(known):
         raise StartRefused(

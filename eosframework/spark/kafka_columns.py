@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from eosframework.backfill.spark.arrow_batches import RecordBatch
 from eosframework.errors import ConfigurationError
 from eosframework.outbox.outbox_ports import Destination
+from eosframework.processing.ports import Output
+from eosframework.serialization.serdes import Serde
 from eosframework.spark.row_refusals import refusing
-from eosframework.spark.shard_attempt import ShardRow
+from eosframework.spark.row_serdes import RowEncoder
+from eosframework.spark.shard_attempt import ShardRows
 from eosframework.spark.shard_rows import the_shard
 
 if TYPE_CHECKING:
@@ -26,10 +30,8 @@ STRUCT = "struct"
 HEADERS = "array<struct<key:string,value:binary>>"
 """Type of a column of headers, as in Spark's own Kafka source and sink."""
 
-_ORDER = ("timestamp", "key", "topic", "partition", "value", "headers")
-"""Sort key of a shard: a total order. By time first, so that readers with windows get no late
-records; rows that are equal in all of these are the same record."""
-
+PARTS = ("topic", "partition", "key", "value", "timestamp", "headers")
+"""The columns of a record; a stage has those that are columns of the user's rows."""
 RESULT_SCHEMA = "shard bigint, row_count bigint"
 
 
@@ -46,6 +48,8 @@ class KafkaColumns:
         timestamp: name of a column: a timestamp, or milliseconds since the epoch; None: the time at
             which the record is produced.
         partition: name of a column of numbers; None: by the key, as live producers choose.
+        key_serde: encodes the key in Python; None: Spark does.
+        serde: likewise for the value.
     """
 
     topic: str | None
@@ -55,6 +59,8 @@ class KafkaColumns:
     headers: str | None
     timestamp: str | None
     partition: str | None
+    key_serde: Serde | None = None
+    serde: Serde | None = None
 
     def column(
         self, sink: str, frame: DataFrame, known: Mapping[str, Destination], partitions: int | None
@@ -72,62 +78,71 @@ class KafkaColumns:
         """
         from pyspark.sql import functions as f
 
-        topic = f.lit(self.topic) if self.topic is not None else self._topics(sink, frame)
-        key = f.lit(None).cast("binary") if self.key is None else self._bytes(frame, self.key)
-        value = self._bytes(frame, self.value)
+        value = self._bytes(sink, frame, self.value, self.serde)
+        size = f.coalesce(f.length(value), f.lit(0))
+        parts: dict[str, Column] = {}
+        if self.topic_column is not None:
+            parts["topic"] = self._topics(sink, frame, self.topic_column)
+        if self.partition is not None:
+            parts["partition"] = self._partition(sink, frame, self.partition, partitions)
         if self.key is not None:
-            key = refusing(
+            key = self._bytes(sink, frame, self.key, self.key_serde)
+            size = size + f.length(key)
+            parts["key"] = refusing(
                 sink,
                 [(key.isNull(), f.lit(f"has null in its key column {self.key!r}"))],
                 key,
                 "binary",
                 advice="filter such rows out, or leave key= out to write records without a key",
             )
-        found = known.get(self.topic or "")
-        if found is not None and found.most_bytes:
-            size = f.length(value) + f.coalesce(f.length(key), f.lit(0))
-            value = refusing(
-                sink,
-                [
-                    (
-                        size > found.most_bytes,
-                        f.concat(
-                            f.lit("makes a record of "),
-                            size.cast("string"),
-                            f.lit(f" bytes; topic {self.topic} takes {found.most_bytes}"),
-                        ),
-                    )
-                ],
-                value,
-                "binary",
-                advice=f"raise max.message.bytes of {self.topic}, or make the value smaller",
-            )
-        return f.struct(
-            topic.alias("topic"),
-            self._partition(sink, frame, partitions).alias("partition"),
-            key.alias("key"),
-            value.alias("value"),
-            self._timestamp(frame).alias("timestamp"),
-            self._headers(frame).alias("headers"),
-        )
+        parts["value"] = self._refusing_large(sink, value, size, known.get(self.topic or ""))
+        if self.timestamp is not None:
+            parts["timestamp"] = _milliseconds(frame, self.timestamp)
+        if self.headers is not None:
+            parts["headers"] = f.col(_present(frame, self.headers, HEADERS)).cast(HEADERS)
+        return f.struct(*[column.alias(name) for name, column in parts.items()])
 
-    def _topics(self, sink: str, frame: DataFrame) -> Column:
+    def _refusing_large(
+        self, sink: str, value: Column, size: Column, found: Destination | None
+    ) -> Column:
         from pyspark.sql import functions as f
 
-        assert self.topic_column is not None
-        topic = f.col(_present(frame, self.topic_column))
+        if found is None or not found.most_bytes:
+            return value
+        reason = f.concat(
+            f.lit("makes a record of "),
+            size.cast("string"),
+            f.lit(f" bytes; topic {self.topic} takes {found.most_bytes}"),
+        )
         return refusing(
             sink,
-            [(topic.isNull(), f.lit(f"has null in its topic column {self.topic_column!r}"))],
+            [(size > found.most_bytes, reason)],
+            value,
+            "binary",
+            advice=f"raise max.message.bytes of {self.topic}, or make the value smaller",
+        )
+
+    def _topics(self, sink: str, frame: DataFrame, name: str) -> Column:
+        from pyspark.sql import functions as f
+
+        topic = f.col(_present(frame, name))
+        return refusing(
+            sink,
+            [(topic.isNull(), f.lit(f"has null in its topic column {name!r}"))],
             topic,
             "string",
             advice="filter such rows out",
         )
 
-    def _bytes(self, frame: DataFrame, name: str) -> Column:
+    def _bytes(self, sink: str, frame: DataFrame, name: str, serde: Serde | None) -> Column:
         """Return a column as bytes: binary as it is, text as UTF-8, other types as JSON."""
         from pyspark.sql import functions as f
 
+        if serde is not None:
+            whole = name == STRUCT
+            columns = [_quoted(each) for each in frame.columns]
+            value = f.struct(*columns) if whole else f.col(_present(frame, name))
+            return RowEncoder(sink, name, serde).applied(value)
         if name == STRUCT:
             return _json(f.struct(*[f.col(_quoted(each)) for each in frame.columns]))
         column, kind = f.col(_present(frame, name)), dict(frame.dtypes)[name]
@@ -137,12 +152,10 @@ class KafkaColumns:
             return f.when(column.isNotNull(), _json(column))
         return column.cast("string").cast("binary")
 
-    def _partition(self, sink: str, frame: DataFrame, partitions: int | None) -> Column:
+    def _partition(self, sink: str, frame: DataFrame, name: str, partitions: int | None) -> Column:
         from pyspark.sql import functions as f
 
-        if self.partition is None:
-            return f.lit(-1)
-        number = f.col(_present(frame, self.partition, "int", "smallint", "tinyint", "bigint"))
+        number = f.col(_present(frame, name, "int", "smallint", "tinyint", "bigint"))
         end = f.lit(2**31 - 1 if partitions is None else partitions)
         return refusing(
             sink,
@@ -150,7 +163,7 @@ class KafkaColumns:
                 (
                     number.isNull() | (number < 0) | (number >= end),
                     f.concat(
-                        f.lit(f"has {self.partition}="),
+                        f.lit(f"has {name}="),
                         f.coalesce(number.cast("string"), f.lit("null")),
                         f.lit("; expected a partition from 0 to before "),
                         end.cast("string"),
@@ -162,28 +175,13 @@ class KafkaColumns:
             advice="correct the column, or leave partition= out to choose by the key",
         )
 
-    def _timestamp(self, frame: DataFrame) -> Column:
-        from pyspark.sql import functions as f
-
-        if self.timestamp is None:
-            return f.lit(0).cast("bigint")
-        column = f.col(_present(frame, self.timestamp, "timestamp", "bigint", "int"))
-        if dict(frame.dtypes)[self.timestamp] == "timestamp":
-            column = f.unix_millis(column)
-        return f.coalesce(column.cast("bigint"), f.lit(0).cast("bigint"))
-
-    def _headers(self, frame: DataFrame) -> Column:
-        from pyspark.sql import functions as f
-
-        if self.headers is None:
-            return f.lit(None).cast(HEADERS)
-        return f.col(_present(frame, self.headers, HEADERS)).cast(HEADERS)
-
 
 def in_shards(records: DataFrame, shards: int, slots: Sequence[int]) -> DataFrame:
     """Return records with their shard and hash: one Spark partition for each shard, in its order.
 
     The shard is a pure function of the key; records without a key are spread by all their parts.
+    The order is total, because rows that are equal in all parts are the same record: by time first,
+    so that readers with windows get no late records, then by hash, which Spark compares as numbers.
 
     Args:
         records: columns as of `KafkaColumns.column`.
@@ -192,36 +190,59 @@ def in_shards(records: DataFrame, shards: int, slots: Sequence[int]) -> DataFram
     """
     from pyspark.sql import functions as f
 
-    parts = [f.col(name) for name in _ORDER]
+    parts = [name for name in PARTS if name in records.columns]
     whole = records.withColumn("hash", f.xxhash64(*parts))
-    place = f.when(f.col("key").isNull(), f.col("hash")).otherwise(f.xxhash64("key"))
+    place = f.xxhash64("key") if "key" in parts else f.col("hash")
     numbered = whole.withColumn("shard", f.pmod(place, f.lit(shards)).cast("int"))
     slot = f.element_at(f.array(*[f.lit(one) for one in slots]), f.col("shard") + 1)
-    return numbered.repartition(shards, slot).sortWithinPartitions(*_ORDER)
+    order = [*(name for name in parts if name == "timestamp"), "hash", *parts]
+    return numbered.repartition(shards, slot).sortWithinPartitions(*order)
 
 
-def rows_of(batches: Iterable[RecordBatch]) -> Iterator[tuple[int, list[ShardRow]]]:
-    """Yield the rows of each batch of Arrow with their shard; batches without rows are skipped."""
+def rows_of(batches: Iterable[RecordBatch], topic: str | None) -> Iterator[tuple[int, ShardRows]]:
+    """Yield the rows of each batch of Arrow with their shard; batches without rows are skipped.
+
+    Args:
+        batches: of one shard, in order.
+        topic: of all records; None: of the column.
+    """
     shard: int | None = None
     for batch in batches:
         if batch.num_rows:
             columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
             shard = the_shard(columns["shard"], shard)
-            yield shard, _rows(columns)
+            yield shard, ShardRows(_outputs(columns, topic), columns["hash"])
 
 
-def _rows(columns: Mapping[str, list[Any]]) -> list[ShardRow]:
-    names = ("topic", "value", "key", "partition", "timestamp", "headers", "hash")
-    return [
-        ShardRow((topic, value, key, partition, None, None, timestamp, _pairs(headers)), digest)
-        for topic, value, key, partition, timestamp, headers, digest in zip(
-            *(columns[name] for name in names), strict=True
+def _outputs(columns: Mapping[str, list[Any]], topic: str | None) -> list[Output]:
+    headers = columns.get("headers")
+    return list(
+        zip(
+            columns.get("topic") or repeat(topic),
+            columns["value"],
+            columns.get("key") or repeat(None),
+            columns.get("partition") or repeat(-1),
+            repeat(None),
+            repeat(None),
+            columns.get("timestamp") or repeat(0),
+            repeat(None) if headers is None else map(_pairs, headers),
+            strict=False,  # repeated values have no end
         )
-    ]
+    )
 
 
 def _pairs(headers: Sequence[Mapping[str, Any]] | None) -> list[tuple[str, bytes | None]] | None:
     return [(one["key"], one["value"]) for one in headers] if headers else None
+
+
+def _milliseconds(frame: DataFrame, name: str) -> Column:
+    """Return a column of timestamps as milliseconds; 0 stands for the time of production."""
+    from pyspark.sql import functions as f
+
+    column = f.col(_present(frame, name, "timestamp", "bigint", "int"))
+    if dict(frame.dtypes)[name] == "timestamp":
+        column = f.unix_millis(column)
+    return f.coalesce(column.cast("bigint"), f.lit(0).cast("bigint"))
 
 
 def _json(column: Column) -> Column:

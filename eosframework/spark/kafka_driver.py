@@ -93,6 +93,7 @@ class KafkaSinkDriver:
         self._outputs = producers(options.settings, size_limits(self._topics.values()))
         name = f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
         self._slots: list[int] | None = None
+        self._since: int | None = None
         self._ownership = Ownership(self._task(), name)
         try:
             self._end_leftovers(log)
@@ -151,6 +152,7 @@ class KafkaSinkDriver:
             attempt=self._ownership.attempt,
             written_at=_now_ms(),
         )
+        self._since = self._log.written_end()
         self._record(batch)
         return batch
 
@@ -166,6 +168,8 @@ class KafkaSinkDriver:
             sink=self.name,
             settings=options.settings,
             batch=batch,
+            since=self._since,
+            topic=options.columns.topic,
             topics=tuple(sorted(self._topics)),
             limits=size_limits(self._topics.values(), are_all=options.columns.topic is not None),
             run=uuid.uuid4().hex[:8],

@@ -22,9 +22,11 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import accumulate
 
 import structlog
 
@@ -49,17 +51,54 @@ MODULUS = 2**64
 """Digests are sums modulo this number, as Spark's hashes have 64 bits."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShardRow:
-    """A row of a shard, encoded.
+@dataclass(slots=True)
+class ShardRows:
+    """Encoded rows of a shard, in order.
 
     Args:
-        output: the record.
-        hash: of all its parts, as Spark computes it.
+        outputs: the records.
+        hashes: of all parts of each, as Spark computes them.
     """
 
-    output: Output
-    hash: int
+    outputs: list[Output]
+    hashes: list[int]
+
+    def __len__(self) -> int:
+        return len(self.outputs)
+
+    @property
+    def size(self) -> int:
+        """Size of the values in bytes."""
+        return sum(self._sizes)
+
+    @property
+    def _sizes(self) -> list[int]:
+        return [len(value) if (value := output[1]) else 0 for output in self.outputs]
+
+    def take(self, count: int) -> ShardRows:
+        """Remove and return the first rows."""
+        taken = ShardRows(self.outputs[:count], self.hashes[:count])
+        del self.outputs[:count], self.hashes[:count]
+        return taken
+
+    def first(self, count: int) -> ShardRows:
+        """Return the first rows."""
+        return ShardRows(self.outputs[:count], self.hashes[:count])
+
+    def extend(self, more: ShardRows) -> None:
+        """Append rows."""
+        self.outputs += more.outputs
+        self.hashes += more.hashes
+
+    def count_within(self, size: int) -> int:
+        """Return the number of rows whose values reach a size in bytes; all rows, if they do not.
+
+        Args:
+            size: positive.
+        """
+        if self.size < size:
+            return len(self)
+        return bisect_left(list(accumulate(self._sizes)), size) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +146,8 @@ class ShardAttempt:
         self._number = number
         self._ownership = Ownership(work.task, self.name, clock=clock, sleep=sleep)
         self._ownership.on_reject = self._reject
-        self._chunk: list[ShardRow] = []
-        self._bytes = 0
+        self._chunk = ShardRows([], [])
+        self._bytes_left = work.chunk_bytes
         self._seen = 0
         self._seen_digest: int = 0
         self._limit: int | None = None
@@ -116,7 +155,7 @@ class ShardAttempt:
             transactional_id=work.task.transactional_id
         )
 
-    def run(self, rows: Iterable[Sequence[ShardRow]]) -> ShardProgress:
+    def run(self, rows: Iterable[ShardRows]) -> ShardProgress:
         """Write the rows of the shard that are not committed, and return its complete progress.
 
         Args:
@@ -143,14 +182,14 @@ class ShardAttempt:
 
     # --- rows: A4, A5 ---------------------------------------------------------------------------
 
-    def _write(self, rows: Iterable[Sequence[ShardRow]]) -> ShardProgress:
+    def _write(self, rows: Iterable[ShardRows]) -> ShardProgress:
         known = self._ownership.known
         if known is not None:
             self._of_this_batch(known)
             if known.complete and self._work.staged:
                 return known
         committed = 0 if known is None else known.rows
-        held: Sequence[ShardRow] = ()
+        held = ShardRows([], [])
         for piece in rows:
             self._take(held, committed)
             held = piece
@@ -163,25 +202,22 @@ class ShardAttempt:
         self._events.info("shard_complete", shard_rows=found.rows)
         return found
 
-    def _take(self, piece: Sequence[ShardRow], committed: int, *, last: bool = False) -> None:
+    def _take(self, piece: ShardRows, committed: int, *, last: bool = False) -> None:
         """Skip committed rows (A4), and commit full chunks (A5)."""
-        left = max(committed - self._seen, 0)
-        skipped, fresh = piece[:left], piece[left:]
-        if skipped:
+        if skipped := piece.take(max(committed - self._seen, 0)):
             self._seen += len(skipped)
-            self._seen_digest += sum(row.hash for row in skipped)
+            self._seen_digest += sum(skipped.hashes)
             known = self._ownership.known
             assert known is not None
             if self._seen == committed and self._seen_digest % MODULUS != known.digest:
                 raise self._changed(known)
-        for row in fresh:
-            self._chunk.append(row)
-            self._bytes += len(row.output[1] or b"")
-            if (
-                len(self._chunk) >= self._work.chunk_records
-                or self._bytes >= self._work.chunk_bytes
-            ):
-                self._flush(complete=last and row is fresh[-1])
+        while piece:
+            room = self._work.chunk_records - len(self._chunk)
+            more = piece.take(piece.first(room).count_within(self._bytes_left))
+            self._bytes_left -= more.size
+            self._chunk.extend(more)
+            if len(self._chunk) >= self._work.chunk_records or self._bytes_left <= 0:
+                self._flush(complete=last and not piece)
         if last and self._chunk:
             self._flush(complete=True)
 
@@ -194,16 +230,16 @@ class ShardAttempt:
             raise self._changed(known)
         while self._chunk:
             count = min(len(self._chunk), self._limit or len(self._chunk))
-            part = self._chunk[:count]
+            part = self._chunk.first(count)
             progress = self._progress(
                 rows=self._seen + count,
-                digest=(self._seen_digest + sum(row.hash for row in part)) % MODULUS,
+                digest=(self._seen_digest + sum(part.hashes)) % MODULUS,
                 complete=complete and count == len(self._chunk),
             )
-            if self._ownership.write([row.output for row in part], progress):
-                del self._chunk[:count]
+            if self._ownership.write(part.outputs, progress):
+                self._chunk.take(count)
                 self._seen, self._seen_digest = progress.rows, progress.digest
-        self._bytes = 0
+        self._bytes_left = self._work.chunk_bytes
 
     def _progress(
         self, *, rows: int, digest: int, complete: bool = False, ended: bool = False
@@ -229,7 +265,7 @@ class ShardAttempt:
         if count > 1:
             self._limit = count // 2
             return
-        output = self._chunk[0].output
+        output = self._chunk.outputs[0]
         raise RunError(
             f"{self._work.task.name}: topic {output[0]} refuses its row {self._seen}, with key "
             f"{output[2]!r:.80} and a value of {len(output[1] or b'')} bytes: {error}. The rows "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -12,8 +13,10 @@ from pydantic import SecretStr
 from eosframework.backfill.job.job_entry import check_name
 from eosframework.config import Settings, load_settings
 from eosframework.errors import ConfigurationError
+from eosframework.serialization.serdes import SerdeLike
 from eosframework.spark.kafka_columns import STRUCT, KafkaColumns
 from eosframework.spark.kafka_driver import KafkaSinkOptions
+from eosframework.spark.row_serdes import open_serde
 from eosframework.spark.sink_entry import BatchIdentity, name_of
 from eosframework.spark.sink_runner import (
     OwnedSink,
@@ -118,7 +121,7 @@ class Sink:
 
         try:
             if not self._owned:
-                check_packages()
+                check_packages("a sink")
                 require_executors(frame.sparkSession)
                 for part in self.parts:
                     self._owned.append(part.own())
@@ -141,6 +144,8 @@ def kafka_sink(
     timestamp: str | None = None,
     partition: str | None = None,
     topic_column: str | None = None,
+    serde: SerdeLike | None = None,
+    key_serde: SerdeLike | None = None,
     shards: int = 8,
     stage: bool = True,
     follows: str | None = None,
@@ -163,6 +168,9 @@ def kafka_sink(
             a record is produced.
         partition: column of partition numbers; None: chosen by the key, as live producers do.
         topic_column: column of topics, in place of `topic`.
+        serde: encodes the values, as for a topology's outputs, for example `avro("order.avsc")`;
+            None: Spark does, as above.
+        key_serde: likewise for keys.
         shards: number of parallel transactions of a batch. It may change between batches.
         stage: store each batch durably before it is written. False is safe only for plans that give
             the same rows each time; see the how-to.
@@ -172,7 +180,8 @@ def kafka_sink(
 
     Raises:
         ConfigurationError: an argument is invalid.
-        TopologyError: the application's name is invalid.
+        TopologyError: the application's name is invalid, or there is no such serde.
+        SchemasUnusable: the schema registry cannot be reached, or lacks or rejects a schema.
     """
     if (topic is None) == (topic_column is None):
         raise ConfigurationError(
@@ -182,7 +191,14 @@ def kafka_sink(
     _refuse_shards("kafka_sink", shards)
     refuse_bad_application(application)
     chosen = name or name_of(topic or topic_column or "")
+    found = settings or load_settings()
     columns = KafkaColumns(topic, topic_column, key, value, headers, timestamp, partition)
+    if key_serde is not None:
+        opened = open_serde(key_serde, topic, found.schema_registry, is_key=True)
+        columns = replace(columns, key_serde=opened)
+    if serde is not None:
+        opened = open_serde(serde, topic, found.schema_registry, is_key=False)
+        columns = replace(columns, serde=opened)
     options = KafkaSinkOptions(
         application=application,
         sink=check_name(chosen, "sink", EXAMPLE),
@@ -190,7 +206,7 @@ def kafka_sink(
         shards=shards,
         stage=stage,
         follows=follows,
-        settings=settings or load_settings(),
+        settings=found,
     )
     return Sink([options])
 

@@ -74,6 +74,7 @@ class ShardLog:
         shard: number of the shard.
         sequence: of the batch.
         batch: for messages.
+        since: offset at which its entries may begin; None: it is not known.
     """
 
     log: ControlLog
@@ -81,6 +82,7 @@ class ShardLog:
     shard: int
     sequence: int
     batch: BatchIdentity
+    since: int | None = None
 
     def read(self) -> ShardProgress | None:
         """Return the progress, once all transactions are decided.
@@ -89,7 +91,7 @@ class ShardLog:
             InstanceFenced: the batch is not the sink's open one any more.
         """
         keys = shard_key(self.sink, self.shard), batch_key(self.sink)
-        entries = self.log.settled(batch_key(self.sink), keys)
+        entries = self.log.settled(batch_key(self.sink), keys, self.since)
         last = SinkBatch.from_entry(entries[keys[1]]) if keys[1] in entries else None
         if last is None or last.sequence != self.sequence or last.complete:
             raise InstanceFenced(
@@ -112,7 +114,7 @@ class ShardLog:
 
     def newest(self, since: int = 0) -> tuple[int, ShardProgress] | None:
         """Return the last written progress from an offset on, committed or not."""
-        found = self.log.newest(shard_key(self.sink, self.shard), since)
+        found = self.log.newest(shard_key(self.sink, self.shard), max(since, self.since or 0))
         if found is None or found[1] is None:
             return None
         progress = self._own(ShardProgress.from_entry(found[1]))

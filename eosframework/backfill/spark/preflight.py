@@ -36,8 +36,11 @@ _Answer = tuple[str, str, str, str]
 """Of an executor: host, interpreter, version and missing requirement."""
 
 
-def check_packages() -> None:
+def check_packages(user: str = "a backfill") -> None:
     """Check that pyspark, pyarrow and pandas, which pyspark needs, are installed (1).
+
+    Args:
+        user: of Spark, for messages.
 
     Raises:
         ConfigurationError: names the missing package, or the unsupported version.
@@ -47,13 +50,12 @@ def check_packages() -> None:
             import_module(name)
         except ImportError as error:
             raise ConfigurationError(
-                f"a backfill runs on Spark, but the package {name} is not installed; {_INSTALL}"
+                f"{user} runs on Spark, but the package {name} is not installed; {_INSTALL}"
             ) from error
     version: str = import_module("pyspark").__version__
     if version.partition(".")[0] != _SPARK_SERIES:
         raise ConfigurationError(
-            f"pyspark {version} is installed, but a backfill needs version "
-            f"{_SPARK_SERIES}; {_INSTALL}"
+            f"pyspark {version} is installed, but {user} needs version {_SPARK_SERIES}; {_INSTALL}"
         )
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from eosframework.errors import EosError, StartRefused
 from tests.support.applications.spark_sinks import SinkWorld
 
 pytest.importorskip("pyspark")
 from pyspark.errors import StreamingQueryException
-
-if TYPE_CHECKING:
-    pass
 
 
 def test_batches_are_in_the_topic_once_and_a_query_goes_on_behind_them(world: SinkWorld) -> None:
@@ -78,19 +77,22 @@ def test_all_parts_of_a_record_come_from_columns(world: SinkWorld) -> None:
         assert len(world.read(topic)) == 20
 
 
-def test_what_cannot_be_written_ends_the_query_with_one_message(world: SinkWorld) -> None:
-    """A test for each line would start as many queries; the sinks share one source."""
+def test_what_cannot_be_written_ends_a_query_or_a_job_with_one_message(world: SinkWorld) -> None:
+    """A query of its own for each message would cost seconds; batches pass the same steps."""
     world.feed(0, 50)
-    plain, small = world.rows(), f"{world.name}.small"
+    null_keys = world.rows().selectExpr("n", "NULLIF(key, 'k3') AS key")
+    assert "has null in its key column 'key'" in failure(world, world.sink(), null_keys)
+    plain = world.spark.range(50).selectExpr("id AS n", "concat('k', id % 7) AS key")
+    small = f"{world.name}.small"
     world.create(small, {"max.message.bytes": "2000"})
     asked = {
-        "has null in its key column 'key'": (
-            world.sink(),
-            plain.selectExpr("n", "NULLIF(key, 'k3') AS key"),
-        ),
         f"bytes; topic {small} takes": (
             world.sink(topic=small, value="n"),
             plain.selectExpr("key", "repeat('x', int(n) * 100) AS n"),
+        ),
+        f"makes a record of 9001 bytes; topic {small} takes": (
+            world.sink(topic=small, value="n"),
+            plain.selectExpr("repeat('x', 9000) AS key", "1 AS n"),
         ),
         "topic 'missing.topic' does not exist": (world.sink(topic="missing.topic"), plain),
         "have no column 'absent'": (world.sink(value="absent"), plain),
@@ -101,17 +103,18 @@ def test_what_cannot_be_written_ends_the_query_with_one_message(world: SinkWorld
         "column 'n' has type bigint; expected array": (world.sink(headers="n"), plain),
     }
     for expected, (sink, rows) in asked.items():
-        assert expected in failure(world, sink, rows)
+        with pytest.raises(EosError, match=re.escape(expected)):
+            sink.write(rows, job="bad", directory=str(world.checkpoint))
     assert not world.counts()
     world.run(world.sink())
     assert world.counts() == Counter(range(50)), "none of them is in the way of a good query"
 
 
 def test_an_application_of_live_workers_is_refused(world: SinkWorld) -> None:
-    world.feed(0, 50)
     world.record({"topology": {"version": 1}, "application": {"cluster_id": "x"}})
-    refused = failure(world, world.sink())
-    assert "choose another application=" in refused
+    with pytest.raises(StartRefused, match="choose another application="):
+        world.sink().write(world.spark.range(5).selectExpr("id AS n", "id AS key"), job="refused")
+    assert not world.counts()
 
 
 def failure(world: SinkWorld, sink: Any, rows: Any = None) -> str:

@@ -42,6 +42,21 @@ from collections import namedtuple
 sys.version_info = namedtuple("Version", "major minor micro releaselevel serial")(3, 99, 1, "", 0)
 """
 
+WITHOUT_ARROW = f"""\
+import sys
+from importlib import metadata
+
+sys.path += {sys.path!r}
+version = metadata.version
+
+def others(name):
+    if name == "pyarrow":
+        raise metadata.PackageNotFoundError(name)
+    return version(name)
+
+metadata.version = others
+"""
+
 
 def bare_python(directory: Path, customization: str = "") -> Path:
     """An interpreter that has no package at all."""
@@ -80,6 +95,10 @@ def test_executors_that_have_all_that_is_needed_tell_where_they_are(spark: Spark
         (
             "",
             r"cannot run eosframework: PackageNotFoundError.*Install eosframework .*PYSPARK_PYTHON",
+        ),
+        (
+            WITHOUT_ARROW,
+            r"cannot run eosframework: PackageNotFoundError.* pyarrow\. Install .*extra 'spark'",
         ),
         (
             PRETENDING,

@@ -56,6 +56,13 @@ def test_a_cluster_that_fits_is_not_refused(facts: Facts):
     refuse(GRAPH, Settings(), facts)
 
 
+def test_an_application_of_spark_sinks_is_refused():
+    sinks = {"sink/delays": {}, "sink/delays/shard/0": {}, "sink/hours": {}}
+    told = refusal(replace(HEALTHY, control=interpret(sinks)))
+    assert "application 'flights' is that of Spark sinks on this cluster (delays, hours)" in told
+    assert "Give this topology another name with application:" in told
+
+
 def test_everything_is_registered_once():
     expected = {"application", "topic/raw", "owner/raw/late", "topology"}
     assert set(new_entries(GRAPH, HEALTHY)) == expected

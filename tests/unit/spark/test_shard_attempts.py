@@ -23,7 +23,7 @@ from eosframework.errors import (
 )
 from eosframework.processing.attempts.ownership import OwnedTask
 from eosframework.processing.ports import Output
-from eosframework.spark.shard_attempt import MODULUS, ShardAttempt, ShardRow, ShardWork
+from eosframework.spark.shard_attempt import MODULUS, ShardAttempt, ShardRows, ShardWork
 from eosframework.spark.sink_entry import BatchIdentity, ShardProgress
 from tests.support.memory.scripted_kafka import Broker, MemoryOutputs
 from tests.unit.backfill.attempts import Clock
@@ -34,9 +34,13 @@ NEXT = 3
 """The sequence of the batch."""
 
 
-def rows(count: int, first: int = 0) -> list[ShardRow]:
+Row = tuple[Output, int]
+"""A record and its hash."""
+
+
+def rows(count: int, first: int = 0) -> list[Row]:
     return [
-        ShardRow(("out", b"%d" % n, b"k", -1, None, None, 0, None), (n + 1) * 2**61)
+        (("out", b"%d" % n, b"k", -1, None, None, 0, None), (n + 1) * 2**61)
         for n in range(first, first + count)
     ]
 
@@ -95,15 +99,16 @@ class World:
     def run(
         self,
         number: int = 0,
-        found: Sequence[ShardRow] | None = None,
+        found: Sequence[Row] | None = None,
         size: int = 7,
         **changes: Any,
     ) -> ShardProgress:
         given = self.rows if found is None else found
 
-        def pieces() -> Iterator[Sequence[ShardRow]]:
+        def pieces() -> Iterator[ShardRows]:
             for first in range(0, len(given), size):
-                yield given[first : first + size]
+                piece = given[first : first + size]
+                yield ShardRows([output for output, _ in piece], [hashed for _, hashed in piece])
 
         attempt = ShardAttempt(
             self.work(**changes), number, clock=self.clock, sleep=self.clock.sleep
@@ -129,7 +134,7 @@ def test_a_shard_is_written_in_chunks_and_is_complete_with_the_last_one() -> Non
     done = world.run()
     assert world.written() == list(range(50))
     assert (done.rows, done.complete) == (50, True)
-    assert done.digest == sum(row.hash for row in world.rows) % MODULUS
+    assert done.digest == sum(hashed for _, hashed in world.rows) % MODULUS
     assert world.log.written_end() == 5, "a transaction for each chunk, and none more"
 
 
@@ -140,10 +145,23 @@ def test_pieces_of_any_size_give_the_same(size: int) -> None:
     assert world.written() == list(range(50))
 
 
+@pytest.mark.parametrize("chunk_bytes", [1, 2, 3, 20, 1000])
+def test_a_chunk_ends_with_the_row_that_reaches_its_size(chunk_bytes: int) -> None:
+    world = World()
+    assert world.run(size=50, chunk_bytes=chunk_bytes, chunk_records=1000).rows == 50
+    assert world.written() == list(range(50))
+    expected = filled = 0
+    for n in range(50):
+        filled += len(str(n))
+        if filled >= chunk_bytes or n == 49:
+            expected, filled = expected + 1, 0
+    assert world.log.written_end() == expected
+
+
 def test_an_attempt_resumes_in_the_middle() -> None:
     world = World()
-    world.broker.visible += [row.output for row in world.rows[:20]]
-    digest = sum(row.hash for row in world.rows[:20]) % MODULUS
+    world.broker.visible += [output for output, _ in world.rows[:20]]
+    digest = sum(hashed for _, hashed in world.rows[:20]) % MODULUS
     world.write(rows=20, digest=digest, ended=True)
     assert world.run(1).rows == 50
     assert world.written() == list(range(50))
@@ -174,7 +192,7 @@ def test_a_complete_shard_is_not_written_again(staged: bool) -> None:
 @pytest.mark.parametrize(
     "found", [rows(50, 1), rows(49), rows(51), [*rows(20), *rows(30, 30)], rows(5)]
 )
-def test_rows_that_changed_under_a_complete_shard_are_refused(found: list[ShardRow]) -> None:
+def test_rows_that_changed_under_a_complete_shard_are_refused(found: list[Row]) -> None:
     world = World()
     world.run()
     with pytest.raises(RunError, match="the rows computed now are others: the plan is not"):

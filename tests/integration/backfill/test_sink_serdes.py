@@ -1,0 +1,83 @@
+"""Values of a sink with schemas of a real registry, read by confluent_kafka's own deserializers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from eosframework import avro, protobuf
+from eosframework.config import KafkaSettings, RegistrySettings, Settings
+from eosframework.errors import ConfigurationError, EosError, RunError
+from eosframework.spark import kafka_sink
+from tests.support.applications.spark_sinks import SinkWorld
+from tests.support.servers.schema_registry import Registry, start_registry
+
+pytestmark = pytest.mark.exhaustive
+
+HERE = "tests.support.applications.schema_functions"
+AVRO: Any = AvroDeserializer
+ROWS = "'c' || id AS carrier, CAST(id AS int) AS minutes"
+
+
+@pytest.fixture(scope="module")
+def registry(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Registry]:
+    try:
+        running = start_registry(tmp_path_factory.mktemp("registry"))
+    except EosError as error:
+        if request.config.getoption("--require-services"):
+            raise
+        pytest.skip(f"no schema registry: {error}")
+    try:
+        running.wait_until_up()
+        yield running
+    finally:
+        running.stop()
+
+
+def test_values_are_avro_and_one_that_does_not_serialize_is_named(
+    world: SinkWorld, registry: Registry
+) -> None:
+    settings = Settings(
+        kafka=KafkaSettings(bootstrap_servers=world.servers),
+        schema_registry=RegistrySettings(url=registry.url, auto_register=True),
+    )
+    client = SchemaRegistryClient({"url": registry.url})
+    rows = world.spark.range(20).selectExpr(*ROWS.split(", "))
+    given: dict[str, tuple[Any, Any]] = {
+        "avro": (avro(f"{HERE}:FLIGHT"), AVRO(client)),
+        "model": (avro(f"{HERE}:GROWN", model=f"{HERE}:Flight"), AVRO(client)),
+    }
+    for name, (serde, read) in given.items():
+        topic = f"{world.topic}.{name}"
+        world.create(topic)
+        sink = kafka_sink(
+            topic, application=world.name, key="carrier", serde=serde, shards=2, settings=settings
+        )
+        sink.write(rows, job=name, directory=str(world.checkpoint))
+        context = SerializationContext(topic, MessageField.VALUE)
+        values = [read(message.value(), context) for message in world.read(topic)]
+        assert sorted((v["carrier"], v["minutes"]) for v in values) == sorted(
+            (f"c{n}", n) for n in range(20)
+        )
+
+    sink = kafka_sink(
+        world.topic, application=world.name, serde=avro(f"{HERE}:FLIGHT"), settings=settings
+    )
+    wrong = world.spark.range(5).selectExpr("id AS carrier", "id AS minutes")
+    with pytest.raises(RunError, match=r"of a row does not serialize as avro.*the row is \{'carr"):
+        sink.write(wrong, job="wrong", directory=str(world.checkpoint))
+    assert not world.read(world.topic)
+    with pytest.raises(ConfigurationError, match="make a binary column with Spark's to_protobuf"):
+        kafka_sink(
+            world.topic,
+            application=world.name,
+            serde=protobuf(f"{HERE}:FlightMessage"),
+            settings=settings,
+        )
