@@ -395,7 +395,7 @@ def test_plan_changes_nothing_and_apply_creates_what_is_missing_once(
 def test_a_registry_that_would_forget_is_refused(application: Application):
     registry = application.registry()
     application.admin.create_topics([TopicToCreate(registry.topic, 1)])
-    with pytest.raises(StartRefused, match=r"cleanup\.policy='delete'"):
+    with pytest.raises(StartRefused, match=r"cleanup\.policy=delete"):
         application.start()
 
 
