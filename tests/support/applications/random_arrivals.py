@@ -109,8 +109,8 @@ def driven(
         record = waiting[place].pop()
         if record.source in topics:
             key = record.key if record.source in tables else None
-            at = {"timestamp": record.time, "partition": record.partition}
-            driver.send(record.source, value_of_record(record, tables), key=key, **at)
+            value, place = value_of_record(record, tables), record.partition
+            driver.send(record.source, value, key=key, timestamp=record.time, partition=place)
         if driver.draw.random() < pause:
             driver.turn()
         if driver.draw.random() < pause / 10:
