@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -18,6 +18,9 @@ OUT_OF_ORDER_MS = 2 * HOUR_MS
 LATE_MS = 2 * HOUR_MS, 24 * HOUR_MS
 LATE_SHARE = 0.01
 MINUTE_MS = 60_000
+SESSION_GAP_MS, SESSION_GRACE_MS = HOUR_MS // 2, 2 * HOUR_MS
+"""Of the sessions in ours.py and java/Windows.java."""
+
 SPREAD_MS = 3
 """Topics that one task reads have no equal event times, whose order would be undefined."""
 
@@ -27,7 +30,7 @@ def inputs(count: int, seed: int) -> dict[str, list[Fed]]:
     flights = sorted(rows_of("flights"), key=_scheduled)[:count]
     draw = random.Random(seed)
     return {
-        "flights": list(_disordered(_by_route(flights), draw)),
+        "flights": [*(by_route := list(_disordered(_by_route(flights), draw))), *_joined(by_route)],
         "few": list(_disordered(_by_route(flights[: count // 10]), draw)),
         "departures": list(_disordered(_departures(flights), draw)),
         "landings": list(_disordered(_landings(flights, 1), draw)),
@@ -40,6 +43,21 @@ def _by_route(flights: Iterable[Row]) -> Iterator[Fed]:
     for n, row in enumerate(flights):
         key = f"{row['origin']}-{row['carrier']}"
         yield key, {"n": n, "miles": row["distance"]}, _scheduled(row)
+
+
+def _joined(flights: Sequence[Fed]) -> Iterator[Fed]:
+    """Yield flights of which one joins a session at the last moment, a day after all others.
+
+    Random times meet it too rarely: stream time is exactly the gap and the grace after the session.
+    """
+    last = max(at for _, _, at in flights)
+    start = last - last % HOUR_MS + 25 * HOUR_MS
+    at_close = start + SESSION_GAP_MS + SESSION_GRACE_MS
+    later = start + 24 * HOUR_MS
+    for n, (key, at) in enumerate(
+        (("joined", start), ("other", at_close), ("joined", start + MINUTE_MS), ("other", later))
+    ):
+        yield key, {"n": len(flights) + n, "miles": 100}, at
 
 
 def _departures(flights: Iterable[Row]) -> Iterator[Fed]:

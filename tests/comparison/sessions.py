@@ -9,10 +9,9 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from tests.comparison.arrivals import Arrival
-from tests.comparison.flights import HOUR_MS, MINUTE_MS
+from tests.comparison.flights import MINUTE_MS, SESSION_GAP_MS, SESSION_GRACE_MS
 
-GAP_MS = HOUR_MS // 2
-GRACE_MS = 2 * HOUR_MS
+GAP_MS, GRACE_MS = SESSION_GAP_MS, SESSION_GRACE_MS
 
 
 class Session(NamedTuple):

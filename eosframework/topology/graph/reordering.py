@@ -66,7 +66,7 @@ def _reordered(application: str, part: SubTopology, timed: Mapping[str, TimedTop
 def _looked_up(part: SubTopology) -> Iterator[Table]:
     """Yield the tables whose rows are looked up in order."""
     for node in nodes_of(part):
-        if isinstance(node, Lookup) and needs_order(node):
+        if isinstance(node, Lookup) and node.order is Order.TIME:
             yield from tables_of(node.view)
 
 

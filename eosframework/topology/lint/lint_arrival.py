@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eosframework.topology.graph.graph import Order
 from eosframework.topology.lint.lint_order import follows_repartition
 from eosframework.topology.lowering.lowering import Lowered
 from eosframework.topology.spec.join_spec import JoinSpec
-from eosframework.topology.spec.keyed_spec import DeduplicateSpec, KeyedSpec, order_of
+from eosframework.topology.spec.keyed_spec import DeduplicateSpec, KeyedSpec, Order, order_of
 from eosframework.topology.spec.loaded import Finding, LoadedApp, Severity
 from eosframework.topology.spec.step_spec import StepSpec
 from eosframework.topology.spec.tabular import is_global, tables_along
