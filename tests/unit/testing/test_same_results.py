@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from random import Random
 from typing import Any, cast
 
 import pytest
@@ -551,4 +552,4 @@ def test_each_rule_is_needed(
         deadline=None,
         database=None,
     )
-    assert differ(find(CASES, differ, settings=once, random=random.Random(seed)))
+    assert differ(find(CASES, differ, settings=once, random=Random(seed)))
