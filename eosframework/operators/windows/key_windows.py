@@ -84,10 +84,8 @@ class SpanOperator(WindowOperator):
 
         A generator that is closed early records which windows were emitted before.
         """
-        first = stop = bisect_right(spans, now, key=self.closes_at)
-        while first > 0 and not spans[first - 1].closed:
-            first -= 1
-        ripe = range(first, stop)
+        stop = bisect_right(spans, now, key=self.closes_at)
+        ripe = [number for number in range(stop) if not spans[number].closed]
         if not ripe:
             return spans
         left, is_through = [*spans], False

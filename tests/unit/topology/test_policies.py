@@ -29,6 +29,8 @@ CALL = f"{HERE}:shape"
 ANEW: dict[str, Any] = {"flat_map": CALL}
 """Behind it are no changes of a table any more, which nothing may fold under another key."""
 
+JOIN: dict[str, Any] = {"join": {"with": "planes", "by": CALL}}
+
 PLAIN: list[list[dict[str, Any]]] = [
     [],
     [{"map_values": CALL}],
@@ -38,8 +40,8 @@ PLAIN: list[list[dict[str, Any]]] = [
     [{"select_key": CALL}, {"deduplicate": {"by": CALL, "within": "1m"}}, {"peek": CALL}],
     [{"group_by": {"by": CALL, "key": "string"}}, {"process": {"call": CALL, "stores": {"s": {}}}}],
     [{"group_by": {"by": CALL, "key": "string"}}, {"group_by": CALL}, {"peek": CALL}],
-    [{"join": {"with": "planes", "by": CALL}}],
-    [{"select_key": CALL}, {"join": {"with": "planes", "by": CALL}}],
+    [JOIN],
+    [{"select_key": CALL}, JOIN],
     [{"join": {"with": "airports", "by": CALL, "key": CALL}}],
 ]
 
@@ -51,16 +53,21 @@ def topologies(draw: st.DrawFn) -> Declared:
     """Streams that read sources, streams and branches before them, in every shape."""
     streams: Declared = {}
     readable = ["orders", "clicks"]
+    joined: set[str] = set()  # Rows that a table has a part in meet the same table only once.
     for number in range(draw(st.integers(2, 6))):
         name = f"s{number}"
         parents = draw(st.lists(st.sampled_from(readable), min_size=1, max_size=2, unique=True))
         steps = draw(st.sampled_from(PLAIN))
+        if JOIN in steps and not joined.isdisjoint(parents):
+            steps = [ANEW, *steps]
         if draw(st.booleans()) and (others := [n for n in readable if n not in parents]):
             other = draw(st.sampled_from(others))
             steps = [*steps, {"join": {"with": other, "by": CALL, "within": "1m"}}]
         stream: dict[str, Any] = {"from": parents, "steps": steps, "to": f"out.{name}"}
         if draw(st.booleans()):
             stream["on_error"] = draw(st.sampled_from([{"dead_letter": f"dead.{name}"}, "skip"]))
+        if JOIN in steps or not joined.isdisjoint(parents):
+            joined |= {name, f"{name}a", f"{name}b"}
         readable.append(name)
         if draw(st.booleans()):
             stream["branch"] = {f"{name}a": CALL, "default": f"{name}b"}
