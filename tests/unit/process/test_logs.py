@@ -19,6 +19,7 @@ SECRET = "p4ssw0rd"
 def restored() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
+    structlog.reset_defaults()  # A command that another test ran here has configured it.
     yield
     structlog.reset_defaults()
     root.handlers[:] = handlers
