@@ -17,6 +17,9 @@ from eosframework.topology.graph.graph import Graph
 END = 10**9
 """The time of the last record of each source partition."""
 
+HIDDEN_TURNS = 200
+"""More than a partition can be hidden for, at one half for each turn."""
+
 
 @dataclass(frozen=True)
 class Given:
@@ -72,6 +75,10 @@ class RandomDriver(TopologyTestDriver):
         self._options = replace(self._options, watermark_interval_seconds=interval)
         self.restart()
 
+    def waits(self) -> bool:
+        """Return whether fetched records wait."""
+        return any(task.has_waiting for task in self._worker.tasks.values())
+
     def _new_input(self) -> MemoryInput:
         found = RandomInput(self.kafka)
         found.draw = self.draw
@@ -120,6 +127,11 @@ def driven(
             end = {"key": f"end{n}", "number": -1, "time": END}
             key = f"end{n}" if source in tables else None
             driver.send(source, end, key=key, timestamp=END, partition=n)
+    driver.run()
+    for _ in range(HIDDEN_TURNS):
+        if not driver.waits():
+            break
+        driver.turn()  # Records wait for the end of a partition that was hidden since.
     driver.run()
     return driver
 
