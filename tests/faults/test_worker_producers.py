@@ -50,7 +50,13 @@ def verified(pipeline: Pipeline) -> None:
     assert verdict.clean, verdict
 
 
-@pytest.mark.parametrize("point", ["transaction.after_send_offsets", "transaction.before_commit"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param("transaction.after_send_offsets", marks=pytest.mark.exhaustive),
+        "transaction.before_commit",
+    ],
+)
 def test_a_zombie_with_an_id_of_its_own_is_fenced_by_its_entries(
     pipeline: Pipeline, point: str
 ) -> None:
@@ -100,7 +106,10 @@ def test_in_a_rolling_restart_no_worker_that_is_alive_is_fenced(pipeline: Pipeli
     verified(pipeline)
 
 
-@pytest.mark.parametrize(("before", "after"), [(EACH, OWN_ID), (OWN_ID, EACH)])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(EACH, OWN_ID), pytest.param(OWN_ID, EACH, marks=pytest.mark.exhaustive)],
+)
 def test_workers_switch_one_by_one_while_others_run_the_other_way(
     pipeline: Pipeline, before: str, after: str
 ) -> None:
@@ -114,7 +123,10 @@ def test_workers_switch_one_by_one_while_others_run_the_other_way(
     verified(pipeline)
 
 
-@pytest.mark.parametrize(("first", "second"), [(EACH, OWN_ID), (OWN_ID, EACH)])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(EACH, OWN_ID), pytest.param(OWN_ID, EACH, marks=pytest.mark.exhaustive)],
+)
 def test_a_zombie_is_fenced_by_a_successor_of_the_other_kind(
     pipeline: Pipeline, first: str, second: str
 ) -> None:
@@ -132,7 +144,12 @@ def test_a_zombie_is_fenced_by_a_successor_of_the_other_kind(
 
 
 @pytest.mark.parametrize(
-    "point", ["ownership.before_entry", "ownership.after_entry", "ownership.after_read"]
+    "point",
+    [
+        pytest.param("ownership.before_entry", marks=pytest.mark.exhaustive),
+        "ownership.after_entry",
+        pytest.param("ownership.after_read", marks=pytest.mark.exhaustive),
+    ],
 )
 def test_a_taker_that_sleeps_between_two_steps_wakes_beside_its_successor(
     pipeline: Pipeline, point: str

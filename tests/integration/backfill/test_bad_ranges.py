@@ -245,6 +245,7 @@ def test_a_record_that_fails_is_named_and_a_mended_function_starts_over(
         started(orders)
 
 
+@pytest.mark.exhaustive
 def test_what_the_session_lacks_is_said_before_anything_is_started(
     orders: HandedOver, tmp_path: Path
 ) -> None:

@@ -104,6 +104,7 @@ def test_up_again_changes_nothing_and_another_shape_is_refused(broker: Command) 
     assert "up already with 1 node(s)" in larger.stderr
 
 
+@pytest.mark.exhaustive
 def test_three_nodes_come_up_with_three_replicas(broker: Command, topic_name: str) -> None:
     up = answer_of(broker("up", "--nodes", "3", "--port", "0", "--json"))
     servers = up["bootstrap_servers"]
