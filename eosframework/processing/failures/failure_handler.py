@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -293,13 +293,16 @@ class LateNotice:
 
     def warn(self, late: Counter[LatePlace]) -> None:
         """Warn of each number that has grown since the last warnings."""
-        for place, new in sorted((late - self._warned).items()):
-            self._events.warning(
-                "late_records", step=place.step, topic=place.topic, new=new, all=late[place]
-            )
-        self._warned = Counter(late)  # The caller continues to count in its own.
+        self._warn_of(late - self._warned, late)
 
     def sum_up(self, late: Counter[LatePlace]) -> None:
-        """Warn of each number, also if there were warnings of it before."""
-        self._warned = Counter()
-        self.warn(late)
+        """Warn of each number, also if it has not grown since the last warnings."""
+        self._warn_of(late, late)
+
+    def _warn_of(self, places: Iterable[LatePlace], late: Counter[LatePlace]) -> None:
+        for place in sorted(places):
+            new, count = late[place] - self._warned[place], late[place]
+            self._events.warning(
+                "late_records", step=place.step, topic=place.topic, new=new, all=count
+            )
+        self._warned = Counter(late)  # The caller continues to count in its own.

@@ -15,18 +15,26 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from eosframework import __main__
 from eosframework.testing import Fault, arm
 
 
+def replace(module: ModuleType, name: str, other: Any) -> None:
+    """Give a name of a module another meaning; a name that it has no more is an error."""
+    if name not in module.__dict__:
+        raise AssertionError(f"{module.__name__} has no {name}: a test would replace nothing")
+    setattr(module, name, other)
+
+
 def without_protection() -> None:
     """Make producers that recycle nothing."""
+    from eosframework.kafka import worker_clients
     from eosframework.kafka.producer.producer_pool import ProducerPool
-    from eosframework.runtime import worker as runtime
 
-    runtime.__dict__["ProducerPool"] = partial(ProducerPool, protection=False)
+    replace(worker_clients, "ProducerPool", partial(ProducerPool, protection=False))
 
 
 def with_stopped_children() -> None:
@@ -49,15 +57,15 @@ def before_jobs() -> None:
     """Let a worker start as one that looked before the job was registered."""
     from eosframework.application import start_checks as guards
 
-    guards.__dict__["refuse_unfinished_jobs"] = lambda *_: None
+    replace(guards, "refuse_unfinished_jobs", lambda *_: None)
 
 
 def with_short_turns(seconds: float) -> None:
     """Let the worker count as stuck early; the sum of all timeouts takes minutes."""
     from eosframework.runtime import worker as runtime
 
-    runtime.__dict__["_turn_seconds"] = lambda settings: seconds
-    runtime.__dict__["PROBE_SECONDS"] = seconds
+    replace(runtime, "turn_seconds", lambda _: seconds)
+    replace(runtime, "PROBE_SECONDS", seconds)
 
 
 def in_group(group: str) -> None:

@@ -72,11 +72,12 @@ def test_a_count_that_grows_in_place_is_warned_of_again() -> None:
 def test_the_sum_at_the_end_names_every_number() -> None:
     notice, late = LateNotice(lambda: 0.0), Counter({HOURLY: 4, DAILY: 1})
     notice.warn(late)
+    late += Counter({HOURLY: 2})
     with capture_logs() as events:
         notice.sum_up(late)
     assert [warned(event) for event in events] == [
-        ("clicks.daily", 1, 1),
-        ("clicks.hourly", 4, 4),
+        ("clicks.daily", 0, 1),
+        ("clicks.hourly", 2, 6),
     ]
 
 
