@@ -93,7 +93,7 @@ def test_what_follows_at_the_commit_is_cut_to_what_a_transaction_can_take(
     pipeline = make_pipeline(topology=AT_COMMIT, partitions=1, outputs={"doubled": 1})
     pipeline.apply()
     pipeline.feed(10)
-    log = run(pipeline, 4)
+    log = run(pipeline, 4, commit_interval_seconds="1.3")  # All ten keys come before a commit.
     assert "transaction_too_long" in log
     results = pipeline.read(f"{pipeline.name}.doubled")
     assert {m.key(): m.value() for m in results} == {b"%d" % key: b"1" for key in range(10)}
