@@ -27,7 +27,12 @@ if TYPE_CHECKING:
     from tests.support.processes.leftovers import Guard
     from tests.support.servers.engine import Engine
 
-pytest_plugins = ["eosframework.testing.fixtures", "pytester", "tests.support.processes.leftovers"]
+pytest_plugins = [
+    "eosframework.testing.fixtures",
+    "pytester",
+    "tests.support.fixtures",
+    "tests.support.processes.leftovers",
+]
 
 # How long an example takes says how busy the machine is, and nothing of what is tested.
 hypothesis.settings.register_profile(

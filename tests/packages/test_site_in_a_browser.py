@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from eosframework.errors import ConfigurationError
 from tests.support.documents.mermaid import MermaidMissing
 from tests.support.documents.site import build_site, stage, stage_mermaid
-from tests.support.processes.browser import Browser, running_browser
+from tests.support.processes.browser import Browser
 from tests.support.processes.waiting import wait_until
 
 pytestmark = pytest.mark.exhaustive
@@ -50,15 +49,6 @@ def address(site: Path) -> Iterator[str]:
     server.shutdown()
     thread.join()
     server.server_close()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    try:
-        with running_browser() as browser:
-            yield browser
-    except ConfigurationError as error:
-        pytest.skip(str(error))
 
 
 def test_every_diagram_is_drawn_and_nothing_is_loaded_from_elsewhere(

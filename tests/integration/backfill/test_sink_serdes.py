@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,33 +11,16 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from eosframework import avro, protobuf
 from eosframework.config import KafkaSettings, RegistrySettings, Settings
-from eosframework.errors import ConfigurationError, EosError, RunError
+from eosframework.errors import ConfigurationError, RunError
 from eosframework.spark import kafka_sink
 from tests.support.applications.spark_sinks import SinkWorld
-from tests.support.servers.schema_registry import Registry, start_registry
+from tests.support.servers.schema_registry import Registry
 
 pytestmark = pytest.mark.exhaustive
 
 HERE = "tests.support.applications.schema_functions"
 AVRO: Any = AvroDeserializer
 ROWS = "'c' || id AS carrier, CAST(id AS int) AS minutes"
-
-
-@pytest.fixture(scope="module")
-def registry(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Registry]:
-    try:
-        running = start_registry(tmp_path_factory.mktemp("registry"))
-    except EosError as error:
-        if request.config.getoption("--require-services"):
-            raise
-        pytest.skip(f"no schema registry: {error}")
-    try:
-        running.wait_until_up()
-        yield running
-    finally:
-        running.stop()
 
 
 def test_values_are_avro_and_one_that_does_not_serialize_is_named(

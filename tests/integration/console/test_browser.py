@@ -9,16 +9,15 @@ import itertools
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from eosframework.errors import ConfigurationError
 from tests.integration.console.test_console import STORE, console_of, started
 from tests.support.applications.pipeline import wait_until
 from tests.support.applications.totals import Totals
-from tests.support.processes.browser import PROGRAMS, Browser, running_browser
+from tests.support.processes.browser import PROGRAMS, Browser
 from tests.support.verifiers.asked import wait_until_ready
 
 PAGES = ("topology", "tasks", "transactions", "state", "dead-letters", "backfills", "positions")
@@ -51,15 +50,6 @@ return [...document.querySelectorAll("a, p, th, td, li, h1, h2, h3, label, butto
     return [(a + 0.05) / (b + 0.05), e.innerText.slice(0, 40)];
   });
 """
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    try:
-        with running_browser() as browser:
-            yield browser
-    except ConfigurationError as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from eosframework.config import KafkaSettings
-from eosframework.embedded import start_kafka
-from eosframework.errors import ConfigurationError
 from eosframework.kafka.inspect.wire import Wire
 from eosframework.records import TopicPartition
-from tests.conftest import SMALL_BROKER, KafkaService
+from tests.conftest import KafkaService
 from tests.support.applications.outbox import OutboxWorld
 from tests.support.applications.pipeline import wait_until
 from tests.support.applications.spark_jobs import RECORDS, SparkJob
 from tests.support.applications.tables import BOTH_KINDS, TablesWorld
 from tests.support.faults.hanging import write_unannounced
-from tests.support.processes.browser import Browser, running_browser
+from tests.support.processes.browser import Browser
 from tests.support.processes.commands import Cluster
 from tests.support.processes.consoles import running_console
 from tests.support.verifiers.asked import ANY_PORT, addresses_of
@@ -32,27 +30,6 @@ application: shop
 sources: {orders: {topic: orders, key: bytes, value: json}}
 streams: {kept: {from: orders, to: [{topic: kept, value: json}]}}
 """
-
-
-@pytest.fixture(scope="module")
-def unprotected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaService]:
-    """A broker that takes records of transactions that no producer announced."""
-    properties = {**SMALL_BROKER, "transaction.partition.verification.enable": "false"}
-    directory = tmp_path_factory.mktemp("unprotected")
-    cluster = start_kafka(directory, fast_start=True, properties=properties)
-    try:
-        yield KafkaService(cluster.bootstrap_servers)
-    finally:
-        cluster.kill()
-
-
-@pytest.fixture
-def browser() -> Iterator[Browser]:
-    try:
-        with running_browser() as browser:
-            yield browser
-    except ConfigurationError as error:
-        pytest.skip(str(error))
 
 
 def press_on(browser: Browser, selector: str) -> None:

@@ -19,17 +19,17 @@ from confluent_kafka.admin import AdminClient
 
 from eosframework.cli import main
 from eosframework.config import KafkaSettings
-from eosframework.embedded import start_kafka
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.inspect.abort import TakeOver, perform, plan_by_producer
 from eosframework.kafka.inspect.coordinators import active_producers, describe_transaction
 from eosframework.kafka.inspect.hanging import Health, find_open
 from eosframework.kafka.inspect.wire import Wire
 from eosframework.records import TopicPartition as Partition
-from tests.conftest import SMALL_BROKER, KafkaService
+from tests.conftest import KafkaService
 from tests.support.applications.pipeline import WorkerProcess, read_committed, wait_until
 from tests.support.applications.totals import Totals
 from tests.support.faults.hanging import write_unannounced
+from tests.support.fixtures import VERIFICATION
 from tests.support.processes.waiting import within
 from tests.support.servers.acls import wait_until_known
 from tests.support.servers.kafka_admin import (
@@ -46,27 +46,7 @@ from tests.support.servers.kafka_admin import (
 )
 from tests.support.servers.topics import create_topics
 
-VERIFICATION = "transaction.partition.verification.enable"
-
-UNPROTECTED = {
-    **SMALL_BROKER,
-    VERIFICATION: "false",
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "allow.everyone.if.no.acl.found": "true",
-}
-
 Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture(scope="module")
-def unprotected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaService]:
-    """A broker that takes records of transactions nobody announced, and knows ACLs."""
-    directory = tmp_path_factory.mktemp("unprotected")
-    cluster = start_kafka(directory, fast_start=True, properties=UNPROTECTED)
-    try:
-        yield KafkaService(cluster.bootstrap_servers)
-    finally:
-        cluster.kill()
 
 
 @pytest.fixture

@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from tests.support.applications.feeding import Feeder, feeder
 from tests.support.processes.commands import here
 from tests.support.processes.programs import (
     FAULTY,
@@ -149,7 +150,7 @@ class Pipeline:
         self.outputs = {f"{name}.{output}": factor for output, factor in outputs.items()}
         self.workers: list[WorkerProcess] = []
         self._fed = 0
-        self._producer: Producer | None = None
+        self._producer: Feeder | None = None
         self.partitions = partitions
         directory.mkdir(parents=True, exist_ok=True)
         self.topology_file = directory / "topology.yaml"
@@ -189,17 +190,14 @@ class Pipeline:
         assert producer.flush(60) == 0
         self._fed += count
 
-    def _new_producer(self) -> Producer:
-        return Producer(
-            {
-                "bootstrap.servers": self.bootstrap_servers,
-                "enable.idempotence": True,
-                "queue.buffering.max.messages": 1_000_000,
-                "socket.timeout.ms": 5000,
-                "reconnect.backoff.max.ms": 500,
-                "topic.metadata.refresh.interval.ms": 2000,
-            }
-        )
+    def _new_producer(self) -> Feeder:
+        properties = {
+            "queue.buffering.max.messages": 1_000_000,
+            "socket.timeout.ms": 5000,
+            "reconnect.backoff.max.ms": 500,
+            "topic.metadata.refresh.interval.ms": 2000,
+        }
+        return feeder(self.bootstrap_servers, **properties)
 
     def apply(self) -> None:
         """Create what the application needs on its cluster."""

@@ -124,7 +124,17 @@ class TablesWorld(Pipeline):
             assert running or self.count(table) >= count, self.workers[-1].log[-4000:]
             return self.count(table) >= count
 
-        wait_until(there, f"{count} rows in {table}", seconds)
+        try:
+            wait_until(there, f"{count} rows in {table}", seconds)
+        except AssertionError as error:
+            error.add_note(self._standing(table))
+            raise
+
+    def _standing(self, table: str) -> str:
+        """Tell how far the input, its rows and their positions are, for a test that failed."""
+        ends = Counter((m.topic(), m.partition()) for m in self.read(self.source))
+        shown = self.run("positions", "show", "--tables")
+        return f"input: {dict(ends)}; rows: {self.count(table)}; {shown.out}{shown.err}"
 
     def produce(self, *values: Any, key: bytes | None = None, partition: int = 0) -> None:
         """Append values to the input: bytes as they are, None as null, others as JSON."""

@@ -1,0 +1,62 @@
+"""Servers and programs that modules of several folders use: a plugin of the root conftest.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from eosframework.embedded import start_kafka
+from eosframework.errors import ConfigurationError, EosError
+from tests.conftest import SMALL_BROKER, KafkaService
+from tests.support.processes.browser import Browser, running_browser
+from tests.support.servers.schema_registry import Registry, start_registry
+
+VERIFICATION = "transaction.partition.verification.enable"
+
+UNPROTECTED = {
+    **SMALL_BROKER,
+    VERIFICATION: "false",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+
+
+@pytest.fixture(scope="module")
+def unprotected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaService]:
+    """A broker that takes records of transactions that no producer announced, and knows ACLs."""
+    directory = tmp_path_factory.mktemp("unprotected")
+    cluster = start_kafka(directory, fast_start=True, properties=UNPROTECTED)
+    try:
+        yield KafkaService(cluster.bootstrap_servers)
+    finally:
+        cluster.kill()
+
+
+@pytest.fixture(scope="module")
+def registry(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Registry]:
+    """A real schema registry that takes only schemas which can read what was written before."""
+    try:
+        running = start_registry(tmp_path_factory.mktemp("registry"))
+    except EosError as error:
+        if request.config.getoption("--require-services"):
+            raise
+        pytest.skip(f"no schema registry: {error}")
+    try:
+        running.wait_until_up()
+        running.ask("PUT", "/config", {"compatibility": "BACKWARD"})
+        yield running
+    finally:
+        running.stop()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium without a window; skips where it cannot be had."""
+    try:
+        with running_browser() as browser:
+            yield browser
+    except ConfigurationError as error:
+        pytest.skip(str(error))
