@@ -29,7 +29,7 @@ from eosframework.operations.dead_letters import (
     targets,
 )
 from eosframework.records import TopicPartition
-from eosframework.runtime.reset_plan import execute_reset, plan_reset
+from eosframework.runtime.reset_plan import OUTPUTS_STAY, execute_reset, outputs_of, plan_reset
 
 Given = Mapping[str, str]
 """Fields of a page's address or form."""
@@ -143,13 +143,15 @@ def plan_application_reset(app: Application, given: Given) -> Change:
 
     Args:
         app: of the console.
-        given: `to`, as the command's option; empty: as if the application had never run.
+        given: `to`, as the command's option; empty: as if the application had never run. With
+            `outputs` the outputs are emptied as well.
 
     Raises:
         EosError: a worker runs, or the cluster did not answer.
     """
     context = app.context()
-    planned = plan_reset(context, given.get("to") or None)
+    emptied = outputs_of(context) if given.get("outputs") else OUTPUTS_STAY
+    planned = plan_reset(context, given.get("to") or None, emptied)
 
     def work(show: Progress) -> Done:
         show("deleting")

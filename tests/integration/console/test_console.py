@@ -193,6 +193,7 @@ def test_changes_show_their_plans_and_need_their_own_forms(
     producer = Producer({"bootstrap.servers": pipeline.bootstrap_servers})
     producer.produce(pipeline.source, b"no JSON", b"1", 0)
     assert producer.flush(60) == 0
+    pipeline.feed(1)
     pipeline.finish()
     app = str(pipeline.topology_file)
     [group] = json_of(pipeline, "dead-letters", "list", app)["groups"]
@@ -238,15 +239,23 @@ def test_changes_show_their_plans_and_need_their_own_forms(
         assert "1 replayed" in console.get(job, own).text
         assert json_of(pipeline, "dead-letters", "list", app)["groups"][0]["replayed"] == 1
 
-        plan = console.get("/changes/reset", own)
+        emptied = "delete all records of topic"
+        assert emptied not in console.get("/changes/reset", own).text
+        plan = console.get("/changes/reset?outputs=yes", own)
+        assert emptied in plan.text, plan.text
         assert f"delete group {pipeline.name} with its committed offsets" in plan.text
         form = {"form_token": plan.form_token, "fingerprint": plan.field("fingerprint")}
         assert any(committed_of(pipeline, app))
+        [output] = pipeline.outputs
+        assert pipeline.read(output)
+        assert not pipeline.removed(output)
+        form["outputs"] = "yes"
         job = console.post("/changes/reset", form, own).headers["location"]
         wait_until(lambda: "running" not in console.get(job, own).text, "the reset's end")
         assert "done; create its topics again" in console.get(job, own).text
         pipeline.apply()
         assert not any(committed_of(pipeline, app))
+        assert pipeline.removed(output)
 
 
 def test_an_audit_is_started_from_its_page_and_shows_its_verdict(

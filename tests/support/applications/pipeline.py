@@ -321,6 +321,18 @@ class Pipeline:
         ]
         return verdict
 
+    def removed(self, topic: str) -> int:
+        """How many offsets the topic's partitions no longer have, together."""
+        consumer = Consumer({"bootstrap.servers": self.bootstrap_servers, "group.id": self.name})
+        try:
+            partitions = consumer.list_topics(topic, timeout=60).topics[topic].partitions
+            return sum(
+                consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=60)[0]
+                for number in partitions
+            )
+        finally:
+            consumer.close()
+
     def stop(self) -> None:
         """End every process that this pipeline started, and its producer; show their last words.
 

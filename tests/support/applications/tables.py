@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from confluent_kafka import Consumer, TopicPartition
 
 from tests.support.applications.feeding import feeder
 from tests.support.applications.pipeline import Pipeline, WorkerProcess, number_in, wait_until
@@ -143,18 +142,6 @@ class TablesWorld(Pipeline):
             raw = value if value is None or isinstance(value, bytes) else json.dumps(value)
             producer.produce(self.source, raw, key, partition)
         assert producer.flush(60) == 0
-
-    def removed(self, topic: str) -> int:
-        """How many offsets the topic's partitions no longer have, together."""
-        consumer = Consumer({"bootstrap.servers": self.bootstrap_servers, "group.id": self.name})
-        try:
-            partitions = consumer.list_topics(topic, timeout=60).topics[topic].partitions
-            return sum(
-                consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=60)[0]
-                for number in partitions
-            )
-        finally:
-            consumer.close()
 
     def kept(self, table: str = "numbers", factor: int = 1) -> Kept:
         """Compare a table of numbers with the input."""
