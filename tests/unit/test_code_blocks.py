@@ -23,6 +23,7 @@ import yaml
 
 from eosframework import cli
 from eosframework.cli.explain import list_settings
+from eosframework.topology.yaml_reader import read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
@@ -35,6 +36,8 @@ PAGES = sorted(
 FENCE = re.compile(r"^( *)```([\w-]*)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 INLINE = re.compile(r"`(eosframework [^`]+)`")
 SHELL = ("", "sh", "text")
+FOREIGN = {"scrape_configs", "services", "apiVersion"}
+"""Keys of files of other programs."""
 
 
 @dataclass(frozen=True)
@@ -160,9 +163,36 @@ def _unknown_arguments(function: Any, call: ast.Call) -> Iterator[str]:
             yield f"{ast.unparse(call.func)} has no argument {keyword.arg}"
 
 
-def test_yaml_parses() -> None:
-    for block in blocks("yaml"):
-        assert yaml.safe_load(block.text), block
+def topology_of(text: str) -> dict[str, Any] | None:
+    """Complete a part of a topology: of a stream, its sources or its streams; None: settings."""
+    data: Any = yaml.safe_load(text)
+    if isinstance(data, list):
+        data = {"steps": data, "to": "out"}
+    if "to" in data:
+        data = {"streams": {"part": {"from": "given", **data}}}
+    if not data.keys() & {"application", "sources", "streams"}:
+        return None
+    sources = {"given": {"topic": "given", "key": "string", "value": "json"}}
+    read = {stream["from"] for stream in data.get("streams", {}).values()}
+    named = {name: {**sources["given"], "topic": name} for name in read if isinstance(name, str)}
+    streams = {"read": {"from": next(iter(data.get("sources", sources))), "to": "out"}}
+    whole = {"application": "part", "sources": named, "streams": streams, **data}
+    return {**whole, "sources": {**named, **data.get("sources", sources)}}
+
+
+def test_yaml_is_a_topology_or_a_part_of_one_or_settings() -> None:
+    sections = {str(entry["name"]).split(".")[0] for entry in list_settings()}
+    found = [
+        block for block in blocks("yaml") if not FOREIGN & {*map(str, yaml.safe_load(block.text))}
+    ]
+    assert len(found) > 15
+    for block in found:
+        topology = topology_of(block.text)
+        if topology is None:
+            assert yaml.safe_load(block.text).keys() <= sections, block
+        else:
+            text = yaml.safe_dump(topology, sort_keys=False)
+            assert not read_yaml(text, str(block)).problems, block
 
 
 def test_an_option_an_import_and_an_argument_that_are_no_more_are_found() -> None:
@@ -172,3 +202,8 @@ def test_an_option_an_import_and_an_argument_that_are_no_more_are_found() -> Non
         parse(root, "eosframework reset app.yaml --sure")
     program = "from eosframework import Topology, Gone\nTopology(nome='a')"
     assert [*mistakes_of(program)] == ["eosframework has no Gone", "Topology has no argument nome"]
+
+
+def test_a_key_that_is_no_more_is_found_in_a_part_of_a_topology() -> None:
+    topology = topology_of("- count: {windows: 1h}")
+    assert read_yaml(yaml.safe_dump(topology, sort_keys=False), "part").problems
