@@ -194,6 +194,13 @@ class AdminRequests:
             codes.add(last.code())
         if codes & UNANSWERED:
             return self._unreachable()
+        if error.args[0].code() in TRANSIENT:
+            request = "a request" if about is None else f"a request about {about}"
+            return ClusterUnreachable(
+                f"the brokers at {self._settings.bootstrap_servers} did not serve {request} within "
+                f"{self._deadline_seconds:g} s ({error.args[0].name()}): they are starting or moving "
+                f"partitions. Run the command again, or increase kafka.request_timeout_seconds"
+            )
         return error
 
     def _unreachable(self) -> ClusterUnreachable:
