@@ -198,8 +198,8 @@ class AdminRequests:
             request = "a request" if about is None else f"a request about {about}"
             return ClusterUnreachable(
                 f"the brokers at {self._settings.bootstrap_servers} did not serve {request} within "
-                f"{self._deadline_seconds:g} s ({error.args[0].name()}): they are starting or moving "
-                f"partitions. Run the command again, or increase kafka.request_timeout_seconds"
+                f"{self._deadline_seconds:g} s ({error.args[0].name()}): they start, or partitions "
+                f"move. Run the command again, or increase kafka.request_timeout_seconds"
             )
         return error
 

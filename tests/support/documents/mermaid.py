@@ -1,6 +1,6 @@
 """Mermaid, which draws the diagrams of the documentation site: one version, checked by its digest.
 
-The npm registry has the script as one file without dependencies. It is kept in build/, so a second
+The npm registry has the script as one file without dependencies. It is kept in .cache/, so a second
 build needs no network.
 """
 
@@ -21,7 +21,7 @@ VERSION = "11.17.2"
 SHA256 = "581ed7d74bd9048d0e3a91363927d72ef22942d7722546b27f7cc29e35390eb8"
 """Of the script."""
 
-_KEPT = REPOSITORY / "build" / "mermaid" / f"mermaid-{VERSION}.min.js"
+_KEPT = REPOSITORY / ".cache" / "mermaid" / f"mermaid-{VERSION}.min.js"
 _MEMBER = "package/dist/mermaid.min.js"
 
 
