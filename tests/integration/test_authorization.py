@@ -261,3 +261,21 @@ def test_a_registry_that_may_not_be_used_is_named(
     assert done.exit_code == 2, done.err
     assert f"grant {operation.name.capitalize()} on Topic {registry}" in done.error
     assert guarded.took_nothing()
+
+
+@pytest.mark.parametrize(
+    "operation", [AclOperation.DESCRIBE, AclOperation.READ, AclOperation.WRITE]
+)
+def test_without_the_ownership_topic_each_partition_has_a_producer_unless_told_otherwise(
+    guarded: Guarded, operation: AclOperation
+) -> None:
+    topic = f"{guarded.name}-ownership"
+    guarded.deny(ResourceType.TOPIC, topic, operation)
+    refused = guarded.run(environment={"EOS_WORKER__PRODUCERS": "worker"})
+    assert refused.exit_code == 2, refused.err
+    assert topic in refused.error
+    assert guarded.took_nothing()
+    done = guarded.run()
+    assert done.exit_code == 0, done.err
+    assert done.err.count("producer_for_each") == 1
+    assert f"{guarded.name}:copied:0" in done.err
