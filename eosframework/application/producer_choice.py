@@ -29,7 +29,7 @@ def chosen_by_settings(graph: Graph, worker: WorkerSettings) -> Producers:
 
 
 def chosen_producers(graph: Graph, worker: WorkerSettings, group: GroupDescription) -> Producers:
-    """Return the choice beside the present members of the group.
+    """Return the choice alongside the present members of the group.
 
     Args:
         graph: of the application.
