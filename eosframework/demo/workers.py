@@ -29,7 +29,7 @@ class Duty:
 
     pid: int
     tasks: dict[str, str] = field(default_factory=dict[str, str])
-    """Displayed names, by transactional.id or by partition."""
+    """Displayed names, by task or by partition."""
     since: float = 0.0
 
     def take(self, name: str, task: str, timestamp: str) -> None:
@@ -122,11 +122,11 @@ class Workers(Service):
             case "worker_started":
                 self._duties[instance] = Duty(event["pid"])
             case "task_assigned" if duty is not None:
-                duty.take(event["transactional_id"], event["task"], event["timestamp"])
+                duty.take(event["task"], event["task"], event["timestamp"])
             case "partition_claimed" if duty is not None:
                 duty.take(event["partition"], event["partition"], event["timestamp"])
             case "partitions_revoked" | "partitions_lost" | "task_closed" if duty is not None:
-                duty.tasks.pop(event.get("transactional_id") or event["partition"], None)
+                duty.tasks.pop(event.get("task") or event["partition"], None)
             case "worker_died":
                 self._duties.pop(instance, None)
                 self._deaths += event.get("signal") == "SIGKILL"

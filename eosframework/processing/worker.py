@@ -244,7 +244,7 @@ class Worker:
             self.tasks[identity] = task
             self._events.info(
                 "task_assigned",
-                task=f"{identity.sub_topology}[{identity.partition}]",
+                task=identity.name,
                 transactional_id=task.group.transactional_id,
                 offsets={str(p): offset for p, offset in task.positions.items()},
             )
@@ -263,7 +263,11 @@ class Worker:
             add_task(self.counts, task)
             self._late_of_released += task.late_records.committed
             del self.tasks[task.identity]
-            self._events.info(event, transactional_id=task.group.transactional_id)
+            self._events.info(
+                event,
+                task=task.identity.name,
+                transactional_id=task.group.transactional_id,
+            )
             for partition in task.partitions:
                 self._unreadable.pop(partition, None)
         # An entry may go only if nothing of its producer is undecided or on its way; otherwise the

@@ -145,6 +145,11 @@ class TransactionalId:
         return f"{self.application}:{self.sub_topology}:{self.numbers}"
 
     @property
+    def name(self) -> str:
+        """The name of the task, for logs: `SUBTOPOLOGY[PARTITION]`."""
+        return f"{self.sub_topology}[{self.partition}]"
+
+    @property
     def numbers(self) -> str:
         """The partition, or the first and last partition of the producer group."""
         if self.partitions_per_producer == 1:

@@ -56,10 +56,7 @@ def test_a_commit_in_flight_while_its_partition_moves_counts_once_or_not_at_all(
     ]
     first = pipeline.start_worker(instance="one", settings=settings)
     wait_until(lambda: pipeline.committed() == RECORDS, "a first batch")
-    commits = [
-        cluster.hold(END_TXN, f"{pipeline.name}:doubled:{task}".encode(), repeated=True)
-        for task in range(2)
-    ]
+    commits = [cluster.hold(END_TXN, id_.encode(), repeated=True) for id_ in first.ids()]
     pipeline.feed(RECORDS)
     for commit in commits:
         commit.wait()
@@ -97,7 +94,7 @@ def test_a_commit_in_flight_when_a_second_worker_joins_is_decided_before_the_par
     behind = f"kafka.bootstrap_servers={cluster.bootstrap_servers}"
     first = pipeline.start_worker(instance="one", settings=[behind, *settings])
     wait_until(lambda: pipeline.committed() == RECORDS, "a first batch")
-    commit = cluster.hold(END_TXN, f"{pipeline.name}:doubled:1".encode(), repeated=True)
+    commit = cluster.hold(END_TXN, first.ids()[-1].encode(), repeated=True)
     pipeline.feed(RECORDS)
     commit.wait()
     second = pipeline.start_worker(instance="two", settings=settings)
@@ -122,13 +119,14 @@ def test_two_workers_with_the_same_ids_do_not_fence_each_other_for_ever(
     pipeline = make_pipeline(partitions=1)
     pipeline.feed(RECORDS)
     # Fences are counted within thirty heartbeats, and a machine that is slow makes them rare.
-    first = pipeline.start_worker(instance="one", settings=SHORT_SESSION)
+    rivals = [*SHORT_SESSION, "worker.producers=partition"]
+    first = pipeline.start_worker(instance="one", settings=rivals)
     wait_until(lambda: pipeline.committed() == RECORDS, "a first batch")
     rival_group = f"{pipeline.name}.rival"
     commit_as(rival_group, pipeline, RECORDS)
     before = epoch(pipeline)
     rival = pipeline.start_worker(
-        instance="two", settings=SHORT_SESSION, environment={"EOS_TEST_GROUP": rival_group}
+        instance="two", settings=rivals, environment={"EOS_TEST_GROUP": rival_group}
     )
     workers = [first, rival]
 

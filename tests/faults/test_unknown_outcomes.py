@@ -137,6 +137,7 @@ def scene(
     settings = [
         f"kafka.bootstrap_servers={cluster.bootstrap_servers}",
         f"worker.partitions_per_producer={sharing}",
+        "worker.producers=partition",  # each fault is another producer's
     ]
     worker = pipeline.start_worker(settings=[*settings, *SHORT])
     wait_until(lambda: pipeline.committed() == BATCH, "a first batch")
@@ -196,9 +197,21 @@ def test_a_call_without_an_answer_is_resolved_by_what_is_committed(
     assert "not_committed" in scene.outcomes(KEYS.index(ADD_OFFSETS))
 
 
-@pytest.mark.parametrize("answer", ["request_comes_late", "response_is_lost"])
+@pytest.mark.parametrize(
+    ("answer", "producers"),
+    [
+        ("request_comes_late", "partition"),
+        ("response_is_lost", "worker"),
+        pytest.param("request_comes_late", "worker", marks=pytest.mark.exhaustive),
+        pytest.param("response_is_lost", "partition", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_an_abort_without_an_answer_leaves_nothing_visible(
-    cluster: ProxiedCluster, unique_name: Callable[[str], str], tmp_path: Path, answer: str
+    cluster: ProxiedCluster,
+    unique_name: Callable[[str], str],
+    tmp_path: Path,
+    answer: str,
+    producers: str,
 ) -> None:
     name = unique_name("app")
     pipeline = Pipeline(
@@ -209,11 +222,13 @@ def test_an_abort_without_an_answer_leaves_nothing_visible(
         partitions=1,
         small_outputs=True,
     )
-    abort = cluster.hold(END_TXN, f"{name}:doubled:0".encode(), repeated=True)
+    id_ = {"partition": f"{name}:doubled:0", "worker": f"{name}:worker.{name}.one:0"}[producers]
+    abort = cluster.hold(END_TXN, id_.encode(), repeated=True)
     pipeline.feed(100)
     try:
-        behind = f"kafka.bootstrap_servers={cluster.bootstrap_servers}"
-        worker = pipeline.start_worker(settings=[behind, *SHORT])
+        settings = [f"kafka.bootstrap_servers={cluster.bootstrap_servers}", *SHORT]
+        settings.append(f"worker.producers={producers}")
+        worker = pipeline.start_worker(instance="one", settings=settings)
         abort.wait()
         if answer == "response_is_lost":
             assert not abort.deliver()

@@ -127,10 +127,10 @@ def test_a_worker_that_sleeps_in_its_commit_is_fenced_before_positions_are_set(
 
 
 def transactions_of(pipeline: Pipeline) -> list[TransactionDescription]:
-    """What the coordinators say of the tasks' transactions."""
+    """What the coordinators say of the workers' transactions."""
     with Wire(KafkaSettings(bootstrap_servers=pipeline.bootstrap_servers)) as wire:
-        ids = [f"{pipeline.name}:doubled:{number}" for number in range(pipeline.partitions)]
-        return [describe_transaction(wire, id_) for id_ in ids]
+        ids = {id_ for worker in pipeline.workers for id_ in worker.ids()}
+        return [describe_transaction(wire, id_) for id_ in sorted(ids)]
 
 
 def is_open(pipeline: Pipeline) -> bool:

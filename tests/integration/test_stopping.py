@@ -91,17 +91,17 @@ def loads_the_kafka_client(worker: WorkerProcess) -> bool:
 
 
 def owned(worker: WorkerProcess) -> set[object]:
-    """The transactional.ids that a worker says it has."""
-    ids: set[object] = set()
+    """The tasks that a worker says it has."""
+    tasks: set[object] = set()
     for event in logged(worker.log):
         match event.get("event"):
             case "task_assigned":
-                ids.add(event["transactional_id"])
+                tasks.add(event["task"])
             case "partitions_revoked" | "partitions_lost" | "task_closed":
-                ids.discard(event["transactional_id"])
+                tasks.discard(event["task"])
             case _:
                 pass
-    return ids
+    return tasks
 
 
 def test_a_worker_that_is_stopped_hands_its_partitions_over_at_once(pipeline: Pipeline) -> None:

@@ -80,6 +80,10 @@ class WorkerProcess(RunningProgram):
             "the zombie noticing",
         )
 
+    def ids(self) -> list[str]:
+        """The transactional.ids that it writes or wrote under, sorted."""
+        return sorted({str(event["transactional_id"]) for event in self.events("task_assigned")})
+
     def fired(self, point: str) -> bool:
         return (self.fault_directory / f"{point}.fired").exists()
 
