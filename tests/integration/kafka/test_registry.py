@@ -381,11 +381,13 @@ def test_plan_changes_nothing_and_apply_creates_what_is_missing_once(
             f"{name}.dead",
             f"{name}.out",
             f"{name}-control",
+            f"{name}-ownership",
         ]
-        assert planned.transactional_ids == tuple(f"{name}:part:{number}" for number in range(3))
+        assert planned.transactional_ids == (f"{name}:worker.INSTANCE:0",)
         assert planned.refused is None
     _, created = apply(context)
-    assert sorted(created) == [f"{name}-control", f"{name}.dead", f"{name}.out"]
+    own = [f"{name}-control", f"{name}-ownership"]
+    assert sorted(created) == [*own, f"{name}.dead", f"{name}.out"]
     found = admin.describe_topics([f"{name}.out"])[f"{name}.out"]
     assert found.partitions == settings.topics.partitions
     assert apply(context)[1] == []
