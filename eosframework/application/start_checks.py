@@ -231,10 +231,18 @@ def _usable_topic(context: ApplicationContext) -> str:
 
 
 def _recording(context: ApplicationContext, facts: Facts, topic_id: str) -> Facts:
-    """Ask all workers to record entries of ownership (S1 to S3)."""
+    """Ask all workers to record entries of ownership (S1 to S3).
+
+    S2 has nothing to fence in an application that no worker has started:
+
+        1. S1 is in the control topic, and then the topic lacks the entry of a start
+        2. so each worker writes that entry after S1, before it inits its ids
+        3. so each worker that inits an id afterwards finds S1 (S4)
+    """
     control_topic = context.control_topic
     control_topic.write(ownership_entries(topic_id, fenced=False))
-    fence_derived(context, facts.partitions)
+    if APPLICATION in control_topic.refresh().entries:
+        fence_derived(context, facts.partitions)
     control_topic.write(ownership_entries(topic_id, fenced=True))
     log_asked(ownership_topic(context.graph.application))
     return with_changes(context, gather(context))
