@@ -126,7 +126,8 @@ class OwnershipTopic:
             raise RunError(
                 f"ownership topic {self.topic!r} was deleted or made anew while this worker ran "
                 f"(found id {facts.topic_id if facts.exists else 'none'}, expected "
-                f"{expected}): the ids that may still write are unknown. {_NEXT_STEP}"
+                f"{expected}): the ids that may still write are unknown. If the application was "
+                f"reset, start this worker again. Otherwise: {_NEXT_STEP}"
             )
         began_at = time.time()
         if began_at - self._read_at > READ_AGAIN_SECONDS:
