@@ -177,9 +177,10 @@ def test_a_topic_hidden_from_a_producer_is_not_the_records_fault(guarded: Guarde
 def test_a_transactional_id_that_may_not_be_used_is_named(
     guarded: Guarded, operation: AclOperation
 ) -> None:
-    id_ = f"{guarded.name}:copied:0"
+    instance = f"{guarded.name}.one"
+    id_ = f"{guarded.name}:worker.{instance}:0"
     guarded.deny(ResourceType.TRANSACTIONAL_ID, id_, operation)
-    done = guarded.run()
+    done = guarded.run(environment={"EOS_WORKER__INSTANCE": instance})
     assert done.exit_code == 1, done.err
     assert f"the principal may not use transactional.id {id_}" in done.error
     assert "allow it Write and Describe on the TransactionalId" in done.error
