@@ -121,7 +121,8 @@ class OwnershipTopic:
             raise RunError(
                 f"ownership topic {self.topic!r} was deleted or made anew while this worker ran "
                 f"(found id {facts.topic_id if facts.exists else 'none'}, expected "
-                f"{expected}): the ids that may still write are unknown. {_NEXT_STEP}"
+                f"{expected}): the ids that may still write are unknown. If the application was "
+                f"reset, start this worker again. Otherwise: {_NEXT_STEP}"
             )
         began_at = time.time()
         if began_at - self._read_at > READ_AGAIN_SECONDS:
@@ -242,15 +243,21 @@ def entries(topic_id: str, *, fenced: bool) -> dict[str, object]:
 
 
 _SILENT = (
-    "worker.producers=worker in the settings of this process, and {members} in the same group runs "
+    "this worker has an id of its own (worker.producers), and {members} in the same group runs "
     "a version of eosframework that records no entries in the ownership topic, so the ids that it "
-    "writes under are unknown here. Upgrade all workers first, with worker.producers=partition"
+    "writes under are unknown here. Upgrade all workers first; until then, start this one with "
+    "worker.producers=auto or partition"
 )
 
 
 def _silent(group: GroupDescription) -> list[str]:
     members: Iterable[tuple[str, str | None]] = zip_longest(group.client_ids, group.instances)
     return [f"worker {instance or c!r}" for c, instance in members if not records_ownership(c)]
+
+
+def log_unusable(reason: str) -> None:
+    """Report that a worker has a producer for each partition, although it could do with one."""
+    structlog.get_logger("eosframework.worker").warning("producer_for_each", reason=reason)
 
 
 def log_asked(topic: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
 
 from eosframework.application.ownership_topic import OwnershipTopic
 from eosframework.config import KafkaSettings
@@ -17,6 +18,7 @@ from tests.support.processes.commands import here
 RECORDS = 3000
 PARTITIONS = 8
 OWN_ID = "worker.producers=worker"
+AUTO = "worker.producers=auto"
 EACH = "worker.producers=partition"
 FEW_AT_ONCE = "worker.batch_records=100"
 SHORT_SESSION = "worker.session_timeout_seconds=6"
@@ -165,6 +167,40 @@ def test_a_taker_that_sleeps_between_two_steps_wakes_beside_its_successor(
     sleeper.signal(signal.SIGCONT)
     fed_and_committed(pipeline)
     end(sleeper, successor)
+    verified(pipeline)
+
+
+def test_by_itself_a_worker_has_an_id_of_its_own_once_no_earlier_version_is_a_member(
+    pipeline: Pipeline,
+) -> None:
+    """A member of such a version says nothing of entries in its client id."""
+    earlier = Consumer(
+        {
+            "bootstrap.servers": pipeline.bootstrap_servers,
+            "group.id": pipeline.name,
+            "client.id": "eosframework-consumer",
+            "partition.assignment.strategy": "range",
+            "session.timeout.ms": 6000,
+        }
+    )
+    earlier.subscribe([pipeline.source])
+    wait_until(lambda: earlier.poll(0.5) is None and bool(earlier.assignment()), "its membership")
+    beside = started(pipeline, "one", AUTO)
+    while not beside.events("task_assigned"):
+        earlier.poll(0.1)
+        assert beside.process.poll() is None, beside.log
+    assert not any(id_.startswith("worker.") for id_ in ids(beside))
+    earlier.close()
+    pipeline.feed(RECORDS)
+    second = started(pipeline, "two", AUTO)
+    wait_until(lambda: pipeline.committed() == pipeline.fed, "all commits")
+    assert ids(second) == {f"worker.{pipeline.name}.two:0"}
+    end(beside)
+    third = started(pipeline, "one", AUTO)
+    fed_and_committed(pipeline)
+    wait_until(lambda: bool(third.events("task_assigned")), "the share of the last")
+    assert ids(third) == {f"worker.{pipeline.name}.one:0"}
+    end(second, third)
     verified(pipeline)
 
 
