@@ -13,6 +13,7 @@ from eosframework.application.fencing import refuse_members
 from eosframework.application.internal_topics import own_topics, undersized_topics
 from eosframework.application.leases import refuse_moved_ids, task_names
 from eosframework.application.needed_access import Access, merged, ownership_access, worker_access
+from eosframework.application.ownership_stop import refuse_unfinished_stop
 from eosframework.application.ownership_topic import entries as ownership_entries
 from eosframework.application.ownership_topic import ownership_of
 from eosframework.application.producer_choice import chosen_by_settings
@@ -202,6 +203,7 @@ def apply(context: ApplicationContext) -> tuple[Provision, list[str]]:
     planned = plan(context)
     lasting = [change for change in planned.changes if change.verdict.is_refused]
     refuse_changes(context.graph.application, lasting, ())
+    refuse_unfinished_stop(context.control_topic.state)
     created = context.admin.create_topics(
         [
             TopicToCreate(

@@ -41,6 +41,7 @@ from eosframework.application.needed_access import (
     refuse_denied,
     worker_access,
 )
+from eosframework.application.ownership_stop import refuse_unfinished_stop
 from eosframework.application.ownership_topic import entries as ownership_entries
 from eosframework.application.ownership_topic import (
     log_asked,
@@ -339,6 +340,7 @@ def refuse(graph: Graph, settings: Settings, facts: Facts) -> None:
     """
     refuse_another_cluster(graph, facts)
     refuse_unfinished_reset(graph.application, facts.control)
+    refuse_unfinished_stop(facts.control)
     refuse_another_application(graph, facts)
     # Before topics that are missing: `apply` would create them, and refuses such a change as well.
     refuse_changes(graph.application, facts.changes, facts.unread)

@@ -42,6 +42,10 @@ def end(*workers: WorkerProcess) -> None:
             assert worker.wait() == 0, worker.log[-4000:]
 
 
+def own_id(pipeline: Pipeline, instance: str) -> str:
+    return f"{pipeline.name}:worker.{pipeline.name}.{instance}:0"
+
+
 def fed_and_committed(pipeline: Pipeline, records: int = RECORDS) -> None:
     pipeline.feed(records)
     wait_until(lambda: pipeline.committed() == pipeline.fed, "all commits")
@@ -68,8 +72,8 @@ def test_a_zombie_with_an_id_of_its_own_is_fenced_by_its_entries(
     zombie.wait_for_fault(point)
     successor = started(pipeline, "two")
     wait_until(lambda: pipeline.committed() == RECORDS, "the successor's commit")
-    assert zombie.ids() == [f"{pipeline.name}:worker.{pipeline.name}.one:0"]
-    assert successor.ids() == [f"{pipeline.name}:worker.{pipeline.name}.two:0"]
+    assert zombie.ids() == [own_id(pipeline, "one")]
+    assert successor.ids() == [own_id(pipeline, "two")]
     zombie.signal(signal.SIGCONT)
     zombie.wait_until_displaced()
     fed_and_committed(pipeline)
@@ -189,17 +193,17 @@ def test_by_itself_a_worker_has_an_id_of_its_own_once_no_earlier_version_is_a_me
     while not beside.events("task_assigned"):
         earlier.poll(0.1)
         assert beside.process.poll() is None, beside.log
-    assert not any(id_.startswith("worker.") for id_ in ids(beside))
+    assert not any(":worker." in id_ for id_ in beside.ids())
     earlier.close()
     pipeline.feed(RECORDS)
     second = started(pipeline, "two", AUTO)
     wait_until(lambda: pipeline.committed() == pipeline.fed, "all commits")
-    assert ids(second) == {f"worker.{pipeline.name}.two:0"}
+    assert second.ids() == [own_id(pipeline, "two")]
     end(beside)
     third = started(pipeline, "one", AUTO)
     fed_and_committed(pipeline)
     wait_until(lambda: bool(third.events("task_assigned")), "the share of the last")
-    assert ids(third) == {f"worker.{pipeline.name}.one:0"}
+    assert third.ids() == [own_id(pipeline, "one")]
     end(second, third)
     verified(pipeline)
 
