@@ -146,8 +146,19 @@ Refuse = Callable[[Graph, Settings, "Facts"], None]
 
 
 def check_worker_start(context: ApplicationContext, source: IdSource | None = None) -> Facts:
-    """Perform `check_start`, and refuse workers while a backfill job is unfinished."""
-    return _checked(context, source, refuse_worker)
+    """Perform `check_start`, and refuse workers while a backfill job is unfinished.
+
+    Only a worker asks all others to record entries of ownership, before step 5: a backfill has no
+    id of its own, and versions that record nothing may still be in use.
+
+    Raises:
+        StartRefused, TopologyError, ClusterUnreachable: as `check_start`.
+    """
+    facts = _accepted(context, refuse_worker)
+    chosen = chosen_producers(context.graph, context.settings.worker, facts.group)
+    if chosen is Producers.WORKER:
+        facts = _with_own_id(context, facts)
+    return _entered(context, source, facts)
 
 
 def check_start(context: ApplicationContext, source: IdSource | None = None) -> Facts:
@@ -169,10 +180,11 @@ def check_start(context: ApplicationContext, source: IdSource | None = None) -> 
         TopologyError: sources of a sub-topology are not co-partitioned.
         ClusterUnreachable: no broker answered in time.
     """
-    return _checked(context, source, refuse)
+    return _entered(context, source, _accepted(context, refuse))
 
 
-def _checked(context: ApplicationContext, source: IdSource | None, refuse: Refuse) -> Facts:
+def _accepted(context: ApplicationContext, refuse: Refuse) -> Facts:
+    """Perform steps 1 to 4."""
     graph, settings, control_topic = context.graph, context.settings, context.control_topic
     with naming_needed_access(_needed(graph, settings)):
         control_topic.ensure()
@@ -190,8 +202,12 @@ def _checked(context: ApplicationContext, source: IdSource | None, refuse: Refus
             fence_workers(context, facts.partitions)
             facts = with_changes(context, gather(context))
             refuse(graph, settings, facts)
-        if chosen_producers(graph, settings.worker, facts.group) is Producers.WORKER:
-            facts = _with_own_id(context, facts)
+    return facts
+
+
+def _entered(context: ApplicationContext, source: IdSource | None, facts: Facts) -> Facts:
+    """Perform steps 5 and 6."""
+    graph, control_topic = context.graph, context.control_topic
     source = source or DerivedIds()
     names = task_names(graph, facts.partitions)
     ids = given_ids(source, names, facts.control)

@@ -17,7 +17,7 @@ from eosframework.application.context import ApplicationContext
 from eosframework.application.control_topic import ControlTopic, owner_key
 from eosframework.application.position_changes import PositionRequest, set_positions
 from eosframework.application.provision import apply, plan
-from eosframework.application.start_checks import check_start
+from eosframework.application.start_checks import check_start, check_worker_start
 from eosframework.application.start_positions import StartPositions
 from eosframework.config import KafkaSettings, Producers, Settings, Start, WorkerSettings
 from eosframework.embedded import start_kafka
@@ -393,7 +393,7 @@ def test_plan_changes_nothing_and_apply_creates_what_is_missing_once(
     found = admin.describe_topics([f"{name}.out"])[f"{name}.out"]
     assert found.partitions == settings.topics.partitions
     assert apply(context)[1] == []
-    assert check_start(context).producers is Producers.WORKER
+    assert check_worker_start(context).producers is Producers.WORKER
     assert ids_of(name, settings) == set(), "no worker has started, so no id needs a fence (S2)"
 
 
@@ -506,11 +506,13 @@ def test_the_first_start_with_an_id_of_its_own_fences_the_ids_of_earlier_starts(
     admin.create_topics([TopicToCreate(f"{name}.{topic}", 2) for topic in ("in", "out", "dead")])
     graph = graph_of(name, {"part": ([f"{name}.in"], [f"{name}.out", f"{name}.dead"])})
     registry = ControlTopic(name, each.kafka, admin)
-    found = check_start(ApplicationContext(graph, each, admin, registry))
+    found = check_worker_start(ApplicationContext(graph, each, admin, registry))
     assert (found.producers, found.ownership) == (Producers.PARTITION, None)
     assert ids_of(name, each) == set()
     chosen = Settings(kafka=each.kafka)
     found = check_start(ApplicationContext(graph, chosen, admin, registry))
+    assert found.control.ownership is None, "only workers ask for entries"
+    found = check_worker_start(ApplicationContext(graph, chosen, admin, registry))
     assert found.producers is Producers.WORKER
     assert found.control.ownership is not None
     assert found.control.ownership.fenced
