@@ -318,7 +318,9 @@ inline broker()
 #ifdef STOP
 #define MAY_START(w) (!STATIC(w) || ending == gone)
 #define ENDED (marked || ending == gone)
+#define LEFT(w) (step[w] == gone)
 #else
+#define LEFT(w) false
 #define MAY_START(w) true
 #define ENDED false
 #endif
@@ -619,7 +621,7 @@ inline end_process(w)
     :: j < PARTITIONS ->
         if
         :: owner[j] == w ->
-            owner[j] = (w == 1 -> (twin -> 2 : 0) : 1);
+            owner[j] = (w == 1 -> (twin -> 2 : (LEFT(0) -> 1 : 0)) : 1);
             moved[j]++
         :: else
         fi;
@@ -936,7 +938,7 @@ active proctype World()
 {
 end:
     do
-    :: d_step { moves > 0 && MAY_START(1) ->
+    :: d_step { moves > 0 && MAY_START(1) && !LEFT(0) ->
         moves--;
         owner[0] = (owner[0] == 1 -> (twin -> 2 : 0) : 1);
         moved[0]++;
