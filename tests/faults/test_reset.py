@@ -168,7 +168,7 @@ def test_a_reset_fences_who_sleeps_in_a_transaction_and_refuses_while_anybody_is
     zombie.signal(signal.SIGCONT)
     assert zombie.wait() == 1, zombie.log[-4000:]
     # It finds the mark of the reset, or first that its entry's topic is another one (K6).
-    told = ("was reset after this worker had started", "If the application was reset, start this")
+    told = ("was reset after this worker had started", "start this worker again")
     assert any(text in zombie.log for text in told), zombie.log[-4000:]
     assert counts(totals) == before
     caught_up(totals)
