@@ -197,6 +197,7 @@ def test_by_itself_a_worker_has_an_id_of_its_own_once_no_earlier_version_is_a_me
     earlier.close()
     pipeline.feed(RECORDS)
     second = started(pipeline, "two", AUTO)
+    second.wait_for_event("task_assigned")
     wait_until(lambda: pipeline.committed() == pipeline.fed, "all commits")
     assert second.ids() == [own_id(pipeline, "two")]
     end(beside)
