@@ -6,7 +6,7 @@ import statistics
 from dataclasses import dataclass, field
 
 from benchmarks.contest import turn, warm_up
-from benchmarks.contestants.framework import ONE_PRODUCER, Framework, one_producer
+from benchmarks.contestants.framework import A_PRODUCER_EACH, EACH, Framework
 from benchmarks.contestants.handwritten import Handwritten
 from benchmarks.contestants.quix import QuixStreams
 from benchmarks.contestants.streams import KafkaStreams
@@ -47,8 +47,8 @@ def run(session: Session, options: Options, report: Report) -> None:
     pairs = [
         Pair(Framework(), Framework("eosframework, at least once", settings)),
         Pair(
-            Framework(ONE_PRODUCER, one_producer()),
-            Framework(f"{ONE_PRODUCER}, at least once", settings),
+            Framework(EACH, A_PRODUCER_EACH),
+            Framework(f"{EACH}, at least once", settings),
         ),
         Pair(Handwritten(), Handwritten("hand-written loop, at least once", WITHOUT)),
         Pair(KafkaStreams(), KafkaStreams("Kafka Streams, at least once", WITHOUT)),

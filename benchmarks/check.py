@@ -17,6 +17,8 @@ import orjson
 from benchmarks.contest import turn, warm_up
 from benchmarks.contestants.framework import Framework
 from benchmarks.contestants.handwritten import Handwritten
+from benchmarks.contestants.streams import KafkaStreams
+from benchmarks.contestants.work import Contestant, Unavailable
 from benchmarks.disciplines import JSON
 from benchmarks.floors import Finding, Limit, judge, require_all
 from benchmarks.inputs import DOUBLED, json_records
@@ -26,6 +28,7 @@ from benchmarks.report import Report, Table
 from benchmarks.session import Session
 from benchmarks.stages import BATCH_RECORDS, run_compiled, worker_function
 from benchmarks.standings import Standing
+from benchmarks.waits import waits_of
 
 DEFAULT_RECORDS = 300_000
 DEFAULT_ROUNDS = 5
@@ -47,6 +50,11 @@ OPERATOR_LIMITS = tuple(
 # 1.08 before each output was searched for null, which orjson writes for NaN (0.1 µs), and its time
 # was compared with 1 ms, since librdkafka takes 0 for the present.
 CONVERSION = Limit("compiled function, JSON", "the conversion by hand", 1.4)
+LATENCY = Limit("p50 latency over 64 partitions", "Kafka Streams", 1.6)
+"""The goal is 1.1, from a quiet machine. With a producer for each partition it was 123."""
+LATENCY_PARTITIONS = 64
+LATENCY_ROUNDS = 3
+LATENCY_SECONDS = 4.0
 WORKER = Limit("CPU of a worker, JSON", "the hand-written loop", 1.35)
 
 
@@ -58,7 +66,7 @@ def run(session: Session, options: Options, report: Report) -> None:
     """
     rounds = options.rounds or DEFAULT_ROUNDS
     worker = _worker(session, options.records or DEFAULT_RECORDS, rounds, report)
-    findings = [worker, *_in_this_process(max(rounds, LOOP_ROUNDS))]
+    findings = [worker, *_latency(session, report), *_in_this_process(max(rounds, LOOP_ROUNDS))]
     rows = [
         (
             found.limit.name,
@@ -94,6 +102,28 @@ def _worker(session: Session, records: int, rounds: int, report: Report) -> Find
         ratios.append(pair[0].cpu_microseconds / pair[1].cpu_microseconds)
         report.progress(f"round {number + 1}: a worker's CPU beside a loop's: {ratios[-1]:.2f}")
     return judge(WORKER, ratios)
+
+
+def _latency(session: Session, report: Report) -> list[Finding]:
+    """Compare the latency over many partitions with that of Kafka Streams, in turns."""
+    peers: list[Contestant] = [Framework(), KafkaStreams()]
+    try:
+        peers[1].prepare()
+    except Unavailable as reason:
+        report.progress(f"{peers[1].name} is absent, so latency is not compared: {reason}")
+        return []
+    ratios: list[float] = []
+    for number in range(LATENCY_ROUNDS):
+        found = {
+            peer.name: waits_of(
+                session, peer, seconds=LATENCY_SECONDS, partitions=LATENCY_PARTITIONS
+            ).median
+            for peer in (peers if number % 2 else reversed(peers))
+        }
+        ratios.append(found[peers[0].name] / found[peers[1].name])
+        told = ", ".join(f"{name} {median:.0f} ms" for name, median in found.items())
+        report.progress(f"{LATENCY_PARTITIONS} partitions, round {number + 1}: {told}")
+    return [judge(LATENCY, ratios)]
 
 
 def _in_this_process(rounds: int) -> list[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from benchmarks.contestants.framework import ONE_PRODUCER, Framework, one_producer
+from benchmarks.contestants.framework import A_PRODUCER_EACH, EACH, Framework
 from benchmarks.contestants.handwritten import Handwritten
 from benchmarks.contestants.quix import QuixStreams
 from benchmarks.contestants.streams import KafkaStreams
@@ -35,7 +35,7 @@ def everybody() -> tuple[Contestant, ...]:
     """Return all who can take part, eosframework first."""
     return (
         Framework(),
-        Framework(ONE_PRODUCER, one_producer()),
+        Framework(EACH, A_PRODUCER_EACH),
         Handwritten(),
         KafkaStreams(),
         QuixStreams(),

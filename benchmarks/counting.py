@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from benchmarks.contestants.framework import ONE_PRODUCER, Framework, one_producer
+from benchmarks.contestants.framework import A_PRODUCER_EACH, EACH, Framework
 from benchmarks.contestants.handwritten import Handwritten
 from benchmarks.contestants.quix import QuixStreams
 from benchmarks.contestants.streams import KafkaStreams
@@ -69,14 +69,14 @@ def framework(emit: str) -> Framework:
     return Framework(environment={"BENCH_EMIT": emit})
 
 
-def _with_one_producer(emit: str) -> Framework:
-    return Framework(ONE_PRODUCER, one_producer(), environment={"BENCH_EMIT": emit})
+def _with_a_producer_each(emit: str) -> Framework:
+    return Framework(EACH, A_PRODUCER_EACH, environment={"BENCH_EMIT": emit})
 
 
 def _each() -> tuple[Contestant, ...]:
     return (
         framework("each"),
-        _with_one_producer("each"),
+        _with_a_producer_each("each"),
         _handwritten("hand-written loop", "each", "each"),
         _handwritten("the same, changelog at the commit", "each", "commit"),
         KafkaStreams("Kafka Streams, no cache", {"BENCH_CACHE_BYTES": "0"}),
@@ -87,7 +87,7 @@ def _each() -> tuple[Contestant, ...]:
 def _commit() -> tuple[Contestant, ...]:
     return (
         framework("commit"),
-        _with_one_producer("commit"),
+        _with_a_producer_each("commit"),
         _handwritten("hand-written loop", "commit", "commit"),
         KafkaStreams("Kafka Streams, cache"),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.contestants.framework import ONE_PRODUCER, Framework, one_producer
+from benchmarks.contestants.framework import A_PRODUCER_EACH, EACH, Framework
 from benchmarks.contestants.work import Work
 from benchmarks.disciplines import JSON
 from benchmarks.inputs import PARTITIONS
@@ -33,7 +33,7 @@ def run(session: Session, options: Options, report: Report) -> None:
     found: dict[str, list[dict[str, Any]]] = {"commit_seconds": [], "partitions": []}
 
     def add(to: str, commit_seconds: float, partitions: int) -> None:
-        for contestant in (Framework(), Framework(ONE_PRODUCER, one_producer(partitions))):
+        for contestant in (Framework(), Framework(EACH, A_PRODUCER_EACH)):
             point = _point(session, options, contestant, seconds, commit_seconds, partitions)
             found[to].append(point)
             report.progress(_told(point))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from benchmarks.contestants.framework import Framework, one_producer
+from benchmarks.contestants.framework import A_PRODUCER_EACH, Framework
 from benchmarks.contestants.work import Work
 from benchmarks.intervals import CONFIDENCE, bootstrap_median
 from benchmarks.measure import CommittedOffsets, Speed, speed_of_input, speed_over_time
@@ -15,7 +15,7 @@ from benchmarks.session import Session
 from benchmarks.standings import figures
 
 EXACTLY_ONCE = Framework("exactly once")
-WITH_ONE_PRODUCER = Framework("exactly once, one producer", one_producer())
+WITH_A_PRODUCER_EACH = Framework("exactly once, a producer each", A_PRODUCER_EACH)
 AT_LEAST_ONCE = Framework("at least once", ("worker.guarantee=at_least_once",))
 
 PADDING_BYTES = 800
@@ -34,7 +34,7 @@ def run(session: Session, options: Options, report: Report) -> None:
     """Run rounds of all three; every second one in the other order."""
     seconds = options.seconds or DEFAULT_SECONDS
     records = records_for(session, options, seconds, AT_LEAST_ONCE)
-    contestants = (EXACTLY_ONCE, AT_LEAST_ONCE, WITH_ONE_PRODUCER)
+    contestants = (EXACTLY_ONCE, AT_LEAST_ONCE, WITH_A_PRODUCER_EACH)
     speeds: dict[Framework, list[Speed]] = {contestant: [] for contestant in contestants}
     for number in range(options.rounds or DEFAULT_ROUNDS):
         for contestant in contestants if number % 2 == 0 else reversed(contestants):
@@ -75,7 +75,7 @@ def _report(report: Report, speeds: dict[Framework, list[Speed]], seconds: float
             one.records_per_second / other.records_per_second
             for one, other in zip(speeds[contestant], speeds[AT_LEAST_ONCE], strict=True)
         ]
-        for contestant in (EXACTLY_ONCE, WITH_ONE_PRODUCER)
+        for contestant in (EXACTLY_ONCE, WITH_A_PRODUCER_EACH)
     }
     intervals = {name: bootstrap_median(found) for name, found in ratios.items()}
     rounds = len(speeds[AT_LEAST_ONCE])

@@ -25,6 +25,7 @@ from benchmarks.report import Report, Table
 from benchmarks.session import Session
 
 DEFAULT_KILLS = 10
+PARTITION_COUNTS = (PARTITIONS, 64)
 GOAL_SECONDS = 3.0
 DEADLINE_SECONDS = 60.0
 IN_FLIGHT_SECONDS = 0.15
@@ -38,25 +39,32 @@ def run(session: Session, options: Options, report: Report) -> None:
     kills = options.rounds or DEFAULT_KILLS
 
     def measure(offsets: CommittedOffsets, child: Child, work: Work) -> list[float]:
-        with feeding(session.bootstrap_servers, work.input_topic):
+        fed = range(work.partitions)
+        with feeding(session.bootstrap_servers, work.input_topic, partitions=fed):
             return [_kill_once(offsets, child, work) for _ in range(kills)]
 
-    topic = session.name("trickle")
-    create_topics(session.bootstrap_servers, topic)
-    found = session.run(Framework(processes=2), topic, measure)
+    found: dict[int, list[float]] = {}
+    for count in PARTITION_COUNTS:
+        topic = session.name("trickle")
+        create_topics(session.bootstrap_servers, topic, partitions=count)
+        found[count] = session.run(Framework(processes=2), topic, measure, partitions=count)
+        report.progress(f"{count} partitions: {statistics.median(found[count]):.2f} s")
     table = Table(
         title="SIGKILL of one of two supervised workers to commits on all its partitions",
-        columns=("kills", "median s", "longest s", "goal, s"),
+        columns=("partitions", "kills", "median s", "longest s", "goal, s"),
         rows=[
             (
+                str(count),
                 str(kills),
-                f"{statistics.median(found):.2f}",
-                f"{max(found):.2f}",
+                f"{statistics.median(seconds):.2f}",
+                f"{max(seconds):.2f}",
                 f"< {GOAL_SECONDS:g}",
             )
+            for count, seconds in found.items()
         ],
     )
-    report.add("recovery", table, {"seconds": [round(seconds, 3) for seconds in found]})
+    data = {str(count): [round(one, 3) for one in seconds] for count, seconds in found.items()}
+    report.add("recovery", table, {"seconds": data})
 
 
 def _kill_once(offsets: CommittedOffsets, child: Child, work: Work) -> float:
@@ -97,7 +105,7 @@ def _members(work: Work) -> dict[str, set[int]] | None:
         if member.group_instance_id and member.assignment:
             mine = {p.partition for p in member.assignment.topic_partitions}
             members[member.group_instance_id] = mine
-    complete = sum(len(mine) for mine in members.values()) == PARTITIONS
+    complete = sum(len(mine) for mine in members.values()) == work.partitions
     stable = group.state is ConsumerGroupState.STABLE
     return members if stable and complete and len(members) == 2 and all(members.values()) else None
 

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import psutil
 
-from benchmarks.contestants.framework import Framework
+from benchmarks.contestants.framework import A_PRODUCER_EACH, Framework
 from benchmarks.contestants.work import Work
 from benchmarks.disciplines import PASSTHROUGH
 from benchmarks.measure import CommittedOffsets, Speed, speed_of_input
@@ -18,8 +18,7 @@ from benchmarks.report import Report, Table
 from benchmarks.session import Session
 
 TASKS = (1, 4, 16, 64, 256)
-SHARING = ((64, 8), (256, 16), (256, 64))
-"""Tasks, and how many partitions share a producer."""
+TASKS_WITH_A_PRODUCER_EACH = (4, 64)
 PROCESSES = (1, 2, 4)
 PARTITIONS_OF_PROCESSES = 16
 DEFAULT_RECORDS = 1_500_000
@@ -61,11 +60,9 @@ def run(session: Session, options: Options, report: Report) -> None:
     records = options.records or DEFAULT_RECORDS
     _team(session, records, 1)  # the first run warms the broker up
     loads = [load(session, records, tasks) for tasks in TASKS]
-    sharing = [load(session, records, tasks, together) for tasks, together in SHARING]
+    each = [load(session, records, tasks, each=True) for tasks in TASKS_WITH_A_PRODUCER_EACH]
     teams = [_team(session, records, processes) for processes in PROCESSES]
-    rows = [_row_of_load(load) for load in (*loads, *sharing)] + [
-        _row_of_team(team) for team in teams
-    ]
+    rows = [_row_of_load(load) for load in (*loads, *each)] + [_row_of_team(team) for team in teams]
     table = Table(
         f"{records:,} records of 100 bytes as they are; processes share "
         f"{PARTITIONS_OF_PROCESSES} tasks",
@@ -85,28 +82,28 @@ def run(session: Session, options: Options, report: Report) -> None:
     )
     data: dict[str, Any] = {
         "tasks": [asdict(load) for load in loads],
-        "sharing": [asdict(load) for load in sharing],
+        "a producer each": [asdict(load) for load in each],
         "processes": [asdict(team) for team in teams],
     }
     report.add("scale", table, data)
 
 
-def load(session: Session, records: int, tasks: int, together: int = 1) -> Load:
+def load(session: Session, records: int, tasks: int, *, each: bool = False) -> Load:
     """Measure one process through a backlog.
 
     Args:
         session: has the broker.
         records: of the backlog.
         tasks: as many as there are partitions.
-        together: how many partitions share a producer.
+        each: each task has a producer.
     """
     rounds_file = session.directory / session.name("rounds")
     watched = Framework(
-        settings=(f"worker.partitions_per_producer={together}",),
+        settings=A_PRODUCER_EACH if each else (),
         module=WATCHED,
         environment={"BENCH_ROUNDS": str(rounds_file)},
     )
-    producers = -(-tasks // together)
+    producers = tasks if each else 1
 
     def measure(offsets: CommittedOffsets, child: Child, _: Work) -> tuple[Speed, float, int]:
         speed = speed_of_input(offsets, child, records)

@@ -8,10 +8,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 from benchmarks.contestants.work import Work
-from benchmarks.inputs import PARTITIONS
 from benchmarks.processes import Command
 
-ONE_PRODUCER = "eosframework, one producer"
+EACH = "eosframework, a producer each"
+A_PRODUCER_EACH = ("worker.producers=partition",)
 TOPOLOGY = Path(__file__).with_name("framework_topology.py")
 
 
@@ -61,8 +61,3 @@ class Framework:
         for setting in self._settings:
             arguments += ["--set", setting]
         return Command(arguments, work.environment() | self._environment)
-
-
-def one_producer(partitions: int = PARTITIONS) -> tuple[str, ...]:
-    """Return the setting by which all partitions of a sub-topology share a transaction."""
-    return (f"worker.partitions_per_producer={partitions}",)

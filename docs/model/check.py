@@ -81,6 +81,12 @@ SWITCHED = ("MIXED", "PARTITIONS=1", "MOVES=3")
 SWITCHED_ON = ("MIXED", "PARTITIONS=1", "SWITCH", "WITHOUT_STATIC_LISTED")
 """A worker with a static id records entries only once another one has asked for them."""
 
+FIRST_START = (*SWITCHED_ON, "FIRST_START", "MOVES=3")
+"""No worker has started before, so the first one may find no id to fence."""
+
+STOP = ("MIXED", "PARTITIONS=1", "STOP", "WITHOUT_STATIC_LISTED", "MOVES=2", "BLIND=1")
+"""Recording ends, and a version that knows no entries takes the partition over."""
+
 CASES = (
     Case("the whole protocol"),
     Case("A: a suspect producer is used further", ("WITHOUT_RECYCLE",), "aborted_read"),
@@ -182,6 +188,38 @@ CASES = (
         "input_doubled",
         "WITHOUT_SWITCH_READ",
         base=(*SWITCHED_ON, "MOVES=3"),
+    ),
+    _ownership("ownership, whole, switched on at the first start", None, base=FIRST_START),
+    Case(
+        "ownership, whole, switched on at the first start, with a late frame and a crash",
+        (*SWITCHED_ON, "FIRST_START", "MOVES=2"),
+        model=OWNERSHIP,
+    ),
+    _ownership(
+        "O21: the request to record is read before the entry of a start is written",
+        "input_doubled",
+        "WITHOUT_START_ENTRY",
+        base=FIRST_START,
+    ),
+    _ownership(
+        "O22: the entry of a start is looked for before the request to record",
+        "input_doubled",
+        "WITHOUT_REQUEST_FIRST",
+        base=FIRST_START,
+    ),
+    _ownership("ownership, whole, its end", None, base=STOP),
+    Case(
+        "ownership, whole, its end, with a late frame and a crash",
+        STOP,
+        model=OWNERSHIP,
+    ),
+    _ownership("O23: its end fences nobody", "input_doubled", "WITHOUT_STOP_FENCE", base=STOP),
+    _ownership("O24: its end has no mark", "input_doubled", "WITHOUT_STOP_MARK", base=STOP),
+    _ownership(
+        "O25: its end reads the entries before the mark",
+        "input_doubled",
+        "WITHOUT_MARK_FIRST",
+        base=STOP,
     ),
     _ownership("O16: the takeover as first proposed", "input_doubled", *AS_PROPOSED),
     _ownership(
@@ -332,7 +370,9 @@ def _in_words(replay: str) -> tuple[str, ...]:
     """Keep the lines that the model prints, and write its steps as the docstrings number them."""
     lines: list[str] = []
     for line in replay.splitlines():
-        if not re.match(r"(worker \d|attempt \d|cutover \d|broker|group|network|ANOMALY): ", line):
+        if not re.match(
+            r"(worker \d|attempt \d|cutover \d|broker|group|network|stop|ANOMALY): ", line
+        ):
             continue
         lines.append(re.sub(r"\bR1_\w+", "R1", re.sub(r"\bs(\d)(_\w+)?\b", r"\1", line)))
         if line.startswith("ANOMALY"):

@@ -21,6 +21,18 @@
  *   S3  note that S2 is done
  *   S4  the worker with the static id reads the request after K0; if it is there: K1, and K0 again
  *
+ * With -D FIRST_START, too, S2 is left out if no worker has started before:
+ *
+ *   S0  before its first init, the worker with the static id writes the entry of a start
+ *   S2  read after S1 whether there is such an entry; if there is none, init nothing
+ *
+ * With -D STOP, the recording ends, and worker 1 is of a version that knows no entries; it starts once
+ * that is complete. Worker 0 may be suspended anywhere, and stays a member:
+ *
+ *   W2  mark the topic: a worker that finds the mark in K2 or K6 ends
+ *   W3  read the topic to its end; init every listed id, and the static one
+ *   W4  delete the topic: K2 and K6 fail without it
+ *
  * -D switches that take one rule out:
  *   WITHOUT_ENTRY_FIRST    K2, K3, K1: a taker fences before it lists itself
  *   WITHOUT_REREAD         no K6
@@ -41,6 +53,11 @@
  *   WITH_LATER_INCARNATION_SKIPPED  K3 skips an id of which a later claim is recorded anywhere
  *   WITHOUT_SWITCH_FENCE   no S2
  *   WITHOUT_SWITCH_READ    SWITCH: the worker with the static id reads the request before its init
+ *   WITHOUT_START_ENTRY    FIRST_START: S0 after S4
+ *   WITHOUT_REQUEST_FIRST  FIRST_START: S2 reads before S1
+ *   WITHOUT_STOP_FENCE     STOP: W3 inits nothing
+ *   WITHOUT_STOP_MARK      STOP: no W2
+ *   WITHOUT_MARK_FIRST     STOP: W3 reads before W2
  *   GROUP_CHECK            the group refuses offsets of a member that lost the partition
  */
 
@@ -86,7 +103,7 @@ mtype = { input_doubled, torn_transaction, offset_went_back, input_lost, left_op
           endless_fencing };
 mtype = { Produce, TxnOffsetCommit, EndTxn };
 mtype = { ok, fenced, refused, stale_member, unheard };
-mtype = { absent, gone, K0, K1, K2, K3, K4, K5, K6, S1, S2, S3, S4, READY,
+mtype = { absent, gone, K0, K1, K2, K3, K4, K5, K6, S0, S1, S2, S3, S4, W2, W3, W4, READY,
           s3, s4, s5, s7, FENCED, R1, TAKEN };
 
 typedef Frame {
@@ -123,6 +140,16 @@ bool suspect[WORKERS], recycled[WORKERS];
 #ifdef SWITCH
 byte switched;                /* in the control topic: 1 recording, 2 recorded */
 bool sees_switch;             /* as the static worker read it after its last init */
+#endif
+#ifdef FIRST_START
+bool started;                 /* in the control topic: the entry of a start */
+bool has_started;             /* the static worker wrote it, or found it */
+bool finds_start;             /* as the first worker with an id of its own read it */
+#endif
+#ifdef STOP
+mtype ending = W2;            /* the next step of the end of recording; gone: complete */
+bool marked;
+byte to_end;                  /* ids to init */
 #endif
 
 byte moves = MOVES, crashes = CRASHES, late = LATE, expiries = EXPIRIES, blind = BLIND;
@@ -274,7 +301,7 @@ inline broker()
 #if defined(WITHOUT_RECORD)
 #define RECORDS_ENTRY(w) false
 #define READS_ENTRIES(w) false
-#elif defined(WITHOUT_NEW_VERSION)
+#elif defined(WITHOUT_NEW_VERSION) || defined(STOP)
 #define RECORDS_ENTRY(w) (!STATIC(w))
 #define READS_ENTRIES(w) (!STATIC(w))
 #elif defined(SWITCH)
@@ -286,6 +313,16 @@ inline broker()
 #else
 #define RECORDS_ENTRY(w) true
 #define READS_ENTRIES(w) true
+#endif
+
+#ifdef STOP
+#define MAY_START(w) (!STATIC(w) || ending == gone)
+#define ENDED (marked || ending == gone)
+#define LEFT(w) (step[w] == gone)
+#else
+#define LEFT(w) false
+#define MAY_START(w) true
+#define ENDED false
 #endif
 
 /* A first step of a takeover, and the one after each. */
@@ -584,7 +621,7 @@ inline end_process(w)
     :: j < PARTITIONS ->
         if
         :: owner[j] == w ->
-            owner[j] = (w == 1 -> (twin -> 2 : 0) : 1);
+            owner[j] = (w == 1 -> (twin -> 2 : (LEFT(0) -> 1 : 0)) : 1);
             moved[j]++
         :: else
         fi;
@@ -630,13 +667,23 @@ end:
         let_go(me, k);
         k = 0
        }
-    :: d_step { step[me] == READY && !OUT(me) && !ANY_LOST(me) && ANY_MISSING(me) ->
+    :: d_step { step[me] == READY && !OUT(me) && !ANY_LOST(me) && ANY_MISSING(me) && MAY_START(me) ->
         taking[me] = (MISSING(me, 0) -> 0 : PARTITIONS - 1);
         given[me * PARTITIONS + taking[me]] = moved[taking[me]];
 #ifdef SWITCH
         if
+#if defined(FIRST_START) && !defined(WITHOUT_START_ENTRY)
+        :: STATIC(me) -> step[me] = (!has_started -> S0 : (sees_switch -> K1 : K0))
+#else
         :: STATIC(me) -> step[me] = (sees_switch -> K1 : K0)
+#endif
+#ifdef WITHOUT_REQUEST_FIRST
+        :: else ->
+            finds_start = started;
+            step[me] = (switched < 2 -> S1 : K1)
+#else
         :: else -> step[me] = (switched < 2 -> S1 : K1)
+#endif
         fi;
 #ifdef WITHOUT_SWITCH_READ
         sees_switch = (STATIC(me) -> switched > 0 : sees_switch)
@@ -666,8 +713,32 @@ end:
     :: d_step { step[me] == S1 ->
         switched = (switched == 0 -> 1 : switched);
         printf("worker %d: S1, asks all to record\n", me);
+#ifdef FIRST_START
+        step[me] = S0
+#else
         step[me] = S2
+#endif
        }
+#ifdef FIRST_START
+    :: d_step { step[me] == S0 && STATIC(me) ->
+        started = true;
+        has_started = true;
+        printf("worker %d: S0, writes the entry of a start\n", me);
+#ifdef WITHOUT_START_ENTRY
+        step[me] = K2
+#else
+        step[me] = (sees_switch -> K1 : K0)
+#endif
+       }
+    :: d_step { step[me] == S0 && !STATIC(me) ->
+#ifndef WITHOUT_REQUEST_FIRST
+        finds_start = started;
+#endif
+        printf("worker %d: S2, finds the entry of a start: %d\n", me, finds_start);
+        step[me] = (finds_start -> S2 : S3);
+        finds_start = false
+       }
+#endif
     :: d_step { step[me] == S2 ->
 #ifndef WITHOUT_SWITCH_FENCE
         init_producer(1);
@@ -680,7 +751,11 @@ end:
 #ifndef WITHOUT_SWITCH_READ
         sees_switch = switched > 0;
 #endif
+#ifdef WITHOUT_START_ENTRY
+        step[me] = (sees_switch -> K1 : (has_started -> K2 : S0))
+#else
         step[me] = (sees_switch -> K1 : K2)
+#endif
        }
 #endif
 
@@ -696,7 +771,14 @@ end:
         write_entry(me, taking[me]);
         step[me] = AFTER_K1
        }
-    :: d_step { step[me] == K2 && SUPERSEDED(me, taking[me]) ->
+#ifdef STOP
+    :: d_step { (step[me] == K2 || step[me] == K6) && !STATIC(me) && ENDED ->
+        printf("worker %d: %e, sees that recording ends, ends\n", me, step[me]);
+        end_process(me);
+        step[me] = gone
+       }
+#endif
+    :: d_step { step[me] == K2 && !(ENDED && !STATIC(me)) && SUPERSEDED(me, taking[me]) ->
         printf("worker %d: K2, sees a later entry for partition %d\n", me, taking[me]);
         release(me, taking[me]);
         let_go(me, taking[me]);
@@ -704,7 +786,7 @@ end:
         step[me] = (recycled[me] && has[me] -> AFTER_R1 : READY);
         recycled[me] = false
        }
-    :: d_step { step[me] == K2 && !SUPERSEDED(me, taking[me]) ->
+    :: d_step { step[me] == K2 && !(ENDED && !STATIC(me)) && !SUPERSEDED(me, taking[me]) ->
         read_entries(me, taking[me]);
         printf("worker %d: K2, reads the entries of partition %d, to init: %d\n",
                me, taking[me], to_fence[me]);
@@ -808,7 +890,7 @@ end:
         printf("worker %d: R1, inits its id %d, epoch %d\n", me, ID(me), my_epoch[me]);
         step[me] = AFTER_R1
        }
-    :: d_step { step[me] == K6 ->
+    :: d_step { step[me] == K6 && !(ENDED && !STATIC(me)) ->
 #if defined(SWITCH) && !defined(WITHOUT_SWITCH_READ)
         sees_switch = (STATIC(me) -> switched > 0 : sees_switch);
 #endif
@@ -856,7 +938,7 @@ active proctype World()
 {
 end:
     do
-    :: d_step { moves > 0 ->
+    :: d_step { moves > 0 && MAY_START(1) && !LEFT(0) ->
         moves--;
         owner[0] = (owner[0] == 1 -> (twin -> 2 : 0) : 1);
         moved[0]++;
@@ -886,6 +968,43 @@ end:
         od;
         i = 0;
         printf("group: worker 2 joins under the name of worker 0\n")
+       }
+#endif
+#ifdef STOP
+#ifdef WITHOUT_MARK_FIRST
+    :: d_step { ending == W2 && !to_end ->
+        to_end = (listed[AT(0, 0)] -> BIT(0) : 0) | BIT(1);
+        printf("stop: W3, reads the entries, to init: %d\n", to_end)
+       }
+    :: d_step { ending == W2 && to_end ->
+#else
+    :: d_step { ending == W2 ->
+#endif
+#ifndef WITHOUT_STOP_MARK
+        marked = true;
+        printf("stop: W2, marks the topic\n");
+#endif
+        ending = W3
+       }
+    :: d_step { ending == W3 && !to_end ->
+        to_end = (listed[AT(0, 0)] -> BIT(0) : 0) | BIT(1);
+        printf("stop: W3, reads the entries, to init: %d\n", to_end);
+#ifdef WITHOUT_STOP_FENCE
+        to_end = 0;
+        ending = W4
+#endif
+       }
+    :: d_step { ending == W3 && to_end ->
+        k = (to_end & 1 -> 0 : 1);
+        init_producer(k);
+        printf("stop: W3, inits id %d, epoch %d\n", k, epoch[k]);
+        to_end = to_end & ~BIT(k);
+        k = 0;
+        ending = (to_end -> W3 : W4)
+       }
+    :: d_step { ending == W4 ->
+        printf("stop: W4, deletes the topic\n");
+        ending = gone
        }
 #endif
     :: d_step { held.kind ->

@@ -9,7 +9,8 @@
     R5  delete its internal topics, and wait until they are gone; delete the records of outputs if
         they were requested to be emptied: nothing writes them any more
     R6  commit the requested positions
-    R7  delete the entries of the control topic, and mark the reset as complete last
+    R7  delete the entries of the control topic, and mark the reset as complete last; ids are
+        derived as before entries of ownership were recorded
 
 Ids that were in use stay in the control topic, so that takeovers keep fencing them; so do the
 entries of other owners, for example relays.
@@ -18,7 +19,7 @@ entries of other owners, for example relays.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from eosframework import failpoints
@@ -31,9 +32,10 @@ from eosframework.application.control_topic import (
     topic_entry,
     topic_key,
 )
+from eosframework.application.deleted_topics import delete_and_wait
 from eosframework.application.fencing import IdsOf, fence, refuse_members
-from eosframework.errors import ClusterUnreachable, StartRefused
-from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.application.ownership_topic import unrecorded_ids
+from eosframework.errors import StartRefused
 from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.records import Position
 
@@ -41,9 +43,6 @@ FORGOTTEN = ("topic", "committed", "topology", "backfill", OWNERSHIP)
 """Kinds of entries of the control topic that record the application's progress."""
 
 BEFORE_RESET = "the application is reset"
-
-GONE_SECONDS = 30.0
-"""The longest wait for brokers to delete topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +108,7 @@ def remove_state(reset: KafkaReset, context: ApplicationContext) -> None:
             )
     failpoints.hit("reset.after_groups")
     if reset.topics:
-        admin.delete_topics(reset.topics)
-        _wait_until_gone(reset.topics, admin)
+        delete_and_wait(reset.topics, admin)
     admin.delete_records(reset.emptied)
     failpoints.hit("reset.after_topics")
 
@@ -128,7 +126,7 @@ def finish_reset(reset: KafkaReset, context: ApplicationContext) -> None:
     failpoints.hit("reset.after_positions")
     known = control_topic.refresh().entries
     forgotten = {key: None for key in known if key.partition("/")[0] in FORGOTTEN}
-    control_topic.write(forgotten)
+    control_topic.write({**unrecorded_ids(known), **forgotten})
     remembered: dict[str, object] = {}
     readers = control_topic.state.owners
     for position in reset.positions:
@@ -139,15 +137,3 @@ def finish_reset(reset: KafkaReset, context: ApplicationContext) -> None:
             remembered[key] = {"topic_id": source.topic_id}
     control_topic.write({**remembered, RESET: {"done_at": round(time.time() * 1000)}})
     control_topic.refresh()
-
-
-def _wait_until_gone(topics: Sequence[str], admin: ClusterAdmin) -> None:
-    """Wait until brokers no longer describe deleted topics: they delete them a moment later."""
-    deadline = time.monotonic() + GONE_SECONDS
-    while left := [name for name, found in admin.describe_topics(topics).items() if found.exists]:
-        if time.monotonic() > deadline:
-            raise ClusterUnreachable(
-                f"topic {', '.join(left)} is still there {GONE_SECONDS:g} s after it was deleted; "
-                f"do the reset again when it is gone"
-            )
-        time.sleep(0.05)

@@ -31,10 +31,23 @@ RECORDED = "recorded"
 """The source of ids once entries of ownership are recorded. Versions that record none know no such
 source, and refuse to start."""
 
+RECORDED_ENTRY = {"from": RECORDED, "undo": "eosframework ids stop-recording APP"}
+"""The entry of that source. The refusal of those versions shows its first 80 characters, which name
+the command that lets them start."""
+
 
 def source_of_ids(value: Any) -> Ids:
     """Return the source of ids from its entry."""
-    return Ids.DERIVED if value["from"] == RECORDED else Ids(value["from"])
+    return Ids.DERIVED if is_recorded(value) else Ids(value["from"])
+
+
+def is_recorded(value: Any) -> bool:
+    """Return whether an entry of the source of ids says that entries of ownership are recorded.
+
+    Args:
+        value: None: there is no such entry.
+    """
+    return value is not None and value["from"] == RECORDED
 
 
 def take_entry(entries: dict[str, Any], message: Message) -> None:
@@ -132,6 +145,7 @@ def _sharing(parts: Sequence[str], _: Any) -> None:
 def _ownership(_: Sequence[str], value: Any) -> None:
     _require(value["topic_id"], str)
     _require(value["fenced"], bool)
+    _require(value.get("stopping", ""), str)
 
 
 def _replayed(parts: Sequence[str], value: Any) -> None:

@@ -10,7 +10,8 @@ cannot undo each other's:
     sharing/NUMBER                        {}   derived ids were for so many partitions each
     ids                                   {"from": "leased"}   the source of ids since then;
                                               "recorded": derived, with entries of ownership
-    ownership                             {"topic_id": …, "fenced": true}   entries are recorded
+    ownership                             {"topic_id": …, "fenced": true}   entries are recorded;
+                                              "stopping": "begun" or "fenced", until they are not
     topology                              the last topology that ran, by `topology.evolution`
     reset                                 {"begun_at": …} or, once complete, {"done_at": …}
     committed/SUB_TOPOLOGY/TOPIC/NUMBER   {"topic_id": …}   written in the first transaction
@@ -55,6 +56,7 @@ APPLICATION = "application"
 IDS = "ids"
 RESET = "reset"
 OWNERSHIP = "ownership"
+STOP_BEGUN, STOP_FENCED = "begun", "fenced"
 
 WRITTEN_ALONE = frozenset(
     {APPLICATION, "topic", "owner", "leased", "sharing", IDS, "topology", RESET, OWNERSHIP}
@@ -77,10 +79,22 @@ class RecordedOwnership:
     Args:
         topic_id: of that topic.
         fenced: every id that was inited before the request was fenced after it.
+        stopping: the end of recording is begun, or all ids are fenced for it; None: neither.
     """
 
     topic_id: str
     fenced: bool
+    stopping: str | None = None
+
+    @property
+    def is_stopping(self) -> bool:
+        """True while the end of recording is not complete."""
+        return self.stopping is not None
+
+    @property
+    def is_fenced_for_stop(self) -> bool:
+        """True once all ids are fenced for the end of recording."""
+        return self.stopping == STOP_FENCED
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +160,13 @@ def interpret(entries: Mapping[str, Any]) -> ControlState:
         leased={partition: tuple(tasks) for partition, tasks in leased.items()},
         sharing=tuple(sorted(sharing)),
         ids=source_of_ids(entries.get(IDS, {"from": Ids.DERIVED})),
-        ownership=None if asked is None else RecordedOwnership(asked["topic_id"], asked["fenced"]),
+        ownership=None if asked is None else _recorded_ownership(asked),
         entries=dict(entries),
     )
+
+
+def _recorded_ownership(entry: Mapping[str, Any]) -> RecordedOwnership:
+    return RecordedOwnership(entry["topic_id"], entry["fenced"], entry.get("stopping"))
 
 
 _REMEDY = (

@@ -54,7 +54,7 @@ def refuse_members(groups: Sequence[str], admin: ClusterAdmin, before: str) -> N
 
 
 def fence(ids_of: IdsOf, settings: Settings, control_topic: ControlTopic) -> ControlState:
-    """Init ids and close their producers, until the control topic shows no further id (F2, F3).
+    """Fence ids, and those of all entries of ownership (F2, F3).
 
     Args:
         ids_of: returns the ids.
@@ -69,6 +69,15 @@ def fence(ids_of: IdsOf, settings: Settings, control_topic: ControlTopic) -> Con
         TransactionError: an id could not be initialized.
         ClusterUnreachable: no broker answered in time.
     """
+    return _fence(
+        lambda control: {*ids_of(control), *_recorded(settings, control_topic)},
+        settings,
+        control_topic,
+    )
+
+
+def _fence(ids_of: IdsOf, settings: Settings, control_topic: ControlTopic) -> ControlState:
+    """Init ids and close their producers, until the control topic shows no further id."""
     control = control_topic.refresh()
     fenced: set[str] = set()
     outputs = producers(settings)
@@ -76,7 +85,7 @@ def fence(ids_of: IdsOf, settings: Settings, control_topic: ControlTopic) -> Con
         # 1. a suspended worker has an open transaction with entries for further ids  2. the entries
         # after its begin are hidden from this reader  3. the init of its id aborts it  4. the next
         # look shows what it hid. A look that shows no new id was not obstructed by these ids.
-        while waiting := sorted({*ids_of(control), *_recorded(settings, control_topic)} - fenced):
+        while waiting := sorted(set(ids_of(control)) - fenced):
             for first in range(0, len(waiting), IDS_AT_ONCE):
                 outputs.close(outputs.open(waiting[first : first + IDS_AT_ONCE]))
             fenced.update(waiting)
@@ -106,6 +115,24 @@ def fence_workers(context: ApplicationContext, partitions: Mapping[str, int]) ->
     """
     graph = context.graph
     fence(lambda found: live_ids(graph, found, partitions), context.settings, context.control_topic)
+
+
+def fence_derived(context: ApplicationContext, partitions: Mapping[str, int]) -> None:
+    """Fence the ids of workers that may record nothing yet (S2 of `ownership_topic`).
+
+    Ids in entries of ownership are those of workers that record; they stay as they are.
+
+    Args:
+        context: of the application.
+        partitions: number of partitions by topic, as it is now.
+
+    Raises:
+        TransactionError: an id could not be initialized in time.
+    """
+    graph = context.graph
+    _fence(
+        lambda found: live_ids(graph, found, partitions), context.settings, context.control_topic
+    )
 
 
 def live_ids(graph: Graph, control: ControlState, partitions: Mapping[str, int]) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 import structlog
 
 from eosframework.application.context import ApplicationContext
-from eosframework.application.control_entries import RECORDED
+from eosframework.application.control_entries import RECORDED_ENTRY
 from eosframework.application.control_topic import IDS, ControlState, leased_key
 from eosframework.application.fencing import refuse_members
 from eosframework.config import Ids
@@ -100,7 +100,7 @@ def id_entries(
     }
     if ids and kind is not control.ids:
         is_recorded = kind is Ids.DERIVED and control.ownership is not None
-        entries[IDS] = {"from": RECORDED if is_recorded else kind}
+        entries[IDS] = RECORDED_ENTRY if is_recorded else {"from": kind}
     return entries
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from eosframework.application.producer_choice import chosen_by_settings
 from eosframework.config import Guarantee, Producers, Settings
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.requests import AccessDenied
@@ -114,7 +115,7 @@ def worker_access(
             control_topic_access(graph.application),
             *(
                 [ownership_access(graph.application)]
-                if settings.worker.producers is Producers.WORKER
+                if chosen_by_settings(graph, settings.worker) is Producers.WORKER
                 else []
             ),
             *_transaction_access(graph.application, settings, ids),

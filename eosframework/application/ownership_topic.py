@@ -18,21 +18,28 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from itertools import zip_longest
+from typing import Any
 
 import structlog
 
 from eosframework.application.compacted_topics import COMPACT, ensure_compacted
 from eosframework.application.context import ApplicationContext
-from eosframework.application.control_entries import RECORDED
-from eosframework.application.control_topic import IDS, OWNERSHIP, ControlState
-from eosframework.config import KafkaSettings
+from eosframework.application.control_entries import RECORDED_ENTRY, is_recorded
+from eosframework.application.control_topic import (
+    IDS,
+    OWNERSHIP,
+    STOP_BEGUN,
+    STOP_FENCED,
+    ControlState,
+)
+from eosframework.config import Ids, KafkaSettings
 from eosframework.errors import PositionLost, Retriable, RunError, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.admin.metadata import GroupDescription
 from eosframework.kafka.client.plain_writes import write_records
 from eosframework.kafka.consumer.group import records_ownership
 from eosframework.kafka.consumer.range_reader import read_ranges
-from eosframework.processing.ownership.entries import Stored, parse
+from eosframework.processing.ownership.entries import STOP, Stored, parse
 from eosframework.records import TopicPartition
 from eosframework.txnid import ownership_topic
 
@@ -60,7 +67,8 @@ class OwnershipTopic:
         application: its name.
         settings: how to reach the cluster.
         admin: requests to the same cluster.
-        recorded_id: returns the topic's id in the control topic; None: it is not checked.
+        recorded_id: returns the topic's id in the control topic, or None if no entries are recorded
+            any more; None: it is not checked.
         replication_factor: of the topic if it has to be created; None: the cluster's default.
     """
 
@@ -70,7 +78,7 @@ class OwnershipTopic:
         settings: KafkaSettings,
         admin: ClusterAdmin,
         *,
-        recorded_id: Callable[[], str | None] = lambda: None,
+        recorded_id: Callable[[], str | None] | None = None,
         replication_factor: int | None = None,
     ) -> None:
         self.topic = ownership_topic(application)
@@ -116,12 +124,14 @@ class OwnershipTopic:
             ClusterUnreachable: it was not read to its end within the deadline.
         """
         facts = self._admin.describe_topics([self.topic])[self.topic]
-        expected = self._recorded_id()
-        if not facts.exists or expected not in (None, facts.topic_id):
+        expected = facts.topic_id if self._recorded_id is None else self._recorded_id()
+        if not facts.exists or expected != facts.topic_id:
             raise RunError(
                 f"ownership topic {self.topic!r} was deleted or made anew while this worker ran "
                 f"(found id {facts.topic_id if facts.exists else 'none'}, expected "
-                f"{expected}): the ids that may still write are unknown. {_NEXT_STEP}"
+                f"{expected}): the ids that may still write are unknown. If the application was "
+                f"reset, or `eosframework ids stop-recording` run, start this worker again. "
+                f"Otherwise: {_NEXT_STEP}"
             )
         began_at = time.time()
         if began_at - self._read_at > READ_AGAIN_SECONDS:
@@ -136,6 +146,10 @@ class OwnershipTopic:
             raise Retriable(f"topic {self.topic!r} was not read in time; it is read again")
         self._read_at = began_at
         return self._stored
+
+    def mark_stop(self) -> None:
+        """Write the mark that recording ends: readings of workers fail from now on (W2)."""
+        self.write({STOP: b"{}"})
 
     def ids(self) -> set[str]:
         """Return the ids of all entries; empty if the topic does not exist.
@@ -237,20 +251,44 @@ def entries(topic_id: str, *, fenced: bool) -> dict[str, object]:
     """Return the control topic's entries that ask for recording (S1), or note that S2 is done."""
     return {
         OWNERSHIP: {"topic_id": topic_id, "fenced": fenced},
-        IDS: {"from": RECORDED},
+        IDS: RECORDED_ENTRY,
     }
 
 
+def stopping_entries(topic_id: str, *, fenced: bool) -> dict[str, object]:
+    """Return the control topic's entry while recording ends (W2), or once all ids are fenced (W3).
+
+    No worker starts from the first one on (`ownership_stop`).
+    """
+    stopping = STOP_FENCED if fenced else STOP_BEGUN
+    return {OWNERSHIP: {"topic_id": topic_id, "fenced": False, "stopping": stopping}}
+
+
+def unrecorded_ids(known: Mapping[str, Any]) -> dict[str, object]:
+    """Return the entry of derived ids as versions that record nothing know it.
+
+    Args:
+        known: entries of the control topic.
+    """
+    return {IDS: {"from": Ids.DERIVED}} if is_recorded(known.get(IDS)) else {}
+
+
 _SILENT = (
-    "worker.producers=worker in the settings of this process, and {members} in the same group runs "
+    "this worker has an id of its own (worker.producers), and {members} in the same group runs "
     "a version of eosframework that records no entries in the ownership topic, so the ids that it "
-    "writes under are unknown here. Upgrade all workers first, with worker.producers=partition"
+    "writes under are unknown here. Upgrade all workers first; until then, start this one with "
+    "worker.producers=auto or partition"
 )
 
 
 def _silent(group: GroupDescription) -> list[str]:
     members: Iterable[tuple[str, str | None]] = zip_longest(group.client_ids, group.instances)
     return [f"worker {instance or c!r}" for c, instance in members if not records_ownership(c)]
+
+
+def log_unusable(reason: str) -> None:
+    """Report that a worker has a producer for each partition, although it could do with one."""
+    structlog.get_logger("eosframework.worker").warning("producer_for_each", reason=reason)
 
 
 def log_asked(topic: str) -> None:

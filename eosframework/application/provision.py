@@ -13,8 +13,10 @@ from eosframework.application.fencing import refuse_members
 from eosframework.application.internal_topics import own_topics, undersized_topics
 from eosframework.application.leases import refuse_moved_ids, task_names
 from eosframework.application.needed_access import Access, merged, ownership_access, worker_access
+from eosframework.application.ownership_stop import refuse_unfinished_stop
 from eosframework.application.ownership_topic import entries as ownership_entries
 from eosframework.application.ownership_topic import ownership_of
+from eosframework.application.producer_choice import chosen_by_settings
 from eosframework.application.start_checks import (
     Facts,
     gather,
@@ -166,7 +168,7 @@ def plan(context: ApplicationContext, source: IdSource | None = None) -> Provisi
     if facts.control.ownership is not None:
         access = merged([*access, ownership_access(graph.application)])
     shown = tuple(dict.fromkeys(map(str, ids)))
-    if settings.worker.producers is Producers.WORKER:
+    if chosen_by_settings(graph, settings.worker) is Producers.WORKER:
         shown = (worker_pattern(graph.application),)
     return Provision(
         application=graph.application,
@@ -201,6 +203,7 @@ def apply(context: ApplicationContext) -> tuple[Provision, list[str]]:
     planned = plan(context)
     lasting = [change for change in planned.changes if change.verdict.is_refused]
     refuse_changes(context.graph.application, lasting, ())
+    refuse_unfinished_stop(context.control_topic.state)
     created = context.admin.create_topics(
         [
             TopicToCreate(
@@ -314,7 +317,8 @@ def _growing(graph: Graph, facts: Facts, admin: ClusterAdmin) -> dict[str, int]:
 
 def _planned_ownership(context: ApplicationContext, facts: Facts) -> Iterator[PlannedTopic]:
     is_recorded = facts.control.ownership is not None
-    if context.settings.worker.producers is Producers.WORKER or is_recorded:
+    chosen = chosen_by_settings(context.graph, context.settings.worker)
+    if chosen is Producers.WORKER or is_recorded:
         wanted = ownership_of(context).as_topic()
         found = context.admin.describe_topics([wanted.name])[wanted.name]
         yield _planned_own(TopicRole.OWNERSHIP, wanted, found)

@@ -23,7 +23,7 @@ from eosframework.application.control_topic import (
     topic_entry,
     topic_key,
 )
-from eosframework.application.fencing import fence_workers
+from eosframework.application.fencing import fence_derived, fence_workers
 from eosframework.application.foreign_topics import foreign_topics, refuse_foreign_topics
 from eosframework.application.internal_topics import refuse_unfit_topics
 from eosframework.application.leases import (
@@ -37,16 +37,20 @@ from eosframework.application.leases import (
 from eosframework.application.needed_access import (
     Access,
     naming_needed_access,
+    ownership_access,
     refuse_denied,
     worker_access,
 )
+from eosframework.application.ownership_stop import refuse_unfinished_stop
 from eosframework.application.ownership_topic import entries as ownership_entries
 from eosframework.application.ownership_topic import (
     log_asked,
+    log_unusable,
     ownership_of,
     refuse_lost_ownership,
     refuse_silent_members,
 )
+from eosframework.application.producer_choice import chosen_producers
 from eosframework.application.producer_sharing import refuse_other_sharing, sharing_entries
 from eosframework.application.start_positions import refuse_lost_offsets
 from eosframework.application.topology_changes import (
@@ -57,7 +61,7 @@ from eosframework.application.topology_changes import (
     undrained_topics,
 )
 from eosframework.config import Guarantee, Producers, Settings
-from eosframework.errors import StartRefused
+from eosframework.errors import ConfigurationError, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import (
     GroupDescription,
@@ -99,6 +103,7 @@ class Facts:
         unread: topics among these with unread records.
         foreign: internal topics with records that the application did not write.
         ownership: the ownership topic; None: no entries are recorded.
+        producers: of the worker that starts.
     """
 
     cluster_id: str
@@ -113,6 +118,7 @@ class Facts:
     unread: frozenset[str] = frozenset()
     foreign: frozenset[str] = frozenset()
     ownership: TopicDescription | None = None
+    producers: Producers = Producers.PARTITION
 
     @property
     def partitions(self) -> dict[str, int]:
@@ -140,8 +146,19 @@ Refuse = Callable[[Graph, Settings, "Facts"], None]
 
 
 def check_worker_start(context: ApplicationContext, source: IdSource | None = None) -> Facts:
-    """Perform `check_start`, and refuse workers while a backfill job is unfinished."""
-    return _checked(context, source, refuse_worker)
+    """Perform `check_start`, and refuse workers while a backfill job is unfinished.
+
+    Only a worker asks all others to record entries of ownership, before step 5: a backfill has no
+    id of its own, and versions that record nothing may still be in use.
+
+    Raises:
+        StartRefused, TopologyError, ClusterUnreachable: as `check_start`.
+    """
+    facts = _accepted(context, refuse_worker)
+    chosen = chosen_producers(context.graph, context.settings.worker, facts.group)
+    if chosen is Producers.WORKER:
+        facts = _with_own_id(context, facts)
+    return _entered(context, source, facts)
 
 
 def check_start(context: ApplicationContext, source: IdSource | None = None) -> Facts:
@@ -163,10 +180,11 @@ def check_start(context: ApplicationContext, source: IdSource | None = None) -> 
         TopologyError: sources of a sub-topology are not co-partitioned.
         ClusterUnreachable: no broker answered in time.
     """
-    return _checked(context, source, refuse)
+    return _entered(context, source, _accepted(context, refuse))
 
 
-def _checked(context: ApplicationContext, source: IdSource | None, refuse: Refuse) -> Facts:
+def _accepted(context: ApplicationContext, refuse: Refuse) -> Facts:
+    """Perform steps 1 to 4."""
     graph, settings, control_topic = context.graph, context.settings, context.control_topic
     with naming_needed_access(_needed(graph, settings)):
         control_topic.ensure()
@@ -184,8 +202,12 @@ def _checked(context: ApplicationContext, source: IdSource | None, refuse: Refus
             fence_workers(context, facts.partitions)
             facts = with_changes(context, gather(context))
             refuse(graph, settings, facts)
-        if settings.worker.producers is Producers.WORKER:
-            facts = _recording(context, facts)
+    return facts
+
+
+def _entered(context: ApplicationContext, source: IdSource | None, facts: Facts) -> Facts:
+    """Perform steps 5 and 6."""
+    graph, control_topic = context.graph, context.control_topic
     source = source or DerivedIds()
     names = task_names(graph, facts.partitions)
     ids = given_ids(source, names, facts.control)
@@ -196,18 +218,54 @@ def _checked(context: ApplicationContext, source: IdSource | None, refuse: Refus
     return facts
 
 
-def _recording(context: ApplicationContext, facts: Facts) -> Facts:
-    """Ask all workers to record entries of ownership, unless that was done (S1 to S3)."""
+def _with_own_id(context: ApplicationContext, facts: Facts) -> Facts:
+    """Return the facts of a worker with an id of its own; entries are recorded from now on.
+
+    With `worker.producers=auto` a worker whose application records nothing yet, and cannot have
+    the ownership topic, gets a producer for each partition instead.
+    """
     asked = facts.control.ownership
-    if asked is not None and asked.fenced:
-        return facts
-    control_topic = context.control_topic
+    if asked is None or not asked.fenced:
+        try:
+            topic_id = _usable_topic(context)
+        except (StartRefused, ConfigurationError) as error:
+            if asked is not None or context.settings.worker.producers is not Producers.AUTO:
+                raise
+            log_unusable(str(error))
+            return facts
+        facts = _recording(context, facts, topic_id)
+    return replace(facts, producers=Producers.WORKER)
+
+
+def _usable_topic(context: ApplicationContext) -> str:
+    """Create the ownership topic if it is missing, and return its id.
+
+    Raises:
+        StartRefused, ConfigurationError: it cannot be created, or not be read and written.
+    """
     topic = ownership_of(context)
     topic_id = topic.ensure()
+    refuse_denied_ownership(
+        context.graph, context.admin.describe_topics([topic.topic])[topic.topic]
+    )
+    return topic_id
+
+
+def _recording(context: ApplicationContext, facts: Facts, topic_id: str) -> Facts:
+    """Ask all workers to record entries of ownership (S1 to S3).
+
+    S2 has nothing to fence in an application that no worker has started:
+
+        1. S1 is in the control topic, and then the topic lacks the entry of a start
+        2. so each worker writes that entry after S1, before it inits its ids
+        3. so each worker that inits an id afterwards finds S1 (S4)
+    """
+    control_topic = context.control_topic
     control_topic.write(ownership_entries(topic_id, fenced=False))
-    fence_workers(context, facts.partitions)
+    if APPLICATION in control_topic.refresh().entries:
+        fence_derived(context, facts.partitions)
     control_topic.write(ownership_entries(topic_id, fenced=True))
-    log_asked(topic.topic)
+    log_asked(ownership_topic(context.graph.application))
     return with_changes(context, gather(context))
 
 
@@ -298,6 +356,7 @@ def refuse(graph: Graph, settings: Settings, facts: Facts) -> None:
     """
     refuse_another_cluster(graph, facts)
     refuse_unfinished_reset(graph.application, facts.control)
+    refuse_unfinished_stop(facts.control)
     refuse_another_application(graph, facts)
     # Before topics that are missing: `apply` would create them, and refuses such a change as well.
     refuse_changes(graph.application, facts.changes, facts.unread)
@@ -318,6 +377,7 @@ def refuse(graph: Graph, settings: Settings, facts: Facts) -> None:
         found = facts.ownership
         topic_id = found.topic_id if found is not None and found.exists else None
         refuse_lost_ownership(facts.control, topic_id, ownership_topic(graph.application))
+        refuse_denied_ownership(graph, found)
     refuse_lost_offsets(graph.application, facts.control, facts.committed)
     refuse_long_transactions(settings, facts)
 
@@ -424,6 +484,13 @@ def refuse_denied_access(graph: Graph, settings: Settings, facts: Facts) -> None
     allowed["Group", graph.application] = facts.group.allowed
     allowed["Group", tables_group(graph.application)] = facts.tables_group.allowed
     refuse_denied(_needed(graph, settings), allowed)
+
+
+def refuse_denied_ownership(graph: Graph, topic: TopicDescription | None) -> None:
+    """Refuse a principal that may not record its ids, although all workers do."""
+    name = ownership_topic(graph.application)
+    allowed = None if topic is None else topic.allowed
+    refuse_denied([ownership_access(graph.application)], {("Topic", name): allowed})
 
 
 def _needed(graph: Graph, settings: Settings) -> list[Access]:

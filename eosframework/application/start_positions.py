@@ -47,6 +47,7 @@ class StartPositions:
         self._start = start
         self._whole_topics = whole_topics
         self._reset = control_topic.state.entries.get(RESET)
+        self._recorded_in = _recorded_in(control_topic.state)
         self._members = members
         self._seen = {
             (partition, task)
@@ -113,11 +114,11 @@ class StartPositions:
         Raises:
             RunError: this worker takes nothing over.
         """
-        asked = self._control_topic.state.ownership
         try:
             require_recording_members(self._group())
         except RunError:
-            if asked is not None:
+            asked = self._refreshed().ownership
+            if asked is not None and not asked.is_stopping:
                 self._control_topic.write(ownership_entries(asked.topic_id, fenced=False))
             raise
 
@@ -159,19 +160,27 @@ class StartPositions:
             )
 
     def confirm_start(self) -> None:
-        """Make sure that the application was not reset while this worker was not a member.
+        """Make sure that no command changed the application while this worker was not a member.
 
         Raises:
-            RunError: it was: topics and stores differ from those found at the start.
+            RunError: it was reset: topics and stores differ from those found at the start. Or
+                entries of ownership are no longer recorded.
             Retriable: the control topic cannot be read now.
         """
         # 1. this worker passes its start checks  2. a reset finds no member, marks the control
         # topic and deletes the group  3. this worker joins. The mark is not the one read at 1.
         # Had it joined before the group was deleted, brokers would have refused to delete it.
-        if self._refreshed().entries.get(RESET) != self._reset:
+        found = self._refreshed()
+        if found.entries.get(RESET) != self._reset:
             raise RunError(
                 f"application {self._application!r} was reset after this worker had started, so "
                 f"its stores and topics are others than those that it found; start it again"
+            )
+        if self._recorded_in is not None and _recorded_in(found) is None:
+            raise RunError(
+                f"the ids of workers of application {self._application!r} are no longer recorded: "
+                f"`eosframework ids stop-recording` was run after this worker had started; start "
+                f"it again"
             )
 
     def _group(self) -> GroupDescription:
@@ -190,6 +199,12 @@ class StartPositions:
             return question()
         except ClusterUnreachable as error:
             raise Retriable(str(error)) from error
+
+
+def _recorded_in(control: ControlState) -> str | None:
+    """Return the id of the topic in which ids are recorded; None: they are not, or end to be."""
+    asked = control.ownership
+    return None if asked is None or asked.is_stopping else asked.topic_id
 
 
 def former_leases(control: ControlState, by_task: ByTask) -> list[str]:

@@ -74,6 +74,7 @@ def describe(
     format: Annotated[Format, typer.Option(help="text, or a mermaid flowchart.")] = Format.TEXT,
 ) -> None:
     """Print a topology's sub-topologies, topics and ids."""
+    from eosframework.application.producer_choice import chosen_by_settings
     from eosframework.config import Producers
     from eosframework.runtime.ids import leases_of
     from eosframework.topology.graph.description import as_mermaid, as_text
@@ -86,7 +87,7 @@ def describe(
     settings = options.load()
     leases = leases_of(graph.application, settings)
     together = settings.worker.partitions_per_producer
-    own = settings.worker.producers is Producers.WORKER
+    own = chosen_by_settings(graph, settings.worker) is Producers.WORKER
     writer = worker_pattern(graph.application) if own else None
     if as_json:
         print_json(as_data(graph, leases=leases, partitions_per_producer=together, writer=writer))

@@ -106,6 +106,7 @@ class Ids(StrEnum):
 class Producers(StrEnum):
     """The transactional producers of a worker."""
 
+    AUTO = "auto"
     PARTITION = "partition"
     WORKER = "worker"
 
@@ -226,11 +227,13 @@ class WorkerSettings(Section):
     """Transactional ids. derived: from application, sub-topology and partition. leased: from a pool
     in the database that `eosframework ids add` fills, each for one partition until released."""
 
-    producers: Producers = Producers.PARTITION
-    """Producers of a worker. partition: one for each partition, with a transaction each. worker:
-    one for all partitions of the worker, whose id is recorded in the ownership topic before its
-    first transaction; much faster with many partitions. Workers of both kinds may run at once, and
-    the setting may be changed worker by worker, once all workers run a version that has it."""
+    producers: Producers = Producers.AUTO
+    """Producers of a worker. worker: one for all of its partitions, whose id is recorded in the
+    ownership topic before its first transaction; much faster with many partitions. partition: one
+    for each partition, with a transaction each. auto: worker, or partition where a worker cannot
+    have one: leased ids, no transactions, members of a version that records no ids, no permission
+    to have the topic. Workers of both kinds may run at once, so the setting may be changed worker
+    by worker."""
 
     partitions_per_producer: int = Field(default=1, ge=1)
     """Number of partitions of a sub-topology in a producer group: they share a producer, its
@@ -313,18 +316,23 @@ class WorkerSettings(Section):
             )
         return self
 
+    @property
+    def can_share_producer(self) -> bool:
+        """True if all tasks of a worker may write under one id."""
+        return (
+            self.ids is Ids.DERIVED
+            and self.guarantee is Guarantee.EXACTLY_ONCE
+            and self.partitions_per_producer == 1
+        )
+
     @model_validator(mode="after")
     def _workers_can_share(self) -> Self:
-        if self.producers is Producers.WORKER and (
-            self.ids is Ids.LEASED
-            or self.guarantee is Guarantee.AT_LEAST_ONCE
-            or self.partitions_per_producer > 1
-        ):
+        if self.producers is Producers.WORKER and not self.can_share_producer:
             raise ValueError(
                 "producers=worker needs ids=derived, guarantee=exactly_once and "
                 "partitions_per_producer=1: a leased id is for one partition, without transactions "
                 "there is nothing to share, and a worker's producer already has all of its "
-                "partitions; set it to partition"
+                "partitions; set it to auto or partition"
             )
         return self
 

@@ -176,12 +176,13 @@ class Takeover:
         self._outputs.close(self._outputs.open(ids))
 
     def _fence_former_ids(self, by_task: ByTask) -> None:
-        if former := self._ledger.former_ids(by_task):
-            self._fence(former)
-        self._ledger.confirm_ids(by_task)
+        # First: a worker that started before a reset, or before recording ended, fences nothing.
         if self._unconfirmed:
             self._ledger.confirm_start()
             self._unconfirmed = False
+        if former := self._ledger.former_ids(by_task):
+            self._fence(former)
+        self._ledger.confirm_ids(by_task)
 
     def _commit_starts(
         self,

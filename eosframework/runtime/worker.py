@@ -256,7 +256,7 @@ def _plan(context: WorkerContext, make_task: Callable[..., Task]) -> Plan:
         partitions=context.facts.partitions,
     )
     own_id = None
-    if settings.worker.producers is Producers.WORKER:
+    if context.facts.producers is Producers.WORKER:
         own_id = TransactionalId.worker(graph.application, context.instance)
     return replace(plan, make_task=make_task, own_id=own_id)
 
@@ -444,7 +444,7 @@ def _ledger(context: WorkerContext) -> StartPositions:
         worker.start,
         graph.whole_topics,
         members=lambda: context.admin.describe_group(graph.application),
-        has_own_id=worker.producers is Producers.WORKER,
+        has_own_id=context.facts.producers is Producers.WORKER,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
 
 from eosframework.application.ownership_topic import OwnershipTopic
 from eosframework.config import KafkaSettings
@@ -17,6 +18,7 @@ from tests.support.processes.commands import here
 RECORDS = 3000
 PARTITIONS = 8
 OWN_ID = "worker.producers=worker"
+AUTO = "worker.producers=auto"
 EACH = "worker.producers=partition"
 FEW_AT_ONCE = "worker.batch_records=100"
 SHORT_SESSION = "worker.session_timeout_seconds=6"
@@ -38,6 +40,10 @@ def end(*workers: WorkerProcess) -> None:
         if worker.process.poll() is None:
             worker.signal(signal.SIGTERM)
             assert worker.wait() == 0, worker.log[-4000:]
+
+
+def own_id(pipeline: Pipeline, instance: str) -> str:
+    return f"{pipeline.name}:worker.{pipeline.name}.{instance}:0"
 
 
 def fed_and_committed(pipeline: Pipeline, records: int = RECORDS) -> None:
@@ -66,8 +72,8 @@ def test_a_zombie_with_an_id_of_its_own_is_fenced_by_its_entries(
     zombie.wait_for_fault(point)
     successor = started(pipeline, "two")
     wait_until(lambda: pipeline.committed() == RECORDS, "the successor's commit")
-    assert zombie.ids() == [f"{pipeline.name}:worker.{pipeline.name}.one:0"]
-    assert successor.ids() == [f"{pipeline.name}:worker.{pipeline.name}.two:0"]
+    assert zombie.ids() == [own_id(pipeline, "one")]
+    assert successor.ids() == [own_id(pipeline, "two")]
     zombie.signal(signal.SIGCONT)
     zombie.wait_until_displaced()
     fed_and_committed(pipeline)
@@ -165,6 +171,41 @@ def test_a_taker_that_sleeps_between_two_steps_wakes_beside_its_successor(
     sleeper.signal(signal.SIGCONT)
     fed_and_committed(pipeline)
     end(sleeper, successor)
+    verified(pipeline)
+
+
+def test_by_itself_a_worker_has_an_id_of_its_own_once_no_earlier_version_is_a_member(
+    pipeline: Pipeline,
+) -> None:
+    """A member of such a version says nothing of entries in its client id."""
+    earlier = Consumer(
+        {
+            "bootstrap.servers": pipeline.bootstrap_servers,
+            "group.id": pipeline.name,
+            "client.id": "eosframework-consumer",
+            "partition.assignment.strategy": "range",
+            "session.timeout.ms": 6000,
+        }
+    )
+    earlier.subscribe([pipeline.source])
+    wait_until(lambda: earlier.poll(0.5) is None and bool(earlier.assignment()), "its membership")
+    beside = started(pipeline, "one", AUTO)
+    while not beside.events("task_assigned"):
+        earlier.poll(0.1)
+        assert beside.process.poll() is None, beside.log
+    assert not any(":worker." in id_ for id_ in beside.ids())
+    earlier.close()
+    pipeline.feed(RECORDS)
+    second = started(pipeline, "two", AUTO)
+    second.wait_for_event("task_assigned")
+    wait_until(lambda: pipeline.committed() == pipeline.fed, "all commits")
+    assert second.ids() == [own_id(pipeline, "two")]
+    end(beside)
+    third = started(pipeline, "one", AUTO)
+    fed_and_committed(pipeline)
+    wait_until(lambda: bool(third.events("task_assigned")), "the share of the last")
+    assert third.ids() == [own_id(pipeline, "one")]
+    end(second, third)
     verified(pipeline)
 
 

@@ -80,8 +80,8 @@ def test_an_input_that_grows_under_workers_is_named_and_nothing_is_lost_or_doubl
     assert f"eosframework positions set APP {pipeline.source}=committed" in workers.log
     assert "docs/howto/growing-partitions.md" in workers.log
     assert "Traceback" not in workers.log
-    ids = {str(event["transactional_id"]) for event in workers.events("task_assigned")}
-    assert not {i for i in ids if i[-1] in "23"}, "no new partition was taken over"
+    tasks = {str(event["task"]) for event in workers.events("task_assigned")}
+    assert not {t for t in tasks if t[-2] in "23"}, "no new partition was taken over"
 
     again = pipeline.start_worker("--processes", processes)
     assert again.wait() == 2, "it stays refused until the user has decided"

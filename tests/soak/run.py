@@ -31,7 +31,7 @@ from tests.soak.recording import (
     read_numbers,
 )
 from tests.soak.resources import ResourceRecorder, judge
-from tests.soak.schedule import WORKERS, Fault, sharing
+from tests.soak.schedule import WORKERS, Fault, producers
 from tests.soak.segments import offsets_in, outputs_in
 from tests.soak.workers import SETTINGS, Workers
 from tests.support.applications.pipeline import Pipeline, wait_until
@@ -60,7 +60,7 @@ class Settings:
         seconds: how long things are broken; bringing everything back comes on top.
         records_per_second: that the feeder writes.
         unprotected: switch the straggler protection off.
-        sharing: how many partitions share a producer, by the seed.
+        producers: setting of the workers, by the seed.
     """
 
     seed: int
@@ -69,12 +69,12 @@ class Settings:
     nodes: int = 1
     records_per_second: int = 200
     unprotected: bool = False
-    sharing: Callable[[int], int] = sharing
+    producers: Callable[[int], str] = producers
 
     @property
-    def partitions_per_producer(self) -> int:
-        """How many partitions share a producer."""
-        return self.sharing(self.seed)
+    def chosen_producers(self) -> str:
+        """The setting of the workers' producers."""
+        return self.producers(self.seed)
 
     @property
     def command(self) -> str:
@@ -190,15 +190,14 @@ class _Soak:
             replication_factor=settings.nodes,
             outputs=dict.fromkeys(SIDES, 1),
         )
-        sharing = f"worker.partitions_per_producer={settings.partitions_per_producer}"
-        operator = Operator(self._pipeline, [*SETTINGS, sharing])
+        operator = Operator(self._pipeline, [*SETTINGS, settings.chosen_producers])
         operator.run("apply")
         self._topics = {side: f"{self._pipeline.name}.{side}" for side in SIDES}
         self._workers = Workers(
             self._pipeline,
             cluster.bootstrap_servers,
             WORKERS + 1,
-            partitions_per_producer=settings.partitions_per_producer,
+            producers=settings.chosen_producers,
             unprotected=settings.unprotected,
         )
         faults = settings.schedule(settings.seed, settings.seconds)
@@ -224,7 +223,7 @@ class _Soak:
 
     def run(self) -> Result:
         pipeline, servers = self._pipeline, self._cluster.direct
-        self._say(f"partitions per producer: {self._settings.partitions_per_producer}")
+        self._say(self._settings.chosen_producers)
         with ExitStack() as stack:
             stack.callback(self._workers.end)
             stack.callback(self._late.end)

@@ -39,8 +39,11 @@ FIRST_FAULT_SECONDS = 2.0
 STOPPED, ASLEEP = "are stopped", "sleep"
 """How workers are away while an operator's commands run."""
 
-SHARING = (1, 1, 2, 3)
-"""How many partitions may share a producer; half of all runs have producers of their own."""
+PRODUCERS = (
+    *("worker.producers=worker", "worker.producers=worker"),
+    *("worker.producers=partition", "worker.partitions_per_producer=2"),
+)
+"""Which partitions may share a producer; half of all runs have one for each worker."""
 
 
 class Way(StrEnum):
@@ -149,9 +152,9 @@ EACH_MINUTE: Sequence[tuple[Way, float, float]] = (
 next thing that is done to that application are two; while no worker runs, no store is damaged."""
 
 
-def sharing(seed: int) -> int:
-    """Return how many partitions share a producer in a seed's run of all faults."""
-    return random.Random(f"{seed} sharing").choice(SHARING)
+def producers(seed: int) -> str:
+    """Return the setting of the workers' producers in a seed's run of all faults."""
+    return random.Random(f"{seed} producers").choice(PRODUCERS)
 
 
 def stragglers(*requests: str) -> Callable[[int, float], tuple[Fault, ...]]:

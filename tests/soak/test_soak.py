@@ -23,6 +23,7 @@ SOAK_SECONDS = 60
 LONG_SOAK_SECONDS = 600
 STRAGGLERS_SECONDS = 25
 SEED_OF_STRAGGLERS = 1
+EACH = "worker.producers=partition"
 
 
 @pytest.mark.slow
@@ -53,23 +54,25 @@ def test_random_faults_leave_a_clean_history(
     assert not missing, f"{missing} did not happen: {settings.command}"
 
 
-def late_commits(directory: Path, *, sharing: int = 1, unprotected: bool = False) -> Result:
+def late_commits(directory: Path, *, producers: str = EACH, unprotected: bool = False) -> Result:
     """Let commits arrive late, twice a second, and nothing else."""
     settings = Settings(
         SEED_OF_STRAGGLERS,
         STRAGGLERS_SECONDS,
         stragglers("EndTxn"),
         unprotected=unprotected,
-        sharing=lambda _: sharing,
+        producers=lambda _: producers,
     )
     return soak(settings, directory, print)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.slow
-@pytest.mark.parametrize("sharing", [1, pytest.param(3, marks=pytest.mark.exhaustive)])
-def test_late_commits_leave_a_clean_history(tmp_path: Path, sharing: int) -> None:
-    result = late_commits(tmp_path, sharing=sharing)
+@pytest.mark.parametrize(
+    "producers", ["worker.producers=worker", pytest.param(EACH, marks=pytest.mark.exhaustive)]
+)
+def test_late_commits_leave_a_clean_history(tmp_path: Path, producers: str) -> None:
+    result = late_commits(tmp_path, producers=producers)
     assert result.clean, result
     assert len(result.fired) > 10, result
 

@@ -67,7 +67,7 @@ class Workers:
     """Workers by number; SUPERVISOR and SPARED of the schedule are two of these.
 
     Args:
-        partitions_per_producer: how many partitions share one.
+        producers: the setting of their producers.
         unprotected: switch the straggler protection off.
     """
 
@@ -77,7 +77,7 @@ class Workers:
         bootstrap_servers: str,
         count: int,
         *,
-        partitions_per_producer: int = 1,
+        producers: str,
         unprotected: bool = False,
     ) -> None:
         self.ended: list[Ended] = []
@@ -90,7 +90,7 @@ class Workers:
             "kafka.properties.message.max.bytes=5000000",
             *SETTINGS,
             f"kafka.bootstrap_servers={bootstrap_servers}",
-            f"worker.partitions_per_producer={partitions_per_producer}",
+            producers,
         ]
         self._environment = {"XDG_STATE_HOME": str(pipeline.directory / "host")}
         if unprotected:

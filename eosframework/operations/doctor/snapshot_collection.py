@@ -13,6 +13,7 @@ from eosframework.application.context import ApplicationContext
 from eosframework.application.control_topic import ControlTopic
 from eosframework.application.leases import task_names
 from eosframework.application.partitioner_checks import KeySample, sample_keys
+from eosframework.application.producer_choice import chosen_by_settings
 from eosframework.application.start_checks import Facts, gather
 from eosframework.config import Ids, KafkaSettings, Producers, Settings
 from eosframework.errors import raised_by_functions
@@ -74,7 +75,7 @@ class _Collection:
         named = [*graph.source_topics, *graph.sink_topics, *graph.table_sink_topics]
         named += graph.changelog_topics
         named.append(control_topic(graph.application))
-        if settings.worker.producers is Producers.WORKER:
+        if chosen_by_settings(graph, settings.worker) is Producers.WORKER:
             named.append(ownership_topic(graph.application))
         self._own = list(dict.fromkeys(named))
         self._topics = dict(pool.map(self._topic, [*self._own, *COORDINATION]))

@@ -17,9 +17,9 @@ from eosframework.application.context import ApplicationContext
 from eosframework.application.control_topic import ControlTopic, owner_key
 from eosframework.application.position_changes import PositionRequest, set_positions
 from eosframework.application.provision import apply, plan
-from eosframework.application.start_checks import check_start
+from eosframework.application.start_checks import check_start, check_worker_start
 from eosframework.application.start_positions import StartPositions
-from eosframework.config import KafkaSettings, Settings, Start
+from eosframework.config import KafkaSettings, Producers, Settings, Start, WorkerSettings
 from eosframework.embedded import start_kafka
 from eosframework.errors import (
     ClusterUnreachable,
@@ -31,6 +31,8 @@ from eosframework.errors import (
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.client.properties import client_properties
 from eosframework.kafka.consumer.read_committed import ReadCommittedConsumer
+from eosframework.kafka.inspect.coordinators import list_transactions
+from eosframework.kafka.inspect.wire import Wire
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import TransactionalId
@@ -381,15 +383,18 @@ def test_plan_changes_nothing_and_apply_creates_what_is_missing_once(
             f"{name}.dead",
             f"{name}.out",
             f"{name}-control",
+            f"{name}-ownership",
         ]
-        assert planned.transactional_ids == tuple(f"{name}:part:{number}" for number in range(3))
+        assert planned.transactional_ids == (f"{name}:worker.INSTANCE:0",)
         assert planned.refused is None
     _, created = apply(context)
-    assert sorted(created) == [f"{name}-control", f"{name}.dead", f"{name}.out"]
+    own = [f"{name}-control", f"{name}-ownership"]
+    assert sorted(created) == [*own, f"{name}.dead", f"{name}.out"]
     found = admin.describe_topics([f"{name}.out"])[f"{name}.out"]
     assert found.partitions == settings.topics.partitions
     assert apply(context)[1] == []
-    check_start(context)
+    assert check_worker_start(context).producers is Producers.WORKER
+    assert ids_of(name, settings) == set(), "no worker has started, so no id needs a fence (S2)"
 
 
 def test_a_registry_that_would_forget_is_refused(application: Application):
@@ -486,3 +491,36 @@ def test_an_entry_that_is_damaged_is_named_and_a_foreign_one_is_passed_over(
         write(key, None if good is None else orjson.dumps(good))
     assert application.registry().refresh() == before
     application.start()
+
+
+def test_the_first_start_with_an_id_of_its_own_fences_the_ids_of_earlier_starts(
+    kafka: Any, unique_name: Callable[[str], str]
+) -> None:
+    """They may record nothing yet (S2)."""
+    name = unique_name("app")
+    each = Settings(
+        kafka=KafkaSettings(bootstrap_servers=kafka.bootstrap_servers),
+        worker=WorkerSettings(producers=Producers.PARTITION),
+    )
+    admin = ClusterAdmin(each.kafka)
+    admin.create_topics([TopicToCreate(f"{name}.{topic}", 2) for topic in ("in", "out", "dead")])
+    graph = graph_of(name, {"part": ([f"{name}.in"], [f"{name}.out", f"{name}.dead"])})
+    registry = ControlTopic(name, each.kafka, admin)
+    found = check_worker_start(ApplicationContext(graph, each, admin, registry))
+    assert (found.producers, found.ownership) == (Producers.PARTITION, None)
+    assert ids_of(name, each) == set()
+    chosen = Settings(kafka=each.kafka)
+    found = check_start(ApplicationContext(graph, chosen, admin, registry))
+    assert found.control.ownership is None, "only workers ask for entries"
+    found = check_worker_start(ApplicationContext(graph, chosen, admin, registry))
+    assert found.producers is Producers.WORKER
+    assert found.control.ownership is not None
+    assert found.control.ownership.fenced
+    assert ids_of(name, each) == {f"{name}:part:0", f"{name}:part:1"}
+
+
+def ids_of(application: str, settings: Settings) -> set[str]:
+    """The transactional ids of an application that the brokers know."""
+    with Wire(settings.kafka) as wire:
+        known = {listed.transactional_id for listed in list_transactions(wire)}
+    return {id_ for id_ in known if id_.startswith(f"{application}:")}

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import orjson
 import pytest
 
 from eosframework.application.control_topic import ControlState, ControlTopic, interpret
 from eosframework.application.leases import id_entries, task_names
 from eosframework.application.needed_access import ownership_access, worker_access
+from eosframework.application.ownership_stop import refuse_unfinished_stop
 from eosframework.application.ownership_topic import (
     entries,
     refuse_lost_ownership,
     refuse_silent_members,
+    stopping_entries,
+    unrecorded_ids,
 )
 from eosframework.application.start_positions import StartPositions
 from eosframework.config import Ids, Settings, Start
@@ -74,10 +78,41 @@ def test_the_request_is_read_back_and_ids_stay_derived() -> None:
     assert "ids" not in id_entries(GRAPH, NAMES, state)
 
 
-def test_versions_that_record_nothing_refuse_the_source_of_ids() -> None:
-    """They read the entry with the sources that they know."""
+def test_versions_that_record_nothing_refuse_the_source_of_ids_and_show_the_way_back() -> None:
+    """They read the entry with the sources that they know, and show 80 characters of it."""
     with pytest.raises(ValueError, match="recorded"):
         Ids(cast("dict[str, str]", ASKED["ids"])["from"])
+    assert '"eosframework ids stop-recording APP"' in f"{orjson.dumps(ASKED['ids'])!r:.80}"
+
+
+def test_no_worker_starts_while_the_end_of_recording_is_not_complete() -> None:
+    refuse_unfinished_stop(interpret(STARTED))
+    refuse_unfinished_stop(interpret(ASKED))
+    for fenced in (False, True):
+        with pytest.raises(StartRefused, match="finish it: eosframework ids stop-recording APP"):
+            refuse_unfinished_stop(interpret(ASKED | stopping_entries("id-1", fenced=fenced)))
+
+
+def test_after_recording_versions_that_record_nothing_find_a_source_that_they_know() -> None:
+    after = unrecorded_ids(ASKED)
+    assert Ids(cast("dict[str, str]", after["ids"])["from"]) is Ids.DERIVED
+    assert unrecorded_ids(STARTED) == {}
+    assert unrecorded_ids({"ids": {"from": "leased"}}) == {}
+
+
+def test_a_worker_that_started_while_ids_were_recorded_takes_nothing_over_afterwards() -> None:
+    ended = {key: value for key, value in ASKED.items() if key != "ownership"}
+    for later in (ended, ASKED | stopping_entries("id-1", fenced=False)):
+        page = Page(ASKED)
+        positions = ledger(page, NEW)
+        positions.confirm_start()
+        page.entries = later
+        with pytest.raises(RunError, match=r"stop-recording` was run after this worker had start"):
+            positions.confirm_start()
+    page = Page(STARTED)
+    positions = ledger(page, NEW)
+    page.entries = ASKED
+    positions.confirm_start()
 
 
 def test_an_ownership_topic_that_was_made_anew_is_refused() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from eosframework.errors import ClusterUnreachable, Retriable, RunError
 from eosframework.processing.ownership import steps
-from eosframework.processing.ownership.entries import Claim, parse
+from eosframework.processing.ownership.entries import STOP, Claim, parse
 from eosframework.processing.ownership.ownership import Ownership, unrecorded
 from eosframework.records import TopicPartition
 from eosframework.testing.memory_kafka import MemoryOwnership
@@ -61,6 +61,17 @@ def test_an_entry_that_cannot_be_read_ends_the_worker_with_its_place(
     log.write({b"sub/0/a.1": value})
     with pytest.raises(RunError, match=r"entry 'sub/0/a\.1' .*memory-ownership\[0\]@0"):
         parse(log.read(), log.topic)
+
+
+def test_a_reading_after_the_mark_that_recording_ends_ends_the_worker(
+    log: MemoryOwnership,
+) -> None:
+    steps.add(log, [MINE])
+    assert not steps.look(log, [MINE]).superseded
+    log.write({STOP: b"{}"})
+    with pytest.raises(RunError, match=r"stop-recording` was run .* start it again"):
+        steps.look(log, [MINE])
+    assert [entry.claim for entry in parse(log.read(), log.topic)] == [MINE]
 
 
 @pytest.mark.parametrize("key", [b"", b"sub", b"sub/x/a", b"sub/0", b"\xff/0/a"])

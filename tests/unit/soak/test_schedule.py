@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tests.soak.schedule import EACH_MINUTE, REQUESTS, SHARING, Way, everything, sharing, stragglers
+from tests.soak.schedule import (
+    EACH_MINUTE,
+    PRODUCERS,
+    REQUESTS,
+    Way,
+    everything,
+    producers,
+    stragglers,
+)
 
 
 def test_the_same_seed_gives_the_same_schedule() -> None:
@@ -37,8 +45,8 @@ def test_stragglers_are_requests_and_nothing_else() -> None:
 
 
 def test_a_seed_says_how_many_partitions_share_a_producer() -> None:
-    assert [sharing(seed) for seed in range(40)] == [sharing(seed) for seed in range(40)]
-    assert {sharing(seed) for seed in range(40)} == set(SHARING)
+    assert [producers(seed) for seed in range(40)] == [producers(seed) for seed in range(40)]
+    assert {producers(seed) for seed in range(40)} == set(PRODUCERS)
 
 
 def test_each_minute_has_what_each_minute_is_to_have() -> None:

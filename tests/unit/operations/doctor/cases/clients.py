@@ -63,9 +63,9 @@ CASES = [
     Case(
         "transaction-rate",
         N,
-        lambda: with_worker(commit_interval_seconds=0.002),
+        lambda: with_worker(commit_interval_seconds=0.002, producers="partition"),
         "up to 1,000 transactions a second",
-        "worker.partitions_per_producer=2",
+        "worker.producers=auto",
     ),
     Case(
         "heartbeats",
