@@ -43,7 +43,8 @@ class Figures(NamedTuple):
 
 
 ALLOWED = Figures(
-    rss_bytes=64 * 2**20,
+    # 24 MiB were measured; with the default settings of the allocator 63.
+    rss_bytes=40 * 2**20,
     used_bytes=12 * 2**20,
     python_blocks=60_000,
     # Files of stores: they come and go with compactions.
