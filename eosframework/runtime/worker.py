@@ -37,7 +37,7 @@ from eosframework.kafka.worker_clients import (
     producer_client,
     producer_pool,
 )
-from eosframework.process.allocator import keep_little
+from eosframework.process.allocator import keep_little, returned_memory
 from eosframework.process.fork import is_orphaned
 from eosframework.process.free_memory import free_bytes
 from eosframework.process.instance import own_instance, sudden_ends
@@ -140,6 +140,7 @@ def run_kind(graph: Graph, settings: Settings, kind: Kind, *, until_caught_up: b
             stop_requests(structlog.get_logger("eosframework.worker")) as request,
             _shown_progress() as show,
             _watchdog(settings) as watchdog,
+            returned_memory(),
         ):
 
             def began(stop: Callable[[], None]) -> None:

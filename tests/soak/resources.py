@@ -55,6 +55,8 @@ class Sample(NamedTuple):
     kept_bytes: int
     """Of the C allocator, in freed blocks."""
     python_blocks: int
+    trims: int
+    longest_trim_ms: float
     descriptors: int
     threads: int
 

@@ -7,7 +7,7 @@ With EOS_TEST_TURN_SECONDS a turn may take that long, and a probe has as long ag
 With EOS_TEST_GROUP it is a member of that group, as a program would be that took over its ids.
 With EOS_TEST_DATA_BYTES it can have that much memory (RLIMIT_DATA, `ulimit -d`).
 With EOS_TEST_HEAP it reports its heap into a file in that directory, under its process id.
-With EOS_TEST_DEFAULT_ALLOCATOR its allocator keeps what it would return.
+With EOS_TEST_UNTRIMMED its allocator keeps what it would return.
 """
 
 from __future__ import annotations
@@ -81,10 +81,11 @@ def in_group(group: str) -> None:
     GroupSettings.properties = lambda self: {**of_application(self), "group.id": group}
 
 
-def with_default_allocator() -> None:
+def without_trimming() -> None:
     """Let the allocator keep freed memory."""
     from eosframework.process import allocator
 
+    replace(allocator, "_malloc_trim", None)
     replace(allocator, "_mallopt", None)
 
 
@@ -105,8 +106,8 @@ def main() -> None:
         with_short_turns(float(seconds))
     if group := os.environ.get("EOS_TEST_GROUP"):
         in_group(group)
-    if "EOS_TEST_DEFAULT_ALLOCATOR" in os.environ:
-        with_default_allocator()
+    if "EOS_TEST_UNTRIMMED" in os.environ:
+        without_trimming()
     if data_bytes := os.environ.get("EOS_TEST_DATA_BYTES"):
         resource.setrlimit(resource.RLIMIT_DATA, (int(data_bytes), int(data_bytes)))
     if directory := os.environ.get("EOS_TEST_HEAP"):

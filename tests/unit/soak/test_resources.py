@@ -36,6 +36,8 @@ def life(
             int((used(at) + draw.uniform(-3, 3)) * MIB),
             0,
             0,
+            0,
+            0.0,
             60 + draw.choice((0, 0, 9)),
             int(30 + draw.choice((0, 4)) + threads * at),
         )
