@@ -108,6 +108,7 @@ def test_one_event_time_of_a_far_future_is_a_dead_letter_of_a_backfill_too(
         partitions=1,
         outputs={"counted": 1},
     )
+    pipeline.apply()
     now_ms, far_ms = round(time.time() * 1000), 253_402_300_799_999
     producer = feeder(kafka.bootstrap_servers)
     for number, moment in enumerate((now_ms, far_ms, now_ms + 1000, now_ms + 2000)):
