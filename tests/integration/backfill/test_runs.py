@@ -18,6 +18,7 @@ from tests.conftest import KafkaService
 from tests.support.applications.feeding import feeder
 from tests.support.applications.handed_over import JOB, HandedOver
 from tests.support.applications.pipeline import Pipeline
+from tests.support.verifiers.messages import headers_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -119,4 +120,7 @@ def test_one_event_time_of_a_far_future_is_a_dead_letter_of_a_backfill_too(
     assert len(pipeline.read(f"{pipeline.name}.counted")) == 3
     [letter] = pipeline.read(f"{pipeline.name}.dead")
     assert json.loads(letter.value() or b"") == {"n": 1, "t": far_ms}
+    # Brokers refuse a result of such a time as well.
+    error = headers_of(letter)["__streams.errors.exception"] or b""
+    assert b"worker.max_event_time_ahead" in error
     pipeline.stop()
