@@ -63,24 +63,17 @@ def check(
     For a worker that the kernel kills at every start because of its memory. The batches are
     not unpacked into memory. Exits with 1 if there are any.
     """
-    from eosframework.kafka.inspect.large_batches import large_batches
-    from eosframework.kafka.inspect.wire import Wire
-    from eosframework.records import TopicPartition
-    from eosframework.runtime.shown_positions import positions_of_transforms
+    from eosframework.runtime.batch_check import next_batches, next_ranges
 
     opened = open_application(app_name, options)
-    ranges = {
-        TopicPartition(row.topic, row.partition): (max(row.committed or 0, row.first), row.end)
-        for row in positions_of_transforms(opened)
-    }
-    with Wire(opened.settings.kafka) as wire:
-        found = list(large_batches(wire, ranges, above_megabytes * 1_000_000))
+    found = next_batches(opened, above_megabytes * 1_000_000)
     if as_json:
         rows = list(map(_batch_row, found))
         print_json({"application": opened.graph.application, "batches": rows})
     elif not found:
+        partitions = len(next_ranges(opened))
         typer.echo(
-            f"no batch at the next offsets of {len(ranges)} partitions unpacks to more than "
+            f"no batch at the next offsets of {partitions} partitions unpacks to more than "
             f"{above_megabytes} MB"
         )
     else:
@@ -98,9 +91,7 @@ def _batch_row(batch: LargeBatch) -> dict[str, Any]:
 
 def _batch_line(app_name: str, batch: LargeBatch) -> str:
     return (
-        f"{batch.partition}@{batch.first_offset}: a {batch.codec} batch of {batch.stored_bytes:,} "
-        f"bytes (records: {batch.records}) unpacks to {batch.unpacked_bytes:,} bytes, and a worker "
-        f"needs about three times as much. To continue after it, stop all workers and run: "
+        f"{batch}. To continue after it, stop all workers and run: "
         f"eosframework positions set {app_name} '{batch.partition}={batch.next_offset}'"
     )
 

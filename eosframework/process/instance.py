@@ -21,6 +21,7 @@ from platformdirs import user_state_path
 
 from eosframework.errors import StartRefused
 from eosframework.process.private_files import FILE_MODE, make_directory
+from eosframework.process.sudden_ends import SuddenEnds
 
 MOST_SLOTS = 1024
 
@@ -36,7 +37,7 @@ def own_instance(application: str, wanted: str | None) -> Generator[str]:
     Raises:
         StartRefused: another worker on this host holds the wanted name.
     """
-    directory = user_state_path("eosframework") / application
+    directory = _directory(application)
     make_directory(directory)
     if wanted is not None:
         handle = _lock(directory / f"{wanted}.lock")
@@ -52,6 +53,15 @@ def own_instance(application: str, wanted: str | None) -> Generator[str]:
         yield name
     finally:
         os.close(handle)
+
+
+def sudden_ends(application: str, instance: str) -> SuddenEnds:
+    """Return the count of sudden ends of an instance that is held with `own_instance`."""
+    return SuddenEnds(_directory(application) / f"{instance}.ends")
+
+
+def _directory(application: str) -> Path:
+    return user_state_path("eosframework") / application
 
 
 def _lowest_free_slot(directory: Path) -> tuple[str, int]:

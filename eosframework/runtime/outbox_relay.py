@@ -26,6 +26,7 @@ from eosframework.postgres import Database, migrate
 from eosframework.postgres.grants import RELAY_GRANTS, require_grants
 from eosframework.postgres.outbox.outbox_slot import SlotSource
 from eosframework.postgres.outbox.outbox_table import TableSource
+from eosframework.process.allocator import keep_little, returned_memory
 from eosframework.process.signals import stop_requests
 from eosframework.process.watchdog import PROBE_SECONDS, Watchdog
 from eosframework.runtime.context import Observed
@@ -45,6 +46,7 @@ def run_relay(settings: Settings, *, until_caught_up: bool) -> RelayCounts:
         RunError: the relay cannot continue; complete transactions are committed.
         InstanceFenced: another relay uses the same name for another database.
     """
+    keep_little()
     admin = ClusterAdmin(settings.kafka)
     source = _source(settings)
     _refuse_second_name(source)
@@ -65,6 +67,7 @@ def run_relay(settings: Settings, *, until_caught_up: bool) -> RelayCounts:
         stop_requests(events) as request,
         _watchdog(settings) as watchdog,
         _observed(settings, watchdog) as observed,
+        returned_memory(),
     ):
 
         def on_turn() -> None:

@@ -37,8 +37,10 @@ from eosframework.kafka.worker_clients import (
     producer_client,
     producer_pool,
 )
+from eosframework.process.allocator import keep_little, returned_memory
 from eosframework.process.fork import is_orphaned
-from eosframework.process.instance import own_instance
+from eosframework.process.free_memory import free_bytes
+from eosframework.process.instance import own_instance, sudden_ends
 from eosframework.process.progress import PIPE_VARIABLE, reporter, terminal_line
 from eosframework.process.signals import stop_requests
 from eosframework.process.watchdog import PROBE_SECONDS, TurnWatch, Watchdog
@@ -132,12 +134,13 @@ def run_kind(graph: Graph, settings: Settings, kind: Kind, *, until_caught_up: b
         RunError: processing cannot continue; complete transactions are committed.
         InstanceFenced: another worker took this one's identity over.
     """
-    with own_instance(graph.application, settings.worker.instance) as instance:
-        context = _checked_context(graph, settings, instance, kind)
+    keep_little()
+    with _checked_instance(graph, settings, kind) as context:
         with (
             stop_requests(structlog.get_logger("eosframework.worker")) as request,
             _shown_progress() as show,
             _watchdog(settings) as watchdog,
+            returned_memory(),
         ):
 
             def began(stop: Callable[[], None]) -> None:
@@ -162,8 +165,7 @@ def run_embedded(
         RunError: processing cannot continue; complete transactions are committed.
         InstanceFenced: another worker took this one's identity over.
     """
-    with own_instance(graph.application, settings.worker.instance) as instance:
-        context = _checked_context(graph, settings, instance, kind)
+    with _checked_instance(graph, settings, kind) as context:
         return _run(context, kind, host, until_caught_up=until_caught_up)
 
 
@@ -228,6 +230,21 @@ def settings_of_child(settings: Settings, instance: str, all_instances: Sequence
 
         address = address_of_child(address, all_instances.index(instance))
     return settings.with_instance(instance, address)
+
+
+@contextmanager
+def _checked_instance(graph: Graph, settings: Settings, kind: Kind) -> Generator[WorkerContext]:
+    """Hold an instance name during the block, and count the block as a sudden end until it ends."""
+    with own_instance(graph.application, settings.worker.instance) as instance:
+        context = _checked_context(graph, settings, instance, kind)
+        ends = sudden_ends(graph.application, instance)
+        if ends.are_suspect and (left := free_bytes()) is not None:
+            # Import kafka-python only then.
+            from eosframework.runtime.batch_check import check_batches
+
+            check_batches(context, instance, ends.count, left, tables=kind is Kind.TABLES)
+        with ends.counted():
+            yield context
 
 
 def _checked_context(graph: Graph, settings: Settings, instance: str, kind: Kind) -> WorkerContext:

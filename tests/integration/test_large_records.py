@@ -6,11 +6,13 @@ import json
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
+import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from tests.support.applications.pipeline import KEEP, Pipeline, number_in
+from tests.support.applications.pipeline import KEEP, Pipeline, WorkerProcess, number_in
 from tests.support.processes.programs import megabytes
 from tests.support.processes.waiting import wait_until
 from tests.support.servers.kafka_admin import NewTopic
@@ -111,3 +113,65 @@ def test_large_records_that_wait_for_an_empty_partition_take_no_more_memory_than
     assert [n for n in written if n < LAST] == [2 * n for n in range(RECORDS)]
     print(f"before {before} MB, at most {most} MB")
     assert most - before < ALLOWED_MEGABYTES
+
+
+HELD = """\
+application: NAME
+sources:
+  numbers: {topic: NAME.in, key: bytes, value: json}
+streams:
+  doubled:
+    from: numbers
+    steps:
+      - {map_values: "tests.support.applications.functions:wait_for_release"}
+      - {map_values: "tests.support.applications.functions:double"}
+    to: [{topic: NAME.doubled, value: json}]
+"""
+
+HUGE_BYTES = 300_000_000
+
+
+def is_unpacked(worker: WorkerProcess, before_megabytes: int) -> bool:
+    """Return whether a third of the huge record is in the worker's memory."""
+    grown = megabytes(worker.process.pid, "VmRSS") - before_megabytes
+    return grown > HUGE_BYTES // 3_000_000
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("moment", ["while it is unpacked", "in its function"])
+def test_a_worker_that_is_stopped_at_a_record_of_300_megabytes_ends_in_time_and_loses_nothing(
+    make_pipeline: Callable[..., Pipeline], moment: str
+) -> None:
+    pipeline = make_pipeline(topology=HELD, partitions=1, outputs={"doubled": 2})
+    worker = pipeline.start_worker(settings=["worker.stop_deadline_seconds=30"])
+    worker.wait_for_event("task_assigned")
+    before = megabytes(worker.process.pid, "VmRSS")
+    producer = Producer(
+        {
+            "bootstrap.servers": pipeline.bootstrap_servers,
+            "compression.type": "gzip",
+            "message.max.bytes": 2 * HUGE_BYTES,
+            "queue.buffering.max.kbytes": HUGE_BYTES // 500,
+        }
+    )
+    for n in (1, 13, 20):
+        padding = "x" * HUGE_BYTES if n == 13 else ""
+        value = json.dumps({"n": n, "padding": padding})
+        producer.produce(pipeline.source, value, b"k", 0, timestamp=1_700_000_000_000 + n)
+        assert producer.flush(120) == 0
+    if moment == "in its function":
+        worker.wait_for_fault("function")
+        worker.signal(signal.SIGTERM)
+        worker.wait_for_event("stop_requested")
+        worker.release()
+    else:
+        worker.release()
+        wait_until(partial(is_unpacked, worker, before), "the record in memory")
+        worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0, worker.log[-3000:]
+    assert "has been stuck" not in worker.log
+    again = pipeline.start_worker(until_caught_up=True)
+    again.release()
+    assert again.wait() == 0, again.log[-3000:]
+    written = [number_in(message) for message in pipeline.read(f"{pipeline.name}.doubled")]
+    assert written == [2, 26, 40]

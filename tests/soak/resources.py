@@ -16,6 +16,7 @@ from typing import NamedTuple
 import psutil
 
 from tests.soak.recording import Background
+from tests.support.faults.heap_report import read_report
 
 SAMPLE_SECONDS = 5.0
 
@@ -26,9 +27,17 @@ MEMORY_JUDGED_SECONDS = 1800.0
 """The same for its memory: the allocator's arenas fill for longer. With outputs of 300 KB and a
 takeover every few seconds, 110 MB became 220 within eight minutes (seen)."""
 
-ALLOWED_RISE: Mapping[str, float] = {"rss_bytes": 12 * 2**20, "descriptors": 8, "threads": 8}
+ALLOWED_RISE: Mapping[str, float] = {
+    "rss_bytes": 12 * 2**20,
+    "used_bytes": 12 * 2**20,
+    "descriptors": 8,
+    "threads": 8,
+}
 """From the middle of a process's life to its end, by the slope of that half. An allocator's noise
 and the tasks of a rebalance stay below."""
+
+
+MEMORY = ("rss_bytes", "used_bytes")
 
 
 class Sample(NamedTuple):
@@ -41,6 +50,13 @@ class Sample(NamedTuple):
     started_at: float
     """Since 1970; another process may get the same id within an hour."""
     rss_bytes: int
+    used_bytes: int
+    """Of the C allocator, in blocks that are in use; 0: the process does not report it."""
+    kept_bytes: int
+    """Of the C allocator, in freed blocks."""
+    python_blocks: int
+    trims: int
+    longest_trim_ms: float
     descriptors: int
     threads: int
 
@@ -73,13 +89,13 @@ class Trend:
     @property
     def too_steep(self) -> bool:
         """Whether the figure rises by more than noise makes it, in a life that is long enough."""
-        least = MEMORY_JUDGED_SECONDS if self.what == "rss_bytes" else JUDGED_SECONDS
+        least = MEMORY_JUDGED_SECONDS if self.what in MEMORY else JUDGED_SECONDS
         return (
             2 * self.half_seconds >= least - SAMPLE_SECONDS and self.rise > ALLOWED_RISE[self.what]
         )
 
     def __str__(self) -> str:
-        unit, scale = ("MiB", 2**20) if self.what == "rss_bytes" else ("", 1)
+        unit, scale = ("MiB", 2**20) if self.what in MEMORY else ("", 1)
         first, middle, last, slope = (
             f"{figure / scale:.1f}"
             for figure in (self.first, self.middle, self.last, self.per_hour)
@@ -131,10 +147,14 @@ class ResourceRecorder(Background):
     Args:
         processes: gives each process's worker with its id.
         path: of the file, CSV; written as the samples are taken.
+        heaps: directory of the processes' reports of their heaps.
     """
 
-    def __init__(self, processes: Callable[[], Sequence[tuple[str, int]]], path: Path) -> None:
+    def __init__(
+        self, processes: Callable[[], Sequence[tuple[str, int]]], path: Path, heaps: Path
+    ) -> None:
         super().__init__("resources")
+        self._heaps = heaps
         self.samples: list[Sample] = []
         self._processes = processes
         self._file = path.open("w", newline="", buffering=1)
@@ -161,6 +181,7 @@ class ResourceRecorder(Background):
                 process.pid,
                 process.create_time(),
                 process.memory_info().rss,
+                *read_report(self._heaps, process.pid),
                 process.num_fds(),
                 process.num_threads(),
             )

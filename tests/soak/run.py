@@ -219,7 +219,9 @@ class _Soak:
             self._late.act,
         )
         self._complaints: list[str] = []
-        self._resources = ResourceRecorder(self._workers.processes, directory / RESOURCES)
+        self._resources = ResourceRecorder(
+            self._workers.processes, directory / RESOURCES, self._workers.heaps
+        )
 
     def run(self) -> Result:
         pipeline, servers = self._pipeline, self._cluster.direct

@@ -28,14 +28,6 @@ SETTINGS = (
 LASTING = ("worker.transaction_timeout_seconds=30",)
 """What lets the spared worker outlast each transaction that hangs in a changelog."""
 
-FRUGAL = {
-    "MALLOC_ARENA_MAX": "1",
-    "MALLOC_MMAP_THRESHOLD_": "65536",
-    "MALLOC_TRIM_THRESHOLD_": "65536",
-}
-"""glibc keeps freed memory in up to eight arenas per processor, and more with each large block that
-is freed, so resident memory shows little of what is in use."""
-
 SUPERVISED_CHILDREN = 2
 
 
@@ -83,6 +75,8 @@ class Workers:
         self.ended: list[Ended] = []
         self.removed: list[Path] = []
         """Directories of damaged stores, removed as their message says."""
+        self.heaps = pipeline.directory / "heaps"
+        """Reports of the spared worker's heap."""
         self._pipeline = pipeline
         self._settings = [
             # What brokers refuse of compressed batches is known only when they do.
@@ -267,7 +261,7 @@ class Workers:
             ],
             environment={
                 **self._environment,
-                **(FRUGAL if number == SPARED else {}),
+                **({"EOS_TEST_HEAP": str(self.heaps)} if number == SPARED else {}),
                 **(environment or {}),
             },
         )

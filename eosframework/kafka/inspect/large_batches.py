@@ -1,9 +1,10 @@
 """Compressed batches that unpack to much, found without unpacking them into memory.
 
 librdkafka unpacks a fetched batch of gzip, lz4 or snappy whole, without a limit, before a consumer
-sees any of it. A batch of 1 MB that unpacks to 1 GB can end each worker that fetches it, and the
-kernel's out-of-memory killer leaves no message. Here a batch is fetched as it is stored, and its
-size is read from the codec's format in constant memory.
+sees any of it, and one of zstd up to `receive.message.max.bytes`. A batch of 1 MB that unpacks to
+1 GB can end each worker that fetches it, and the kernel's out-of-memory killer leaves no message.
+Here a batch is fetched as it is stored, and its size is read from the codec's format in constant
+memory.
 """
 
 from __future__ import annotations
@@ -29,6 +30,16 @@ _LZ4_MAGIC = 0x184D2204
 _LZ4_RATIO = 255
 """The most that a byte of an lz4 block stands for."""
 
+_ZSTD_MAGIC = 0xFD2FB528
+_ZSTD_SKIPPABLE = 0x184D2A5
+"""The first 28 bits of a frame's magic number, for a frame that stands for nothing."""
+
+_ZSTD_BLOCK_BYTES = 1 << 17
+"""The most that a block stands for."""
+
+_ZSTD_REPEATED, _ZSTD_COMPRESSED = 1, 2
+"""Types of blocks. The size of any but a compressed one is what it stands for."""
+
 
 @dataclass(frozen=True, slots=True)
 class LargeBatch:
@@ -38,9 +49,9 @@ class LargeBatch:
         first_offset: of its records.
         next_offset: the offset after its last record.
         records: the number of its records.
-        codec: gzip, lz4 or snappy.
+        codec: gzip, lz4, snappy or zstd.
         stored_bytes: its size in the log.
-        unpacked_bytes: its size in a consumer; of lz4 an upper bound.
+        unpacked_bytes: its size in a consumer; of lz4 and zstd an upper bound.
     """
 
     partition: TopicPartition
@@ -50,6 +61,14 @@ class LargeBatch:
     codec: str
     stored_bytes: int
     unpacked_bytes: int
+
+    def __str__(self) -> str:
+        """Return its place, its sizes and the memory that it takes."""
+        return (
+            f"{self.partition}@{self.first_offset}: a {self.codec} batch of {self.stored_bytes:,} "
+            f"bytes (records: {self.records}) unpacks to {self.unpacked_bytes:,} bytes, and a "
+            f"worker needs about three times as much"
+        )
 
 
 def large_batches(
@@ -80,8 +99,8 @@ def large_batches(
 def unpacked_bytes(codec: str, stored: bytes) -> int:
     """Return to how many bytes the records of a batch unpack, at most `MOST_BYTES`.
 
-    What is damaged counts up to the damage. Of zstd and of no codec it is the stored size: a
-    consumer bounds the one by `receive.message.max.bytes`, and has nothing to unpack of the other.
+    What is damaged counts up to the damage. A consumer unpacks zstd only up to
+    `receive.message.max.bytes`.
 
     Args:
         codec: its name, as in `compression.type`.
@@ -142,10 +161,53 @@ def _lz4_bytes(stored: bytes) -> int:
     return total
 
 
+def _zstd_bytes(stored: bytes) -> int:
+    """Add up what each frame declares, or else the most that its blocks can hold (RFC 8878)."""
+    total = at = 0
+    while at + 8 <= len(stored):
+        magic, size = struct.unpack_from("<II", stored, at)
+        if magic >> 4 == _ZSTD_SKIPPABLE:
+            at += 8 + size
+            continue
+        if magic != _ZSTD_MAGIC:
+            break
+        has_checksum = stored[at + 4] & 0x04
+        declared, at = _zstd_header(stored, at + 4)
+        held, at = _zstd_blocks(stored, at)
+        at += 4 if has_checksum else 0
+        total += held if declared is None else declared
+    return total
+
+
+def _zstd_header(stored: bytes, at: int) -> tuple[int | None, int]:
+    """Return the content size that a frame declares, and where its first block begins."""
+    flags = stored[at]
+    is_single = flags & 0x20
+    dictionary_bytes = (0, 1, 2, 4)[flags & 0x03]
+    size_bytes = (1 if is_single else 0, 2, 4, 8)[flags >> 6]
+    at += 1 + (0 if is_single else 1) + dictionary_bytes
+    declared = int.from_bytes(stored[at : at + size_bytes], "little") if size_bytes else None
+    if declared is not None and size_bytes == 2:
+        declared += 256
+    return declared, at + size_bytes
+
+
+def _zstd_blocks(stored: bytes, at: int) -> tuple[int, int]:
+    """Return the most that a frame's blocks can hold, and where the frame's last one ends."""
+    total, is_last = 0, 0
+    while not is_last and at + 3 <= len(stored):
+        head = int.from_bytes(stored[at : at + 3], "little")
+        is_last, kind, size = head & 1, head >> 1 & 3, head >> 3
+        total += _ZSTD_BLOCK_BYTES if kind == _ZSTD_COMPRESSED else size
+        at += 3 + (1 if kind == _ZSTD_REPEATED else size)
+    return total, at
+
+
 _COUNTS: Mapping[str, Callable[[bytes], int]] = {
     "gzip": _gzip_bytes,
     "snappy": _snappy_bytes,
     "lz4": _lz4_bytes,
+    "zstd": _zstd_bytes,
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +15,30 @@ from eosframework.backfill.job.job_entry import JobState
 from eosframework.config import load_settings
 from eosframework.errors import ConfigurationError, StartRefused
 from tests.conftest import KafkaService
+from tests.support.applications.feeding import feeder
 from tests.support.applications.handed_over import JOB, HandedOver
+from tests.support.applications.pipeline import Pipeline
+from tests.support.verifiers.messages import headers_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+TIMED = """\
+application: NAME
+sources:
+  events:
+    topic: NAME.in
+    key: bytes
+    value: json
+    timestamp: "tests.hostile.functions:moment"
+    on_error: {dead_letter: NAME.dead}
+streams:
+  counted:
+    from: events
+    steps: [{count: {window: {tumbling: 1s}}}]
+    to: [{topic: NAME.counted, value: json}]
+"""
 
 
 @pytest.fixture
@@ -72,3 +94,33 @@ def test_a_running_application_is_not_backfilled(spark: SparkSession, orders: Ha
     worker.wait_for_event("task_assigned", 4)
     with pytest.raises(StartRefused, match="workers of it are running"):
         job_of(orders).run(spark)
+
+
+@pytest.mark.exhaustive
+def test_one_event_time_of_a_far_future_is_a_dead_letter_of_a_backfill_too(
+    spark: SparkSession, kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Of a topic; files are trusted. No later record is late for it, as in a worker."""
+    pipeline = Pipeline(
+        kafka.bootstrap_servers,
+        unique_name("ahead"),
+        tmp_path / "pipeline",
+        topology=TIMED,
+        partitions=1,
+        outputs={"counted": 1},
+    )
+    pipeline.apply()
+    now_ms, far_ms = round(time.time() * 1000), 253_402_300_799_999
+    producer = feeder(kafka.bootstrap_servers)
+    for number, moment in enumerate((now_ms, far_ms, now_ms + 1000, now_ms + 2000)):
+        producer.produce(pipeline.source, json.dumps({"n": number, "t": moment}), b"key")
+    assert producer.flush(60) == 0
+    settings = load_settings(None, [f"kafka.bootstrap_servers={kafka.bootstrap_servers}"])
+    Backfill(str(pipeline.topology_file), job=JOB, settings=settings).run(spark)
+    assert len(pipeline.read(f"{pipeline.name}.counted")) == 3
+    [letter] = pipeline.read(f"{pipeline.name}.dead")
+    assert json.loads(letter.value() or b"") == {"n": 1, "t": far_ms}
+    # Brokers refuse a result of such a time as well.
+    error = headers_of(letter)["__streams.errors.exception"] or b""
+    assert b"worker.max_event_time_ahead" in error
+    pipeline.stop()

@@ -5,11 +5,15 @@ With EOS_TEST_STOPPED_CHILDREN those that a supervisor starts stand still before
 With EOS_TEST_BEFORE_JOBS its start looked at the registry before a backfill job was there.
 With EOS_TEST_TURN_SECONDS a turn may take that long, and a probe has as long again.
 With EOS_TEST_GROUP it is a member of that group, as a program would be that took over its ids.
+With EOS_TEST_DATA_BYTES it can have that much memory (RLIMIT_DATA, `ulimit -d`).
+With EOS_TEST_HEAP it reports its heap into a file in that directory, under its process id.
+With EOS_TEST_UNTRIMMED its allocator keeps what it would return.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import threading
 from collections.abc import Callable
@@ -20,6 +24,7 @@ from typing import Any
 
 from eosframework import __main__
 from eosframework.testing import Fault, arm
+from tests.support.faults.heap_report import report_heap
 
 
 def replace(module: ModuleType, name: str, other: Any) -> None:
@@ -76,6 +81,14 @@ def in_group(group: str) -> None:
     GroupSettings.properties = lambda self: {**of_application(self), "group.id": group}
 
 
+def without_trimming() -> None:
+    """Let the allocator keep freed memory."""
+    from eosframework.process import allocator
+
+    replace(allocator, "_malloc_trim", None)
+    replace(allocator, "_mallopt", None)
+
+
 def main() -> None:
     """Run the command line with what the environment asks for.
 
@@ -93,6 +106,12 @@ def main() -> None:
         with_short_turns(float(seconds))
     if group := os.environ.get("EOS_TEST_GROUP"):
         in_group(group)
+    if "EOS_TEST_UNTRIMMED" in os.environ:
+        without_trimming()
+    if data_bytes := os.environ.get("EOS_TEST_DATA_BYTES"):
+        resource.setrlimit(resource.RLIMIT_DATA, (int(data_bytes), int(data_bytes)))
+    if directory := os.environ.get("EOS_TEST_HEAP"):
+        report_heap(Path(directory))
     __main__.main()
 
 

@@ -18,6 +18,7 @@ def life(
     seconds: float,
     memory: Callable[[float], float],
     *,
+    used: Callable[[float], float] = lambda at: 40.0,
     pid: int = 7,
     threads: float = 0.0,
     started_at: float = 0.0,
@@ -32,6 +33,11 @@ def life(
             pid,
             started_at,
             int((memory(at) + draw.uniform(-3, 3)) * MIB),
+            int((used(at) + draw.uniform(-3, 3)) * MIB),
+            0,
+            0,
+            0,
+            0.0,
             60 + draw.choice((0, 0, 9)),
             int(30 + draw.choice((0, 4)) + threads * at),
         )
@@ -61,6 +67,12 @@ def test_memory_is_not_judged_in_minutes() -> None:
     told, rising = judge(life(600, lambda at: filling(at) + 240 * at / HOUR))
     assert not rising
     assert "rss_bytes" in told
+
+
+def test_memory_in_use_that_rises_is_a_trend_also_if_resident_memory_does_not() -> None:
+    _, rising = judge(life(HOUR, lambda at: 200.0, used=lambda at: 40 + 40 * at / HOUR))
+    assert len(rising) == 1
+    assert "used_bytes" in rising[0]
 
 
 def test_threads_that_rise_to_the_end_are_a_trend() -> None:

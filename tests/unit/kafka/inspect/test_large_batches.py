@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import struct
 
+import pyarrow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from eosframework.kafka.inspect.large_batches import unpacked_bytes
 
 FRAME = struct.pack("<IBBB", 0x184D2204, 0x60, 0x40, 0)
 """Of LZ4, with blocks of 64 KB and without checksums."""
+ZSTD = struct.pack("<I", 0xFD2FB528)
 JAVA = b"\x82SNAPPY\0" + bytes(8)
 
 
@@ -47,9 +49,26 @@ def test_snappy_says_its_length(head: bytes, size: int) -> None:
     assert unpacked_bytes("snappy", JAVA + chunks) == (2 * size if head else 2 * ord("a"))
 
 
+@given(st.binary(max_size=10_000), st.integers(1, 300))
+def test_zstd_that_declares_its_size_is_counted_exactly(part: bytes, times: int) -> None:
+    stored = pyarrow.compress(part * times, "zstd", asbytes=True)
+    skippable = struct.pack("<II", 0x184D2A53, 3) + b"abc"
+    assert unpacked_bytes("zstd", stored) == len(part) * times
+    assert unpacked_bytes("zstd", skippable + 2 * stored) == 2 * len(part) * times
+
+
+@given(st.binary(min_size=1, max_size=10_000), st.integers(1, 3000))
+def test_zstd_without_its_size_counts_what_its_blocks_can_hold(part: bytes, times: int) -> None:
+    sink = pyarrow.BufferOutputStream()
+    with pyarrow.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(part * times)
+    size, counted = len(part) * times, unpacked_bytes("zstd", sink.getvalue().to_pybytes())
+    assert size <= counted <= size + 2 * 131_072
+
+
 @given(
     st.sampled_from(["none", "gzip", "snappy", "lz4", "zstd", "7"]),
-    st.sampled_from([b"", FRAME, JAVA, gzip.compress(b"x")[:12]]),
+    st.sampled_from([b"", FRAME, JAVA, ZSTD, gzip.compress(b"x")[:12]]),
     st.binary(max_size=200),
 )
 def test_whatever_is_stored_has_a_size(codec: str, begin: bytes, rest: bytes) -> None:
