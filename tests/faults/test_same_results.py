@@ -45,7 +45,7 @@ def late_of(worker: WorkerProcess) -> Counter[str]:
     """Return how many late records a worker named, by topic."""
     found: Counter[str] = Counter()
     for event in worker.events("late_records"):
-        found[str(event["topic"])] += int(event["new"])
+        found[str(event["topic"])] += int(str(event["new"]))
     return found
 
 
