@@ -38,6 +38,7 @@ BENCHMARKS = {
     "count": "counting",
     "count-memory": "counting_memory",
     "works": "works",
+    "watermarks": "watermarks",
     "at-least-once": "at_least_once",
     "ceilings": "ceilings",
     "latency": "latency",

@@ -16,7 +16,7 @@ final class Json {
 
     private static byte[] encode(Object value) {
         try {
-            return MAPPER.writeValueAsBytes(value);
+            return value == null ? null : MAPPER.writeValueAsBytes(value);
         } catch (IOException error) {
             throw new UncheckedIOException(error);
         }

@@ -20,6 +20,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 CYCLE, OWNERSHIP, CUTOVER = "cycle.pml", "ownership.pml", "cutover.pml"
+WATERMARKS = "watermarks.pml"
 MEMORY_MEGABYTES = 3500
 TOOLS = ("spin", "gcc")
 AT_ONCE = 2
@@ -66,6 +67,10 @@ def _cutover(says: str, anomaly: str | None, *switches: str) -> Case:
 def _attempts(says: str, anomaly: str | None, *switches: str) -> Case:
     bounds = ("WORKERS=1", "CUTOVERS=1", "LAPSES=1")
     return Case(says, (*bounds, *switches), anomaly, model=CUTOVER)
+
+
+def _watermarks(says: str, anomaly: str | None, *switches: str) -> Case:
+    return Case(says, switches, anomaly, model=WATERMARKS)
 
 
 AS_PROPOSED = (
@@ -247,6 +252,24 @@ CASES = (
     _cutover("C-C4: no second check", "history_again", "WITHOUT_SECOND_CHECK"),
     _cutover("C-C5: no membership", "history_again", "WITHOUT_MEMBERSHIP"),
     _cutover("C-C5: a transaction for each partition", "history_again", "WITHOUT_ONE_COMMIT"),
+    _watermarks("watermarks, whole", None),
+    _watermarks("W1: not in the transaction", "time_passed_record", "WITHOUT_TRANSACTION"),
+    _watermarks("W1: before the outputs", "time_passed_record", "WITHOUT_ORDER"),
+    _watermarks("W2: not after a takeover", "time_held", "WITHOUT_TAKEOVER"),
+    _watermarks("W2: an aborted one counts as announced", "time_held", "WITHOUT_DROP"),
+    Case(
+        "W-T1: the former writer is not fenced",
+        ("WITHOUT_FENCE",),
+        "time_passed_record",
+        shortest=False,
+        model=WATERMARKS,
+    ),
+    _watermarks("W-T2: a writer begins at no time", "time_passed_record", "WITHOUT_WRITERS_TIME"),
+    _watermarks("W-T2: a reader begins at no time", "time_held", "WITHOUT_READERS_TIME"),
+    _watermarks("W-T2: a reader begins without the vector", "time_held", "WITHOUT_VECTOR"),
+    _watermarks("W: the vector before the offsets", "time_held", "WITH_VECTOR_FIRST"),
+    _watermarks("W: the vector after the offsets", "time_held", "WITH_VECTOR_LAST"),
+    _watermarks("W: uncommitted reads", "time_passed_record", "WITHOUT_COMMITTED_READS"),
     Case(
         "deep: two moves and a late frame",
         ("MOVES=2", "LATE=1", "CRASHES=0"),

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from eosframework.errors import RunError
@@ -76,9 +75,8 @@ class WatermarkMessage(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Upstream:
-    """An upstream task: of a topic, with its partition number."""
+class Upstream(NamedTuple):
+    """An upstream task: of a topic, with its partition number; hashed for each announcement."""
 
     topic: str
     task: int

@@ -29,6 +29,7 @@ APPLICATIONS = {
     "unretained": ["few"],
     "pairs": ["departures", "landings"],
     "lookups": ["departures", "rows"],
+    "versions": ["departures", "rows"],
     "tables": ["departed", "rows"],
 }
 """By application, the input topics that it reads."""
@@ -93,7 +94,7 @@ class BothSides:
         arguments = [
             *(str(find_java()), "-Xmx1g", "-XX:-UsePerfData", f"-Djava.io.tmpdir={classes}"),
             *("-cp", f"{classes}:{class_path()}", "Compared"),
-            *(self._servers, self._name, str(self._directory / "streams")),
+            *(self._servers, self._name, str(self._directory / "streams"), *APPLICATIONS),
         ]
         with log.open("wb") as out:
             program = subprocess.Popen(arguments, stdout=out, stderr=subprocess.STDOUT)

@@ -21,6 +21,10 @@ MINUTE_MS = 60_000
 SESSION_GAP_MS, SESSION_GRACE_MS = HOUR_MS // 2, 2 * HOUR_MS
 """Of the sessions in ours.py and java/Windows.java."""
 
+HISTORY_MS = 12 * HOUR_MS
+"""Of the tables in ours.py and java/Joins.java. No record is later than twice this: there rows may
+follow deletions that this framework has forgotten."""
+
 SPREAD_MS = 3
 """Topics that one task reads have no equal event times, whose order would be undefined."""
 
@@ -32,10 +36,10 @@ def inputs(count: int, seed: int) -> dict[str, list[Fed]]:
     return {
         "flights": [*(by_route := list(_disordered(_by_route(flights), draw))), *_joined(by_route)],
         "few": list(_disordered(_by_route(flights[: count // 10]), draw)),
-        "departures": list(_disordered(_departures(flights), draw)),
+        "departures": [*_disordered(_departures(flights), draw), *_lookups(flights)],
         "landings": list(_disordered(_landings(flights, 1), draw)),
         "departed": list(_disordered(_rows(flights), draw)),
-        "rows": list(_disordered(_landings(flights, 1, is_table=True), draw)),
+        "rows": [*_disordered(_landings(flights, 1, is_table=True), draw), *_versions(flights)],
     }
 
 
@@ -58,6 +62,31 @@ def _joined(flights: Sequence[Fed]) -> Iterator[Fed]:
         (("joined", start), ("other", at_close), ("joined", start + MINUTE_MS), ("other", later))
     ):
         yield key, {"n": len(flights) + n, "miles": 100}, at
+
+
+def _versions(flights: Sequence[Row]) -> Iterator[Fed]:
+    """Yield two rows a day after all others, which `_lookups` finds."""
+    for n, at in enumerate((0, HOUR_MS)):
+        yield "versions", {"n": len(flights) + n, "from": "JFK"}, _after_all(flights) + at + 1
+
+
+def _lookups(flights: Sequence[Row]) -> Iterator[Fed]:
+    """Yield departures that look rows up which are older than the history of the task's time.
+
+    One finds the former row, the other the current one. Few of the others do.
+    """
+    times = (
+        ("other", HISTORY_MS + 2 * HOUR_MS),
+        ("versions", HOUR_MS // 2),
+        ("versions", 2 * HOUR_MS),
+    )
+    for n, (key, at) in enumerate(times):
+        yield key, {"n": len(flights) + n, "to": "LAX"}, _after_all(flights) + at
+
+
+def _after_all(flights: Sequence[Row]) -> int:
+    last = _scheduled(flights[-1])
+    return last - last % HOUR_MS + 5 * 24 * HOUR_MS
 
 
 def _departures(flights: Iterable[Row]) -> Iterator[Fed]:

@@ -12,6 +12,7 @@ from eosframework import Topology, hopping, session, sliding, tumbling
 
 NAME = os.environ.get("COMPARED_NAME", "compared")
 GRACE = "2h"
+HISTORY = "12h"
 Value = dict[str, Any]
 
 
@@ -72,6 +73,15 @@ def declare_lookups() -> Topology:
     return app
 
 
+def declare_versions() -> Topology:
+    app = Topology(f"{NAME}.ours.versions")
+    departures = app.stream(f"{NAME}.in.departures", name="departures", key=str, value="json")
+    rows = app.table(f"{NAME}.in.rows", name="rows", key=str, value="json", history=HISTORY)
+    departures.join(rows, both).to(_output("versions.inner"), value="json")
+    departures.join(rows, both, how="left").to(_output("versions.left"), value="json")
+    return app
+
+
 def declare_tables() -> Topology:
     app = Topology(f"{NAME}.ours.tables")
     departed = app.table(f"{NAME}.in.departed", name="departed", key=str, value="json")
@@ -102,4 +112,5 @@ windows = declare_windows()
 unretained = declare_unretained()
 pairs = declare_pairs()
 lookups = declare_lookups()
+versions = declare_versions()
 tables = declare_tables()

@@ -7,8 +7,8 @@ else, so what no rule explains stays a difference. It returns how often it appli
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -78,7 +78,7 @@ def sessions_forgotten_before_they_close(sides: Sides) -> Changed:
     theirs, ours = SessionReference(GAP_MS + GRACE_MS), SessionReference(None)
     theirs.count(flights)
     ours.count(flights)
-    return _replaced(sides.theirs, _outputs(theirs.closed), _outputs(ours.closed))
+    return replaced(sides.theirs, _outputs(theirs.closed), _outputs(ours.closed))
 
 
 def null_before_an_unchanged_session(sides: Sides) -> Changed:
@@ -112,7 +112,7 @@ def late_records_join_closed_sessions(sides: Sides) -> Changed:
     theirs.count(flights)
     ours.count(flights)
     is_update = any(output.value["value"] is None for output in sides.theirs)
-    return _replaced(
+    return replaced(
         sides.theirs,
         _outputs(theirs.updates if is_update else theirs.closed),
         _outputs(ours.updates if is_update else ours.closed),
@@ -166,7 +166,7 @@ def _bounds(output: Output) -> tuple[int, int]:
     return output.value["start"], output.value["end"]
 
 
-def _replaced(theirs: Sequence[Output], before: list[Output], after: list[Output]) -> Changed:
+def replaced(theirs: Sequence[Output], before: list[Output], after: list[Output]) -> Changed:
     """Replace the results of keys that are exactly those before the rule by those after it.
 
     Returns:
@@ -179,9 +179,14 @@ def _replaced(theirs: Sequence[Output], before: list[Output], after: list[Output
         outputs, former = given.get(key, []), expected.get(key, [])
         if outputs == former != wanted.get(key, []):
             outputs = wanted[key]
-            applied += sum(output not in former for output in outputs)
+            applied += (counted(outputs) - counted(former)).total()
         results += outputs
     return results, applied
+
+
+def counted(outputs: Iterable[Output]) -> Counter[str]:
+    """Return how often each result occurs; their values cannot be hashed."""
+    return Counter(map(repr, outputs))
 
 
 def by_key(outputs: Sequence[Output]) -> dict[str, list[Output]]:

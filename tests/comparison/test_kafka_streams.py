@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.comparison import pairs, rules
+from tests.comparison import pairs, rules, versions
 from tests.comparison.both_sides import BothSides
 from tests.comparison.flights import inputs
-from tests.comparison.rules import Inputs, Output, Rule, Sides
+from tests.comparison.rules import Inputs, Output, Rule, Sides, counted
 from tests.conftest import TOLD, KafkaService
 
 FLIGHTS = 50_000
@@ -42,6 +42,11 @@ OUTER = (
     pairs.late_records_alone,
     pairs.alone_at_once_and_paired_afterwards,
     pairs.alone_before_others,
+)
+HISTORY = (
+    versions.rows_older_than_the_history,
+    versions.history_by_the_time_of_rows,
+    versions.current_rows_at_any_age,
 )
 CASES = (
     Case("count"),
@@ -79,6 +84,8 @@ CASES = (
     Case("pairs.outer", rules=OUTER),
     Case("lookup.inner"),
     Case("lookup.left"),
+    Case("versions.inner", rules=HISTORY),
+    Case("versions.left", rules=HISTORY),
     Case("tables.inner", rules=[rules.deletions_of_absent_rows]),
     Case("tables.left", rules=[rules.deletions_of_absent_rows]),
     Case("tables.outer", rules=[rules.deletions_of_absent_rows]),
@@ -142,4 +149,5 @@ def _sequences(case: Case, outputs: Sequence[Output]) -> defaultdict[Hashable, l
 
 
 def _lacking(results: Sequence[Output], others: Sequence[Output]) -> list[Output]:
-    return [result for result in results if result not in others][:3]
+    known = counted(others)
+    return [result for result in results if repr(result) not in known][:3]

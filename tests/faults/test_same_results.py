@@ -2,73 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import random
 import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
 
+from tests.support.applications.fed_orders import NEVER_IDLE, QUICK, Orders
 from tests.support.applications.orders import (
-    PARTITIONS,
+    HOUR_MS,
     TOPOLOGY,
     Event,
-    Result,
     ends,
     events,
     expected,
 )
-from tests.support.applications.pipeline import KEEP, Pipeline
-from tests.support.processes.waiting import wait_until
-from tests.support.servers.kafka_admin import NewTopic
-from tests.support.servers.topics import create_topics
+from tests.support.applications.pipeline import Pipeline, WorkerProcess
 
-NEVER_IDLE = "worker.max_task_idle_seconds=3600"
-"""Equality is promised for runs in which no upstream task counted as idle."""
-
-QUICK = ("worker.commit_interval_seconds=0.05", "worker.watermark_interval_seconds=0.1")
-
-
-class Orders:
-    """The application on its own topics."""
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        self.pipeline = pipeline
-        name = pipeline.name
-        admin = AdminClient({"bootstrap.servers": pipeline.bootstrap_servers})
-        topics = [f"{name}.{topic}" for topic in ("orders", "payments", "paid")]
-        create_topics(admin, [NewTopic(topic, PARTITIONS, 1, config=KEEP) for topic in topics])
-        pipeline.apply()
-        self._producer = Producer(
-            {"bootstrap.servers": pipeline.bootstrap_servers, "enable.idempotence": True}
-        )
-
-    def feed(self, given: Sequence[Event]) -> None:
-        """Append records to their partitions."""
-        for event in given:
-            topic = f"{self.pipeline.name}.{event.topic}"
-            key = event.name.encode()
-            self._producer.produce(topic, event.value, key, event.partition, timestamp=event.time)
-        assert self._producer.flush(60) == 0
-
-    def results(self) -> Counter[Result]:
-        """Return the results so far, without those of the last records."""
-        found: Counter[Result] = Counter()
-        for message in self.pipeline.read(f"{self.pipeline.name}.paid"):
-            left, right = json.loads(message.value() or b"[null, null]")
-            found[left, right] += 1
-        return Counter({pair: n for pair, n in found.items() if "end" not in pair})
-
-    def wait_for(self, wanted: Counter[Result], seconds: float = 60) -> Counter[Result]:
-        """Wait until there are as many results as expected, and return them."""
-        wait_until(lambda: self.results().total() >= wanted.total(), "all results", seconds)
-        time.sleep(0.5)  # for results that should not be
-        return self.results()
+RUNS: Sequence[Sequence[str]] = (
+    (),
+    (),
+    ("worker.max_task_idle_seconds=5",),
+    ("worker.max_task_idle_seconds=0.1", "worker.watermark_interval_seconds=2"),
+)
+"""Settings of the backlogs that are compared: the defaults twice, and other idle times."""
 
 
 @pytest.fixture
@@ -76,10 +35,24 @@ def orders(make_pipeline: Callable[..., Pipeline]) -> Orders:
     return Orders(make_pipeline(topology=TOPOLOGY))
 
 
-def halted(worker: Any) -> None:
+def halted(worker: WorkerProcess) -> None:
     """End a worker that does nothing wrong."""
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0, worker.log[-3000:]
+
+
+def late_of(worker: WorkerProcess) -> Counter[str]:
+    """Return how many late records a worker named, by topic."""
+    found: Counter[str] = Counter()
+    for event in worker.events("late_records"):
+        found[str(event["topic"])] += int(str(event["new"]))
+    return found
+
+
+def expected_late(given: Sequence[Event]) -> list[int]:
+    """Return the number of late orders and of late payments."""
+    late = [event for event in given if event.time + 4 * HOUR_MS < event.written]
+    return sorted(Counter(event.topic for event in late).values())
 
 
 def test_a_backlog_has_the_results_that_follow_from_the_input(orders: Orders) -> None:
@@ -99,6 +72,34 @@ def test_a_live_feed_has_the_results_that_follow_from_the_input(orders: Orders) 
     orders.feed([*ends()])
     assert orders.wait_for(expected(given)) == expected(given)
     halted(worker)
+
+
+@pytest.mark.exhaustive
+def test_five_runs_of_the_same_input_are_equal(
+    make_pipeline: Callable[..., Pipeline],
+) -> None:
+    """Fed live, and four times as a backlog; each result and each late record is compared."""
+    given = events(5, 3000)
+    worlds = [Orders(make_pipeline(topology=TOPOLOGY)) for _ in range(1 + len(RUNS))]
+    live, *backlogs = worlds
+    workers = [live.pipeline.start_worker(settings=[NEVER_IDLE, *QUICK])]
+    live.feed_live(given, seed=5)
+    assert live.wait_for(expected(given), 180) == expected(given)
+    for orders, settings in zip(backlogs, RUNS, strict=True):
+        orders.feed([*given, *ends()])
+        workers.append(orders.pipeline.start_worker(settings=settings))
+        assert orders.wait_for(expected(given), 180) == expected(given)
+    for worker in workers:
+        halted(worker)
+        assert worker.events("results_depend_on_pauses") == []
+        assert sorted(late_of(worker).values()) == expected_late(given)
+    records = [orders.records() for orders in worlds]
+    assert all(one == records[0] for one in records)
+    paid, alone = (
+        sum(None not in r for r in expected(given)),
+        sum(None in r for r in expected(given)),
+    )
+    assert min(paid, alone, *expected_late(given)) > 100
 
 
 @pytest.mark.exhaustive

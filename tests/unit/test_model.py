@@ -28,7 +28,10 @@ def _check() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("model", ["cycle.pml", "ownership.pml", "cutover.pml"])
+PROTOCOLS = ("cycle.pml", "ownership.pml", "cutover.pml", "watermarks.pml")
+
+
+@pytest.mark.parametrize("model", PROTOCOLS)
 def test_each_rule_of_a_model_is_taken_out_by_a_search_that_finds_an_anomaly(model: str) -> None:
     texts = [(MODELS / model).read_text()]
     if model == "cycle.pml":
@@ -54,4 +57,4 @@ def test_each_complete_protocol_is_searched() -> None:
         if case.anomaly is None and not any(RULE.match(switch) for switch in case.switches)
     }
 
-    assert whole == {"cycle.pml", "ownership.pml", "cutover.pml"}
+    assert whole == set(PROTOCOLS)

@@ -12,7 +12,8 @@ import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.state.BuiltInDslStoreSuppliers;
 
 /**
- * The applications that are compared, each with one thread: BOOTSTRAP NAME STATE_DIRECTORY.
+ * The applications that are compared, each with one thread: BOOTSTRAP NAME STATE_DIRECTORY
+ * APPLICATION...
  *
  * <p>Results are forwarded as records are processed: without caches, and without the wall-clock
  * second for which Kafka Streams would withhold windows and unpaired records.
@@ -28,15 +29,15 @@ public final class Compared {
                         "unretained", builder -> Windows.declareUnretained(builder, topics),
                         "pairs", builder -> Joins.pairs(builder, topics),
                         "lookups", builder -> Joins.lookups(builder, topics),
+                        "versions", builder -> Joins.versions(builder, topics),
                         "tables", builder -> Joins.tables(builder, topics));
         List<KafkaStreams> running = new ArrayList<>();
-        applications.forEach(
-                (application, declare) -> {
-                    StreamsBuilder builder = new StreamsBuilder();
-                    declare.accept(builder);
-                    Properties properties = properties(servers, name, application, arguments[2]);
-                    running.add(new KafkaStreams(builder.build(properties), properties));
-                });
+        for (int n = 3; n < arguments.length; n++) {
+            StreamsBuilder builder = new StreamsBuilder();
+            applications.get(arguments[n]).accept(builder);
+            Properties properties = properties(servers, name, arguments[n], arguments[2]);
+            running.add(new KafkaStreams(builder.build(properties), properties));
+        }
         CountDownLatch stopped = new CountDownLatch(1);
         Runtime.getRuntime()
                 .addShutdownHook(
@@ -90,6 +91,7 @@ public final class Compared {
 
     static final Duration HOUR = Duration.ofHours(1);
     static final Duration GRACE = Duration.ofHours(2);
+    static final Duration HISTORY = Duration.ofHours(12);
 
     static long number(JsonNode value, String field) {
         return value.get(field).asLong();

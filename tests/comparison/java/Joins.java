@@ -9,8 +9,10 @@ import org.apache.kafka.streams.kstream.JoinWindows;
 import org.apache.kafka.streams.kstream.Joined;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
+import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.kstream.StreamJoined;
+import org.apache.kafka.streams.state.Stores;
 
 /** Joins of departures and landings, by aircraft. */
 final class Joins {
@@ -44,6 +46,23 @@ final class Joins {
         Joined<String, JsonNode, JsonNode> joined = Joined.with(KEYS, Json.NODES, Json.NODES);
         departures.join(current, Joins::both, joined).to(topics.output("lookup.inner"), WRITTEN);
         departures.leftJoin(current, Joins::both, joined).to(topics.output("lookup.left"), WRITTEN);
+    }
+
+    /** Stream and versioned table. */
+    static void versions(StreamsBuilder builder, Compared.Topics topics) {
+        KStream<String, JsonNode> departures = builder.stream(topics.input("departures"), READ);
+        KTable<String, JsonNode> rows =
+                builder.table(
+                        topics.input("rows"),
+                        READ,
+                        Materialized.<String, JsonNode>as(
+                                        Stores.persistentVersionedKeyValueStore(
+                                                "rows", Compared.HISTORY))
+                                .withKeySerde(KEYS)
+                                .withValueSerde(Json.NODES));
+        Joined<String, JsonNode, JsonNode> joined = Joined.with(KEYS, Json.NODES, Json.NODES);
+        departures.join(rows, Joins::both, joined).to(topics.output("versions.inner"), WRITTEN);
+        departures.leftJoin(rows, Joins::both, joined).to(topics.output("versions.left"), WRITTEN);
     }
 
     /** Table and table. */
