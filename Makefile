@@ -44,6 +44,10 @@ demo-transfer: .venv ## Send money between two banks while everything is killed,
 demo-backfill: .venv ## Backfill a year of flights while Spark is killed, go on live, and compare
 	$(BIN)/eosframework demo backfill
 
+.PHONY: demo-spark
+demo-spark: .venv ## Kill Spark while it writes flights to a topic and a table, and compare
+	$(BIN)/eosframework demo spark
+
 .PHONY: test
 test: check ## Run check and one case of each kind against real services: 20 minutes
 	$(PYTEST) $(SERVICES) $(REQUIRED) $(SIDE_BY_SIDE)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from eosframework.cli import app
-from eosframework.cli.options import AppArgument, JsonOption, SettingsOptions, with_settings
+from eosframework.cli.options import JsonOption, SettingsOptions, with_settings
 from eosframework.cli.stdout import print_report
+from eosframework.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from eosframework.operations.audit import Detail, Verdict
@@ -44,6 +48,24 @@ ToOption = Annotated[
         help="Input record to stop before, in the same form; end: the committed offsets.",
     ),
 ]
+SinksOption = Annotated[
+    str | None,
+    typer.Option(
+        "--sinks",
+        metavar="APPLICATION",
+        help="In place of APP: judge the rows of the Spark sinks of this application, by the "
+        "receipts that they write with worker.receipts=true.",
+    ),
+]
+OptionalAppArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="APP",
+        help="The topology: a .yaml file, a .py file, file.py:attribute or "
+        "package.module:attribute.",
+        show_default=False,
+    ),
+]
 ByOption = Annotated[
     By,
     typer.Option(
@@ -61,10 +83,11 @@ ByOption = Annotated[
 @with_settings
 def audit(
     options: SettingsOptions,
-    application: AppArgument,
+    application: OptionalAppArgument = None,
     start: FromOption = "beginning",
     end: ToOption = "end",
     by: ByOption = By.AUTO,
+    sinks: SinksOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Check that each input record took effect exactly once.
@@ -73,6 +96,27 @@ def audit(
     the input up to the committed offsets; side effects of functions are repeated. Exits with 1 if a
     record is lost, duplicated, reordered or torn.
     """
+    if (application is None) == (sinks is None):
+        raise ConfigurationError(
+            f"audit got APP={application!r} and --sinks={sinks!r}; expected one of them: the "
+            f"topology of an application, or the name of an application with Spark sinks"
+        )
+    if sinks is None:
+        assert application is not None
+        name, verdict = _of_topology(options, application, start, end, by)
+        text = as_text(name, verdict)
+    else:
+        _refuse_parts(start, end, by)
+        verdict = _of_sinks(options, sinks)
+        text = as_text(sinks, verdict, "row")
+    print_report(verdict.as_data(), text, as_json=as_json)
+    return 0 if verdict.clean else 1
+
+
+def _of_topology(
+    options: SettingsOptions, application: str, start: str, end: str, by: By
+) -> tuple[str, Verdict]:
+    """Return the name of the application, and the verdict."""
     from eosframework.operations.audit import Bound, Proof, Scope, audit_topology
     from eosframework.topology.loader import load_app
     from eosframework.topology.resolve.resolve import resolve
@@ -80,20 +124,44 @@ def audit(
     scope = Scope(Bound.parse(start), Bound.parse(end))
     settings = options.load()
     graph = resolve(load_app(application))
-    progress = _Progress()
-    try:
-        verdict = audit_topology(graph, settings, progress.show, scope=scope, proof=Proof(by))
-    finally:
-        progress.clear()
-    print_report(verdict.as_data(), as_text(graph.application, verdict), as_json=as_json)
-    return 0 if verdict.clean else 1
+    with _progress() as show:
+        verdict = audit_topology(graph, settings, show, scope=scope, proof=Proof(by))
+    return graph.application, verdict
 
 
-def as_text(application: str, verdict: Verdict) -> str:
-    """Return the text output."""
+def _of_sinks(options: SettingsOptions, application: str) -> Verdict:
+    from eosframework.spark.sink_audit import audit_sinks
+
+    settings = options.load()
+    with _progress() as show:
+        return audit_sinks(application, settings.kafka, show)
+
+
+def _refuse_parts(start: str, end: str, by: By) -> None:
+    """Refuse the options that do not apply to sinks.
+
+    Raises:
+        ConfigurationError: names the option.
+    """
+    given = {"--from": start != "beginning", "--to": end != "end", "--by": by is By.FUNCTIONS}
+    if unsuitable := [option for option, is_given in given.items() if is_given]:
+        raise ConfigurationError(
+            f"--sinks judges all rows of complete batches, by receipts; leave "
+            f"{' and '.join(unsuitable)} out"
+        )
+
+
+def as_text(application: str, verdict: Verdict, subject: str = "input record") -> str:
+    """Return the text output.
+
+    Args:
+        application: its name.
+        verdict: the result.
+        subject: the unit that is judged.
+    """
     counts = verdict.counts()
     lines = [
-        f"{application}: {counts.pop('input'):,} input records processed, "
+        f"{application}: {counts.pop('input'):,} {subject}s processed, "
         f"{counts.pop('output'):,} output records visible"
     ]
     for name, count in counts.items():
@@ -113,7 +181,7 @@ def as_text(application: str, verdict: Verdict) -> str:
     if verdict.clean:
         is_all = verdict.share == 1 and not verdict.not_judged
         judged = "" if is_all else " that was judged"
-        lines.append(f"each input record{judged} took effect exactly once")
+        lines.append(f"each {subject}{judged} took effect exactly once")
     else:
         lines.append("NOT exactly once: see the details above; --json has more of them")
     return "\n".join(lines)
@@ -133,21 +201,17 @@ def _first_of_each_kind(details: tuple[Detail, ...]) -> list[Detail]:
     return [detail for of_kind in shown.values() for detail in of_kind]
 
 
-class _Progress:
-    """A progress line on a terminal."""
+@contextmanager
+def _progress() -> Generator[Callable[[str, int], None]]:
+    """Show a progress line on a terminal."""
+    stream = sys.stderr if sys.stderr.isatty() else None
 
-    def __init__(self) -> None:
-        import sys
+    def write(text: str) -> None:
+        if stream is not None:
+            stream.write(f"\r\x1b[K{text}")
+            stream.flush()
 
-        self._stream = sys.stderr if sys.stderr.isatty() else None
-
-    def show(self, what: str, done: int) -> None:
-        if self._stream is not None:
-            count = f"{done:,} records" if done else ""
-            self._stream.write(f"\r\x1b[K{what} {count}")
-            self._stream.flush()
-
-    def clear(self) -> None:
-        if self._stream is not None:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
+    try:
+        yield lambda what, done: write(f"{what} {done:,} records" if done else what)
+    finally:
+        write("")

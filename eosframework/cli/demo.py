@@ -117,6 +117,31 @@ def backfill(
     return _run(lambda console: run_backfill_demo(plan, console), as_json)
 
 
+@commands.command()
+def spark(
+    seed: SeedOption = None,
+    keep: KeepOption = False,
+    flights: Annotated[
+        int | None, typer.Option(min=1, help="How many flights, from the first. Default: all.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Kill Spark while a pipeline writes to a topic and a table.
+
+    Structured Streaming counts flights by airport and hour; a Python worker, an executor and the
+    driver are killed. Succeeds only if topic and table have what pandas computes, each change once.
+    """
+    from eosframework.backfill.spark.preflight import check_packages
+    from eosframework.demo.nycflights import require_packages
+
+    require_packages()
+    check_packages()
+    from eosframework.demo.streaming.sink_demo import SinkPlan, run_sink_demo
+
+    plan = SinkPlan(flights=flights, seed=_seed(seed), keep=keep)
+    return _run(lambda console: run_sink_demo(plan, console), as_json)
+
+
 def _seed(given: int | None) -> int:
     return random.SystemRandom().randrange(10_000) if given is None else given
 

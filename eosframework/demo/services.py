@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,13 @@ _END_WITH_PARENT = (
 )
 
 
-class Service:
-    """A command that runs until it is stopped; it ends with this process in any case.
+class Program:
+    """A program that runs until it is stopped; it ends with this process in any case.
 
     Args:
         name: in messages.
-        arguments: the command and its arguments.
-        log_file: its log events, as JSON, are appended.
+        command: the program and its arguments.
+        log_file: its output is appended.
         environment: settings that must not appear in the command line; this process' own settings
             are not inherited.
         directory: working directory; None: that of this process.
@@ -39,7 +39,7 @@ class Service:
     def __init__(
         self,
         name: str,
-        arguments: list[str],
+        command: Sequence[str],
         log_file: Path,
         environment: Mapping[str, str] | None = None,
         directory: Path | None = None,
@@ -52,7 +52,7 @@ class Service:
             self._from = log.tell()
             # A session of its own: Ctrl-C in a terminal is for the demo, which stops in order.
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "eosframework", *arguments, "--set", "log.format=json"],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -165,3 +165,26 @@ class Service:
             self._guard.kill()
             self._guard.communicate()
         return self._process.returncode
+
+
+class Service(Program):
+    """A command of eosframework.
+
+    Args:
+        name: in messages.
+        arguments: the command and its arguments.
+        log_file: its log events, as JSON, are appended.
+        environment: as for `Program`.
+        directory: as for `Program`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        log_file: Path,
+        environment: Mapping[str, str] | None = None,
+        directory: Path | None = None,
+    ) -> None:
+        command = [sys.executable, "-m", "eosframework", *arguments, "--set", "log.format=json"]
+        super().__init__(name, command, log_file, environment, directory)

@@ -8,5 +8,6 @@ Public: the names in `__all__`; the modules are internal.
 """
 
 from eosframework.spark.sink_api import both, kafka_sink, table_sink
+from eosframework.spark.sink_metrics import SinkProgress
 
-__all__ = ["both", "kafka_sink", "table_sink"]
+__all__ = ["SinkProgress", "both", "kafka_sink", "table_sink"]

@@ -28,6 +28,7 @@ from eosframework.spark.kafka_columns import RESULT_SCHEMA, KafkaColumns, in_sha
 from eosframework.spark.kafka_shards import ShardSpec, attempts
 from eosframework.spark.sink_entry import BatchIdentity, SinkBatch, shards_prefix
 from eosframework.spark.sink_log import SETTLE_SECONDS, BatchLog
+from eosframework.spark.sink_receipts import moved
 from eosframework.txnid import TransactionalId
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class KafkaSinkDriver:
         name = f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
         self._slots: list[int] | None = None
         self._since: int | None = None
+        self._counts: dict[int, int] = {}
         self._ownership = Ownership(self._task(), name)
         try:
             self._end_leftovers(log)
@@ -144,11 +146,15 @@ class KafkaSinkDriver:
             last.shards != self._options.shards or last.batch.query != offered.query
         ):
             self._fence(range(last.shards))
+        positions = self._positions_after(last)
         batch = SinkBatch(
             sequence=1 if last is None else last.sequence + 1,
             batch=offered,
             shards=self._options.shards,
             stage=stage,
+            positions=positions,
+            receipts_since=self._receipts_since(last, positions),
+            topics=() if last is None else last.topics,
             attempt=self._ownership.attempt,
             written_at=_now_ms(),
         )
@@ -176,15 +182,22 @@ class KafkaSinkDriver:
         )
         sharded = in_shards(rows, options.shards, self._slots)
         results: list[Any] = map_batches(sharded, attempts(spec), RESULT_SCHEMA).collect()
-        counts = {int(row[0]): int(row[1]) for row in results}
+        self._counts = {int(row[0]): int(row[1]) for row in results}
         if batch.stage is None:
-            self._refuse_other_shards(batch, counts)
-        return sum(counts.values())
+            self._refuse_other_shards(batch, self._counts)
+        return sum(self._counts.values())
 
     def complete(self, batch: SinkBatch, rows: int) -> None:
         """Record that a batch is complete (S5)."""
-        changes = {"complete": True, "rows": rows, "written_at": _now_ms()}
-        self._record(batch.model_copy(update={**changes, "attempt": self._ownership.attempt}))
+        changes = {
+            "complete": True,
+            "rows": rows,
+            "positions": moved(batch.positions, self._counts),
+            "topics": tuple(sorted({*batch.topics, *self._topics})),
+            "attempt": self._ownership.attempt,
+            "written_at": _now_ms(),
+        }
+        self._record(batch.model_copy(update=changes))
 
     def close(self) -> None:
         """Close the producer."""
@@ -208,6 +221,24 @@ class KafkaSinkDriver:
     def _record(self, batch: SinkBatch) -> None:
         while not self._ownership.write((), batch):
             continue
+
+    def _positions_after(self, last: SinkBatch | None) -> tuple[int, ...]:
+        """Return the rows of each shard after a batch, which is given up if it is incomplete."""
+        if last is None:
+            return ()
+        if last.complete:
+            return last.positions
+        committed = {shard: one.rows for shard, one in self._log.shards_of(last.sequence).items()}
+        return moved(last.positions, committed)
+
+    def _receipts_since(
+        self, last: SinkBatch | None, positions: tuple[int, ...]
+    ) -> tuple[int, ...] | None:
+        """Return where receipts begin: where they began, unless they were switched on just now."""
+        if not self._options.settings.worker.receipts:
+            return None
+        begun = None if last is None else last.receipts_since
+        return positions if begun is None else begun
 
     def _fence(self, shards: Iterable[int]) -> None:
         """Init the ids of shards: no earlier attempt can commit, and none is open any more."""

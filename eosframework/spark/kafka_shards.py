@@ -19,6 +19,7 @@ from eosframework.spark.kafka_columns import rows_of
 from eosframework.spark.shard_attempt import ShardAttempt, ShardRows, ShardWork
 from eosframework.spark.sink_entry import SinkBatch
 from eosframework.spark.sink_log import SETTLE_SECONDS, ShardLog
+from eosframework.spark.sink_receipts import receipts_of
 from eosframework.txnid import TransactionalId
 
 
@@ -88,6 +89,7 @@ def _attempt(spec: ShardSpec, shard: int, attempt_number: int, rows: Iterator[Sh
         settings.backfill.chunk_records,
         settings.backfill.chunk_megabytes * 2**20,
         staged=batch.stage is not None,
+        receipts=receipts_of(spec.application, spec.sink, shard, batch),
     )
     try:
         return ShardAttempt(work, attempt_number).run(rows).rows

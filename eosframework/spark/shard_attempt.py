@@ -46,6 +46,7 @@ from eosframework.processing.attempts.ownership import (
 )
 from eosframework.processing.ports import Output
 from eosframework.spark.sink_entry import BatchIdentity, ShardProgress
+from eosframework.spark.sink_receipts import ShardReceipts
 
 MODULUS = 2**64
 """Digests are sums modulo this number, as Spark's hashes have 64 bits."""
@@ -66,23 +67,20 @@ class ShardRows:
     def __len__(self) -> int:
         return len(self.outputs)
 
-    @property
-    def size(self) -> int:
-        """Size of the values in bytes."""
-        return sum(self._sizes)
-
-    @property
-    def _sizes(self) -> list[int]:
-        return [len(value) if (value := output[1]) else 0 for output in self.outputs]
-
     def take(self, count: int) -> ShardRows:
         """Remove and return the first rows."""
+        if count >= len(self):  # most pieces; their lists need not be copied
+            taken = ShardRows(self.outputs, self.hashes)
+            self.outputs, self.hashes = [], []
+            return taken
         taken = ShardRows(self.outputs[:count], self.hashes[:count])
         del self.outputs[:count], self.hashes[:count]
         return taken
 
     def first(self, count: int) -> ShardRows:
-        """Return the first rows."""
+        """Return the first rows; all of them are not copied."""
+        if count >= len(self):
+            return self
         return ShardRows(self.outputs[:count], self.hashes[:count])
 
     def extend(self, more: ShardRows) -> None:
@@ -90,15 +88,19 @@ class ShardRows:
         self.outputs += more.outputs
         self.hashes += more.hashes
 
-    def count_within(self, size: int) -> int:
-        """Return the number of rows whose values reach a size in bytes; all rows, if they do not.
+    def within(self, size: int) -> tuple[int, int]:
+        """Return the number of rows whose values reach a size, and their size; else of all rows.
 
         Args:
-            size: positive.
+            size: in bytes, positive.
         """
-        if self.size < size:
-            return len(self)
-        return bisect_left(list(accumulate(self._sizes)), size) + 1
+        sizes = [len(value) if (value := output[1]) else 0 for output in self.outputs]
+        total = sum(sizes)
+        if total < size:
+            return len(self), total
+        ends = list(accumulate(sizes))
+        count = bisect_left(ends, size) + 1
+        return count, ends[count - 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,7 @@ class ShardWork:
         chunk_records: most rows in a transaction.
         chunk_bytes: size of values after which a transaction gets no more rows.
         staged: the rows are read from a stage, so they are the same for every attempt.
+        receipts: adds a receipt to each record; None: records get none.
     """
 
     task: OwnedTask[ShardProgress]
@@ -120,6 +123,7 @@ class ShardWork:
     chunk_records: int
     chunk_bytes: int
     staged: bool
+    receipts: ShardReceipts | None = None
 
 
 class ShardAttempt:
@@ -213,9 +217,9 @@ class ShardAttempt:
                 raise self._changed(known)
         while piece:
             room = self._work.chunk_records - len(self._chunk)
-            more = piece.take(piece.first(room).count_within(self._bytes_left))
-            self._bytes_left -= more.size
-            self._chunk.extend(more)
+            count, size = piece.first(room).within(self._bytes_left)
+            self._bytes_left -= size
+            self._chunk.extend(piece.take(count))
             if len(self._chunk) >= self._work.chunk_records or self._bytes_left <= 0:
                 self._flush(complete=last and not piece)
         if last and self._chunk:
@@ -236,10 +240,14 @@ class ShardAttempt:
                 digest=(self._seen_digest + sum(part.hashes)) % MODULUS,
                 complete=complete and count == len(self._chunk),
             )
-            if self._ownership.write(part.outputs, progress):
+            if self._ownership.write(self._receipted(part), progress):
                 self._chunk.take(count)
                 self._seen, self._seen_digest = progress.rows, progress.digest
         self._bytes_left = self._work.chunk_bytes
+
+    def _receipted(self, part: ShardRows) -> list[Output]:
+        receipts = self._work.receipts
+        return part.outputs if receipts is None else receipts.added(part.outputs, self._seen)
 
     def _progress(
         self, *, rows: int, digest: int, complete: bool = False, ended: bool = False

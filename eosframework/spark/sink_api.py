@@ -18,6 +18,7 @@ from eosframework.spark.kafka_columns import STRUCT, KafkaColumns
 from eosframework.spark.kafka_driver import KafkaSinkOptions
 from eosframework.spark.row_serdes import open_serde
 from eosframework.spark.sink_entry import BatchIdentity, name_of
+from eosframework.spark.sink_metrics import SinkProgress, gauges_of
 from eosframework.spark.sink_runner import (
     OwnedSink,
     default_root,
@@ -32,7 +33,7 @@ from eosframework.topology.graph.graph import TableMode
 from eosframework.txnid import refuse_bad_application
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 EXAMPLE = "delays_2013"
 """A valid name, for messages."""
@@ -69,7 +70,16 @@ class Sink:
     def __init__(self, parts: Sequence[SinkOptions]) -> None:
         self.parts = tuple(parts)
         self._owned: list[OwnedSink] = []
+        self._progress: tuple[SinkProgress, ...] = ()
         self._lock = Lock()
+
+    @property
+    def progress(self) -> tuple[SinkProgress, ...]:
+        """The figures of the last batch of a streaming query, of each sink that completed it.
+
+        A `StreamingQueryListener` reads them when Spark reports the progress of the query.
+        """
+        return self._progress
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Write a batch of a streaming query, for `writeStream.foreachBatch`.
@@ -81,7 +91,9 @@ class Sink:
         """
         with self._lock, telling(self._names):
             offered, checkpoint = streaming_batch(frame, batch)
-            self._run(frame, offered, checkpoint)
+            made = self._run(frame, offered, checkpoint)
+            self._count(frame.sparkSession, made)
+            self._progress = tuple(made)
 
     def write(self, frame: DataFrame, job: str, directory: str | None = None) -> None:
         """Write a batch DataFrame once, however often it is called with the same job.
@@ -116,7 +128,13 @@ class Sink:
     def _names(self) -> str:
         return ", ".join(part.label for part in self.parts)
 
-    def _run(self, frame: DataFrame, offered: BatchIdentity, root: str) -> None:
+    def _count(self, spark: SparkSession, made: Sequence[SinkProgress]) -> None:
+        """Add a batch to the gauges."""
+        owners = {part.label: part.application for part in self.parts}
+        for one in made:
+            gauges_of(spark, owners[one.sink], one.sink).add(one)
+
+    def _run(self, frame: DataFrame, offered: BatchIdentity, root: str) -> list[SinkProgress]:
         from eosframework.backfill.spark.preflight import check_packages, require_executors
 
         try:
@@ -127,7 +145,7 @@ class Sink:
                     self._owned.append(part.own())
             labels = [part.label for part in self.parts]
             parent = stages_of(root, self.parts[0].application, labels)
-            run_batch(self._owned, frame, offered, parent)
+            return run_batch(self._owned, frame, offered, parent)
         except BaseException:
             self.close()
             raise

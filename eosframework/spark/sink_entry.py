@@ -10,6 +10,7 @@ sink's own transactional id, so a driver that was replaced can write none.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from eosframework.backfill.job.job_entry import ControlEntry
 
@@ -54,6 +55,17 @@ class SinkBatch(ControlEntry):
     rows: int = 0
     """Number of rows, once it is complete."""
 
+    positions: tuple[int, ...] = ()
+    """For each shard, the rows of all batches before this one; once it is complete, with its own.
+
+    Shards after the last number have none. Sinks in Kafka count them, for receipts."""
+
+    receipts_since: tuple[int, ...] | None = None
+    """For each shard, the position at which its receipts begin; None: rows get no receipts."""
+
+    topics: tuple[str, ...] = ()
+    """The topics with receipts of the sink, as far as they are known."""
+
     ended: bool = False
     """Always False: a driver that ends announces nothing."""
 
@@ -91,6 +103,11 @@ class ShardProgress(ControlEntry):
     """In milliseconds since the epoch."""
 
 
+def position(positions: Sequence[int], shard: int) -> int:
+    """Return the position of a shard; 0 for a shard without one."""
+    return positions[shard] if shard < len(positions) else 0
+
+
 def batch_key(sink: str) -> str:
     """Return the key of a sink's last batch."""
     return f"sink/{sink}"
@@ -99,6 +116,11 @@ def batch_key(sink: str) -> str:
 def shards_prefix(sink: str) -> str:
     """Return the prefix of the keys of a sink's shards."""
     return f"sink/{sink}/shard/"
+
+
+def is_batch_key(key: str) -> bool:
+    """Return whether a key is that of a sink's last batch."""
+    return key.startswith(batch_key("")) and "/" not in key.removeprefix(batch_key(""))
 
 
 def shard_key(sink: str, shard: int) -> str:

@@ -15,6 +15,7 @@ that Spark offers again: it is skipped.
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -26,6 +27,7 @@ from eosframework.errors import ConfigurationError, EosError, RunError
 from eosframework.spark.batch_rules import Decision
 from eosframework.spark.row_refusals import told
 from eosframework.spark.sink_entry import BatchIdentity, SinkBatch
+from eosframework.spark.sink_metrics import SinkProgress
 from eosframework.spark.stage import read_stage, remove_leftovers, remove_stage, write_stage
 
 if TYPE_CHECKING:
@@ -81,8 +83,8 @@ class OwnedSink(Protocol):
 
 def run_batch(
     sinks: Sequence[OwnedSink], frame: DataFrame, offered: BatchIdentity, parent: str
-) -> None:
-    """Write a batch to sinks, once.
+) -> list[SinkProgress]:
+    """Write a batch to sinks, once, and return what each one has completed now.
 
     Args:
         sinks: owned by this driver.
@@ -101,22 +103,26 @@ def run_batch(
     left = [sink for sink in sinks if decisions[sink.label] is not Decision.SKIP]
     if not left:
         events.info("batch_skipped")
-        return
+        return []
     opened = [sink.last for sink in left if decisions[sink.label] is Decision.RESUME]
     stage = next((one.stage for one in opened if one is not None and one.stage), None)
     new = [sink for sink in left if decisions[sink.label] is Decision.NEW]
-    schema = None
+    schema, stage_seconds = None, 0.0
     if stage is None and any(sink.staged for sink in new):
         remove_leftovers(spark, parent)
         columns = {sink.label: sink.column(frame) for sink in sinks}
+        began = time.monotonic()
         stage, schema = write_stage(frame, columns, parent)
+        stage_seconds = time.monotonic() - began
         events.info("batch_staged", stage=stage)
     elif stage is not None:
         for sink in new:
             read_stage(spark, stage, sink.label)  # refuses a sink that the batch was not staged for
     for sink in new:
         sink.accept(offered, stage)
+    made: list[SinkProgress] = []
     for sink in left:
+        began = time.monotonic()
         batch = sink.last
         assert batch is not None
         if batch.stage is None:
@@ -126,8 +132,13 @@ def run_batch(
         count = sink.write(rows, batch)
         sink.complete(batch, count)
         events.info("batch_complete", sink=sink.label, rows=count)
+        write_seconds = time.monotonic() - began
+        seconds = stage_seconds, write_seconds, time.time()
+        made.append(SinkProgress(sink.label, offered.query, offered.number, count, *seconds))
+        stage_seconds = 0.0
     if stage is not None:
         remove_stage(spark, stage)
+    return made
 
 
 @contextmanager

@@ -7,7 +7,6 @@ backfill's tasks write it one after the other, and the stage that reads it merge
 
 from __future__ import annotations
 
-import gc
 import os
 import tempfile
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -41,10 +40,6 @@ from eosframework.topology.graph.graph import Graph, Lookup, SubTopology
 from eosframework.topology.graph.timed_topics import timed_topics
 from eosframework.topology.graph.walk import nodes_of
 from eosframework.txnid import TransactionalId
-
-GARBAGE_THRESHOLD = 50_000
-"""A batch makes thousands of tuples, all freed by reference counts; a collection for every 700th
-takes 3 to 7% of the time."""
 
 
 class ProgressLog(Protocol):
@@ -192,7 +187,7 @@ def attempt_context(spec: TaskSpec, partition: int) -> Generator[AttemptContext]
             f"it has {spec.partitions}, from 0"
         )
     admin, outputs = ClusterAdmin(spec.settings.kafka), _outputs(spec, graph)
-    with _collecting_rarely(), _directory(spec.settings) as directory:
+    with _directory(spec.settings) as directory:
         state = _state(graph, part, spec, admin, directory)
         try:
             yield AttemptContext(
@@ -276,17 +271,6 @@ def _record_finder(
     settings: Settings, admin: ClusterAdmin
 ) -> Callable[[Mapping[TopicPartition, tuple[int, int]]], bool]:
     return lambda ranges: not hold_nothing(settings.kafka, admin, ranges)
-
-
-@contextmanager
-def _collecting_rarely() -> Generator[None]:
-    """Raise the garbage collector's threshold: it would run several times in each batch."""
-    thresholds = gc.get_threshold()
-    gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
 
 
 @dataclass(frozen=True, slots=True)

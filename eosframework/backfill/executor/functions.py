@@ -8,6 +8,7 @@ from functools import partial
 from eosframework.backfill.executor.attempt import run_attempt
 from eosframework.backfill.executor.attempt_context import TaskSpec
 from eosframework.backfill.executor.chunk import Run
+from eosframework.backfill.executor.garbage import collecting_rarely
 from eosframework.backfill.executor.task_reader import Rows
 from eosframework.backfill.spark.arrow_batches import BatchFunction, RecordBatch, batch_of
 from eosframework.backfill.spark.executor_failures import encoded
@@ -63,7 +64,8 @@ def run_numbered(attempt: Callable[[int], int]) -> int:
         # A terminal's Ctrl-C does not reach executors: a user's function raised KeyboardInterrupt.
         restore_default_handlers()
     try:
-        return attempt(context.attemptNumber() if context else 0)
+        with collecting_rarely():
+            return attempt(context.attemptNumber() if context else 0)
     except EosError as error:
         raise encoded(error) from None
 

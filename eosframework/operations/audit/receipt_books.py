@@ -282,10 +282,14 @@ class Books:
     Args:
         application: only receipts of this application count.
         spans: the judged input.
+        counted: the unit that receipts count as transactions, for messages.
     """
 
-    def __init__(self, application: str, spans: Iterable[Span]) -> None:
+    def __init__(
+        self, application: str, spans: Iterable[Span], *, counted: str = "transaction"
+    ) -> None:
         self._application = application
+        self._counted = counted
         self._books = {span.partition: Book(span) for span in spans}
         self._answers: Answers = {}
 
@@ -294,6 +298,12 @@ class Books:
         book = self._books[partition]
         for message in messages:
             book.add_input(message.offset())
+
+    def take_ranges_as_inputs(self) -> None:
+        """Count each offset of the ranges as an input record."""
+        for book in self._books.values():
+            for offset in range(book.span.start, book.span.end):
+                book.add_input(offset)
 
     def add(self, output: TopicPartition, message: Message) -> bool:
         """Add an output record; False: receipts do not judge it."""
@@ -330,7 +340,7 @@ class Books:
         """Return the combined verdict of all books."""
         verdict = Verdict()
         for book in self._books.values():
-            verdict += _BookVerdict(book, self._answers).verdict()
+            verdict += _BookVerdict(book, self._answers, self._counted).verdict()
         return verdict
 
     def _own(self, message: Message) -> Receipt | None:
@@ -347,8 +357,9 @@ class Books:
 class _BookVerdict:
     """The verdict on one book's holes and copies."""
 
-    def __init__(self, book: Book, answers: Answers) -> None:
+    def __init__(self, book: Book, answers: Answers, counted: str) -> None:
         self._book = book
+        self._counted = counted
         self._answers = answers
         self._details = Details(book.details.sorted())
         self._lost = 0
@@ -424,7 +435,7 @@ class _BookVerdict:
             name, through = book.name(span.start + begin), name
         text = _missing_text(end - first, name, through)
         if transactions:
-            text += f"; there is nothing of {_transactions_text(transactions)}"
+            text += f"; there is nothing of {_run_text(self._counted, transactions)}"
         transaction = transactions.start if len(transactions) == 1 else None
         self._details.add(Detail("lost", text, name, through, transaction=transaction))
 
@@ -447,7 +458,7 @@ class _BookVerdict:
         before = book.same_transaction(copies.first - 1, copies.first)
         behind = book.same_transaction(copies.end - 1, copies.end)
         if not before and not behind:
-            text += f": the whole of transaction {transaction}"
+            text += f": the whole of {self._counted} {transaction}"
         text += f", from {copies.place} on"
         self._details.add(Detail("duplicated", text, name, through, copies.place, transaction))
 
@@ -482,7 +493,7 @@ def _missing_text(outputs: int, name: str, through: str | None) -> str:
     return f"the output of {name} is not there"
 
 
-def _transactions_text(transactions: range) -> str:
-    if len(transactions) == 1:
-        return f"transaction {transactions.start}"
-    return f"transactions {transactions.start} to {transactions.stop - 1}"
+def _run_text(counted: str, run: range) -> str:
+    if len(run) == 1:
+        return f"{counted} {run.start}"
+    return f"{counted} {run.start} to {counted} {run.stop - 1}"

@@ -158,11 +158,11 @@ class ReceiptedOutputs(list[Output]):
         prefix, suffix = self._prefix, self._suffix
         if count == 1:  # most records; by itself this takes a fifth less
             receipt = f"{prefix}{offset}/0/1/{number}/{gap}{suffix}"
-            self[mark] = _with_receipt(self[mark], receipt)
+            self[mark] = with_receipt(self[mark], receipt)
         else:
             for index in range(count):
                 receipt = f"{prefix}{offset}/{index}/{count}/{number + index}/{gap}{suffix}"
-                self[mark + index] = _with_receipt(self[mark + index], receipt)
+                self[mark + index] = with_receipt(self[mark + index], receipt)
         self._number, self._last = number + count, offset
 
     def end(self, partition: TopicPartition) -> None:
@@ -183,7 +183,7 @@ class ReceiptedOutputs(list[Output]):
         self._open.update(self._committed)
 
 
-def _with_receipt(output: Output, receipt: str) -> Output:
+def with_receipt(output: Output, receipt: str) -> Output:
     """Return an output with a receipt; a receipt of its input is replaced."""
     topic, value, key, place, _, _, timestamp, headers = output
     own = (HEADER_RECEIPT, receipt.encode("ascii"))

@@ -18,7 +18,8 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from tests.conftest import KafkaService
+from eosframework.embedded import KafkaCluster, start_kafka
+from tests.conftest import SMALL_BROKER, KafkaService
 from tests.support.applications.pipeline import wait_until
 from tests.support.applications.spark_jobs import end_tree
 from tests.support.applications.spark_sinks import SinkWorld
@@ -29,11 +30,13 @@ pytest.importorskip("pyspark")
 from pyspark.errors import StreamingQueryException
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.exhaustive
 
 ROWS = 6000
+AWAY_SECONDS = 15.0
+"""Longer than a request, and than the batch takes."""
 
 
 def killed_once(directory: Path, rows: DataFrame) -> DataFrame:
@@ -206,3 +209,38 @@ def test_a_plan_that_is_not_repeatable_needs_its_stage(world: SinkWorld, *, stag
     with pytest.raises(StreamingQueryException, match="the plan is not repeatable"):
         world.run(sink, fresh)
     assert world.counts() != Counter(range(600)), "rows are doubled, or missing for good"
+
+
+def test_a_batch_outlasts_its_brokers_and_a_query_without_brokers_says_so(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """1. the brokers are killed in the middle of a shard, and start again later: the batch waits
+    2. a query starts without brokers: it ends with a message  3. with them it resumes"""
+    place = tmp_path / "kafka"
+    with start_kafka(place, properties=SMALL_BROKER) as cluster:
+        world = SinkWorld(spark, cluster.bootstrap_servers, "unavailable", tmp_path)
+        world.feed(0, ROWS)
+        again: list[KafkaCluster] = []
+
+        def restart() -> None:
+            wait_until(lambda: world.writing() is not None, "an attempt in its shard", 400)
+            cluster.kill()
+            time.sleep(AWAY_SECONDS)
+            again.append(start_kafka(place))
+
+        restarting = threading.Thread(target=restart)
+        restarting.start()
+        world.run(world.sink(shards=2, chunk_records=20))
+        restarting.join()
+        assert again, "the brokers were killed while an attempt was in its shard"
+        world.stop()
+        with again[0]:
+            assert world.counts() == Counter(range(ROWS))
+            again[0].kill()
+            world.feed(ROWS, ROWS + 10)
+            with pytest.raises(StreamingQueryException, match=r"no broker at .* answered within"):
+                world.run(world.sink(shards=2))
+        with start_kafka(place):
+            world.run(world.sink(shards=2))
+            world.stop()
+            assert world.counts() == Counter(range(ROWS + 10))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,9 +11,12 @@ from confluent_kafka import Message, Producer
 
 from eosframework.backfill.job.job_entry import OffsetRange
 from eosframework.backfill.spark.kafka_rows import kafka_rows
-from eosframework.config import KafkaSettings
+from eosframework.config import KafkaSettings, Settings
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.client.properties import Role, client_properties
+from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.records import TopicPartition
+from eosframework.spark import kafka_sink
 from tests.support.servers.secured_kafka import (
     KEY_PASSWORD,
     PASSWORD,
@@ -79,6 +83,36 @@ def test_what_lets_librdkafka_in_lets_spark_in_and_no_secret_is_shown(
     key = (broker.directory / "client.key").read_text().splitlines()[1]
     said = "".join(capfd.readouterr()) + plans(rows)
     for secret in (PASSWORD, KEY_PASSWORD, key, "LoginModule"):
+        assert secret not in said
+
+
+@pytest.mark.exhaustive
+def test_a_sink_writes_with_what_lets_librdkafka_in_and_no_secret_is_shown(
+    spark: SparkSession, broker: SecuredKafka, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    settings = settings_of(broker, "SCRAM-SHA-512")
+    admin, written = ClusterAdmin(settings), TopicPartition("sunk", 0)
+    admin.create_topics([TopicToCreate(written.topic, 1)])
+    rows = spark.range(20).selectExpr("CAST(id AS string) AS key", "id AS n")
+    sink = kafka_sink(
+        written.topic,
+        application="secured-sinks",
+        key="key",
+        value="n",
+        shards=2,
+        settings=Settings(kafka=settings),
+    )
+    sink.write(rows, job="once", directory=str(tmp_path))
+
+    found = [
+        (message.key(), message.value())
+        for _, messages in read_ranges(settings, admin.log_bounds([written]))
+        for message in messages
+    ]
+    assert sorted(found) == sorted((b"%d" % n, b"%d" % n) for n in range(20))
+    said = "".join(capfd.readouterr())
+    assert "batch_complete" in said
+    for secret in (PASSWORD, KEY_PASSWORD, "LoginModule"):
         assert secret not in said
 
 

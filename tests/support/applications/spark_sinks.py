@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from eosframework.application.control_log import ControlLog
 from eosframework.application.control_topic import ControlTopic
-from eosframework.config import BackfillSettings, KafkaSettings, Settings
+from eosframework.config import BackfillSettings, KafkaSettings, Settings, WorkerSettings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from eosframework.spark import kafka_sink
 from eosframework.spark.sink_api import Sink
@@ -41,12 +41,14 @@ class SinkWorld:
     def sink(self, **options: Any) -> Sink:
         given: dict[str, Any] = {"key": "key", "name": "out", "shards": 3}
         chunk_records = options.pop("chunk_records", 100)
+        receipts = options.pop("receipts", False)
         topic = options.pop("topic", None if "topic_column" in options else self.topic)
         made = kafka_sink(
             topic,
             application=self.name,
             settings=Settings(
                 kafka=KafkaSettings(bootstrap_servers=self.servers),
+                worker=WorkerSettings(receipts=receipts),
                 backfill=BackfillSettings(
                     commit_interval_seconds=0.3, stall_seconds=1, chunk_records=chunk_records
                 ),
