@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from eosframework.cli import app
-from eosframework.cli.options import AppArgument, SettingsOptions, with_settings
+from eosframework.cli.options import AppArgument, SettingsOptions, SparkOption, with_settings
+from eosframework.errors import ConfigurationError
 from eosframework.process.signals import exit_on_signals
 
 if TYPE_CHECKING:
@@ -29,6 +31,20 @@ def run_worker(
         bool,
         typer.Option("--until-caught-up", help="Stop once every input is processed to its end."),
     ] = False,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            "--on",
+            metavar="URL",
+            help="Run the workers on the executors of this Spark cluster (spark://host:7077), or "
+            "`spark-submit` in a program that it has started.",
+        ),
+    ] = None,
+    workers: Annotated[
+        int,
+        typer.Option(min=1, help="With --on: workers of each kind, each on its own executor."),
+    ] = 1,
+    spark: SparkOption = None,
 ) -> None:
     """Run a topology: each record takes effect exactly once.
 
@@ -42,6 +58,18 @@ def run_worker(
 
     settings = options.load()
     configure_logs(settings.log)
+    if on is not None:
+        if processes > 1:
+            raise ConfigurationError(
+                "--processes starts workers on this machine, --on starts them on Spark; with --on "
+                "give the number as --workers"
+            )
+        raise typer.Exit(_place(application, settings, on, workers, until_caught_up, spark or ()))
+    if spark or workers > 1:
+        raise ConfigurationError(
+            "--workers and --spark are for workers on a Spark cluster; name it with --on URL, or "
+            "start workers on this machine with --processes"
+        )
     if processes > 1 or not _ran_here(application, settings, until_caught_up):
         raise typer.Exit(_supervise(application, settings, processes, until_caught_up))
 
@@ -103,6 +131,40 @@ def _supervise(application: str, settings: Settings, processes: int, until_caugh
             if code != 0 or supervisor.is_stopping:
                 break
         return code
+
+
+def _place(
+    application: str,
+    settings: Settings,
+    master: str,
+    workers: int,
+    until_caught_up: bool,
+    spark: Sequence[str],
+) -> int:
+    """Run the workers on a Spark cluster; they are checked here first."""
+    from eosframework.backfill.api import spark_options
+    from eosframework.process.fork import run_in_child
+
+    properties = spark_options(spark)
+    code, answer = run_in_child(lambda: _checked(application, settings))
+    if code != 0:
+        return code
+    name, *wanted = answer.split()
+    from eosframework.spark.workers.launch import run_on_spark
+
+    end = run_on_spark(
+        application,
+        name,
+        wanted,
+        settings,
+        master=master,
+        options=properties,
+        workers=workers,
+        until_caught_up=until_caught_up,
+    )
+    if end.message:
+        typer.echo(f"error: {f'worker on {end.host}: ' if end.host else ''}{end.message}", err=True)
+    return end.exit_code
 
 
 def _checked(application: str, settings: Settings) -> tuple[int, str]:

@@ -36,7 +36,7 @@ _OPTIONS = (
 """Parameters of mallopt(3) by their numbers in malloc.h, and what sets them from outside."""
 
 TRIM_SECONDS = 60.0
-"""Interval between two looks. A return took 30 ms, 104 on a machine with a load of 20."""
+"""Interval between two looks. A return took 30 ms, 159 on a machine with a load of 40."""
 
 KEPT_BYTES = 16 * 2**20
 """Free memory that stays with the allocator: below, nothing is returned."""

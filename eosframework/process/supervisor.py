@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import IO, cast
+from typing import IO, Protocol, cast
 
 import orjson
 import structlog
@@ -49,6 +49,14 @@ class _Child:
     exit_code: int | None = None
 
 
+class Display(Protocol):
+    """Shows the counts of running workers."""
+
+    def show(self, counts: WorkerCounts) -> None:
+        """Show the sum of all counts."""
+        ...
+
+
 class Supervisor:
     """Starts one child per instance name and keeps it running.
 
@@ -56,6 +64,7 @@ class Supervisor:
         run_child: called in the child with its instance name; returns the exit code.
         instances: instance names, one for each child.
         stop_deadline_seconds: time that children have to stop before they are killed.
+        display: of the sum of their counts, called in each turn; None: the terminal or the log.
     """
 
     def __init__(
@@ -63,12 +72,14 @@ class Supervisor:
         run_child: Callable[[str], int],
         instances: Sequence[str],
         stop_deadline_seconds: float,
+        display: Display | None = None,
     ) -> None:
         self._run_child = run_child
         self._children = [_Child(instance) for instance in instances]
         self._stop_deadline_seconds = stop_deadline_seconds
         self._selector = selectors.DefaultSelector()
-        self._on_terminal = sys.stderr.isatty()
+        self._display = display
+        self._on_terminal = display is None and sys.stderr.isatty()
         self._stopping_since: float | None = None
         self._exit_code = 0
         self._events = structlog.get_logger("eosframework.supervisor")
@@ -89,10 +100,10 @@ class Supervisor:
                 with ProgressLine() as display:
                     self._loop(display)
             else:
-                self._loop(ProgressEvents())
+                self._loop(self._display or ProgressEvents())
         return self._exit_code
 
-    def _loop(self, display: ProgressLine | ProgressEvents) -> None:
+    def _loop(self, display: Display) -> None:
         try:
             while any(child.exit_code is None for child in self._children):
                 for child in self._children:
@@ -109,9 +120,10 @@ class Supervisor:
                     child.process.wait()
 
     def _asked_to_stop(self, number: int, frame: FrameType | None) -> None:
-        self._stop()
+        self.stop()
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """Ask the children to stop; `run` returns once they have."""
         if self._stopping_since is None:
             self._stopping_since = time.monotonic()
         for child in self._children:
@@ -145,7 +157,7 @@ class Supervisor:
                 self._exit_code = code
             if code > 0:
                 self._events.error("worker_failed", instance=child.instance, exit_code=code)
-                self._stop()
+                self.stop()
         elif self._stopping_since is not None:
             child.exit_code = 0
         else:

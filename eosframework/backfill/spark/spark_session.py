@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -79,7 +79,21 @@ def spark_session(master: str | None, options: Mapping[str, str]) -> SparkSessio
                 f"{master!r}; stop that session or leave the master out"
             )
         return own_session(SparkSession.builder.getOrCreate(), given)
-    return own_session(_started(master, given), {})
+    return own_session(_started(master, given, _with_connector), {})
+
+
+def live_session(master: str | None, options: Mapping[str, str]) -> SparkSession:
+    """Return the session of this process for live workers, which need no connector to Kafka.
+
+    Args:
+        master: of Spark, as for spark-submit; None: the master of spark-submit.
+        options: Spark's settings by name.
+
+    Raises:
+        ConfigurationError: Spark or a suitable Java is missing, or it cannot be started.
+    """
+    check_packages("a worker on a Spark cluster")
+    return _started(master, options, lambda _: {})
 
 
 def own_session(spark: SparkSession, options: Mapping[str, str] | None = None) -> SparkSession:
@@ -105,17 +119,27 @@ def own_session(spark: SparkSession, options: Mapping[str, str] | None = None) -
     return session
 
 
-def _started(master: str | None, given: Mapping[str, str]) -> SparkSession:
-    """Start Spark; under spark-submit, with its settings."""
+def _started(
+    master: str | None,
+    given: Mapping[str, str],
+    jars: Callable[[Mapping[str, str]], dict[str, str]],
+) -> SparkSession:
+    """Start Spark; under spark-submit, with its settings.
+
+    Args:
+        master: of Spark; None: this machine, or the master of spark-submit.
+        given: settings of the user.
+        jars: returns the settings that add jars, given those of the user.
+    """
     from pyspark.sql import SparkSession
 
     from eosframework.embedded.java import find_spark_java
 
-    builder = SparkSession.builder.appName("eosframework backfill")
+    builder = SparkSession.builder.appName("eosframework")
     settings = {**_STARTING, **given}
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         master = master or given.get("spark.master") or LOCAL
-        settings = {**_of_master(master), **settings, **_with_connector(given)}
+        settings = {**_of_master(master), **settings, **jars(given)}
         os.environ["JAVA_HOME"] = str(find_spark_java().parent.parent)
         python = given.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
         os.environ["PYSPARK_PYTHON"] = python or sys.executable

@@ -206,19 +206,17 @@ class SparkCluster:
         directory.mkdir()
         [port] = free_ports(1)
         self.master = f"spark://127.0.0.1:{port}"
-        self._processes = [
-            self._started("master.Master", "127.0.0.1", "--port", str(port)),
-            *(
-                self._started(
-                    "worker.Worker",
-                    host,
-                    *("--cores", "1", "--memory", "1g", "--work-dir", str(directory / host)),
-                    self.master,
-                )
-                for host in ("127.0.0.2", "127.0.0.3")
-            ),
-        ]
+        self._processes = [self._started("master.Master", "127.0.0.1", "--port", str(port))]
+        for host in ("127.0.0.2", "127.0.0.3"):
+            self.add_node(host)
         wait_until(lambda: self._registered() == 2, "two workers of Spark")
+
+    def add_node(self, host: str) -> psutil.Process:
+        """Start a worker of Spark with one core; it registers by itself."""
+        work = ("--cores", "1", "--memory", "1g", "--work-dir", str(self.directory / host))
+        started = self._started("worker.Worker", host, *work, self.master)
+        self._processes.append(started)
+        return psutil.Process(started.pid)
 
     def executors(self) -> list[psutil.Process]:
         """Those that run."""

@@ -1,0 +1,121 @@
+"""Live workers on a real Spark cluster: executors, nodes and drivers are killed."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.conftest import QUICK_JVM, KafkaService
+from tests.support.applications.pipeline import Pipeline, WorkerProcess, wait_until
+from tests.support.applications.spark_jobs import SparkCluster, are_gone, end_tree
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.spark,
+    pytest.mark.exhaustive,
+    pytest.mark.timeout(900),
+]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[SparkCluster]:
+    made = SparkCluster(tmp_path / "cluster")
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def pipeline(
+    kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path
+) -> Iterator[Pipeline]:
+    name = unique_name("onspark")
+    directory = tmp_path / name
+    directory.mkdir()
+    made = Pipeline(kafka.bootstrap_servers, name, directory)
+    made.apply()
+    yield made
+    made.stop()
+
+
+def drive(pipeline: Pipeline, cluster: SparkCluster, *arguments: str) -> WorkerProcess:
+    of_spark = (
+        "spark.driver.memory=600m",
+        "spark.executor.memory=600m",
+        "spark.driver.host=127.0.0.1",
+        "spark.driver.bindAddress=127.0.0.1",
+        f"spark.executor.extraJavaOptions={QUICK_JVM}",
+    )
+    command = ["--on", cluster.master, "--workers", "2", *arguments]
+    for option in of_spark:
+        command += ["--spark", option]
+    return pipeline.start_worker(*command, settings=["worker.session_timeout_seconds=10"])
+
+
+def workers_of(cluster: SparkCluster) -> list[psutil.Process]:
+    """The executors and everything below them."""
+    return [child for e in cluster.executors() for child in [e, *e.children(recursive=True)]]
+
+
+def test_an_executor_a_node_and_the_driver_are_killed_and_each_record_counts_once(
+    pipeline: Pipeline, cluster: SparkCluster
+) -> None:
+    pipeline.feed(400)
+    driver = drive(pipeline, cluster)
+    driver.wait_for_event("worker_placed", 2)
+    wait_until(lambda: pipeline.committed() == 400, "the first commits")
+
+    took: dict[str, float] = {}
+
+    def all_committed(fault: str, expected: int, began: float) -> None:
+        pipeline.feed(400)
+        wait_until(lambda: pipeline.committed() == expected, f"commits after {fault}")
+        took[fault] = time.monotonic() - began
+
+    began = time.monotonic()
+    cluster.executors()[0].kill()
+    all_committed("executor", 800, began)
+    driver.wait_for_event("worker_placed", 3)
+
+    node = psutil.Process(cluster.add_node("127.0.0.4").pid)
+    below = cluster.executors()[0]
+    lost = below.parent()
+    assert lost is not None
+    began = time.monotonic()
+    end_tree(lost)
+    all_committed("node", 1200, began)
+    driver.wait_for_event("worker_placed", 4)
+    assert node.is_running()
+
+    left = workers_of(cluster)
+    assert left
+    began = time.monotonic()
+    end_tree(psutil.Process(driver.process.pid))
+    wait_until(are_gone(left), "the end of all workers after their driver")
+    again = drive(pipeline, cluster)
+    again.wait_for_event("worker_placed", 2)
+    all_committed("driver", 1600, began)
+
+    again.signal(signal.SIGTERM)
+    assert again.wait() == 0, again.log[-3000:]
+    wait_until(lambda: not workers_of(cluster), "the end of the executors")
+    assert pipeline.verify().clean, pipeline.verify()
+    print(took)
+    assert took["executor"] < 10, took
+
+
+def test_until_caught_up_is_a_scheduled_job_and_errors_come_back_as_one_message(
+    pipeline: Pipeline, cluster: SparkCluster
+) -> None:
+    pipeline.feed(400)
+    done = drive(pipeline, cluster, "--until-caught-up")
+    assert done.wait(600) == 0, done.log[-3000:]
+    assert pipeline.verify().clean
+    copied = drive(pipeline, cluster, "--spark", "spark.speculation=true")
+    assert copied.wait() == 2
+    assert "--spark spark.speculation=true cannot be used for workers" in copied.log
+    assert "Traceback" not in copied.log
