@@ -36,6 +36,9 @@ ALLOWED_RISE: Mapping[str, float] = {
 """From the middle of a process's life to its end, by the slope of that half. An allocator's noise
 and the tasks of a rebalance stay below."""
 
+MEDIANS_APART = 0.8
+"""Share of the half that lies between the tenths whose medians are compared: a tenth of a life is a
+fifth of its half."""
 
 MEMORY = ("rss_bytes", "used_bytes")
 
@@ -88,11 +91,14 @@ class Trend:
 
     @property
     def too_steep(self) -> bool:
-        """Whether the figure rises by more than noise makes it, in a life that is long enough."""
+        """Whether the figure rises by more than noise makes it, in a life that is long enough.
+
+        Both its least values rise and its medians. A leak lifts both. Least values alone rise when
+        a process loses its tasks less often than before: its medians stay (seen in an hour).
+        """
         least = MEMORY_JUDGED_SECONDS if self.what in MEMORY else JUDGED_SECONDS
-        return (
-            2 * self.half_seconds >= least - SAMPLE_SECONDS and self.rise > ALLOWED_RISE[self.what]
-        )
+        rise = min(self.rise, (self.last - self.middle) / MEDIANS_APART)
+        return 2 * self.half_seconds >= least - SAMPLE_SECONDS and rise > ALLOWED_RISE[self.what]
 
     def __str__(self) -> str:
         unit, scale = ("MiB", 2**20) if self.what in MEMORY else ("", 1)

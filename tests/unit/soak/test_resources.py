@@ -108,3 +108,13 @@ def test_a_process_that_lived_for_seconds_is_not_judged() -> None:
     told, rising = judge(life(JUDGED_SECONDS - 20, lambda at: at))
     assert "no trend is judged" in told
     assert not rising
+
+
+def test_tasks_that_are_lost_less_often_towards_the_end_are_no_trend() -> None:
+    """An hour had minima of descriptors that rose from 45 to 70, and medians of 76 all along."""
+
+    def memory(at: float) -> float:
+        return 160 - (40 - 40 * at / HOUR if at % 120 < 40 else 0)
+
+    _, rising = judge(life(HOUR, memory))
+    assert not rising
