@@ -110,7 +110,7 @@ def stop_recording(
     """Let a stopped application return to a version that records no ids of workers.
 
     Fences every id that is recorded or was used, and deletes the topic APP-ownership. Positions
-    and state stay. Workers of this version record again, unless worker.producers=partition.
+    and state stay. Workers of this version record again with worker.producers=auto or worker.
     """
     from eosframework.application.ownership_stop import stop_recording as stop
 

@@ -227,7 +227,7 @@ class WorkerSettings(Section):
     """Transactional ids. derived: from application, sub-topology and partition. leased: from a pool
     in the database that `eosframework ids add` fills, each for one partition until released."""
 
-    producers: Producers = Producers.AUTO
+    producers: Producers = Producers.PARTITION
     """Producers of a worker. worker: one for all of its partitions, whose id is recorded in the
     ownership topic before its first transaction; much faster with many partitions. partition: one
     for each partition, with a transaction each. auto: worker, or partition where a worker cannot

@@ -33,9 +33,9 @@ SHORT = [
 PHASES = {
     "takeover.before_init": 1,
     "takeover.after_init": 1,
-    "transaction.after_begin": 1,
-    "transaction.after_produce": 1,
-    "transaction.before_commit": 1,
+    "transaction.after_begin": 3,
+    "transaction.after_produce": 3,
+    "transaction.before_commit": 3,
     "revoke.before_commit": 1,
 }
 """Where the workers are held while the broker is stopped, and at which hit. After begin the queue

@@ -21,6 +21,7 @@ RECORDS = 1000
 PARTITIONS = 4
 EACH = "worker.producers=partition"
 SETTINGS = (
+    "worker.producers=auto",
     "worker.session_timeout_seconds=6",
     "worker.batch_records=100",
     "worker.transaction_timeout_seconds=300",

@@ -107,7 +107,7 @@ def test_a_supervised_child_of_either_kind_that_is_killed_is_restarted(
     world.apply()
     world.feed(400)
     supervisor = world.start_worker(
-        faults=["transaction.before_commit=kill@1", "table_writer.before_commit=kill@2"],
+        faults=["transaction.before_commit=kill@2", "table_writer.before_commit=kill@2"],
         settings=QUICK,
     )
     for point in ("transaction.before_commit", "table_writer.before_commit"):

@@ -180,7 +180,8 @@ def test_a_transactional_id_that_may_not_be_used_is_named(
     instance = f"{guarded.name}.one"
     id_ = f"{guarded.name}:worker.{instance}:0"
     guarded.deny(ResourceType.TRANSACTIONAL_ID, id_, operation)
-    done = guarded.run(environment={"EOS_WORKER__INSTANCE": instance})
+    own = {"EOS_WORKER__INSTANCE": instance, "EOS_WORKER__PRODUCERS": "auto"}
+    done = guarded.run(environment=own)
     assert done.exit_code == 1, done.err
     assert f"the principal may not use transactional.id {id_}" in done.error
     assert "allow it Write and Describe on the TransactionalId" in done.error
@@ -276,7 +277,7 @@ def test_without_the_ownership_topic_each_partition_has_a_producer_unless_told_o
     assert refused.exit_code == 2, refused.err
     assert topic in refused.error
     assert guarded.took_nothing()
-    done = guarded.run()
+    done = guarded.run(environment={"EOS_WORKER__PRODUCERS": "auto"})
     assert done.exit_code == 0, done.err
     assert done.err.count("producer_for_each") == 1
     assert f"{guarded.name}:copied:0" in done.err

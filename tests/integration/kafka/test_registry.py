@@ -371,7 +371,10 @@ def test_plan_changes_nothing_and_apply_creates_what_is_missing_once(
     kafka: Any, unique_name: Callable[[str], str]
 ):
     name = unique_name("my-app")
-    settings = Settings(kafka=KafkaSettings(bootstrap_servers=kafka.bootstrap_servers))
+    settings = Settings(
+        kafka=KafkaSettings(bootstrap_servers=kafka.bootstrap_servers),
+        worker=WorkerSettings(producers=Producers.AUTO),
+    )
     admin = ClusterAdmin(settings.kafka)
     admin.create_topics([TopicToCreate(f"{name}.in", 3)])
     graph = graph_of(name, {"part": ([f"{name}.in"], [f"{name}.out", f"{name}.dead"])})
@@ -509,7 +512,7 @@ def test_the_first_start_with_an_id_of_its_own_fences_the_ids_of_earlier_starts(
     found = check_worker_start(ApplicationContext(graph, each, admin, registry))
     assert (found.producers, found.ownership) == (Producers.PARTITION, None)
     assert ids_of(name, each) == set()
-    chosen = Settings(kafka=each.kafka)
+    chosen = Settings(kafka=each.kafka, worker=WorkerSettings(producers=Producers.AUTO))
     found = check_start(ApplicationContext(graph, chosen, admin, registry))
     assert found.control.ownership is None, "only workers ask for entries"
     found = check_worker_start(ApplicationContext(graph, chosen, admin, registry))

@@ -34,18 +34,20 @@ def group(*clients: str) -> GroupDescription:
 def test_a_worker_has_one_producer_wherever_its_settings_allow_it(
     settings: dict[str, Any], expected: Producers
 ) -> None:
-    worker = WorkerSettings(**settings)
+    worker = WorkerSettings.model_validate({"producers": "auto", **settings})
     assert chosen_by_settings(GRAPH, worker) is expected
     assert chosen_producers(GRAPH, worker, group()) is expected
     assert chosen_producers(GRAPH, worker, group(NEW, NEW)) is expected
 
 
 def test_an_application_without_tasks_needs_no_ownership_topic() -> None:
-    assert chosen_by_settings(graph_of("flights", {}), WorkerSettings()) is Producers.PARTITION
+    auto = WorkerSettings(producers=Producers.AUTO)
+    assert chosen_by_settings(graph_of("flights", {}), auto) is Producers.PARTITION
 
 
 def test_beside_a_version_that_records_nothing_only_a_stated_choice_is_kept() -> None:
     """The start of a worker that was told to have its own id is refused then."""
-    assert chosen_producers(GRAPH, WorkerSettings(), group(NEW, OLD)) is Producers.PARTITION
+    auto = WorkerSettings(producers=Producers.AUTO)
+    assert chosen_producers(GRAPH, auto, group(NEW, OLD)) is Producers.PARTITION
     stated = WorkerSettings(producers=Producers.WORKER)
     assert chosen_producers(GRAPH, stated, group(NEW, OLD)) is Producers.WORKER
