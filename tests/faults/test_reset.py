@@ -121,7 +121,7 @@ def test_a_reset_killed_at_any_step_is_finished_by_the_same_command_before_anyth
     assert done.json["done"] is True
     settings = KafkaSettings(bootstrap_servers=totals.bootstrap_servers)
     known = ControlTopic(totals.name, settings, ClusterAdmin(settings)).refresh().entries
-    assert known["ids"] == {"from": "derived"}, "versions that record no ids can start"
+    assert known.get("ids") in (None, {"from": "derived"}), "versions that record no ids can start"
     assert run(totals, "apply").exit_code == 0
     caught_up(totals)
     assert counts(totals) == expected(totals, 2)

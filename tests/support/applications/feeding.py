@@ -12,14 +12,12 @@ class Feeder(Producer):
     """A producer whose flush fails if a record was not written, for whatever reason.
 
     The number of records that flush leaves does not count those that were given up: a test would
-    wait for records that nobody wrote.
+    wait for records that nobody wrote. A callback of a record sees to that record alone.
     """
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
         self._failed: list[str] = []
-        super().__init__(
-            {**properties, "on_delivery": self._remember, "delivery.report.only.error": True}
-        )
+        super().__init__({**properties, "on_delivery": self._remember})
 
     def _remember(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
