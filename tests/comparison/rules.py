@@ -47,6 +47,9 @@ class Sides:
     theirs: Sequence[Output]
 
 
+_COUNTED: dict[int | None, tuple[Inputs, SessionReference]] = {}
+"""By retention, with the inputs that were counted."""
+
 Changed = tuple[list[Output], int]
 Rule = Callable[[Sides], Changed]
 
@@ -107,10 +110,8 @@ def late_records_join_closed_sessions(sides: Sides) -> Changed:
     A record that is late for a session, but not for the one that it would become, joins it if the
     store still has it (KAFKA-8289 defines when a session closes, by its merged end).
     """
-    flights = list(arrivals(sides.inputs, "flights"))
-    theirs, ours = SessionReference(RETENTION_MS), SessionReference(None)
-    theirs.count(flights)
-    ours.count(flights)
+    theirs = _sessions(sides.inputs, RETENTION_MS)
+    ours = _sessions(sides.inputs, None)
     is_update = any(output.value["value"] is None for output in sides.theirs)
     return replaced(
         sides.theirs,
@@ -123,15 +124,17 @@ def sessions_suppressed_before_they_close(sides: Sides) -> Changed:
     """Drop sessions that `suppress` sends although a record joined them afterwards.
 
     It sends a session when stream time reaches the end, gap and grace; records join until stream
-    time exceeds them (KAFKA-8289 corrected this for aggregates).
+    time exceeds them (KAFKA-8289 corrected this for aggregates). It comes before
+    `late_records_join_closed_sessions`, which knows the results of a key as a whole: one key may
+    have both. So the sessions that late records make are no sessions that were sent early.
     """
     times = {arrival.stream_time for arrival in arrivals(sides.inputs, "flights")}
-    known = {(output.key, *_bounds(output)) for output in sides.ours}
+    closed = _sessions(sides.inputs, RETENTION_MS).closed
+    known = set(map(_result, [*sides.ours, *_outputs(closed)]))
     kept = [
         output
         for output in sides.theirs
-        if (output.key, *_bounds(output)) in known
-        or output.value["end"] + GAP_MS + GRACE_MS not in times
+        if _result(output) in known or output.value["end"] + GAP_MS + GRACE_MS not in times
     ]
     return kept, len(sides.theirs) - len(kept)
 
@@ -155,11 +158,26 @@ def _stream_times(inputs: Inputs) -> list[int]:
     return [arrival.stream_time for arrival in arrivals(inputs, "few")]
 
 
+def _sessions(inputs: Inputs, retention_ms: int | None) -> SessionReference:
+    """Count the flights in sessions, once for each retention."""
+    made = _COUNTED.get(retention_ms)
+    if made is None or made[0] is not inputs:
+        reference = SessionReference(retention_ms)
+        reference.count(arrivals(inputs, "flights"))
+        made = _COUNTED[retention_ms] = inputs, reference
+    return made[1]
+
+
 def _outputs(sessions: Sequence[Session]) -> list[Output]:
     return [
         Output(key, {"start": start, "end": end, "value": count}, end)
         for key, start, end, count in sessions
     ]
+
+
+def _result(output: Output) -> tuple[str, int, int, int]:
+    """Return a session with its number of records: one that joins may leave its bounds."""
+    return output.key, *_bounds(output), output.value["value"]
 
 
 def _bounds(output: Output) -> tuple[int, int]:

@@ -69,8 +69,8 @@ CASES = (
         "session.suppressed",
         "session.close",
         [
-            rules.late_records_join_closed_sessions,
             rules.sessions_suppressed_before_they_close,
+            rules.late_records_join_closed_sessions,
         ],
     ),
     Case(
