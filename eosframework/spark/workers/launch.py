@@ -76,16 +76,20 @@ def run_on_spark(
         for stage in of_kind.values() if until_caught_up else [every]:
             deadline_seconds = settings.worker.stop_deadline_seconds + 20
             fleet = Fleet(session.sparkContext, make_slot, stage, deadline_seconds)
-            if sys.stderr.isatty():
-                with ProgressLine() as line:
-                    end = fleet.run(line)
-            else:
-                end = fleet.run(ProgressEvents())
+            end = _run_shown(fleet)
             if end.exit_code or fleet.is_stopping:
                 break
         return end
     finally:
         stop_session(session)
+
+
+def _run_shown(fleet: Fleet) -> SlotEnd:
+    """Run a fleet; show its progress on the terminal, or in the log."""
+    if not sys.stderr.isatty():
+        return fleet.run(ProgressEvents())
+    with ProgressLine() as line:
+        return fleet.run(line)
 
 
 def _session(master: str | None, options: Mapping[str, str]) -> SparkSession:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import select
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any
@@ -92,16 +92,8 @@ def connect(address: tuple[str, int], key: bytes) -> Link:
         taken = socket.create_connection(address, CONNECT_SECONDS)
     except OSError as error:
         raise LinkClosed(f"the driver cannot be reached at {address[0]}:{address[1]}") from error
-    connection = _connection_of(taken)
-    try:
-        answer_challenge(connection, key)
-        deliver_challenge(connection, key)
-    except Exception as error:
-        connection.close()
-        raise LinkClosed(
-            f"the driver at {address[0]}:{address[1]} is that of another run"
-        ) from error
-    return Link(connection)
+    other = f"the driver at {address[0]}:{address[1]} is that of another run"
+    return _proven(taken, (answer_challenge, deliver_challenge), key, other)
 
 
 def accepted(taken: socket.socket, key: bytes) -> Link:
@@ -113,13 +105,28 @@ def accepted(taken: socket.socket, key: bytes) -> Link:
     # Without a limit, a program that connects and stays silent would hold a thread for ever.
     limit = HANDSHAKE_SECONDS.to_bytes(8, "little") + bytes(8)
     taken.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+    stranger = "the other side did not prove that it has the key of this run"
+    return _proven(taken, (deliver_challenge, answer_challenge), key, stranger)
+
+
+def _proven(
+    taken: socket.socket,
+    steps: Sequence[Callable[[Connection[bytes, bytes], bytes], None]],
+    key: bytes,
+    refusal: str,
+) -> Link:
+    """Return one side of a connection once both have proven that they have the key.
+
+    Raises:
+        LinkClosed: `refusal`, if a step fails.
+    """
     connection = _connection_of(taken)
     try:
-        deliver_challenge(connection, key)
-        answer_challenge(connection, key)
+        for step in steps:
+            step(connection, key)
     except Exception as error:
         connection.close()
-        raise LinkClosed from error
+        raise LinkClosed(refusal) from error
     return Link(connection)
 
 
