@@ -178,6 +178,11 @@ class Task:
         return self._cut is not None or self._queue.is_ready()
 
     @property
+    def has_work(self) -> bool:
+        """True if fetched messages may be run now, and no other task of the producer bisects."""
+        return self.has_pending and self.group.may_run(self)
+
+    @property
     def has_waiting(self) -> bool:
         """True if fetched messages wait, including those that may not be run yet."""
         return self._cut is not None or bool(self._queue.sizes())
@@ -253,7 +258,7 @@ class Task:
             TransactionError: a producer call failed; nothing of this transaction may be kept.
             RecordTooSlow: a record outlasted its transaction.
         """
-        while self.has_pending and not self.wants_commit and self.group.may_run(self):
+        while self.has_work and not self.wants_commit:
             pending = self._next()
             self._membership = pending.membership
             with self.group.whole():
@@ -556,6 +561,9 @@ class Task:
     ) -> RecordTooSlow | TransactionTooLong:
         """Return the error of a slow record; it is retried first in a transaction of its own.
 
+        The limit holds up to and including the record: with a shared producer other tasks would
+        otherwise add to its transaction, and it would be slow in company once more.
+
         Args:
             partition: of the messages.
             compiled: their source.
@@ -568,7 +576,7 @@ class Task:
         records = self.records_in_transaction + before
         if not records and self.group.is_alone(self):
             return self._outlasted(describe(message))
-        positions = {**self.positions, partition: message.offset() + (records == 0)}
+        positions = {**self.positions, partition: message.offset() + 1}
         self._bisection = Bisection.to(records, positions)
         return self._too_long(describe(message))
 

@@ -289,13 +289,13 @@ class Worker:
             self._recovery.turn(producer_groups(self.tasks.values()))
         self._resume_assigned()
         if self._state is not None:
-            has_backlog = any(task.has_pending for task in self.tasks.values())
+            has_backlog = any(task.has_work for task in self.tasks.values())
             self._state.follow(self.tasks.keys(), busy=has_backlog)
         self._report()
 
     def _take_in(self) -> None:
         """Poll the consumer: messages, ends of partitions, rebalances."""
-        backlog = any(task.has_pending for task in self.tasks.values())
+        backlog = any(task.has_work for task in self.tasks.values())
         self._fetch_control.turn(self.tasks.values())
         busy = any(task.in_transaction for task in self.tasks.values())
         if backlog or (self._state is not None and self._state.records_left):
@@ -353,7 +353,7 @@ class Worker:
             if found and self._clock() >= ends:
                 self._next_task = number
                 break
-            found = found or task.has_pending
+            found = found or task.has_work
             try:
                 task.run(until)
                 if task.group.may_run(task):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +17,7 @@ from eosframework.errors import (
     DataRejected,
     OutcomeUnknown,
     RecordFailed,
+    RecordTooSlow,
     Retriable,
     RunError,
     TaskFenced,
@@ -24,7 +27,7 @@ from eosframework.errors import (
 from eosframework.processing.ports import Committed
 from eosframework.processing.transaction.offsets import Progress
 from eosframework.processing.worker import Worker
-from eosframework.processing.worker_plan import Plan
+from eosframework.processing.worker_plan import Plan, WorkerOptions
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import Operator
 from eosframework.txnid import TransactionalId
@@ -60,7 +63,13 @@ class Clock:
 class Run:
     """A worker of which three partitions share a producer, on a broker in memory."""
 
-    def __init__(self, broker: Broker, source: Any = None) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        source: Any = None,
+        options: WorkerOptions = OPTIONS,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
         self.log = MemoryLog(broker)
         self.outputs = MemoryOutputs(broker)
         self.worker = Worker(
@@ -68,8 +77,8 @@ class Run:
             self.log,
             self.outputs,
             MemoryStartPositions(),
-            OPTIONS,
-            clock=Clock(),
+            options,
+            clock=clock or Clock(),
         )
 
 
@@ -179,6 +188,42 @@ def test_a_task_whose_replay_turns_out_to_be_committed_lets_its_neighbours_go_on
     source = compiled(sink(on_error=DEAD), on_error=DEAD)
     Run(broker, source).worker.run(until_caught_up=True)
     assert in_order(broker, *records)
+
+
+def test_a_record_that_outlasts_a_shared_transaction_hangs_twice_until_it_is_named() -> None:
+    """Once behind others, and once alone: its neighbours do not join the second time.
+
+    They wait until then with what was fetched. If that counted as work, the worker would fetch one
+    record at a time, and those of the task behind all that its neighbours have.
+    """
+    hangs: list[int] = []
+
+    def hang_at_ten(value: int) -> int:
+        if value == 210:
+            hangs.append(value)
+            while True:
+                pass
+        return value
+
+    options = replace(OPTIONS, transaction_timeout_seconds=0.2, batch_records=20)
+    source = compiled(step(Operator.MAP_VALUES, hang_at_ten, sink()))
+    run = Run(filled(90, 90, 25, 0, 0), source, options, time.monotonic)
+    fetch, limits, own = run.log.fetch, list[int](), TopicPartition("in", 2)
+
+    def fetched(limit: int, *others: Any) -> Any:
+        found = fetch(limit, *others)
+        if hangs and not limits:  # Those of its neighbours arrive first.
+            run.log.at[own] -= len(found.messages.pop(own))
+        if hangs and not any(task.has_work for task in run.worker.tasks.values()):
+            limits.append(limit)
+        return found
+
+    run.log.fetch = fetched  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(RecordTooSlow, match=r"in\[2\]@10 was still being processed"):
+        run.worker.run(until_caught_up=True)
+    assert len(hangs) == 2
+    assert len(limits) >= 2
+    assert min(limits) > 1
 
 
 def test_what_others_committed_in_the_round_that_ends_the_worker_is_not_committed_again() -> None:
