@@ -16,7 +16,7 @@ TOPOLOGY = Path(__file__).with_name("framework_topology.py")
 
 
 class Framework:
-    """`eosframework run-worker` with one producer, and default settings but for those given.
+    """`eosframework run-worker` with default settings but for those given.
 
     Args:
         name: what it goes by in tables.
@@ -56,7 +56,6 @@ class Framework:
             *("--set", f"state.directory={work.directory / 'stores'}"),
             # `inputs.load` fills partitions in turn, those of a table like those of the orders.
             *("--set", "worker.foreign_partitioner=warn"),
-            *("--set", "worker.producers=auto"),
             *("--processes", str(self._processes)),
         ]
         for setting in self._settings:

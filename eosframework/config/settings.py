@@ -227,13 +227,13 @@ class WorkerSettings(Section):
     """Transactional ids. derived: from application, sub-topology and partition. leased: from a pool
     in the database that `eosframework ids add` fills, each for one partition until released."""
 
-    producers: Producers = Producers.PARTITION
+    producers: Producers = Producers.AUTO
     """Producers of a worker. worker: one for all of its partitions, whose id is recorded in the
-    ownership topic before its first transaction; much faster with many partitions. partition: one
-    for each partition, with a transaction each. auto: worker, or partition where a worker cannot
-    have one: leased ids, no transactions, members of a version that records no ids, no permission
-    to have the topic. Workers of both kinds may run at once, so the setting may be changed worker
-    by worker."""
+    ownership topic before its first transaction. partition: one for each partition, with a
+    transaction each, which is much slower with many partitions. auto: worker, or partition where a
+    worker cannot have one: leased ids, no transactions, members of a version that records no ids,
+    no permission to have the topic. Workers of both kinds may run at once, so the setting may be
+    changed worker by worker."""
 
     partitions_per_producer: int = Field(default=1, ge=1)
     """Number of partitions of a sub-topology in a producer group: they share a producer, its

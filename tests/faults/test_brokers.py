@@ -46,7 +46,7 @@ def running_pipeline(
 
 def finish_and_verify(pipeline: Pipeline) -> None:
     worker = pipeline.workers[0]
-    wait_until(lambda: pipeline.committed() == 2 * RECORDS, "all records")
+    wait_until(lambda: pipeline.committed() == pipeline.fed, "all records")
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0, worker.log[-3000:]
     verdict = pipeline.verify()
@@ -78,7 +78,7 @@ def test_a_commit_that_a_standing_broker_leaves_in_doubt_is_resolved_when_it_goe
     try:
         [node], [worker] = own_kafka.nodes, pipeline.workers
         pipeline.feed(RECORDS)
-        worker.wait_for_fault(point)
+        pipeline.feed_until_fault(worker, point)
         node.suspend()
         worker.release()
         worker.wait_for_event("outcome_unknown")

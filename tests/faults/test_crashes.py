@@ -31,7 +31,7 @@ def test_a_worker_killed_at_a_step_is_replaced_without_a_trace(
 ) -> None:
     pipeline.feed(RECORDS)
     victim = pipeline.start_worker(instance="one", faults=[fault])
-    victim.wait_for_fault(fault.partition("=")[0])
+    pipeline.feed_until_fault(victim, fault.partition("=")[0])
     assert victim.wait() == -signal.SIGKILL
     pipeline.feed(RECORDS)
     pipeline.finish(instance="one")

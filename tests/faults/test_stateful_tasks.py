@@ -66,7 +66,7 @@ def test_a_worker_killed_at_a_step_leaves_no_trace_in_what_its_tasks_remember(
 ) -> None:
     totals.feed(RECORDS)
     victim = totals.start_worker(instance="one", faults=[fault], settings=totals.keeping)
-    victim.wait_for_fault(fault.partition("=")[0])
+    totals.feed_until_fault(victim, fault.partition("=")[0])
     assert victim.wait() == -signal.SIGKILL
     totals.feed(RECORDS)
     log = finish(totals)
@@ -130,7 +130,7 @@ def test_a_zombie_changes_nothing_in_what_its_successor_remembers(totals: Totals
         faults=["transaction.before_commit=stop@6"],
         settings=[*totals.keeping, "worker.transaction_timeout_seconds=6"],
     )
-    zombie.wait_for_fault("transaction.before_commit")
+    totals.feed_until_fault(zombie, "transaction.before_commit")
     totals.feed(RECORDS)
     log = totals.start_worker(instance="two", until_caught_up=True, settings=totals.keeping)
     assert log.wait() == 0, log.log[-3000:]

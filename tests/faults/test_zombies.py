@@ -34,15 +34,15 @@ def test_a_zombie_is_fenced_and_its_outputs_stay_invisible(pipeline: Pipeline, p
     zombie = pipeline.start_worker(
         instance="one", faults=[f"{point}=stop@3"], settings=[*SHORT_SESSION, *SLOW_TO_EXPIRE]
     )
-    zombie.wait_for_fault(point)
+    pipeline.feed_until_fault(zombie, point)
     successor = pipeline.start_worker(instance="two", settings=SHORT_SESSION)
     successor.wait_for_event("task_assigned", 4)
-    wait_until(lambda: pipeline.committed() == RECORDS, "the successor's commit")
+    wait_until(lambda: pipeline.committed() == pipeline.fed, "the successor's commit")
     assert zombie.process.poll() is None, "the zombie ended before it was continued"
     zombie.signal(signal.SIGCONT)
     zombie.wait_until_displaced()
     pipeline.feed(RECORDS)
-    wait_until(lambda: pipeline.committed() == 2 * RECORDS, "the rest")
+    wait_until(lambda: pipeline.committed() == pipeline.fed, "the rest")
     as_owner = ("transaction_expired", "fenced_while_owner")
     assert not any(map(zombie.events, as_owner)), "it took its id from the successor"
     for worker in (zombie, successor):
@@ -79,11 +79,11 @@ def test_a_worker_whose_transaction_expired_goes_on_as_the_owner(pipeline: Pipel
         faults=["transaction.before_commit=stop@3"],
         settings=["worker.transaction_timeout_seconds=6"],
     )
-    worker.wait_for_fault("transaction.before_commit")
+    pipeline.feed_until_fault(worker, "transaction.before_commit")
     wait_until(lambda: is_aborted(pipeline), "the broker's abort of what was open")
     worker.signal(signal.SIGCONT)
     worker.wait_for_event("task_recovered")
-    wait_until(lambda: pipeline.committed() == RECORDS, "all records")
+    wait_until(lambda: pipeline.committed() == pipeline.fed, "all records")
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0
     assert worker.events("transaction_expired") or worker.events("outcome_resolved")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.support.applications.pipeline import Pipeline, wait_until
+from tests.support.applications.pipeline import Pipeline, WorkerProcess, wait_until
 from tests.support.processes.commands import Folder
 from tests.support.verifiers.asked import (
     ANY_PORT,
@@ -48,13 +48,10 @@ streams:
 """
 
 
-def fence(pipeline: Pipeline, partition: int) -> None:
-    """Take the id of a task away, as a second application of the same name would."""
+def fence(worker: WorkerProcess, bootstrap_servers: str) -> None:
+    """Take the id of a worker's first task away, as a second application of that name would."""
     producer = Producer(
-        {
-            "bootstrap.servers": pipeline.bootstrap_servers,
-            "transactional.id": f"{pipeline.name}:copied:{partition}",
-        }
+        {"bootstrap.servers": bootstrap_servers, "transactional.id": worker.ids()[0]}
     )
     producer.init_transactions(60)
 
@@ -96,7 +93,7 @@ def test_a_worker_tells_what_kafka_holds_also_after_an_abort_and_a_fence(
     assert before.sum("dead_letters_total") >= 1
     assert before.sum("fences_total") == 0
 
-    fence(pipeline, 0)
+    fence(worker, pipeline.bootstrap_servers)
     pipeline.feed(100)
     wait_until(lambda: not_ready(addresses[0]) == ["fenced"], "readiness lost to the fence")
     wait_until_ready(addresses[0])

@@ -190,6 +190,20 @@ class Pipeline:
         assert producer.flush(60) == 0
         self._fed += count
 
+    def feed_until_fault(self, worker: WorkerProcess, point: str) -> None:
+        """Append a number to each partition, again and again, until a fault has fired.
+
+        So each transaction has records, however many partitions share it.
+        """
+
+        def fired() -> bool:
+            if worker.fired(point):
+                return True
+            self.feed(self.partitions)
+            return False
+
+        worker.wait_for(fired, f"fault {point}")
+
     def _new_producer(self) -> Feeder:
         properties = {
             "queue.buffering.max.messages": 1_000_000,

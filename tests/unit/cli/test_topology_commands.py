@@ -56,10 +56,10 @@ def test_lint_prints_one_json_object(capsys: pytest.CaptureFixture[str]) -> None
 def test_describe_writes_json_text_and_mermaid(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "describe", "good.yaml", "--json")
     assert code == 0
-    assert orjson.loads(out)["sub_topologies"][0]["transactional_id"] == "a:x:{partition}"
-    assert "writing as a:x:{partition}" in run(capsys, "describe", "good.yaml")[1]
-    one = run(capsys, "describe", "good.yaml", "--set", "worker.producers=auto")
-    assert "writing as a:worker.INSTANCE:0" in one[1]
+    assert orjson.loads(out)["sub_topologies"][0]["transactional_id"] == "a:worker.INSTANCE:0"
+    assert "writing as a:worker.INSTANCE:0" in run(capsys, "describe", "good.yaml")[1]
+    each = run(capsys, "describe", "good.yaml", "--set", "worker.producers=partition")
+    assert "writing as a:x:{partition}" in each[1]
     assert run(capsys, "describe", "good.yaml", "--format", "mermaid")[1].startswith("flowchart")
 
 
