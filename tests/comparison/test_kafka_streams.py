@@ -46,7 +46,6 @@ OUTER = (
 HISTORY = (
     versions.rows_older_than_the_history,
     versions.history_by_the_time_of_rows,
-    versions.current_rows_at_any_age,
 )
 CASES = (
     Case("count"),

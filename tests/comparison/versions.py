@@ -21,18 +21,15 @@ class History:
         keeps_old_rows: a row older than the history is added to it.
         is_counted_by_task: the history ends at the stream time of the task, not at the greatest
             time of the table's rows.
-        hides_old_rows: a lookup older than the history finds nothing, not even the current row.
     """
 
     keeps_old_rows: bool = False
     is_counted_by_task: bool = False
-    hides_old_rows: bool = False
 
 
 STREAMS = History()
 NO_ROW_DROPPED = replace(STREAMS, keeps_old_rows=True)
 TASK_TIME = replace(NO_ROW_DROPPED, is_counted_by_task=True)
-OURS = replace(TASK_TIME, hides_old_rows=True)
 
 
 def rows_older_than_the_history(sides: Sides) -> Changed:
@@ -46,15 +43,6 @@ def history_by_the_time_of_rows(sides: Sides) -> Changed:
     `RocksDBVersionedStore.observedStreamTime` is the greatest time of a row.
     """
     return _changed(sides, NO_ROW_DROPPED, TASK_TIME)
-
-
-def current_rows_at_any_age(sides: Sides) -> Changed:
-    """Hide the current row from lookups older than the history.
-
-    `RocksDBVersionedStore.get` finds the current row if it is not later than the lookup, because
-    that one never expires.
-    """
-    return _changed(sides, TASK_TIME, OURS)
 
 
 class VersionsReference:
@@ -89,7 +77,7 @@ class VersionsReference:
         if at == 0:
             return None
         is_current = at == len(versions)
-        if lookup.at < self._oldest(lookup) and (self._history.hides_old_rows or not is_current):
+        if lookup.at < self._oldest(lookup) and not is_current:
             return None
         return versions[at - 1][1]
 

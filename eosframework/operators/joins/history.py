@@ -79,12 +79,13 @@ class VersionedRows(TimedState):
         Args:
             key: the encoded key.
             time: in milliseconds.
-            stream_time: the stream time of the task; times further back than the history are
-                unknown.
+            stream_time: the stream time of the task. Further back than the history only the row
+                that is still current is known, from its own time on.
         """
-        if time < stream_time - self._history_ms:
-            return None
         base, starts = self._chunks.index(key)
+        if time < stream_time - self._history_ms:
+            current = self._newest(key, base, starts)
+            return self._as_entry(current) if current and current[0] <= time else None
         found = base if base is not None and base[0] <= time else None
         at = bisect_right(starts, time)
         if at > 0:

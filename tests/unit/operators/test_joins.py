@@ -197,7 +197,10 @@ def test_a_record_out_of_order_meets_the_row_of_its_time(how: str, steps: list[A
             if time < newest or (before is None and value is None):
                 return []
             return [(key, None if value is None else plus(value), time)]
-        row = latest(key, time) if time >= stream_time - HISTORY else None
+        is_known = time >= stream_time - HISTORY or not any(
+            k == key and t > time for k, _, t in versions
+        )
+        row = latest(key, time) if is_known else None
         if value is None or value == 9 or (row is None and how == "inner"):
             return []
         return [(key, [value, None if row is None else plus(row)], time)]
