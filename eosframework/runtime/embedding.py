@@ -27,7 +27,7 @@ from eosframework.process.progress import (
 )
 from eosframework.process.signals import SIGNALS, handled
 from eosframework.processing.worker_plan import WorkerCounts
-from eosframework.runtime.worker_run import LOOK_SECONDS, WorkerRun, WorkerStatus
+from eosframework.runtime.worker_run import LOOK_SECONDS, WorkerRun, WorkerStatus, waited
 from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
@@ -51,7 +51,7 @@ class RunningWorker:
         if error_type is None:
             self.wait()
         else:
-            self._run.ended.wait()
+            waited(self._run.ended)
 
     def __repr__(self) -> str:
         return f"<RunningWorker {self.status()}>"
@@ -112,7 +112,7 @@ def start(
     run = _prepared(app, config, overrides, until_caught_up=until_caught_up, show=show)
     run.begin()
     try:
-        run.begun.wait()
+        waited(run.begun)
     except BaseException:  # A Ctrl-C while it starts.
         run.stop()
         raise

@@ -11,7 +11,9 @@
     stopping     failed     the last commit or the start failed
 
 The worker never runs in the program's main thread. So a signal never interrupts a transaction, and
-a main thread that waits handles Ctrl-C although the worker waits inside librdkafka.
+a main thread that waits handles Ctrl-C although the worker waits inside librdkafka. It waits in
+steps (`waited`): Python handles a signal in the main thread only, and the kernel may give it to
+another one, which wakes nobody up.
 """
 
 from __future__ import annotations
@@ -41,7 +43,16 @@ from eosframework.runtime.worker import (
 from eosframework.topology.graph.graph import Graph
 
 LOOK_SECONDS = 0.5
-"""Time between two snapshots of a worker."""
+"""Time between two snapshots of a worker, and the longest wait without handling signals."""
+
+
+def waited(event: threading.Event, timeout_seconds: float | None = None) -> bool:
+    """Wait for an event in steps, so that signals of other threads are handled in between."""
+    deadline = float("inf") if timeout_seconds is None else time.monotonic() + timeout_seconds
+    while not event.wait(min(LOOK_SECONDS, max(deadline - time.monotonic(), 0))):
+        if time.monotonic() >= deadline:
+            return False
+    return True
 
 
 class WorkerState(StrEnum):
@@ -169,7 +180,7 @@ class WorkerRun:
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
         """Wait for the end, and raise the error; see `RunningWorker.wait`."""
-        has_ended = self.ended.wait(timeout_seconds)
+        has_ended = waited(self.ended, timeout_seconds)
         if has_ended and self._error is not None:
             raise self._error
         return has_ended

@@ -37,6 +37,17 @@ while worker.status().records == 0:
 print("the main thread ends", flush=True)
 """
 
+TAKES_THE_SIGNAL = """
+import signal, threading, eosframework
+def take(value):
+    if value["n"] == 7:
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+    return value
+app = eosframework.Topology({name!r})
+app.stream({name!r} + ".in", value=dict).map_values(take).to({name!r} + ".doubled")
+print(eosframework.run(app, overrides={overrides!r}))
+"""
+
 HANGS = """
 import time, eosframework
 def hang(value):
@@ -163,6 +174,18 @@ def test_a_signal_stops_a_script_in_order(
         assert pipeline.nothing_is_open()
     assert "Traceback" not in err
     assert_exactly_once(pipeline)
+
+
+def test_a_signal_that_reaches_another_thread_stops_a_script_too(
+    pipeline: Pipeline, script: Callable[..., subprocess.Popen[str]]
+) -> None:
+    """A kernel may choose any thread of a process, and nothing wakes the main thread then."""
+    pipeline.feed(20)
+    process = script(TAKES_THE_SIGNAL)
+    out, err = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 0, err
+    assert out.startswith(f"{pipeline.name}: stopped, ")
+    assert "SIGTERM" in err
 
 
 def test_a_second_ctrl_c_interrupts_a_script_whose_worker_does_not_stop(
