@@ -466,7 +466,10 @@ class Relay:
         self._measures.commit_seconds.add(self._clock() - started)
 
     def _sent(self, shard: Shard, seconds: float) -> None:
-        self.counts.messages += shard.committed(seconds)
+        messages = shard.committed()
+        if self._is_measured:
+            self._measures.committed(messages, seconds)
+        self.counts.messages += messages
         self._retention.committed(shard.number, shard.position)
 
     def _look_at_backlog(self) -> None:

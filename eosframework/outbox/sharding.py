@@ -149,19 +149,15 @@ class Shard:
         """Return this shard's part in a round of commits; the position is one of the outputs."""
         return Commit(self.session.output, [], None)
 
-    def committed(self, seconds: float) -> int:
-        """Note that the transaction is committed; return its number of messages.
-
-        Args:
-            seconds: since it was begun.
-        """
+    def committed(self) -> int:
+        """Note that the transaction is committed; return its number of messages."""
         assert self.sent is not None, "what was never filled cannot be committed"
         self.position, rows = self.sent, self.rows
         self._is_confirmed = self._suspect is not None
         if self._limit is not None and not self._is_confirmed:
             self._limit = self._limit * 2 if self._limit * 2 < self._batch_rows else None
         if self._flow is not None:
-            self._flow.committed(rows, seconds)
+            self._flow.committed()
         self.rows = 0
         self.is_new = False
         self._topics.clear()

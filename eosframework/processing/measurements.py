@@ -82,6 +82,16 @@ class Measures:
         self.transaction_seconds = Histogram(SECONDS)
         self.commit_seconds = Histogram(SECONDS)
 
+    def committed(self, records: int, seconds: float) -> None:
+        """Count a committed transaction.
+
+        Args:
+            records: of all tasks that share it.
+            seconds: from its begin to the end of the commit.
+        """
+        self.transaction_records.add(records)
+        self.transaction_seconds.add(seconds)
+
     def snapshot(self) -> MeasuresSnapshot:
         """Return the measurements so far."""
         return MeasuresSnapshot(
@@ -94,7 +104,7 @@ class Measures:
 
 
 class TransactionMeasures:
-    """Measurements of the open transaction of one task.
+    """What one task has read and written in the open transaction.
 
     Args:
         measures: receives them when the transaction is committed.
@@ -114,10 +124,8 @@ class TransactionMeasures:
         """Count records that were produced, with one C call for all of them."""
         self._written.update(map(_topic_of, outputs))
 
-    def committed(self, records: int, seconds: float) -> None:
-        """Take the open transaction of `seconds` age as committed."""
-        self._measures.transaction_records.add(records)
-        self._measures.transaction_seconds.add(seconds)
+    def committed(self) -> None:
+        """Take the open transaction as committed."""
         self._add(self._read, self._written)
         self._read, self._written = Counter(), Counter()
 

@@ -131,7 +131,7 @@ class Takeover:
             raise
         groups: dict[str, ProducerGroup[Task]] = {
             output.transactional_id: ProducerGroup(
-                TransactionSession(output, self._policy, self._clock), self._clock
+                TransactionSession(output, self._policy, self._clock), self._clock, self._measures
             )
             for output in outputs
         }

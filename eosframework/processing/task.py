@@ -291,7 +291,7 @@ class Task:
         """
         self._offsets.were_committed(self.time.now)
         if self._measures is not None:
-            self._measures.committed(self.records_in_transaction, self.age_seconds())
+            self._measures.committed()
         self.group.leave(self)
         self._ran_by_clock = False
         self.time.committed()

@@ -44,10 +44,16 @@ def test_a_worker_that_its_own_late_join_fences_starts_again(
     proxied: ProxiedCluster, pipeline: Pipeline, arguments: tuple[str, ...], instance: str
 ) -> None:
     pipeline.feed(RECORDS)
-    late = proxied.hold(JOIN_GROUP, f"{pipeline.name}.{instance}".encode())
+    name = f"{pipeline.name}.{instance}"
+    late = proxied.hold(JOIN_GROUP, name.encode())
     servers = f"kafka.bootstrap_servers={proxied.bootstrap_servers}"
     worker = pipeline.start_worker(*arguments, instance="one", settings=[servers, LONG_SESSION])
     late.wait()
+    # Its repetition has been answered then. Of two joins under way the broker fences the first.
+    worker.wait_for(
+        lambda: name in {event.get("instance", name) for event in worker.events("task_assigned")},
+        f"tasks of {name}",
+    )
     wait_until(lambda: pipeline.committed() == RECORDS, "the first records")
     assert late.deliver() == frozenset()
     pipeline.feed(RECORDS)

@@ -20,6 +20,7 @@ from typing import Generic, Protocol, TypeVar
 
 from eosframework import failpoints
 from eosframework.errors import DataRejected, TransactionError
+from eosframework.processing.measurements import Measures
 from eosframework.processing.ports import Commit, TransactionalOutput
 from eosframework.processing.session.session_states import State
 from eosframework.processing.session.transaction_session import TransactionSession
@@ -34,6 +35,7 @@ class _GroupTask(Protocol):
     """The part of a task that its producer group uses; see `processing.task.Task`."""
 
     state: TaskState
+    records_in_transaction: int
 
     @property
     def time(self) -> TaskTime: ...
@@ -63,12 +65,19 @@ class ProducerGroup(Generic[T]):
     Args:
         session: of the producer.
         clock: seconds, monotonic.
+        measures: counts committed transactions; None: nothing is measured.
     """
 
-    def __init__(self, session: TransactionSession, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        session: TransactionSession,
+        clock: Callable[[], float],
+        measures: Measures | None = None,
+    ) -> None:
         self.session = session
         self.tasks: list[T] = []
         self._clock = clock
+        self._measures = measures
         self._began_at: float | None = None
         self._members: set[T] = set()
         self._committing: list[T] = []
@@ -193,6 +202,9 @@ class ProducerGroup(Generic[T]):
             RunError: a local store rejects the committed changes.
         """
         committing, self._committing = self._committing, []
+        if self._measures is not None and committing:
+            records = sum(task.records_in_transaction for task in committing)
+            self._measures.committed(records, self.age_seconds())
         for task in committing:
             task.committed()
         for task in [*self._members]:
