@@ -59,6 +59,7 @@ def serves(container: Container, dsn: str) -> bool:
     return answers(dsn)
 
 
+@pytest.mark.exhaustive
 def test_python_and_pip_run_under_their_official_names(need_images: NeedImages, run: Run) -> None:
     need_images(["python"])
     script = "python --version && pip list"
@@ -78,6 +79,7 @@ def test_kafka_without_variables_serves_and_stops_in_order(
     assert container.wait()["StatusCode"] in (0, 143)
 
 
+@pytest.mark.exhaustive
 def test_postgres_makes_what_its_variables_and_scripts_say_once(
     need_images: NeedImages, run: Run, tmp_path: Path
 ) -> None:
@@ -101,6 +103,7 @@ def test_postgres_makes_what_its_variables_and_scripts_say_once(
         container.restart(timeout=60)
 
 
+@pytest.mark.exhaustive
 def test_postgres_without_a_password_is_refused(need_images: NeedImages, run: Run) -> None:
     need_images(["postgres"])
     container = run("postgres")
@@ -108,6 +111,7 @@ def test_postgres_without_a_password_is_refused(need_images: NeedImages, run: Ru
     assert b"POSTGRES_PASSWORD" in container.logs()
 
 
+@pytest.mark.exhaustive
 def test_what_stands_in_says_so(need_images: NeedImages, container_engine: Engine) -> None:
     need_images(list(IMAGES))
     with closing(docker.DockerClient(container_engine.host)) as client:
