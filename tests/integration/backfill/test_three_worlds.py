@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from eosframework.backfill.api import Backfill
 from eosframework.config import load_settings
 from tests.conftest import KafkaService
 from tests.support.applications.fed_orders import NEVER_IDLE, QUICK, Orders
-from tests.support.applications.orders import TOPOLOGY, ends, events, expected
+from tests.support.applications.orders import TOPOLOGY, events, expected, price_changes
 from tests.support.applications.pipeline import Pipeline
 from tests.support.processes.commands import here
 from tests.support.processes.waiting import wait_until
@@ -39,7 +40,19 @@ WINDOWS = """\
     to: [{topic: NAME.first, key: string, value: json}]
 """
 
-OUTPUTS = ("paid", "hourly", "visits", "first")
+PRICED = """\
+  priced:
+    from: by_payment
+    steps: [{join: {with: prices, by: "tests.support.applications.orders:both", kind: left}}]
+    to: [{topic: NAME.priced, key: string, value: json}]
+"""
+
+PRICES = """\
+  prices: {topic: NAME.prices, key: string, value: json, history: 2d}
+streams:
+"""
+
+OUTPUTS = ("paid", "hourly", "visits", "first", "priced")
 
 
 @pytest.fixture
@@ -49,10 +62,9 @@ def worlds(
     made: list[Orders] = []
     for world in ("live", "backlog", "spark"):
         name = unique_name(world)
-        pipeline = Pipeline(
-            kafka.bootstrap_servers, name, tmp_path / name, topology=TOPOLOGY + WINDOWS
-        )
-        made.append(Orders(pipeline, OUTPUTS))
+        topology = TOPOLOGY.replace("streams:\n", PRICES) + WINDOWS + PRICED
+        pipeline = Pipeline(kafka.bootstrap_servers, name, tmp_path / name, topology=topology)
+        made.append(Orders(pipeline, OUTPUTS, ("orders", "payments", "prices")))
     yield made
     for orders in made:
         orders.pipeline.stop()
@@ -65,13 +77,15 @@ def worlds(
 def test_live_backlog_and_spark_send_the_same_records(
     spark: SparkSession, worlds: list[Orders]
 ) -> None:
-    given = events(8, 800)
+    given = sorted([*events(8, 800), *price_changes(8, 800)], key=attrgetter("written"))
     live, backlog, history = worlds
     workers = [live.pipeline.start_worker(settings=[NEVER_IDLE, *QUICK])]
     live.feed_live(given, seed=8)
-    backlog.feed([*given, *ends()])
+    backlog.feed(given)
+    backlog.feed_ends()
     workers.append(backlog.pipeline.start_worker())
-    history.feed([*given, *ends()])
+    history.feed(given)
+    history.feed_ends()
     servers = f"kafka.bootstrap_servers={history.pipeline.bootstrap_servers}"
     topology = str(history.pipeline.topology_file)
     Backfill(topology, job="history", settings=load_settings(None, [servers])).run(spark)

@@ -32,13 +32,20 @@ class Orders:
     Args:
         pipeline: of a topology that reads `orders` and `payments`.
         outputs: the topics that it writes.
+        inputs: those that it reads.
     """
 
-    def __init__(self, pipeline: Pipeline, outputs: Sequence[str] = ("paid",)) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        outputs: Sequence[str] = ("paid",),
+        inputs: Sequence[str] = ("orders", "payments"),
+    ) -> None:
         self.pipeline = pipeline
+        self._inputs = inputs
         self._outputs = outputs
         admin = AdminClient({"bootstrap.servers": pipeline.bootstrap_servers})
-        topics = [f"{pipeline.name}.{topic}" for topic in ("orders", "payments", *outputs)]
+        topics = [f"{pipeline.name}.{topic}" for topic in (*inputs, *outputs)]
         create_topics(admin, [NewTopic(topic, PARTITIONS, 1, config=KEEP) for topic in topics])
         pipeline.apply()
         self._producer = Producer(
@@ -49,8 +56,9 @@ class Orders:
         """Append records to their partitions."""
         for event in given:
             topic = f"{self.pipeline.name}.{event.topic}"
-            key = event.name.encode()
-            self._producer.produce(topic, event.value, key, event.partition, timestamp=event.time)
+            self._producer.produce(
+                topic, event.value, event.key, event.partition, timestamp=event.time
+            )
         assert self._producer.flush(60) == 0
 
     def feed_live(self, given: Sequence[Event], seed: int) -> None:
@@ -63,7 +71,11 @@ class Orders:
             for start in range(0, len(records), step):
                 self.feed(records[start : start + step])
                 time.sleep(draw.random())
-        self.feed(ends())
+        self.feed_ends()
+
+    def feed_ends(self) -> None:
+        """Append the records after which all others are decided."""
+        self.feed(ends(self._inputs))
 
     def results(self) -> Counter[Result]:
         """Return the pairs so far, without those of the last records."""

@@ -12,7 +12,10 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
+
+from eosframework.kafka.client.partitioner import partition_of
 
 TOPOLOGY = """\
 application: NAME
@@ -69,6 +72,11 @@ class Event:
     written: int
 
     @property
+    def key(self) -> bytes:
+        """Its encoded key: rows of a table have that of their order."""
+        return (self.order if self.topic == "prices" else self.name).encode()
+
+    @property
     def value(self) -> bytes:
         """Its encoded value."""
         return json.dumps({"order": self.order, "id": self.name}).encode()
@@ -102,17 +110,39 @@ def events(seed: int, count: int) -> list[Event]:
     return found
 
 
-def ends() -> Iterator[Event]:
+def price_changes(seed: int, count: int) -> list[Event]:
+    """Return rows of a table that is keyed by order: up to three versions of each.
+
+    Args:
+        seed: of the random choices.
+        count: the number of orders.
+    """
+    draw = random.Random(seed)
+    found: list[Event] = []
+    for number in range(count):
+        at, order = START_MS + number * 24 * HOUR_MS // count, f"o{number}"
+        partition = partition_of(order.encode(), PARTITIONS)
+        times = sorted(at + draw.randrange(-HOUR_MS, HOUR_MS) for _ in range(draw.randrange(4)))
+        found += [
+            Event("prices", partition, order, f"r{number}.{version}", time, time)
+            for version, time in enumerate(times)
+        ]
+    return sorted(found, key=attrgetter("time"))
+
+
+def ends(topics: Sequence[str] = ("orders", "payments")) -> Iterator[Event]:
     """Yield a record for each partition after which all others are decided."""
-    for topic in ("orders", "payments"):
+    keys = {partition_of(f"end.{n}".encode(), PARTITIONS): f"end.{n}" for n in range(64)}
+    for topic in topics:
         for partition in range(PARTITIONS):
-            yield Event(topic, partition, f"end.{partition}", "end", END_MS, END_MS)
+            yield Event(topic, partition, keys[partition], "end", END_MS, END_MS)
 
 
 def expected(given: Sequence[Event]) -> Counter[Result]:
     """Return the results of the outer join within an hour, with a grace of three."""
     reach = 4 * HOUR_MS
-    timely = [event for event in given if event.time + reach >= event.written]
+    pairs = [event for event in given if event.topic != "prices"]
+    timely = [event for event in pairs if event.time + reach >= event.written]
     payments: dict[str, list[Event]] = {}
     for event in timely:
         if event.topic == "payments":
