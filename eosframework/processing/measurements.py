@@ -104,7 +104,7 @@ class Measures:
 
 
 class TransactionMeasures:
-    """What one task has read and written in the open transaction.
+    """Counts of the records that a task reads and writes in its open transaction.
 
     Args:
         measures: receives them when the transaction is committed.

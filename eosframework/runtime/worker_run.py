@@ -13,7 +13,7 @@
 The worker never runs in the program's main thread. So a signal never interrupts a transaction, and
 a main thread that waits handles Ctrl-C although the worker waits inside librdkafka. It waits in
 steps (`waited`): Python handles a signal in the main thread only, and the kernel may give it to
-another one, which wakes nobody up.
+another one, and the main thread sleeps on.
 """
 
 from __future__ import annotations
