@@ -7,7 +7,7 @@ cannot undo each other's:
     topic/TOPIC                           {"topic_id": …, "partitions": 4}
     owner/TOPIC/SUB_TOPOLOGY              {}   processed under derived ids of this sub-topology
     leased/TOPIC/NUMBER/ID                {"application": …, "sub_topology": …}   …or under this id
-    sharing/NUMBER                        {}   derived ids were for so many partitions each
+    sharing/NUMBER                        {}   of earlier versions: an id was for so many partitions
     ids                                   {"from": "leased"}   the source of ids since then;
                                               "recorded": derived, with entries of ownership
     ownership                             {"topic_id": …, "fenced": true}   entries are recorded;
@@ -107,7 +107,8 @@ class ControlState:
         owners: by source topic, the sub-topologies that processed it under derived ids, sorted.
         leased: by partition, the leased ids under which it was ever processed and that are not
             released.
-        sharing: how many partitions ever shared a derived id; empty: one each.
+        sharing: how many partitions shared a derived id in earlier versions. No version writes it
+            any more; takeovers fence these ids.
         ids: the source of ids at the last start.
         ownership: the request to record entries; None: there was none.
         committed: partitions that were ever committed, with the id of their topic.
@@ -322,11 +323,6 @@ def owner_key(topic: str, sub_topology: str) -> str:
 def leased_key(partition: TopicPartition, id_: str) -> str:
     """Return the key that records that a partition is processed under a leased id."""
     return f"leased/{partition.topic}/{partition.partition}/{id_}"
-
-
-def sharing_key(partitions_per_producer: int) -> str:
-    """Return the key that records that so many partitions shared a derived id."""
-    return f"sharing/{partitions_per_producer}"
 
 
 def committed_key(sub_topology: str, partition: TopicPartition) -> str:

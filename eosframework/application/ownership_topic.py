@@ -37,7 +37,7 @@ from eosframework.errors import PositionLost, Retriable, RunError, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.admin.metadata import GroupDescription
 from eosframework.kafka.client.plain_writes import write_records
-from eosframework.kafka.consumer.group import records_ownership
+from eosframework.kafka.consumer.group import has_blocks, records_ownership
 from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.processing.ownership.entries import STOP, Stored, parse
 from eosframework.records import TopicPartition
@@ -237,6 +237,24 @@ def refuse_silent_members(group: GroupDescription) -> None:
         raise StartRefused(_SILENT.format(members=", ".join(silent)))
 
 
+def refuse_members_with_blocks(group: GroupDescription) -> None:
+    """Refuse to start while a member of an earlier version shares producers in blocks.
+
+    It processes partitions that the group has assigned to others. If both start at the same
+    moment, it ends itself: it checks the members before it takes a block over.
+
+    Raises:
+        StartRefused: names the members.
+    """
+    if found := _named(group, has_blocks):
+        raise StartRefused(
+            f"{', '.join(found)} in the same group runs an earlier version of eosframework with "
+            f"worker.partitions_per_producer, which this version does not have: a partition would "
+            f"have two owners. Stop all workers of that version first; one that was killed counts "
+            f"until worker.session_timeout_seconds have passed"
+        )
+
+
 def require_recording_members(group: GroupDescription) -> None:
     """Raise if a member of this worker's generation runs a version that records nothing.
 
@@ -282,8 +300,13 @@ _SILENT = (
 
 
 def _silent(group: GroupDescription) -> list[str]:
+    return _named(group, lambda client_id: not records_ownership(client_id))
+
+
+def _named(group: GroupDescription, chosen: Callable[[str], bool]) -> list[str]:
+    """Return the names of the members whose client ids are chosen."""
     members: Iterable[tuple[str, str | None]] = zip_longest(group.client_ids, group.instances)
-    return [f"worker {instance or c!r}" for c, instance in members if not records_ownership(c)]
+    return [f"worker {instance or c!r}" for c, instance in members if chosen(c)]
 
 
 def log_unusable(reason: str) -> None:

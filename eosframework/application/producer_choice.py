@@ -2,7 +2,7 @@
 
 With `worker.producers=auto` a worker has one producer wherever that is sound:
 
-    leased ids, no transactions, partitions that share  partition: an id is for certain partitions
+    leased ids, no transactions                         partition: an id is for one partition
     no sub-topology                                     partition: there is no task
     a member runs a version that records no entries     partition: its ids would be unknown
     the ownership topic cannot be had, and nothing is   partition: a worker with an id of its own

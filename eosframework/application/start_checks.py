@@ -48,10 +48,10 @@ from eosframework.application.ownership_topic import (
     log_unusable,
     ownership_of,
     refuse_lost_ownership,
+    refuse_members_with_blocks,
     refuse_silent_members,
 )
 from eosframework.application.producer_choice import chosen_producers
-from eosframework.application.producer_sharing import refuse_other_sharing, sharing_entries
 from eosframework.application.start_positions import refuse_lost_offsets
 from eosframework.application.topology_changes import (
     refuse_changes,
@@ -370,7 +370,7 @@ def refuse(graph: Graph, settings: Settings, facts: Facts) -> None:
     refuse_changed_topics(graph, facts)
     refuse_running_workers(graph.application, facts.changes, facts.group.client_ids)
     refuse_changing_ids(settings.worker.ids, facts.control, facts.group.client_ids)
-    refuse_other_sharing(settings.worker.partitions_per_producer, facts.group)
+    refuse_members_with_blocks(facts.group)
     if settings.worker.producers is Producers.WORKER:
         refuse_silent_members(facts.group)
     if facts.control.ownership is not None:
@@ -409,8 +409,6 @@ def new_entries(graph: Graph, facts: Facts) -> dict[str, object]:
     known = facts.control.entries
     lacking = {key: value for key, value in entries.items() if key not in known}
     lacking |= topology_entry(graph, facts.control, facts.topics)
-    for number in {task.partitions_per_producer for task in facts.ids if task.leased is None}:
-        lacking |= sharing_entries(number, facts.control)
     return lacking | id_entries(graph, facts.ids, facts.control)
 
 

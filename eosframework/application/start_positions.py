@@ -8,7 +8,6 @@ from dataclasses import replace
 from eosframework.application.control_topic import RESET, ControlState, ControlTopic
 from eosframework.application.ownership_topic import entries as ownership_entries
 from eosframework.application.ownership_topic import require_recording_members
-from eosframework.application.producer_sharing import require_same_sharing
 from eosframework.config import Start
 from eosframework.errors import ClusterUnreachable, Retriable, RunError, StartRefused
 from eosframework.kafka.admin.metadata import GroupDescription
@@ -27,7 +26,7 @@ class StartPositions:
         control_topic: read to its end at least once.
         start: the position at which partitions start that were never committed.
         whole_topics: topics that start at their beginning, whatever `start` says.
-        members: returns the description of the group; needed if partitions share producers.
+        members: returns the description of the group; needed with an id of its own.
         has_own_id: the worker writes under an id of its own.
     """
 
@@ -93,20 +92,14 @@ class StartPositions:
     def former_ids(self, by_task: ByTask) -> list[str]:
         """Return the ids under which the tasks' partitions were processed before.
 
-        If partitions share producers, all members of the group have to use the same number. That is
-        checked first, so that a member with another number fences no producer.
-
         Raises:
-            RunError: their numbers differ.
+            RunError: this worker has an id of its own, and a member of the group records nothing.
             Retriable: the members cannot be described now.
         """
-        shared = {task.partitions_per_producer for task in by_task} - {1}
-        for number in shared:
-            require_same_sharing(number, self._group())
         if self._has_own_id:
             self._require_recording_members()
             return former_leases(self._control_topic.state, by_task)
-        return former_ids(self._refreshed() if shared else self._control_topic.state, by_task)
+        return former_ids(self._control_topic.state, by_task)
 
     def _require_recording_members(self) -> None:
         """Raise if a member records nothing; its ids are fenced before the next start (S2).
@@ -216,8 +209,9 @@ def former_leases(control: ControlState, by_task: ByTask) -> list[str]:
 def former_ids(control: ControlState, by_task: ByTask) -> list[str]:
     """Return ids under which workers of earlier topologies, or with other ids, may write.
 
-    These are derived ids of sub-topologies that once read a partition's topic, for each number of
-    partitions that ever shared one, and ids that were leased for it.
+    These are derived ids of sub-topologies that once read a partition's topic, and ids that were
+    leased for it. Earlier versions had one id for a block of partitions; a worker of theirs that is
+    suspended may still write under it.
     """
     former: set[str] = set()
     for task, partitions in by_task.items():
@@ -225,7 +219,7 @@ def former_ids(control: ControlState, by_task: ByTask) -> list[str]:
             former.update(
                 str(TransactionalId(task.application, owner, partition.partition, None, together))
                 for owner in control.owners.get(partition.topic, ())
-                for together in control.sharing or (1,)
+                for together in (1, *control.sharing)
             )
             former.update(map(str, control.leased.get(partition, ())))
         former.discard(str(task))

@@ -86,12 +86,11 @@ def describe(
     graph = resolve(load_app(app_name))
     settings = options.load()
     leases = leases_of(graph.application, settings)
-    together = settings.worker.partitions_per_producer
     own = chosen_by_settings(graph, settings.worker) is Producers.WORKER
     writer = worker_pattern(graph.application) if own else None
     if as_json:
-        print_json(as_data(graph, leases=leases, partitions_per_producer=together, writer=writer))
+        print_json(as_data(graph, leases=leases, writer=writer))
     elif format is Format.MERMAID:
         typer.echo(as_mermaid(graph))
     else:
-        typer.echo(as_text(graph, leases=leases, partitions_per_producer=together, writer=writer))
+        typer.echo(as_text(graph, leases=leases, writer=writer))

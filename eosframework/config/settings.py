@@ -39,6 +39,11 @@ _ONE_CLUSTER = (
 _ADDRESS = r"^(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):[0-9]{1,5}$"
 """A host and a port; an IPv6 host in brackets."""
 
+REMOVED_SETTINGS: dict[str, str] = {
+    "worker.partitions_per_producer": "this setting was removed; remove it: worker.producers=auto, "
+    "the default, is one producer for all partitions of a worker (docs/howto/producers.md)",
+}
+
 FORBIDDEN_PROPERTIES: dict[str, str] = {
     "transactional.id": "each task has its own; see worker.ids",
     "enable.idempotence": "a transactional producer is always idempotent",
@@ -235,12 +240,6 @@ class WorkerSettings(Section):
     no permission to have the topic. Workers of both kinds may run at once, so the setting may be
     changed worker by worker."""
 
-    partitions_per_producer: int = Field(default=1, ge=1)
-    """Number of partitions of a sub-topology in a producer group: they share a producer, its
-    transactional id and its transactions. A higher number needs fewer commits and threads for very
-    many partitions. All workers of an application need the same number; change it while none runs.
-    """
-
     receipts: bool = False
     """Add a header, __eos.receipt, to every output and dead letter. It identifies the input record,
     so that `eosframework audit` needs no functions. Consumers see the header."""
@@ -304,35 +303,18 @@ class WorkerSettings(Section):
     """Seconds that a graceful stop or a revoked partition may take to finish its transaction. A
     process that is still running so long after SIGTERM exits with code 1; no data is lost."""
 
-    @model_validator(mode="after")
-    def _partitions_can_share(self) -> Self:
-        if self.partitions_per_producer > 1 and (
-            self.ids is Ids.LEASED or self.guarantee is Guarantee.AT_LEAST_ONCE
-        ):
-            raise ValueError(
-                f"partitions_per_producer={self.partitions_per_producer} needs ids=derived and "
-                f"guarantee=exactly_once: a leased id is for one partition, and without "
-                f"transactions there is nothing to share; set it to 1"
-            )
-        return self
-
     @property
     def can_share_producer(self) -> bool:
         """True if all tasks of a worker may write under one id."""
-        return (
-            self.ids is Ids.DERIVED
-            and self.guarantee is Guarantee.EXACTLY_ONCE
-            and self.partitions_per_producer == 1
-        )
+        return self.ids is Ids.DERIVED and self.guarantee is Guarantee.EXACTLY_ONCE
 
     @model_validator(mode="after")
     def _workers_can_share(self) -> Self:
         if self.producers is Producers.WORKER and not self.can_share_producer:
             raise ValueError(
-                "producers=worker needs ids=derived, guarantee=exactly_once and "
-                "partitions_per_producer=1: a leased id is for one partition, without transactions "
-                "there is nothing to share, and a worker's producer already has all of its "
-                "partitions; set it to auto or partition"
+                "producers=worker needs ids=derived and guarantee=exactly_once: a leased id is for "
+                "one partition, and without transactions there is nothing to share; set it to auto "
+                "or partition"
             )
         return self
 

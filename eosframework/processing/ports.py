@@ -92,8 +92,7 @@ class RebalanceListener(Protocol):
     def assigned(self, partitions: list[TopicPartition]) -> list[Position]:
         """Take partitions over; return the partitions taken, with their start positions.
 
-        They may differ from the assigned ones: see `Plan.owned`. A position without an offset is
-        sought before the partition is resumed.
+        A position without an offset is sought before the partition is resumed.
         """
         ...
 

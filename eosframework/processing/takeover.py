@@ -99,13 +99,13 @@ class Takeover:
         self._fenced_starts = 0
 
     def by_task(self, partitions: Sequence[TopicPartition]) -> ByTask:
-        """Return the partitions that this worker owns, by task, for those that were assigned.
+        """Return the assigned partitions by task.
 
         Raises:
-            RunError: a topic got a partition after this worker had started.
+            RunError: a leased id is lacking, since a topic got a partition after the start.
         """
         found: dict[TransactionalId, list[TopicPartition]] = {}
-        for partition in self._plan.owned(list(partitions)):
+        for partition in sorted(partitions):
             sub_topology = self._plan.part_of(partition.topic).part.name
             identity = self._plan.identify(sub_topology, partition.partition)
             found.setdefault(identity, []).append(partition)

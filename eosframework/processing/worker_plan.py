@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from eosframework.errors import RunError
 from eosframework.processing.codegen.compiler import CompiledPart
 from eosframework.processing.task import Task
 from eosframework.processing.transaction.announcing import Downstream
-from eosframework.records import TopicPartition
 from eosframework.topology.graph.timed_topics import TimedTopic
-from eosframework.txnid import TransactionalId, first_of
+from eosframework.txnid import TransactionalId
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +75,6 @@ class Plan:
         receipts: outputs get receipts; the parts are compiled for it.
         own_topics: source topics that the application itself writes.
         make_task: creates a task.
-        partitions_per_producer: partitions of a sub-topology that share a producer.
-        partitions: the number of partitions of each sub-topology; needed where they share.
         downstream: the timed topics that each sub-topology writes.
         own_id: the id of the producer that all tasks of this worker share; None: each task has the
             producer of its partition.
@@ -90,8 +86,6 @@ class Plan:
     receipts: bool = False
     own_topics: frozenset[str] = frozenset()
     make_task: Callable[..., Task] = field(default=Task, repr=False)
-    partitions_per_producer: int = 1
-    partitions: Mapping[str, int] = field(default_factory=dict[str, int])
     downstream: Mapping[str, Sequence[Downstream]] = field(
         default_factory=dict[str, Sequence[Downstream]]
     )
@@ -104,33 +98,6 @@ class Plan:
     def part_of(self, topic: str) -> CompiledPart:
         """Return the sub-topology that reads a source topic."""
         return next(part for part in self.parts.values() if topic in part.sources)
-
-    def owned(self, given: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """Return the partitions that a worker owns when the group has assigned `given` to it.
-
-        Where partitions share a producer, the member that owns the first partition of a block owns
-        the block. In one generation of the group this is one worker, so each producer has one owner
-        and each partition has one.
-
-        Raises:
-            RunError: a topic got a partition after this worker had started.
-        """
-        together = self.partitions_per_producer
-        if together == 1:
-            return sorted(given)
-        owned: list[TopicPartition] = []
-        for topic, number in sorted(given):
-            name = self.part_of(topic).part.name
-            count = self.partitions[name]
-            if number >= count:
-                raise RunError(
-                    f"source topic {topic!r} of sub-topology {name!r} got a partition {number} "
-                    f"after this worker had started with {count}; start all workers again"
-                )
-            if number == first_of(number, together):
-                last = min(number + together, count)
-                owned += [TopicPartition(topic, other) for other in range(number, last)]
-        return owned
 
     def feeding(self, topics: Set[str]) -> set[str]:
         """Return the source topics upstream of `topics`, through internal topics."""

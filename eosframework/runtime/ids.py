@@ -21,7 +21,7 @@ def id_source(settings: Settings) -> IdSource:
     """
     if settings.worker.ids is Ids.LEASED:
         return leased_ids(settings)
-    return DerivedIds(settings.worker.partitions_per_producer)
+    return DerivedIds()
 
 
 def leased_ids(settings: Settings) -> LeasedIds:

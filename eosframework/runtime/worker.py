@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -302,9 +301,7 @@ def plan_of(
 
     def identify(sub_topology: str, partition: int) -> TransactionalId:
         name = (sub_topology, partition)
-        if name not in known and any(
-            task.leased or task.partitions_per_producer > 1 for task in ids
-        ):
+        if name not in known and any(task.leased for task in ids):
             raise RunError(
                 f"the sources of sub-topology {sub_topology!r} got a partition {partition} after "
                 f"this worker had started, and it has no transactional id; start the worker again"
@@ -325,8 +322,6 @@ def plan_of(
         identify=identify,
         receipts=receipts,
         own_topics=graph.repartition_topics,
-        partitions_per_producer=max((t.partitions_per_producer for t in ids), default=1),
-        partitions=Counter(task.sub_topology for task in ids),
         downstream=downstream_of(timed, partitions or {}),
     )
 

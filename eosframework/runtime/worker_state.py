@@ -60,7 +60,6 @@ def local_state(
         stores,
         {store.name: store.changelog for store in graph.stores},
         kept_seconds,
-        settings.worker.partitions_per_producer,
     )
     held_seconds = HELD_SHARE * settings.worker.transaction_timeout_seconds
     return LocalState(

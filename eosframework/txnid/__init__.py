@@ -7,7 +7,7 @@ Internal: no module here is public.
 """
 
 from eosframework.txnid.assignment import co_partitioned, tasks
-from eosframework.txnid.identity import TransactionalId, first_of, prefix, worker_pattern
+from eosframework.txnid.identity import TransactionalId, prefix, worker_pattern
 from eosframework.txnid.names import (
     InternalTopic,
     TopicKind,
@@ -38,7 +38,6 @@ __all__ = [
     "changelog_topic",
     "co_partitioned",
     "control_topic",
-    "first_of",
     "metric_name",
     "ownership_topic",
     "prefix",

@@ -1,9 +1,10 @@
 """The identity under which one task writes: `{application}:{sub-topology}:{partition}`.
 
-Where ids are leased, a task keeps its name and writes under the id that it was given. Where tasks
-share a producer, they write under one id that has the first and the last partition, such as `0..7`,
-whether the topic has all of these or not. Where a worker has one producer for all of its tasks, its
-id names the worker's instance: `{application}:worker.{instance}:0`.
+Where ids are leased, a task keeps its name and writes under the id that it was given. Where a
+worker has one producer for all of its tasks, its id names the worker's instance:
+`{application}:worker.{instance}:0`. In earlier versions a block of tasks could have one id with the
+first and the last partition, such as `0..7`, whether the topic had all of these or not; such ids
+are still fenced and shown.
 
 A name has no `:`, so an id parses back into its three parts in one way only, and the ids of
 an application are exactly those that start with its `prefix`: no second application's ids do.
@@ -40,8 +41,8 @@ class TransactionalId:
         sub_topology: name of the connected part of its topology.
         partition: the input partition, from 0.
         leased: the leased id; None: the id is derived from the other fields.
-        partitions_per_producer: how many partitions share an id. Ids for different numbers never
-            coincide, so workers before and after a change never fence each other by accident.
+        partitions_per_producer: how many partitions have the id; above 1 in earlier versions only.
+            Ids for different numbers never coincide.
 
     Raises:
         TopologyError: a name does not match the grammar, or the partition is negative.
@@ -111,7 +112,7 @@ class TransactionalId:
     def parse(cls, text: str) -> Self:
         """Return the task whose derived id `text` is: `str(parse(text)) == text`.
 
-        For an id that several tasks share, this is the first of them.
+        For the id of a block of tasks, this is the first of them.
 
         Raises:
             ConfigurationError: the text is not an id of this grammar.
@@ -122,7 +123,7 @@ class TransactionalId:
                 f"transactional id {text!r} is not APPLICATION:SUBTOPOLOGY:PARTITION, for "
                 f"example 'flights:late:0': each name of {NAME_CHARACTERS} ('-' "
                 f"in the application's only), then the number of a "
-                f"partition, or the first and the last of those that share a producer: '0..7'"
+                f"partition, or the first and the last of a block of them: '0..7'"
             )
         application, sub_topology, first, last = match.groups()
         together = 1 if last is None else int(last) - int(first) + 1
@@ -134,8 +135,8 @@ class TransactionalId:
             ) from None
         if str(task) != text:
             raise ConfigurationError(
-                f"transactional id {text!r} belongs to no task: partitions {first} to {last} never "
-                f"share a producer, because these start at a multiple of their number"
+                f"transactional id {text!r} belongs to no task: partitions {first} to {last} are "
+                f"no block, because blocks start at a multiple of their number"
             )
         return task
 
@@ -151,16 +152,11 @@ class TransactionalId:
 
     @property
     def numbers(self) -> str:
-        """The partition, or the first and last partition of the producer group."""
+        """The partition, or the first and last partition of its block."""
         if self.partitions_per_producer == 1:
             return str(self.partition)
-        first = first_of(self.partition, self.partitions_per_producer)
+        first = self.partition - self.partition % self.partitions_per_producer
         return f"{first}..{first + self.partitions_per_producer - 1}"
-
-
-def first_of(partition: int, partitions_per_producer: int) -> int:
-    """Return the first partition of the producer group of `partition`."""
-    return partition - partition % partitions_per_producer
 
 
 def prefix(application: str) -> str:

@@ -11,10 +11,7 @@ from eosframework.txnid.identity import TransactionalId
 
 
 class IdSource(Protocol):
-    """Gives each task an id, always the same one.
-
-    No other task has the id, unless both share a producer.
-    """
+    """Gives each task an id, always the same one, which no other task has."""
 
     def ids(self, tasks: Sequence[TransactionalId]) -> list[TransactionalId]:
         """Return the tasks, each with the id that it writes under from now on.
@@ -35,24 +32,11 @@ class IdSource(Protocol):
 
 
 class DerivedIds:
-    """The `IdSource` without storage: an id is its task's name, as text.
-
-    Args:
-        partitions_per_producer: how many partitions share an id.
-    """
-
-    def __init__(self, partitions_per_producer: int = 1) -> None:
-        self._partitions_per_producer = partitions_per_producer
-
-    @property
-    def pattern(self) -> str:
-        """The part of an id after the sub-topology, for display."""
-        return "{partition}" if self._partitions_per_producer == 1 else "{first}..{last}"
+    """The `IdSource` without storage: an id is its task's name, as text."""
 
     def ids(self, tasks: Sequence[TransactionalId]) -> list[TransactionalId]:
         """Return the tasks with the ids derived from their names."""
-        together = self._partitions_per_producer
-        return [replace(task, leased=None, partitions_per_producer=together) for task in tasks]
+        return [replace(task, leased=None) for task in tasks]
 
     def preview(self, tasks: Sequence[TransactionalId]) -> list[TransactionalId]:
         """Return the same as `ids`."""

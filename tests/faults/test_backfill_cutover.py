@@ -138,40 +138,12 @@ def test_a_worker_that_comes_during_a_cutover_goes_on_behind_it(history: HandedO
     assert history.findings() == []
 
 
-def test_a_worker_with_another_number_is_told_that_the_cutover_has_the_other_one(
-    history: HandedOver,
-) -> None:
-    history.make_history(RECORDS)
-    cutover = history.start_command(
-        "backfill cutover",
-        *("--job", "history", "--set", "worker.transaction_timeout_seconds=300"),
-        faults=["transaction.before_commit=hold@1"],
-    )
-    faults = history.fault_directory
-    wait_until((faults / "transaction.before_commit.fired").exists, "the cutover's commit")
-    early = history.start_worker(
-        instance="early",
-        settings=["worker.session_timeout_seconds=6", "worker.partitions_per_producer=2"],
-        environment={"EOS_TEST_BEFORE_JOBS": "1"},
-    )
-    assert early.wait() == 2, early.log[-3000:]
-    expected = (
-        "worker.partitions_per_producer=2 in the settings of this process, and 1 in those of the "
-        "cutover of job 'history', in the same group"
-    )
-    assert expected in early.log
-    assert "stop all workers" not in early.log, "there are none"
-    (faults / "release").touch()
-    done = cutover.finish()
-    assert done.exit_code == 0, done.err
-
-
-def test_a_cutover_ends_what_a_sleeper_left_open_under_ids_that_partitions_share(
+def test_a_cutover_ends_what_a_sleeper_left_open_under_an_id_that_partitions_share(
     kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path
 ) -> None:
     """The sleeper began where the log does, before live was to begin behind the history."""
     name = unique_name("handed")
-    history = HandedOver(kafka.bootstrap_servers, name, tmp_path / name, partitions=4, sharing=3)
+    history = HandedOver(kafka.bootstrap_servers, name, tmp_path / name, partitions=4)
     try:
         history.make_history(FEW)
         point = "transaction.before_commit"
@@ -180,7 +152,7 @@ def test_a_cutover_ends_what_a_sleeper_left_open_under_ids_that_partitions_share
         )
         sleeper.wait_for_fault(point)
         ids = {str(event["transactional_id"]) for event in sleeper.events("task_assigned")}
-        assert {id_.rpartition(":")[2] for id_ in ids} == {"0..2", "3..5"}
+        assert ids == {f"{name}:worker.{name}.sleeper:0"}
         wait_until(lambda: history.members() == 0, "the end of the sleeper's session")
         done = history.cutover("--json")
         assert done.exit_code == 0, done.err

@@ -23,25 +23,25 @@ REPLAY = (
 
 
 @pytest.fixture
-def forgiving(make_pipeline: Callable[..., Pipeline]) -> Callable[[str, int], Forgiving]:
-    def make(policy: str, sharing: int) -> Forgiving:
+def forgiving(make_pipeline: Callable[..., Pipeline]) -> Callable[[str, str], Forgiving]:
+    def make(policy: str, producers: str) -> Forgiving:
         topology = TOPOLOGY.replace("POLICY", policy)
-        return Forgiving(make_pipeline(topology=topology, partitions=2), 200, sharing)
+        return Forgiving(make_pipeline(topology=topology, partitions=2), 200, producers)
 
     return make
 
 
-each_sharing = pytest.mark.parametrize(
-    "sharing", [1, pytest.param(2, marks=pytest.mark.exhaustive)]
+each_kind = pytest.mark.parametrize(
+    "producers", ["worker", pytest.param("partition", marks=pytest.mark.exhaustive)]
 )
-"""How many partitions share a producer."""
+"""One producer for both partitions, or one for each."""
 
 
-@each_sharing
+@each_kind
 def test_a_replay_killed_at_any_step_or_overtaken_loses_and_doubles_nothing(
-    forgiving: Callable[[str, int], Forgiving], sharing: int
+    forgiving: Callable[[str, str], Forgiving], producers: str
 ) -> None:
-    app = forgiving("replay: true", sharing)
+    app = forgiving("replay: true", producers)
     app.catch_up()
     assert len(app.read(app.letters)) == len(app.refused)
 
@@ -70,11 +70,11 @@ def test_a_replay_killed_at_any_step_or_overtaken_loses_and_doubles_nothing(
     assert audit.exit_code == 0, audit.out
 
 
-@each_sharing
+@each_kind
 def test_workers_killed_while_records_wait_for_their_next_attempt_lose_and_double_nothing(
-    forgiving: Callable[[str, int], Forgiving], sharing: int
+    forgiving: Callable[[str, str], Forgiving], producers: str
 ) -> None:
-    app = forgiving(f"retry: [{', '.join(['1s'] * 1000)}]", sharing)
+    app = forgiving(f"retry: [{', '.join(['1s'] * 1000)}]", producers)
     waiting = f"{app.pipeline.name}-numbers.1s-retry"
     for point in ("transaction.after_send_offsets", "transaction.after_commit"):
         killed = app.worker(faults=[f"{point}=kill@2"])

@@ -50,11 +50,11 @@ class Counted(Pipeline):
                 producer.poll(0)
         assert producer.flush(60) == 0
 
-    def start(self, machine: str, copies: int, sharing: int) -> WorkerProcess:
+    def start(self, machine: str, copies: int, producers: str) -> WorkerProcess:
         settings = [
             f"state.directory={self.directory / machine}",
             f"state.standby_copies={copies}",
-            f"worker.partitions_per_producer={sharing}",
+            f"worker.producers={producers}",
             "worker.session_timeout_seconds=6",
         ]
         return self.start_worker(instance=machine, settings=settings)
@@ -82,8 +82,13 @@ def restored(worker: WorkerProcess, partitions: list[int]) -> int:
 
 
 @pytest.mark.parametrize(
-    ("copies", "sharing"),
-    [(1, 1), (0, 1), (1, 3), pytest.param(0, 3, marks=pytest.mark.exhaustive)],
+    ("copies", "producers"),
+    [
+        (1, "partition"),
+        pytest.param(0, "partition", marks=pytest.mark.exhaustive),
+        (1, "worker"),
+        (0, "worker"),
+    ],
     ids=["standby", "none", "standby_shared", "none_shared"],
 )
 def test_a_takeover_reads_the_tail_of_what_was_kept_and_all_of_what_was_not(
@@ -91,18 +96,18 @@ def test_a_takeover_reads_the_tail_of_what_was_kept_and_all_of_what_was_not(
     unique_name: Callable[[str], str],
     tmp_path: Path,
     copies: int,
-    sharing: int,
+    producers: str,
 ) -> None:
     name = unique_name("standby")
     counted = Counted(kafka.bootstrap_servers, name, tmp_path / name)
     try:
         counted.feed_rounds(6)
-        dying = counted.start("a.10", copies, sharing)
+        dying = counted.start("a.10", copies, producers)
         # Were the other one alone for a while, it would have stores of its own.
         dying.wait_for_event("task_assigned", PARTITIONS)
-        living = counted.start("a.2", copies, sharing)
+        living = counted.start("a.2", copies, producers)
         members = [Member(f"{name}.a.10", "here"), Member(f"{name}.a.2", "here")]
-        owned = owners(members, PARTITIONS, sharing)
+        owned = owners(members, PARTITIONS)
         first = [p for p, owner in enumerate(owned) if owner == members[0]]
         second = [p for p, owner in enumerate(owned) if owner == members[1]]
         assert first

@@ -53,13 +53,15 @@ def test_offsets_are_sent_to_a_new_coordinator_when_that_of_the_group_fails(
     ends_clean(brokers, pipeline, [worker])
 
 
-@pytest.mark.parametrize("sharing", [1, pytest.param(3, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize(
+    "producers", ["worker", pytest.param("partition", marks=pytest.mark.exhaustive)]
+)
 def test_every_task_commits_again_within_seconds_when_a_broker_is_killed_under_load(
-    brokers: ThreeBrokers, replicated: Replicated, sharing: int
+    brokers: ThreeBrokers, replicated: Replicated, producers: str
 ) -> None:
     """The broker leads partitions, and is the coordinator of a task's transactions."""
     pipeline = replicated()
-    worker = pipeline.start_worker(settings=[f"worker.partitions_per_producer={sharing}"])
+    worker = pipeline.start_worker(settings=[f"worker.producers={producers}"])
     with Feeder(pipeline):
         wait_until(lambda: pipeline.committed() > RECORDS, "commits")
         has_three_replicas(brokers, pipeline)

@@ -18,23 +18,23 @@ RECORDS = 1000
 Replicated = Callable[..., Pipeline]
 
 each_failure = pytest.mark.parametrize(
-    ("failure", "sharing"),
+    ("failure", "producers"),
     [
-        (Failure.KILLED, 1),
-        pytest.param(Failure.KILLED, 3, marks=pytest.mark.exhaustive),
-        pytest.param(Failure.STOPPED, 1, marks=pytest.mark.exhaustive),
+        (Failure.KILLED, "partition"),
+        pytest.param(Failure.KILLED, "worker", marks=pytest.mark.exhaustive),
+        pytest.param(Failure.STOPPED, "partition", marks=pytest.mark.exhaustive),
     ],
 )
-"""With producers of their own, and with one for three partitions."""
+"""With a producer for each partition, and with one for all."""
 
 
 @pytest.mark.exhaustive
 @each_failure
 def test_a_commit_outlives_a_coordinator_that_fails_before_it_is_prepared(
-    brokers: ThreeBrokers, replicated: Replicated, failure: Failure, sharing: int
+    brokers: ThreeBrokers, replicated: Replicated, failure: Failure, producers: str
 ) -> None:
     pipeline = replicated()
-    worker = hold_under_load(pipeline, "transaction.before_commit", sharing)
+    worker = hold_under_load(pipeline, "transaction.before_commit", producers)
     held = the_open_one(brokers, worker)
     assert held.state is State.ONGOING
     assert takes_offsets(held)
@@ -49,11 +49,11 @@ def test_a_commit_outlives_a_coordinator_that_fails_before_it_is_prepared(
 @pytest.mark.exhaustive
 @each_failure
 def test_a_new_coordinator_finishes_a_commit_that_the_old_one_had_only_prepared(
-    brokers: ThreeBrokers, replicated: Replicated, failure: Failure, sharing: int
+    brokers: ThreeBrokers, replicated: Replicated, failure: Failure, producers: str
 ) -> None:
     """The marker of one output needs three replicas in sync while there are two."""
     pipeline = replicated()
-    worker = hold_the_first(pipeline, "transaction.before_commit", sharing)
+    worker = hold_the_first(pipeline, "transaction.before_commit", producers)
     tripled = f"{pipeline.name}.tripled"
     held = the_open_one(brokers, worker)
     partition = next(p for p in held.partitions if p.topic == tripled)
@@ -89,10 +89,10 @@ def test_a_new_coordinator_finishes_a_commit_that_the_old_one_had_only_prepared(
 @pytest.mark.exhaustive
 @each_failure
 def test_the_next_transaction_begins_at_a_new_coordinator_when_the_old_one_fails_after_a_commit(
-    brokers: ThreeBrokers, replicated: Replicated, failure: Failure, sharing: int
+    brokers: ThreeBrokers, replicated: Replicated, failure: Failure, producers: str
 ) -> None:
     pipeline = replicated()
-    worker = hold_under_load(pipeline, "transaction.after_commit", sharing)
+    worker = hold_under_load(pipeline, "transaction.after_commit", producers)
     names = worker.ids()
     wait_until(lambda: are(brokers, names, State.COMPLETE_COMMIT), "complete commits only")
     held = brokers.transaction(names[0])
@@ -104,9 +104,9 @@ def test_the_next_transaction_begins_at_a_new_coordinator_when_the_old_one_fails
     ends_clean(brokers, held, pipeline, worker)
 
 
-def hold_under_load(pipeline: Pipeline, point: str, sharing: int) -> WorkerProcess:
+def hold_under_load(pipeline: Pipeline, point: str, producers: str) -> WorkerProcess:
     """Start a worker, and feed it until a later one of its transactions is held."""
-    worker = start_held(pipeline, f"{point}=hold@6", sharing)
+    worker = start_held(pipeline, f"{point}=hold@6", producers)
     worker.wait_for_event("task_assigned", pipeline.partitions)
 
     def held() -> bool:
@@ -117,18 +117,18 @@ def hold_under_load(pipeline: Pipeline, point: str, sharing: int) -> WorkerProce
     return worker
 
 
-def hold_the_first(pipeline: Pipeline, point: str, sharing: int) -> WorkerProcess:
+def hold_the_first(pipeline: Pipeline, point: str, producers: str) -> WorkerProcess:
     """Start a worker, and give it one record, whose transaction is held."""
     slow_to_expire = "worker.transaction_timeout_seconds=300"
-    worker = start_held(pipeline, f"{point}=hold", sharing, slow_to_expire)
+    worker = start_held(pipeline, f"{point}=hold", producers, slow_to_expire)
     worker.wait_for_event("task_assigned", pipeline.partitions)
     pipeline.feed(1)
     worker.wait_for_fault(point)
     return worker
 
 
-def start_held(pipeline: Pipeline, fault: str, sharing: int, *more: str) -> WorkerProcess:
-    settings = [f"worker.partitions_per_producer={sharing}", *more]
+def start_held(pipeline: Pipeline, fault: str, producers: str, *more: str) -> WorkerProcess:
+    settings = [f"worker.producers={producers}", *more]
     return pipeline.start_worker(faults=[fault], settings=settings)
 
 

@@ -1,7 +1,7 @@
 """Calls whose answer never comes are resolved by what the brokers have committed, never guessed.
 
 Each producer of one worker suffers another fault, so that one wait for the timeouts serves them
-all. The tasks are numbered by their producers, which several may share.
+all. Where all partitions share one producer, it suffers one fault after the other.
 """
 
 from __future__ import annotations
@@ -65,33 +65,27 @@ class Scene:
     """A worker behind a proxy that has committed a first batch, with a fault in each producer.
 
     Args:
-        sharing: how many partitions share a producer.
+        ids: of its producers.
     """
 
     cluster: ProxiedCluster
     pipeline: Pipeline
     worker: WorkerProcess
-    sharing: int
-
-    def transactional_id(self, producer: int) -> str:
-        first = producer * self.sharing
-        numbers = f"{first}" if self.sharing == 1 else f"{first}..{first + self.sharing - 1}"
-        return f"{self.pipeline.name}:doubled:{numbers}"
+    ids: list[str]
 
     def hold(self, api_key: int, producer: int, *, repeated: bool = True) -> HeldRequest:
-        name = self.transactional_id(producer).encode()
-        return self.cluster.hold(api_key, name, repeated=repeated)
+        return self.cluster.hold(api_key, self.ids[producer].encode(), repeated=repeated)
 
     def events(self, name: str, producer: int) -> list[dict[str, object]]:
-        wanted = self.transactional_id(producer)
-        return [e for e in self.worker.events(name) if e["transactional_id"] == wanted]
+        id_ = self.ids[producer]
+        return [e for e in self.worker.events(name) if e["transactional_id"] == id_]
 
     def outcomes(self, producer: int) -> list[object]:
         return [event["outcome"] for event in self.events("outcome_resolved", producer)]
 
-    def failed(self, producer: int) -> bool:
+    def failures(self, producer: int) -> int:
         names = ("outcome_unknown", "transaction_aborted", "task_fenced")
-        return any(self.events(name, producer) for name in names)
+        return sum(len(self.events(name, producer)) for name in names)
 
     def finish(self) -> None:
         """See the worker go on, end well, and leave exactly what it should."""
@@ -118,42 +112,34 @@ def cluster(
 
 
 @pytest.fixture
-def sharing() -> int:
-    """How many partitions share a producer."""
-    return 1
+def producers() -> str:
+    """Of the worker: `worker.producers`."""
+    return "partition"
 
 
 @pytest.fixture
 def scene(
-    cluster: ProxiedCluster, unique_name: Callable[[str], str], tmp_path: Path, sharing: int
+    cluster: ProxiedCluster, unique_name: Callable[[str], str], tmp_path: Path, producers: str
 ) -> Iterator[Scene]:
-    pipeline = Pipeline(
-        cluster.direct,
-        unique_name("app"),
-        tmp_path / "pipeline",
-        partitions=PRODUCERS * sharing,
-    )
+    name = unique_name("app")
+    pipeline = Pipeline(cluster.direct, name, tmp_path / "pipeline", partitions=PRODUCERS)
     pipeline.feed(BATCH)
     settings = [
         f"kafka.bootstrap_servers={cluster.bootstrap_servers}",
-        f"worker.partitions_per_producer={sharing}",
-        "worker.producers=partition",  # each fault is another producer's
+        f"worker.producers={producers}",
     ]
-    worker = pipeline.start_worker(settings=[*settings, *SHORT])
+    worker = pipeline.start_worker(instance="one", settings=[*settings, *SHORT])
     wait_until(lambda: pipeline.committed() == BATCH, "a first batch")
-    yield Scene(cluster, pipeline, worker, sharing)
+    own_id = [f"{name}:worker.{name}.one:0"]
+    each = [f"{name}:doubled:{partition}" for partition in range(PRODUCERS)]
+    yield Scene(cluster, pipeline, worker, own_id if producers == "worker" else each)
     cluster.holds.clear()
     pipeline.stop()
 
 
 @pytest.mark.parametrize(
-    ("answer", "sharing"),
-    [
-        ("request_comes_late", 1),
-        pytest.param("response_is_lost", 1, marks=pytest.mark.exhaustive),
-        pytest.param("request_comes_late", 2, marks=pytest.mark.exhaustive),
-        ("response_is_lost", 2),
-    ],
+    "answer",
+    ["request_comes_late", pytest.param("response_is_lost", marks=pytest.mark.exhaustive)],
 )
 def test_a_call_without_an_answer_is_resolved_by_what_is_committed(
     scene: Scene, answer: str
@@ -179,7 +165,7 @@ def test_a_call_without_an_answer_is_resolved_by_what_is_committed(
     wait_until(lambda: bool(scene.events("recycle_failed", RECYCLING)), "a failed recycle")
     # Its tasks begin again, and find it still suspect.
     scene.pipeline.feed(scene.pipeline.partitions)
-    wait_until(lambda: all(map(scene.failed, held)), "each producer's failure")
+    wait_until(lambda: all(map(scene.failures, held)), "each producer's failure")
     scene.cluster.holds.clear()
     wait_until(
         lambda: all(scene.events("task_recovered", producer) for producer in held),
@@ -195,6 +181,40 @@ def test_a_call_without_an_answer_is_resolved_by_what_is_committed(
     committed = {producer for producer in held if "committed" in scene.outcomes(producer)}
     assert committed == ({COMMITTING} if answer == "response_is_lost" else set())
     assert "not_committed" in scene.outcomes(KEYS.index(ADD_OFFSETS))
+
+
+@pytest.mark.parametrize("producers", ["worker"])
+@pytest.mark.parametrize(
+    "answer",
+    [pytest.param("request_comes_late", marks=pytest.mark.exhaustive), "response_is_lost"],
+)
+def test_a_call_for_all_partitions_without_an_answer_is_resolved_by_what_is_committed(
+    scene: Scene, answer: str
+) -> None:
+    outcomes = {key: unanswered(scene, key, answer) for key in KEYS}
+    scene.finish()
+    assert not scene.worker.events("output_rejected"), "no record is to blame for its broker"
+    committed = {key for key, seen in outcomes.items() if "committed" in seen}
+    assert committed == ({END_TXN} if answer == "response_is_lost" else set())
+    assert "not_committed" in outcomes[ADD_OFFSETS]
+
+
+def unanswered(scene: Scene, key: int, answer: str) -> list[object]:
+    """Let one call of the only producer have no answer, and return the outcomes that were found."""
+    failed, resolved = scene.failures(0), len(scene.outcomes(0))
+    recovered = len(scene.events("task_recovered", 0))
+    held = scene.hold(key, 0)
+    scene.pipeline.feed(BATCH)
+    held.wait()
+    if answer == "response_is_lost":
+        assert not held.deliver()
+    wait_until(lambda: scene.failures(0) > failed, "the producer's failure")
+    scene.cluster.holds.clear()
+    wait_until(lambda: len(scene.events("task_recovered", 0)) > recovered, "its recovery")
+    if answer == "request_comes_late":
+        assert held.deliver(), "a request of the former epoch was accepted"
+    wait_until(lambda: scene.pipeline.committed() == scene.pipeline.fed, "all records")
+    return scene.outcomes(0)[resolved:]
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaException, Producer
 
+from eosframework.application.control_topic import ControlTopic
 from eosframework.application.ownership_topic import OwnershipTopic
 from eosframework.config import KafkaSettings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
@@ -207,6 +208,44 @@ def test_by_itself_a_worker_has_an_id_of_its_own_once_no_earlier_version_is_a_me
     assert third.ids() == [own_id(pipeline, "one")]
     end(second, third)
     verified(pipeline)
+
+
+@pytest.mark.parametrize("mode", [OWN_ID, EACH])
+def test_a_zombie_of_an_earlier_version_is_fenced_on_all_partitions_of_its_block(
+    pipeline: Pipeline, mode: str
+) -> None:
+    """Versions with blocks had one id for several partitions, and recorded their number."""
+    end_of_first = started(pipeline, "first", EACH)
+    fed_and_committed(pipeline)
+    end(end_of_first)
+    settings = KafkaSettings(bootstrap_servers=pipeline.bootstrap_servers)
+    ControlTopic(pipeline.name, settings, ClusterAdmin(settings)).write({"sharing/3": {}})
+    zombies = [earlier_writer(pipeline, numbers) for numbers in ("0..2", "3..5", "6..8")]
+    last = started(pipeline, "last", mode)
+    fed_and_committed(pipeline)
+    for zombie in zombies:
+        with pytest.raises(KafkaException) as fenced:
+            zombie.commit_transaction(30)
+        assert fenced.value.args[0].fatal(), fenced.value
+    end(last)
+    verified(pipeline)
+
+
+def earlier_writer(pipeline: Pipeline, numbers: str) -> Producer:
+    """Return a producer with an open transaction that ends no reader's wait by itself."""
+    id_ = f"{pipeline.name}:doubled:{numbers}"
+    producer = Producer(
+        {
+            "bootstrap.servers": pipeline.bootstrap_servers,
+            "transactional.id": id_,
+            "transaction.timeout.ms": 300_000,
+        }
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(next(iter(pipeline.outputs)), b"written by a zombie")
+    assert producer.flush(30) == 0
+    return producer
 
 
 def test_a_deleted_ownership_topic_stops_starts_until_apply_accepts_the_new_one(

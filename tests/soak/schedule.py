@@ -39,11 +39,8 @@ FIRST_FAULT_SECONDS = 2.0
 STOPPED, ASLEEP = "are stopped", "sleep"
 """How workers are away while an operator's commands run."""
 
-PRODUCERS = (
-    *("worker.producers=worker", "worker.producers=worker"),
-    *("worker.producers=partition", "worker.partitions_per_producer=2"),
-)
-"""Which partitions may share a producer; half of all runs have one for each worker."""
+PRODUCERS = ("worker.producers=worker", "worker.producers=partition")
+"""A producer for each worker, or for each partition."""
 
 
 class Way(StrEnum):

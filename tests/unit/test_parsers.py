@@ -18,7 +18,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eosframework.application.producer_sharing import shared_by
 from eosframework.backfill.spark.ordering import _writer_of
 from eosframework.embedded.layout import load_layout
 from eosframework.embedded.postgres.record import load_record
@@ -169,7 +168,6 @@ PARSERS = (
         (b"app:sub:0", b"app:sub:0..7"),
         (ConfigurationError,),
     ),
-    Parser("brokers", "client id", lambda d: shared_by(text(d)), (b"x.8-partitions-per-producer",)),
     Parser("brokers", "log key", transactional_id_of, (b"\0\0\0\2id",), (RunError,)),
     Parser("brokers", "transaction state", decode_state, (STATE,), (RunError,)),
     Parser(

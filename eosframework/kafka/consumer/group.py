@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
-
-_CLIENT_ID = re.compile(r".*\.([1-9][0-9]{0,9})-partitions-per-producer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +55,13 @@ def recording_client_id(client_id: str) -> str:
 
 
 def records_ownership(client_id: str) -> bool:
-    """Return whether a member's version can record ownership, by its client id."""
+    """Return whether a member's version can record ownership, by its client id.
+
+    In earlier versions `has_blocks` may follow.
+    """
     return client_id.endswith(RECORDS) or f"{RECORDS}." in client_id
 
 
-def sharing_client_id(client_id: str, partitions_per_producer: int) -> str:
-    """Return a member's client id, which states how many partitions share a producer."""
-    if partitions_per_producer == 1:
-        return client_id
-    return f"{client_id}.{partitions_per_producer}-partitions-per-producer"
-
-
-def shared_by(client_id: str) -> int:
-    """Return how many partitions share a producer, by a member's client id."""
-    found = _CLIENT_ID.fullmatch(client_id)
-    return 1 if found is None else int(found[1])
+def has_blocks(client_id: str) -> bool:
+    """Return whether a member of an earlier version shares producers in blocks of partitions."""
+    return client_id.endswith("-partitions-per-producer")

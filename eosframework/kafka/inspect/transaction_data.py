@@ -62,7 +62,6 @@ def _owner_data(task: TransactionalId | None) -> dict[str, Any] | None:
         "application": task.application,
         "sub_topology": task.sub_topology,
         "partition": task.partition,
-        "partitions_per_producer": task.partitions_per_producer,
         "instance": task.instance,
     }
 

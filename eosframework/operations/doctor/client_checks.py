@@ -82,15 +82,14 @@ def transaction_rate(snapshot: Snapshot) -> Iterator[Observation]:
         max((existing[s.topic].partitions for s in part.sources if s.topic in existing), default=0)
         for part in snapshot.graph.sub_topologies
     ]
-    together = worker.partitions_per_producer
-    rate = sum(-(-count // together) for count in tasks) / worker.commit_interval_seconds
+    rate = sum(tasks) / worker.commit_interval_seconds
     limit = BROKER_TRANSACTIONS_PER_SECOND * len(snapshot.brokers.read())
     if rate <= limit:
         return
     yield Observation(
         f"{sum(tasks)} tasks",
-        f"worker.commit_interval_seconds={worker.commit_interval_seconds:g}, "
-        f"worker.partitions_per_producer={together}: up to {rate:,.0f} transactions a second",
+        f"worker.commit_interval_seconds={worker.commit_interval_seconds:g}: "
+        f"up to {rate:,.0f} transactions a second",
         expected=f"{limit:,} or fewer, {BROKER_TRANSACTIONS_PER_SECOND} for each broker",
         fix="--set worker.producers=auto, where worker.ids is derived; or a longer "
         "worker.commit_interval_seconds",

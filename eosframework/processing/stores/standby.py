@@ -85,7 +85,6 @@ class StandbyPlan:
         stores: the stores of each sub-topology.
         changelogs: the changelog topic of each store.
         tombstones_kept_seconds: the time for which brokers keep a changelog's tombstones.
-        together: the number of tasks that share a producer.
     """
 
     instance: str
@@ -94,7 +93,6 @@ class StandbyPlan:
     stores: Mapping[str, Sequence[StoreIdentity]]
     changelogs: Mapping[str, str]
     tombstones_kept_seconds: float
-    together: int = 1
 
 
 @dataclass(slots=True)
@@ -217,9 +215,7 @@ class Standby:
         return frozenset(
             (name, partition)
             for name, tasks in plan.tasks.items()
-            for partition, chosen in enumerate(
-                standby_members(members, tasks, plan.copies, plan.together)
-            )
+            for partition, chosen in enumerate(standby_members(members, tasks, plan.copies))
             if any(member.instance == plan.instance for member in chosen)
         )
 

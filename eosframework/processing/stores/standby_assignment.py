@@ -1,9 +1,8 @@
 """Assignment of standby copies: the workers that would get a task next keep its copies.
 
-Workers share partitions by the `range` assignor, which depends on the members' names alone; where
-tasks share a producer, the owner of the first has all of them. So each worker can compute, without
-asking the others, the owner of each task if one member or one machine failed, and all workers get
-the same result.
+Workers share partitions by the `range` assignor, which depends on the members' names alone. So each
+worker can compute, without asking the others, the owner of each task if one member or one machine
+failed, and all workers get the same result.
 """
 
 from __future__ import annotations
@@ -11,8 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-from eosframework.txnid import first_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +25,7 @@ class Member:
     host: str
 
 
-def owners(members: Sequence[Member], tasks: int, together: int = 1) -> list[Member]:
+def owners(members: Sequence[Member], tasks: int) -> list[Member]:
     """Return the owner of each task of a sub-topology, by partition.
 
     Members are sorted by the bytes of their names, as `rd_kafka_group_member_cmp` does for static
@@ -40,13 +37,10 @@ def owners(members: Sequence[Member], tasks: int, together: int = 1) -> list[Mem
         return []
     each, more = divmod(tasks, len(ordered))
     counts = [each + (place < more) for place in range(len(ordered))]
-    given = [member for member, count in zip(ordered, counts, strict=True) for _ in range(count)]
-    return [given[first_of(partition, together)] for partition in range(tasks)]
+    return [member for member, count in zip(ordered, counts, strict=True) for _ in range(count)]
 
 
-def standby_members(
-    members: Sequence[Member], tasks: int, copies: int, together: int = 1
-) -> list[list[Member]]:
+def standby_members(members: Sequence[Member], tasks: int, copies: int) -> list[list[Member]]:
     """Return the workers that keep copies of each task's stores, by partition.
 
     First comes the owner after a failure of the current owner's machine, then the owner after a
@@ -57,13 +51,10 @@ def standby_members(
         members: all workers.
         tasks: the number of tasks of one sub-topology.
         copies: the most copies of each task.
-        together: the number of tasks that share a producer.
     """
-    present = owners(members, tasks, together)
-    hosts = {
-        m.host: owners([o for o in members if o.host != m.host], tasks, together) for m in members
-    }
-    alone = {m: owners([o for o in members if o != m], tasks, together) for m in members}
+    present = owners(members, tasks)
+    hosts = {m.host: owners([o for o in members if o.host != m.host], tasks) for m in members}
+    alone = {m: owners([o for o in members if o != m], tasks) for m in members}
     chosen: list[list[Member]] = []
     for partition, owner in enumerate(present):
         others = Counter(then[partition] for then in alone.values() if then)

@@ -29,7 +29,7 @@ from eosframework.topology.graph.graph import (
 from eosframework.topology.graph.walk import AnyNode, followers_of, nodes_of
 from eosframework.topology.spec.fields import short
 from eosframework.topology.spec.window_spec import Window
-from eosframework.txnid import DerivedIds, co_partitioned, control_topic, prefix, tasks
+from eosframework.txnid import co_partitioned, control_topic, prefix, tasks
 
 Partitions = Mapping[str, int]
 """Number of partitions by topic."""
@@ -44,7 +44,6 @@ def describe(
     partitions: Partitions | None = None,
     leases: Leases | None = None,
     *,
-    partitions_per_producer: int = 1,
     writer: str | None = None,
 ) -> dict[str, Any]:
     """Return the graph as plain data.
@@ -53,21 +52,19 @@ def describe(
         graph: the result of `resolve`.
         partitions: number of partitions by source topic, where they are known.
         leases: the ids that tasks have; None: they are derived.
-        partitions_per_producer: number of partitions that share a derived id.
         writer: the id under which a worker writes for all of its tasks; None: each task has one.
 
     Raises:
         TopologyError: sources of one sub-topology have different numbers of partitions.
     """
     parts = graph.sub_topologies
-    ids = DerivedIds(partitions_per_producer)
     return {
         "application": graph.application,
         "control_topic": control_topic(graph.application),
         "source_topics": sorted({s.topic for part in parts for s in part.sources}),
         "sink_topics": sorted({topic for part in parts for topic in part.sink_topics}),
         "sub_topologies": [
-            _describe_part(graph, part, partitions or {}, leases, ids, writer) for part in parts
+            _describe_part(graph, part, partitions or {}, leases, writer) for part in parts
         ],
         "table_sinks": [_describe_table_sink(table_sink) for table_sink in graph.table_sinks],
         "global_tables": [_describe_global_table(table) for table in graph.global_tables],
@@ -79,14 +76,11 @@ def as_text(
     partitions: Partitions | None = None,
     leases: Leases | None = None,
     *,
-    partitions_per_producer: int = 1,
     writer: str | None = None,
 ) -> str:
     """Return the graph as indented text, from sources to sinks."""
     lines = [f"application {graph.application}"]
-    described = describe(
-        graph, partitions, leases, partitions_per_producer=partitions_per_producer, writer=writer
-    )
+    described = describe(graph, partitions, leases, writer=writer)
     for part in described["sub_topologies"]:
         lines += ["", f"sub-topology {part['name']}"]
         if leases is not None:
@@ -151,14 +145,13 @@ def _describe_part(
     part: SubTopology,
     partitions: Partitions,
     leases: Leases | None,
-    derived: DerivedIds,
     writer: str | None,
 ) -> dict[str, Any]:
     counts = {s.topic: partitions[s.topic] for s in part.sources if s.topic in partitions}
     complete = len(counts) == len(part.sources)
-    found = derived.ids(tasks(graph.application, part.name, counts)) if complete else None
-    ids = None if found is None or writer else list(dict.fromkeys(map(str, found)))
-    pattern = writer or f"{prefix(graph.application)}{part.name}:{derived.pattern}"
+    found = tasks(graph.application, part.name, counts) if complete else None
+    ids = None if found is None or writer else list(map(str, found))
+    pattern = writer or f"{prefix(graph.application)}{part.name}:{{partition}}"
     return {
         "name": part.name,
         "transactional_id": pattern if leases is None else None,

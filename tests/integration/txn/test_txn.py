@@ -138,7 +138,6 @@ def test_an_open_transaction_is_listed_with_its_owner_and_described_with_its_lag
         "application": application,
         "sub_topology": "late",
         "partition": 3,
-        "partitions_per_producer": 1,
         "instance": None,
     }
     assert by_id[ours].items() >= {"state": "Ongoing", "owner": owner, "coordinator": 1}.items()

@@ -62,11 +62,7 @@ APART = 1000
 
 
 class HandedOver(Pipeline):
-    """The application, its job, its workers, and what its outputs must say.
-
-    Args:
-        sharing: how many partitions share a producer.
-    """
+    """The application, its job, its workers, and what its outputs must say."""
 
     def __init__(
         self,
@@ -76,7 +72,6 @@ class HandedOver(Pipeline):
         *,
         partitions: int = 1,
         topology: str = TOPOLOGY,
-        sharing: int = 1,
     ) -> None:
         super().__init__(
             bootstrap_servers,
@@ -87,7 +82,6 @@ class HandedOver(Pipeline):
             partitions=partitions,
         )
         self.commands: list[Program] = []
-        self._sharing = sharing
         applied = self.command("apply")
         assert applied.exit_code == 0, applied.err
 
@@ -118,7 +112,6 @@ class HandedOver(Pipeline):
                 "EOS_TEST_FAULT_DIRECTORY": str(fault_directory),
                 "EOS_KAFKA__BOOTSTRAP_SERVERS": self.bootstrap_servers,
                 "EOS_WORKER__SESSION_TIMEOUT_SECONDS": "6",
-                "EOS_WORKER__PARTITIONS_PER_PRODUCER": f"{self._sharing}",
             },
             out=fault_directory / "out",
             err=fault_directory / "err",
@@ -141,7 +134,6 @@ class HandedOver(Pipeline):
         settings = [
             f"state.directory={self.directory / place}",
             "worker.session_timeout_seconds=6",
-            f"worker.partitions_per_producer={self._sharing}",
         ]
         return self.start_worker(instance=place, settings=settings, **options)
 

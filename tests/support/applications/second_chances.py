@@ -34,12 +34,12 @@ class Forgiving:
     Args:
         pipeline: made from `TOPOLOGY`, with a policy in place of POLICY.
         count: how many numbers are fed.
-        sharing: how many partitions share a producer.
+        producers: of a worker: `worker.producers`.
     """
 
-    def __init__(self, pipeline: Pipeline, count: int, sharing: int = 1) -> None:
+    def __init__(self, pipeline: Pipeline, count: int, producers: str = "auto") -> None:
         self.pipeline = pipeline
-        self._sharing = sharing
+        self._producers = producers
         self.letters = f"{pipeline.name}.letters"
         self.numbers = range(count)
         self.refused = [n for n in self.numbers if n % 10 == 3]
@@ -63,7 +63,7 @@ class Forgiving:
             settings=[
                 "worker.receipts=true",
                 "worker.session_timeout_seconds=6",
-                f"worker.partitions_per_producer={self._sharing}",
+                f"worker.producers={self._producers}",
             ],
             environment={"EOS_TEST_MENDED": str(self._mended)},
         )

@@ -8,25 +8,26 @@ import orjson
 import pytest
 
 from eosframework.application.control_topic import ControlState, ControlTopic, interpret
+from eosframework.application.fencing import live_ids
 from eosframework.application.leases import id_entries, task_names
 from eosframework.application.needed_access import ownership_access, worker_access
 from eosframework.application.ownership_stop import refuse_unfinished_stop
 from eosframework.application.ownership_topic import (
     entries,
     refuse_lost_ownership,
+    refuse_members_with_blocks,
     refuse_silent_members,
     stopping_entries,
     unrecorded_ids,
 )
-from eosframework.application.start_positions import StartPositions
+from eosframework.application.start_positions import StartPositions, former_ids
 from eosframework.config import Ids, Settings, Start
 from eosframework.errors import ConfigurationError, RunError, StartRefused
 from eosframework.kafka.admin.metadata import GroupDescription
 from eosframework.kafka.consumer.group import (
+    has_blocks,
     recording_client_id,
     records_ownership,
-    shared_by,
-    sharing_client_id,
 )
 from eosframework.records import TopicPartition
 from eosframework.txnid import TransactionalId
@@ -59,13 +60,13 @@ class Page:
         self.entries |= found
 
 
-def ledger(page: Page, *clients: str) -> StartPositions:
+def ledger(page: Page, *clients: str, own_id: bool = True) -> StartPositions:
     return StartPositions(
         "flights",
         cast("ControlTopic", page),
         Start.EARLIEST,
         members=lambda: GroupDescription(clients, None, tuple(None for _ in clients)),
-        has_own_id=True,
+        has_own_id=own_id,
     )
 
 
@@ -126,7 +127,7 @@ def test_an_ownership_topic_that_was_made_anew_is_refused() -> None:
 
 
 def test_a_member_that_records_nothing_is_refused() -> None:
-    refuse_silent_members(GroupDescription((NEW, sharing_client_id(NEW, 3)), None, ("a", "b")))
+    refuse_silent_members(GroupDescription((NEW, NEW), None, ("a", "b")))
     with pytest.raises(StartRefused, match=r"worker 'b' .*Upgrade all workers first"):
         refuse_silent_members(GroupDescription((NEW, OLD), None, ("a", "b")))
 
@@ -156,16 +157,50 @@ def test_leased_ids_of_before_are_inited_and_derived_ones_are_not() -> None:
     assert ledger(Page(ASKED | leased), NEW).former_ids(BY_TASK) == ["TX-1"]
 
 
-@pytest.mark.parametrize("number", [1, 3])
-def test_a_client_id_says_both_what_is_shared_and_that_entries_are_known(number: int) -> None:
-    assert records_ownership(sharing_client_id(NEW, number))
-    assert shared_by(sharing_client_id(NEW, number)) == number
-    assert not records_ownership(sharing_client_id(OLD, number))
+@pytest.mark.parametrize("before", [NEW, OLD])
+def test_a_member_with_blocks_of_an_earlier_version_is_refused_whatever_it_records(
+    before: str,
+) -> None:
+    blocks = f"{before}.3-partitions-per-producer"
+    assert has_blocks(blocks)
+    assert records_ownership(blocks) is (before == NEW)
+    refuse_members_with_blocks(GroupDescription((NEW, OLD), None, ("a", "b")))
+    with pytest.raises(StartRefused) as refused:
+        refuse_members_with_blocks(GroupDescription((NEW, blocks, blocks), None, ("a", "b", "c")))
+    assert str(refused.value) == (
+        "worker 'b', worker 'c' in the same group runs an earlier version of eosframework with "
+        "worker.partitions_per_producer, which this version does not have: a partition would have "
+        "two owners. Stop all workers of that version first; one that was killed counts until "
+        "worker.session_timeout_seconds have passed"
+    )
 
 
 @pytest.mark.parametrize(
-    "other", [{"ids": "leased"}, {"guarantee": "at_least_once"}, {"partitions_per_producer": 2}]
+    ("numbers", "former"),
+    [
+        ([], []),
+        ([1], []),
+        ([2], ["flights:late:0..1"]),
+        ([1, 2, 4], ["flights:late:0..1", "flights:late:0..3"]),
+    ],
 )
+def test_ids_of_blocks_of_earlier_versions_are_fenced(
+    numbers: list[int], former: list[str]
+) -> None:
+    page = Page(STARTED | {f"sharing/{number}": {} for number in numbers})
+    assert former_ids(page.state, BY_TASK) == former
+    assert ledger(page, NEW, own_id=False).former_ids(BY_TASK) == former
+    assert set(former) <= set(live_ids(GRAPH, page.state, {"raw": 2})), "S2, before own ids"
+
+
+def test_beside_ids_of_blocks_those_of_single_partitions_are_fenced() -> None:
+    """An earlier version had an entry for single partitions as well; this one writes none."""
+    control = interpret({**STARTED, "owner/raw/early": {}, "sharing/2": {}})
+    expected = ["flights:early:0", "flights:early:0..1", "flights:late:0..1"]
+    assert former_ids(control, BY_TASK) == expected
+
+
+@pytest.mark.parametrize("other", [{"ids": "leased"}, {"guarantee": "at_least_once"}])
 def test_a_worker_with_one_producer_is_refused_with_settings_that_cannot_share(
     other: dict[str, Any],
 ) -> None:

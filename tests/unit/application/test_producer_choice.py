@@ -26,7 +26,6 @@ def group(*clients: str) -> GroupDescription:
         ({}, Producers.WORKER),
         ({"ids": "leased"}, Producers.PARTITION),
         ({"guarantee": "at_least_once"}, Producers.PARTITION),
-        ({"partitions_per_producer": 4}, Producers.PARTITION),
         ({"producers": "partition"}, Producers.PARTITION),
         ({"producers": "worker"}, Producers.WORKER),
     ],

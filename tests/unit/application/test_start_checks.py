@@ -56,6 +56,12 @@ def test_a_cluster_that_fits_is_not_refused(facts: Facts):
     refuse(GRAPH, Settings(), facts)
 
 
+def test_a_member_with_blocks_of_an_earlier_version_is_refused():
+    client_id = "eosframework-consumer.records.4-partitions-per-producer"
+    facts = replace(KNOWN, group=GroupDescription((client_id,), None, ("a",)))
+    assert "worker 'a' in the same group runs an earlier version" in refusal(facts)
+
+
 def test_an_application_of_spark_sinks_is_refused():
     sinks = {"sink/delays": {}, "sink/delays/shard/0": {}, "sink/hours": {}}
     told = refusal(replace(HEALTHY, control=interpret(sinks)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -84,6 +85,7 @@ class Scenario:
         partitions: of each source topic.
         waves: each appends records; the next one comes when all of the last one is done.
         judge: raises `Wrong` if what is committed is wrong; told whether all is done.
+        has_own_id: the worker has one producer for all of its partitions.
         is_done: further than that all is read; told how many waves came.
         by_clock: that all is read does not mean that all is done.
         receipts: outputs have receipts.
@@ -95,7 +97,7 @@ class Scenario:
     waves: tuple[Callable[[FaultyKafka], None], ...]
     judge: Callable[[World], None]
     partitions: int = 1
-    per_producer: int = 1
+    has_own_id: bool = False
     is_done: Callable[[FaultyKafka, int], bool] = lambda log, waves: True
     by_clock: bool = False
     refuses: bool = False
@@ -134,19 +136,18 @@ def _prepared(scenario: Scenario) -> tuple[Graph, Plan, dict[str, int], dict[str
                 sizes.setdefault(sink, scenario.partitions)
         for topic in graph.changelog_topics:
             sizes.setdefault(topic, scenario.partitions)
-        together, timed = scenario.per_producer, timed_topics(graph)
+        own_id, timed = TransactionalId.worker(graph.application, "one"), timed_topics(graph)
         context = CompileContext(
             receipts=scenario.receipts, own_topics=graph.repartition_topics, timed_topics=timed
         )
         plan = Plan(
             graph.application,
             {part.name: compile_part(part, context) for part in graph.sub_topologies},
-            lambda part, number: TransactionalId(graph.application, part, number, None, together),
+            partial(TransactionalId.make, graph.application),
             receipts=scenario.receipts,
             own_topics=frozenset(own),
-            partitions_per_producer=together,
-            partitions=counts,
             downstream=downstream_of(timed, sizes),
+            own_id=own_id if scenario.has_own_id else None,
         )
         _compiled[scenario.name] = graph, plan, counts, sizes
     return _compiled[scenario.name]

@@ -128,7 +128,7 @@ SHARED = Scenario(
     expect(models.counts, stores={"counts": number_by_text}),
     refuses=True,
     partitions=4,
-    per_producer=2,
+    has_own_id=True,
 )
 
 

@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from eosframework.errors import (
     RecordFailed,
     RecordTooSlow,
     Retriable,
-    RunError,
     TaskFenced,
     TransactionAborted,
     TransactionError,
@@ -83,12 +81,14 @@ class Run:
 
 
 def plan_of(source: Any) -> Plan:
+    """Return a plan with several producer groups, by ids of earlier versions.
+
+    A worker of this version has either one for all of its tasks, or one for each.
+    """
     return Plan(
         "app",
         {"sub": part_of(source)},
         lambda sub, partition: TransactionalId("app", sub, partition, None, TOGETHER),
-        partitions_per_producer=TOGETHER,
-        partitions={"sub": PARTITIONS},
     )
 
 
@@ -349,32 +349,3 @@ def test_a_partition_that_goes_takes_those_along_that_share_its_producer(
     assert (0 in {value // 100 for value in broker.values}) == kept
     assert {3, 4} <= {value // 100 for value in broker.values}
     assert run.outputs.closed == SHARED
-
-
-@given(
-    st.integers(1, 40), st.integers(1, 12), st.lists(st.integers(0, 40), max_size=5, unique=True)
-)
-def test_every_partition_has_one_owner_however_the_group_shares_them_out(
-    count: int, together: int, cuts: list[int]
-) -> None:
-    source = compiled(sink())
-    plan = Plan(
-        "app",
-        {"sub": part_of(source)},
-        lambda sub, partition: TransactionalId("app", sub, partition, None, together),
-        partitions_per_producer=together,
-        partitions={"sub": count},
-    )
-    whole = [TopicPartition("in", number) for number in range(count)]
-    bounds = [0, *sorted(min(cut, count) for cut in cuts), count]
-    given_ = [whole[start:end] for start, end in pairwise(bounds)]
-    owned = [plan.owned(given_to_one) for given_to_one in given_]
-    assert sorted(partition for of_one in owned for partition in of_one) == whole
-    ids = [{str(plan.identify("sub", p.partition)) for p in of_one} for of_one in owned]
-    assert sum(map(len, ids)) == len(set().union(*ids)) == -(-count // together)
-
-
-def test_a_partition_that_came_since_the_start_ends_the_worker() -> None:
-    plan = plan_of(compiled(sink()))
-    with pytest.raises(RunError, match="got a partition 5 after this worker had started with 5"):
-        plan.owned([TopicPartition("in", 5)])

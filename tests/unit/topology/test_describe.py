@@ -44,15 +44,6 @@ def test_known_partitions_give_the_tasks(graph: Graph) -> None:
         describe(graph, {"s": 2, "t": 3})
 
 
-def test_tasks_that_share_a_producer_are_shown_with_its_id(graph: Graph) -> None:
-    counts = {"s": 5, "t": 5}
-    (part,) = describe(graph, counts, partitions_per_producer=4)["sub_topologies"]
-    assert part["transactional_id"] == "a:both:{first}..{last}"
-    assert part["transactional_ids"] == ["a:both:0..3", "a:both:4..7"]
-    text = as_text(graph, counts, partitions_per_producer=4)
-    assert "5 tasks, writing as a:both:0..3 … a:both:4..7" in text
-
-
 def test_the_id_of_a_worker_is_shown_for_all_of_its_tasks(graph: Graph) -> None:
     counts, writer = {"s": 5, "t": 5}, worker_pattern("a")
     (part,) = describe(graph, counts, writer=writer)["sub_topologies"]

@@ -140,7 +140,7 @@ def test_a_text_that_is_no_id_is_refused_with_the_form_of_one(text: str) -> None
 
 
 @pytest.mark.parametrize("text", ["a:b:0..0", "a:b:1..2", "a:b:4..3", "a:b:0..1..2", "a:b:0..01"])
-def test_a_range_that_never_shares_a_producer_is_refused(text: str) -> None:
+def test_a_range_that_is_no_block_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="transactional id"):
         TransactionalId.parse(text)
 
