@@ -17,7 +17,7 @@ from benchmarks.options import Options
 from benchmarks.processes import ProcessFailed
 from benchmarks.published import publish
 from benchmarks.report import Report
-from benchmarks.session import open_transaction
+from benchmarks.session import open_session
 from eosframework.errors import EosError
 
 BENCHMARKS = {
@@ -87,7 +87,7 @@ def main(
     report = Report()
     options = Options(records, rounds, seconds, tuple(work or ()))
     try:
-        with open_transaction() as session:
+        with open_session() as session:
             for name in chosen:
                 module = import_module(f"benchmarks.{BENCHMARKS[name]}")
                 module.run(session, options, report)

@@ -131,7 +131,7 @@ class Session:
 
 
 @contextlib.contextmanager
-def open_transaction() -> Iterator[Session]:
+def open_session() -> Iterator[Session]:
     """Start a broker for the length of the block; its data is removed with it."""
     directory = Path(tempfile.mkdtemp(prefix="eosframework-bench-"))
     try:
