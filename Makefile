@@ -62,9 +62,12 @@ test-all: check ## The same with every case, on containers too, and a longer soa
 check: .venv ## Format, lint, types, imports and unit tests: a minute or two
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
-	$(BIN)/basedpyright
 	$(BIN)/lint-imports --no-logo
-	$(UNIT)
+	$(MAKE) --no-print-directory --jobs 2 types unit
+
+.PHONY: types
+types: .venv ## Check the types, which keeps one core busy
+	$(BIN)/basedpyright
 
 .PHONY: unit
 unit: .venv ## Run the unit tests: no sockets, seconds

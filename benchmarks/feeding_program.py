@@ -17,8 +17,8 @@ import time
 from confluent_kafka import Producer
 
 VALUE_BYTES = 100
-KEYS = 1000
-"""So many that a contestant's outputs go to all partitions."""
+KEYS = 20_000
+"""So many that the outputs of a contestant go to all of 1,000 partitions."""
 TICK_SECONDS = 0.001
 TIME = struct.Struct(">Q")
 

@@ -229,6 +229,7 @@ def own_kafka(tmp_path: Path) -> Iterator[KafkaCluster]:
     cluster.kill()
 
 
+@pytest.mark.exhaustive
 def test_attempts_go_on_after_their_broker_was_killed_and_restarted(
     own_kafka: KafkaCluster,
     unique_name: Callable[[str], str],

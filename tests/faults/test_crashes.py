@@ -18,9 +18,9 @@ RECORDS = 4000
     [
         pytest.param("takeover.before_init=kill@1", marks=pytest.mark.exhaustive),
         "takeover.after_init=kill@1",
-        "takeover.after_assign=kill@1",
+        pytest.param("takeover.after_assign=kill@1", marks=pytest.mark.exhaustive),
         pytest.param("transaction.after_begin=kill@3", marks=pytest.mark.exhaustive),
-        "transaction.after_produce=kill@3",
+        pytest.param("transaction.after_produce=kill@3", marks=pytest.mark.exhaustive),
         pytest.param("transaction.after_send_offsets=kill@3", marks=pytest.mark.exhaustive),
         pytest.param("transaction.before_commit=kill@3", marks=pytest.mark.every_provider),
         "transaction.after_commit=kill@3",
@@ -39,7 +39,10 @@ def test_a_worker_killed_at_a_step_is_replaced_without_a_trace(
     assert verdict.clean, verdict
 
 
-@pytest.mark.parametrize("point", ["revoke.before_commit", "revoke.after_commit"])
+@pytest.mark.parametrize(
+    "point",
+    ["revoke.before_commit", pytest.param("revoke.after_commit", marks=pytest.mark.exhaustive)],
+)
 def test_a_worker_killed_during_a_rebalance_is_replaced_without_a_trace(
     pipeline: Pipeline, point: str
 ) -> None:

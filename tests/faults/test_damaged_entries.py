@@ -64,7 +64,11 @@ def refused(pipeline: Pipeline, *texts: str) -> None:
     assert pipeline.read(f"{pipeline.name}.dead") == []
 
 
-@pytest.mark.parametrize("lost", [False, True], ids=["with the store", "restored"])
+@pytest.mark.parametrize(
+    "lost",
+    [pytest.param(False, marks=pytest.mark.exhaustive), True],
+    ids=["with the store", "restored"],
+)
 def test_an_entry_of_a_changelog_that_cannot_be_read_is_named_and_no_record_becomes_a_dead_letter(
     make_pipeline: MakePipeline, lost: bool
 ) -> None:

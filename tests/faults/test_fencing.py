@@ -42,7 +42,10 @@ def behind_proxy(
     pipeline.stop()
 
 
-@pytest.mark.parametrize("arrives", ["before_the_successor", "after_the_successor"])
+@pytest.mark.parametrize(
+    "arrives",
+    ["before_the_successor", pytest.param("after_the_successor", marks=pytest.mark.exhaustive)],
+)
 def test_a_commit_in_flight_while_its_partition_moves_counts_once_or_not_at_all(
     cluster: ProxiedCluster, behind_proxy: Pipeline, arrives: str
 ) -> None:

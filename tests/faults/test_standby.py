@@ -84,7 +84,7 @@ def restored(worker: WorkerProcess, partitions: list[int]) -> int:
 @pytest.mark.parametrize(
     ("copies", "producers"),
     [
-        (1, "partition"),
+        pytest.param(1, "partition", marks=pytest.mark.exhaustive),
         pytest.param(0, "partition", marks=pytest.mark.exhaustive),
         (1, "worker"),
         (0, "worker"),

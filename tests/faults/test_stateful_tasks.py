@@ -56,9 +56,9 @@ def finish(totals: Totals, *, settings: list[str] | None = None) -> str:
         pytest.param("takeover.after_assign=kill@1", marks=pytest.mark.exhaustive),
         pytest.param("transaction.after_produce=kill@3", marks=pytest.mark.exhaustive),
         "transaction.before_commit=kill@5",
-        "transaction.after_commit=kill@5",
+        pytest.param("transaction.after_commit=kill@5", marks=pytest.mark.exhaustive),
         "state.before_write=kill@4",
-        "state.after_write=kill@4",
+        pytest.param("state.after_write=kill@4", marks=pytest.mark.exhaustive),
     ],
 )
 def test_a_worker_killed_at_a_step_leaves_no_trace_in_what_its_tasks_remember(

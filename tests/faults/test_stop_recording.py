@@ -96,7 +96,7 @@ def woken_to_its_end(zombie: WorkerProcess) -> None:
     assert NAMED in zombie.log or "was deleted or made anew while this worker ran" in zombie.log
 
 
-@pytest.mark.parametrize("is_woken_amid", [False, True])
+@pytest.mark.parametrize("is_woken_amid", [pytest.param(False, marks=pytest.mark.exhaustive), True])
 @pytest.mark.parametrize(
     "point",
     [

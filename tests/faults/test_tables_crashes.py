@@ -111,9 +111,9 @@ def test_a_supervised_child_of_either_kind_that_is_killed_is_restarted(
         settings=QUICK,
     )
     for point in ("transaction.before_commit", "table_writer.before_commit"):
-        supervisor.wait_for_fault(point)
+        world.feed_until_fault(supervisor, point)
     world.feed(400)
-    world.wait_for(800, "doubled")
+    world.wait_for(world.fed, "doubled")
     supervisor.signal(signal.SIGTERM)
     assert supervisor.wait() == 0, supervisor.log[-3000:]
     assert len(supervisor.events("worker_died")) >= 2

@@ -187,6 +187,7 @@ def test_a_deadlock_is_undone_and_done_again(make_tables: MakeTables) -> None:
     end(world, worker, 50)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_database_killed_restarted_and_gone_for_long_is_waited_for(
     make_tables: MakeTables, server: PostgresServer

@@ -31,7 +31,7 @@ def windowed(
         pytest.param("transaction.after_produce=kill@3", marks=pytest.mark.exhaustive),
         "transaction.before_commit=kill@5",
         pytest.param("transaction.after_commit=kill@5", marks=pytest.mark.exhaustive),
-        "state.before_write=kill@4",
+        pytest.param("state.before_write=kill@4", marks=pytest.mark.exhaustive),
     ],
 )
 def test_a_worker_killed_at_a_step_closes_no_window_twice_and_none_too_early(

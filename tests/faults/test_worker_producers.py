@@ -248,6 +248,7 @@ def earlier_writer(pipeline: Pipeline, numbers: str) -> Producer:
     return producer
 
 
+@pytest.mark.exhaustive
 def test_a_deleted_ownership_topic_stops_starts_until_apply_accepts_the_new_one(
     pipeline: Pipeline,
 ) -> None:

@@ -24,8 +24,8 @@ SLOW_TO_EXPIRE = ["worker.transaction_timeout_seconds=300"]
 @pytest.mark.parametrize(
     "point",
     [
-        "transaction.after_produce",
-        "transaction.after_send_offsets",
+        pytest.param("transaction.after_produce", marks=pytest.mark.exhaustive),
+        pytest.param("transaction.after_send_offsets", marks=pytest.mark.exhaustive),
         pytest.param("transaction.before_commit", marks=pytest.mark.every_provider),
     ],
 )

@@ -156,7 +156,14 @@ def test_a_cell_runs_until_caught_up_and_again_from_there(pipeline: Pipeline) ->
     assert verdict.clean, verdict
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGINT, marks=pytest.mark.exhaustive),
+        signal.SIGTERM,
+        pytest.param(signal.SIGKILL, marks=pytest.mark.exhaustive),
+    ],
+)
 def test_a_signal_stops_a_script_in_order(
     pipeline: Pipeline, script: Callable[..., subprocess.Popen[str]], number: signal.Signals
 ) -> None:

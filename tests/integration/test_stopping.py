@@ -56,7 +56,7 @@ def group_is_gone(worker: WorkerProcess) -> bool:
     return False
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
+@pytest.mark.parametrize("processes", [pytest.param("1", marks=pytest.mark.exhaustive), "2"])
 def test_ctrl_c_finishes_the_transactions_and_leaves_no_process(
     pipeline: Pipeline, processes: str
 ) -> None:
@@ -145,7 +145,14 @@ def test_ctrl_c_in_a_command_that_does_one_thing_ends_it_with_130_and_one_line(
     assert (code, lines) == (130, ["error: interrupted; nothing was changed"])
 
 
-@pytest.mark.parametrize("begun", ["cluster.json", "node-1/formatted", "node-1/pid"])
+@pytest.mark.parametrize(
+    "begun",
+    [
+        pytest.param("cluster.json", marks=pytest.mark.exhaustive),
+        pytest.param("node-1/formatted", marks=pytest.mark.exhaustive),
+        "node-1/pid",
+    ],
+)
 def test_broker_up_interrupted_leaves_no_broker(tmp_path: Path, begun: str) -> None:
     folder = Folder(tmp_path)
     arguments = ("--data-dir", "kafka", "--json")

@@ -50,7 +50,10 @@ def processed(pipeline: Pipeline) -> Callable[[], bool]:
 
 @pytest.mark.parametrize(
     ("topology", "kills", "proof"),
-    [(BY_CHANCE, 2, Proof.RECEIPTS), (TOPOLOGY, 1, Proof.FUNCTIONS)],
+    [
+        (BY_CHANCE, 2, Proof.RECEIPTS),
+        pytest.param(TOPOLOGY, 1, Proof.FUNCTIONS, marks=pytest.mark.exhaustive),
+    ],
     ids=["receipts", "functions"],
 )
 def test_a_live_audit_is_clean_while_workers_run_and_are_killed(

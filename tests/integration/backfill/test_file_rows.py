@@ -194,8 +194,18 @@ def test_files_that_changed_or_are_gone_are_refused_by_name(
 @pytest.mark.parametrize(
     ("line", "key", "said"),
     [
-        ('{"carrier": "UA", "n": 1}', "carrier", "TypeError: int() argument"),
-        ('{"carrier": "UA", "day": 1, "n": 9}', "n", "expected str, got int"),
+        pytest.param(
+            '{"carrier": "UA", "n": 1}',
+            "carrier",
+            "TypeError: int() argument",
+            marks=pytest.mark.exhaustive,
+        ),
+        pytest.param(
+            '{"carrier": "UA", "day": 1, "n": 9}',
+            "n",
+            "expected str, got int",
+            marks=pytest.mark.exhaustive,
+        ),
         ('{"carrier": "UA"', "carrier", 'cannot be read: {"carrier": "UA";'),
     ],
 )

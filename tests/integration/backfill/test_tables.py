@@ -116,6 +116,7 @@ def test_history_is_in_the_tables_once_and_table_writers_go_on_behind_it(
     assert world.kept("doubled", 2).clean
 
 
+@pytest.mark.exhaustive
 def test_a_row_that_is_refused_ends_the_job_with_its_record_and_mended_it_goes_on(
     world: TablesWorld, spark: SparkSession
 ) -> None:

@@ -114,6 +114,7 @@ def test_a_port_that_is_taken_is_named(console: ConsoleProcess, tmp_path: Path) 
     assert f"--address={console.address!r} cannot be listened on" in done.error
 
 
+@pytest.mark.exhaustive
 def test_pages_recover_once_the_broker_is_back(
     unique_name: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -29,6 +29,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.exhaustive
 def test_three_nodes_keep_serving_while_one_is_dead(tmp_path: Path, topic_name: str) -> None:
     with open_umask():
         started = start_kafka(tmp_path, nodes=3, fast_start=True, heap_megabytes=256)
@@ -70,6 +71,7 @@ def test_a_cluster_ends_with_the_process_that_started_it(tmp_path: Path) -> None
     assert broker.wait(timeout=60) is None
 
 
+@pytest.mark.exhaustive
 def test_the_java_of_the_wheel_runs_a_broker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

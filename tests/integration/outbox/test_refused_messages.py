@@ -175,7 +175,7 @@ def readable(kind: str, messages: Sequence[Any]) -> list[Any]:
     return [m for m in messages if kind == "table" or "cannot be read" not in m[-1]]
 
 
-@pytest.mark.parametrize("kind", ["table", "slot"])
+@pytest.mark.parametrize("kind", [pytest.param("table", marks=pytest.mark.exhaustive), "slot"])
 def test_each_message_that_cannot_be_sent_is_set_aside_alone_and_can_be_published_again(
     make_outbox: MakeOutbox, kind: str
 ) -> None:
