@@ -4,9 +4,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 UNIT := $(PYTEST) tests/unit --random-order -n 2 -q
-# Most tests wait for brokers, so five at a time on two cores; a module's servers stay together, and
+# Most tests wait for brokers, so six at a time on two cores; a module's servers stay together, and
 # long modules come first, as do all that share one Spark (tests/conftest.py).
-SIDE_BY_SIDE := -n 5 --dist loadscope --no-loadscope-reorder --maxschedchunk 1 --durations=20
+SIDE_BY_SIDE := -n 6 --dist loadscope --no-loadscope-reorder --maxschedchunk 1 --durations=20
 # `make test REQUIRED=` skips what needs a service that cannot be had here.
 REQUIRED := --require-services
 SERVICES := tests/comparison tests/conformance tests/containers tests/integration tests/packages \

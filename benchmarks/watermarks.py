@@ -33,7 +33,7 @@ from eosframework.processing.transaction.announcing import Announcing, Downstrea
 from eosframework.serialization.serdes import BYTES
 from eosframework.state.memory import MemoryStore
 
-SIZES = ((4, 1), (64, 16), (64, 1))
+SIZES = ((4, 4), (64, 64), (64, 1))
 """Partitions on both sides, and how many of them share a producer."""
 
 DEFAULT_ROUNDS = 5
