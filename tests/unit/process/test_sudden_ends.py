@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 from pathlib import Path
@@ -23,6 +24,7 @@ def run(path: Path, how: str) -> int:
             if how == "raises":
                 raise SystemExit(1)
             if how != "ends":
+                faulthandler.disable()  # pytest's prints all threads of a child that is to end so.
                 os.kill(os.getpid(), getattr(signal, how))
         return 0
 
