@@ -36,12 +36,7 @@ def test_offsets_are_sent_to_a_new_coordinator_when_that_of_the_group_fails(
     pipeline = replicated()
     worker = pipeline.start_worker(faults=["transaction.after_produce=hold@9"])
     worker.wait_for_event("task_assigned", pipeline.partitions)
-
-    def held() -> bool:
-        pipeline.feed(RECORDS)
-        return worker.fired("transaction.after_produce")
-
-    wait_until(held, "a task that has produced")
+    pipeline.feed_until_fault(worker, "transaction.after_produce")
     coordinator = brokers.group_coordinator(pipeline.name)
     # librdkafka adds its partitions a moment later; until then the last one may still be ending.
     wait_until(lambda: bool(transactions(brokers, worker, {State.ONGOING})), "its partitions")
