@@ -230,7 +230,7 @@ class Task:
         self.time.now = self._offsets.start_at(positions)
         self.drop()
         if self._bisection is not None:
-            self._bisection = self._bisection.left(self.positions)
+            self._bisect(self._bisection.left(self.positions))
         if self._measures is not None:
             self._measures.settled(committed=False)
         if self.stores is not None:
@@ -297,7 +297,7 @@ class Task:
         self.time.committed()
         self.records_in_transaction = 0
         if self._bisection is not None:
-            self._bisection = self._bisection.widened(self.positions)
+            self._bisect(self._bisection.widened(self.positions))
         self._is_heavy = False
         if self.stores is not None:
             self.stores.committed()
@@ -318,11 +318,11 @@ class Task:
         refused = RejectedTransaction(
             self.records_in_transaction, reached, committed, self._results, error
         )
-        self._bisection = Bisection.after(self._bisection, refused)
+        self._bisect(Bisection.after(self._bisection, refused))
 
     def replay_alone(self) -> None:
         """Replay this task's records apart from others: the rejected data may be its own."""
-        self._bisection = Bisection.to(self.records_in_transaction, self.positions)
+        self._bisect(Bisection.to(self.records_in_transaction, self.positions))
 
     def age_seconds(self) -> float:
         """Return the age of the open transaction; 0 if none is open."""
@@ -532,7 +532,7 @@ class Task:
             self._stop_timer()
             if self.records_in_transaction <= 1 and self.group.is_alone(self):
                 raise self._outlasted(what) from None
-            self._bisection = Bisection.to(self.records_in_transaction // 2, self.positions)
+            self._bisect(Bisection.to(self.records_in_transaction // 2, self.positions))
             raise self._too_long(what) from None
 
     def _start_timer(self, run: EndableRun | None) -> None:
@@ -550,6 +550,11 @@ class Task:
         """Return the stream time at which the slice ended early; state was changed up to it."""
         codes = [compiled.code for compiled in self._sources.values()]
         return locals_where(error, codes).get("stream_time", self.time.now)
+
+    def _bisect(self, bisection: Bisection | None) -> None:
+        """Replay rejected or slow data in smaller transactions; None: no longer."""
+        self._bisection = bisection
+        self.group.bisects(self, bisection is not None)
 
     def _too_slow(
         self,
@@ -577,7 +582,7 @@ class Task:
         if not records and self.group.is_alone(self):
             return self._outlasted(describe(message))
         positions = {**self.positions, partition: message.offset() + 1}
-        self._bisection = Bisection.to(records, positions)
+        self._bisect(Bisection.to(records, positions))
         return self._too_long(describe(message))
 
     def _outlasted(self, what: str) -> RecordTooSlow:

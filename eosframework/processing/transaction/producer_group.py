@@ -43,8 +43,6 @@ class _GroupTask(Protocol):
     def partitions(self) -> Sequence[TopicPartition]: ...
     @property
     def has_open_progress(self) -> bool: ...
-    @property
-    def is_bisecting(self) -> bool: ...
     def enter(self, state: TaskState) -> None: ...
     def commit(self) -> Commit: ...
     def committed(self) -> None: ...
@@ -80,6 +78,7 @@ class ProducerGroup(Generic[T]):
         self._measures = measures
         self._began_at: float | None = None
         self._members: set[T] = set()
+        self._bisecting: set[T] = set()
         self._committing: list[T] = []
         self._is_broken = False
 
@@ -143,11 +142,18 @@ class ProducerGroup(Generic[T]):
         """Return whether no other task takes part in the open transaction."""
         return self._members <= {task}
 
+    def bisects(self, task: T, is_bisecting: bool) -> None:
+        """Note whether a task replays its data in smaller transactions."""
+        (self._bisecting.add if is_bisecting else self._bisecting.discard)(task)
+
     def may_run(self, task: T) -> bool:
-        """Return whether a task may run records now; during a bisection one task runs at a time."""
-        if len(self.tasks) == 1:
+        """Return whether a task may run records now; during a bisection one task runs at a time.
+
+        Each task of a worker asks in each turn, so it looks at all of them in a bisection only.
+        """
+        if not self._bisecting:
             return True
-        return next((other for other in self.tasks if other.is_bisecting), task) is task
+        return next((other for other in self.tasks if other in self._bisecting), task) is task
 
     def begin(self, task: T) -> None:
         """Add a task to the transaction, and open it if none is open (step 1).
