@@ -105,9 +105,10 @@ def findings(
                 continue
             if not (must <= times[number] <= bool(may)):
                 expected = "once" if must else "once at most" if may else "never"
+                refused = ", refused at first" if is_refused(number) else ""
                 found.append(
-                    f"input {partition}@{offset} of the application that starts at the end went "
-                    f"out {times[number]} times; expected: {expected}"
+                    f"input {partition}@{offset} (number {number}{refused}) of the application "
+                    f"that starts at the end went out {times[number]} times; expected: {expected}"
                 )
     return found
 
@@ -157,15 +158,16 @@ class Latecomer:
         return True
 
     def finish(self, inputs: Mapping[int, Sequence[int]]) -> list[str]:
-        """Replay what is left, let a worker read the input to its end, and judge the outputs."""
+        """Let workers read the input and then its dead letters to their ends; judge the outputs."""
         with self._turn:
             if not self.lives:
                 return []
             try:
                 self._stop()
+                # A worker that brokers kept from its input writes dead letters only now.
+                self._catch_up()
                 self._replay()
-                code = self._start(until_caught_up=True).wait()
-                assert code == 0, f"its worker ended with {code}"
+                self._catch_up()
             except AssertionError as error:
                 return [f"the application that starts at the end: {error}"]
             outputs = self._pipeline.read(f"{self._pipeline.name}.copied")
@@ -195,6 +197,10 @@ class Latecomer:
             else:
                 break
         life.started_at = self._ends()
+
+    def _catch_up(self) -> None:
+        code = self._start(until_caught_up=True).wait()
+        assert code == 0, f"its worker ended with {code}"
 
     def _kill(self) -> None:
         if self._worker is not None:
