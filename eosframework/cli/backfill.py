@@ -8,6 +8,7 @@ import typer
 
 from eosframework.cli import group
 from eosframework.cli.backfill_diff import diff
+from eosframework.cli.backfill_stage import stage
 from eosframework.cli.backfill_status import status
 from eosframework.cli.cluster import open_application
 from eosframework.cli.options import (
@@ -225,3 +226,4 @@ def _cutover_lines(application: str, job: str, done: CutoverResult) -> list[str]
 
 
 commands.command()(diff)
+commands.command()(stage)

@@ -17,6 +17,7 @@ from eosframework.cli.options import (
     with_settings,
 )
 from eosframework.cli.stdout import print_report
+from eosframework.operations.moments import moment_ms, moment_text
 from eosframework.process.interrupts import cleaning_up
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from eosframework.backfill.diff.job_diff import Diff
     from eosframework.backfill.diff.record_identity import CompareBy
-    from eosframework.backfill.diff.topic_diff import Place, TopicDifference
+    from eosframework.backfill.diff.topic_diff import Place, TimeRange, TopicDifference
 
 VALUE_CHARACTERS = 200
 """Characters of a key or value in the text output."""
@@ -51,6 +52,37 @@ CompareOption = Annotated[
 ]
 
 
+FromOption = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="TIME",
+        help="Compare records from this event time on. Default: the first of the job.",
+    ),
+]
+
+
+ToOption = Annotated[
+    str | None,
+    typer.Option(
+        "--to",
+        metavar="TIME",
+        help="Compare records before this event time. Default: including the last of the job.",
+    ),
+]
+
+
+PartitionOption = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--partition",
+        metavar="N",
+        min=0,
+        help="Compare only this partition of each topic. Default: all. Repeatable.",
+    ),
+]
+
+
 @with_settings
 def diff(
     options: SettingsOptions,
@@ -68,6 +100,9 @@ def diff(
     headers: Annotated[
         bool, typer.Option("--headers", help="Compare headers too, except eosframework's.")
     ] = False,
+    start: FromOption = None,
+    end: ToOption = None,
+    partition: PartitionOption = None,
     where: WhereOption = None,
     master: MasterOption = None,
     spark: SparkOption = None,
@@ -93,7 +128,14 @@ def diff(
     properties = spark_options(spark or ())
     check_packages()
     by = CompareBy.LAST if last else None
-    how = DiffOptions(by=by, headers=headers, limit=limit, topics=_topics_by(compare_by or ()))
+    how = DiffOptions(
+        by=by,
+        headers=headers,
+        limit=limit,
+        topics=_topics_by(compare_by or ()),
+        within=_within(start, end),
+        partitions=frozenset(partition or ()),
+    )
     cleaning_up()
     with lazy_session(master, properties) as session:
         found = compare(session, app, settings, job, suffix, how, where=where, options=properties)
@@ -115,6 +157,26 @@ def _topics_by(given: Sequence[str]) -> dict[str, CompareBy]:
             )
         chosen[topic] = CompareBy(how)
     return chosen
+
+
+def _within(start: str | None, end: str | None) -> TimeRange:
+    from eosframework.backfill.diff.topic_diff import TimeRange
+
+    first = None if start is None else _time("--from", start)
+    last = None if end is None else _time("--to", end) - 1
+    return TimeRange(first, last, is_cut=first is not None)
+
+
+def _time(option: str, text: str) -> int:
+    from eosframework.errors import ConfigurationError
+
+    try:
+        return moment_ms(text)
+    except ValueError:
+        raise ConfigurationError(
+            f"{option} {text!r} is not a time; expected one such as 2024-01-31 or "
+            f"2024-01-31T06:00:00Z, in UTC unless it has a zone"
+        ) from None
 
 
 def _report(found: Diff) -> dict[str, Any]:
@@ -179,7 +241,7 @@ def _text(data: bytes | None) -> str | None:
 def _lines(found: Diff) -> Iterator[str]:
     yield (
         f"job {found.job.name} with suffix {found.job.suffix}, records with event times from "
-        f"{_moment(found.times.first)} to {_moment(found.times.last)}"
+        f"{moment_text(found.times.first)} to {moment_text(found.times.last)}"
     )
     for name, one in found.topics.items():
         cut = f"; {one.cut:,} windows are cut by the range and not compared" if one.cut else ""
@@ -212,7 +274,7 @@ def _difference(difference: TopicDifference) -> Iterator[str]:
     for side, place in (("live", difference.live), ("backfilled", difference.suffixed)):
         if place is not None:
             yield (
-                f"    {side} [{place.partition}]@{place.offset} at {_moment(place.timestamp)}: "
+                f"    {side} [{place.partition}]@{place.offset} at {moment_text(place.timestamp)}: "
                 f"{_short(place.value)}"
             )
 
@@ -228,12 +290,3 @@ def _short(data: bytes | None) -> str:
     if text is None:
         return "null"
     return text if len(text) <= VALUE_CHARACTERS else f"{text[:VALUE_CHARACTERS]}…"
-
-
-def _moment(milliseconds: int | None) -> str:
-    from datetime import UTC, datetime
-
-    if milliseconds is None:
-        return "any"
-    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""Moments given by a user, as text in ISO 8601."""
+"""Moments as text in ISO 8601: given by a user, or shown."""
 
 from __future__ import annotations
 
@@ -15,3 +15,11 @@ def moment_ms(text: str) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return max(round(moment.timestamp() * 1000), 0)
+
+
+def moment_text(milliseconds: int | None) -> str:
+    """Return a time as text in UTC; without a time, `any`."""
+    if milliseconds is None:
+        return "any"
+    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -4,7 +4,8 @@ The range of the comparison is one of event times: from the earliest to the late
 tasks have seen. Where a source takes times from a function, the earliest is that of the job's
 output. Live topics may have records with such times after the range; they show as differences.
 Windows cut by the range, because they began before it or were open at its end, are counted
-separately if they differ. Tables have no event times: they are compared whole, or by a condition.
+separately if they differ. The caller may narrow the times and the partitions. Tables have neither:
+they are compared whole, or by a condition.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from eosframework.backfill.spark.kafka_rows import kafka_rows
 from eosframework.config import Settings
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.operations.moments import moment_text
 from eosframework.processing.transaction.offsets import Progress
 from eosframework.topology.renaming import renamed, suffixed, written_topics
 from eosframework.topology.resolve.resolve import resolve
@@ -97,7 +99,8 @@ def compare(
         options: for Spark's Kafka client.
 
     Raises:
-        ConfigurationError: the job does not exist or is incomplete, or a topic does not exist.
+        ConfigurationError: the job does not exist or is incomplete, a topic or a partition does not
+            exist, or the job processed no event times of the wanted ones.
         DatabaseRefused: a table does not exist or may not be read.
     """
     admin = ClusterAdmin(settings.kafka)
@@ -110,15 +113,22 @@ def compare(
         session = spark()
         rows = partial(kafka_rows, session, settings.kafka, options=options)
         pairs = {
-            topic: (whole(topic, live, admin), whole(suffixed(topic, suffix), suffixed_side, admin))
-            for topic, (live, suffixed_side) in topics.items()
+            topic: (
+                whole(topic, wanted, admin),
+                whole(suffixed(topic, suffix), suffixed_wanted, admin),
+            )
+            for topic, (wanted, suffixed_wanted) in _partitions(topics, how.partitions).items()
         }
-        times = _times(state, rows, [suffixed_side for _, suffixed_side in pairs.values()])
+        processed = _times(state, rows, [suffixed_side for _, suffixed_side in pairs.values()])
+        times = processed.narrowed(how.within)
+        _refuse_no_times(name, processed, times)
         compared = {
             topic: compare_topics(session, rows, *pair, times, chosen[topic], how)
             for topic, pair in pairs.items()
         }
     tables = _tables(app, suffix, settings, where, how.limit)
+    if tables and how.is_narrowed and where is None:
+        notes.append("tables are compared whole; --where compares a part of their rows")
     return Diff(state.job, times, compared, tables, [*notes, *_unnamed(app)])
 
 
@@ -188,6 +198,39 @@ def _topics(
         else:
             counts[name] = facts[pair[0]].partitions, facts[pair[1]].partitions
     return counts, notes
+
+
+def _partitions(
+    topics: Mapping[str, tuple[int, int]], wanted: frozenset[int]
+) -> dict[str, tuple[list[int], list[int]]]:
+    """Return the partitions of both sides of each topic that are compared.
+
+    Raises:
+        ConfigurationError: a topic has no such partition, or its sides place keys differently.
+    """
+    for topic, (live, suffixed_side) in topics.items():
+        if wanted and live != suffixed_side:
+            raise ConfigurationError(
+                f"topic {topic} has {live} partitions and that of the job {suffixed_side}, so a "
+                f"key is in another partition of each; compare without --partition"
+            )
+        if missing := sorted(number for number in wanted if number >= live):
+            raise ConfigurationError(
+                f"--partition {missing[0]}: topic {topic} has only partitions 0 to {live - 1}"
+            )
+    return {
+        topic: (sorted(wanted or range(live)), sorted(wanted or range(suffixed_side)))
+        for topic, (live, suffixed_side) in topics.items()
+    }
+
+
+def _refuse_no_times(job: str, processed: TimeRange, times: TimeRange) -> None:
+    if times.first is None or times.last is None or times.first <= times.last:
+        return
+    raise ConfigurationError(
+        f"job {job!r} processed event times from {moment_text(processed.first)} to "
+        f"{moment_text(processed.last)}, none of which are within --from and --to"
+    )
 
 
 def _unnamed(app: LoadedApp) -> list[str]:

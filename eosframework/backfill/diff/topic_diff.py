@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from eosframework.backfill.job.job_entry import OffsetRange
 from eosframework.backfill.spark.spark_rows import WRITER_HEADER
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.processing.transaction.receipts import HEADER_RECEIPT
-from eosframework.records import TopicPartition, partitions_of
+from eosframework.records import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -39,6 +39,14 @@ class TimeRange:
     first: int | None = None
     last: int | None = None
     is_cut: bool = False
+
+    def narrowed(self, within: TimeRange) -> TimeRange:
+        """Return the times that are in both ranges."""
+        firsts = [first for first in (self.first, within.first) if first is not None]
+        lasts = [last for last in (self.last, within.last) if last is not None]
+        first = max(firsts, default=None)
+        is_cut = self.is_cut if first == self.first else within.is_cut
+        return TimeRange(first, min(lasts, default=None), is_cut)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +104,21 @@ class DiffOptions:
         headers: compare headers too, except those of the framework.
         limit: largest number of returned differences.
         topics: by topic.
+        within: event times to compare of those that the job processed.
+        partitions: numbers of the partitions to compare; empty: all.
     """
 
     by: CompareBy | None = None
     headers: bool = False
     limit: int = 20
     topics: Mapping[str, CompareBy] = field(default_factory=dict[str, CompareBy])
+    within: TimeRange = field(default_factory=TimeRange)
+    partitions: frozenset[int] = frozenset()
+
+    @property
+    def is_narrowed(self) -> bool:
+        """True if only a part of what the job wrote is compared."""
+        return bool(self.partitions) or self.within != TimeRange()
 
 
 def compare_topics(
@@ -210,9 +227,11 @@ def _joining_partitions(spark: SparkSession) -> Generator[None]:
         spark.conf.set(setting, before)
 
 
-def whole(topic: str, partitions: int, admin: ClusterAdmin) -> dict[TopicPartition, OffsetRange]:
-    """Return the ranges of all committed records of a topic."""
-    wanted = partitions_of({topic: partitions})
+def whole(
+    topic: str, partitions: Iterable[int], admin: ClusterAdmin
+) -> dict[TopicPartition, OffsetRange]:
+    """Return the ranges of all committed records of partitions of a topic."""
+    wanted = [TopicPartition(topic, number) for number in partitions]
     return {
         partition: OffsetRange(first=first, end=end)
         for partition, (first, end) in admin.log_bounds(wanted).items()

@@ -52,7 +52,7 @@ def check_pinned(spark: SparkSession, files: Sequence[PinnedFile]) -> None:
         what = "is gone" if found is None else f"has changed: {_difference(file, found)}"
         raise ConfigurationError(
             f"file {file.path}, which the job reads, {what} since the job started. Restore it; "
-            f"if that is impossible, start another job,  into another application or with "
+            f"if that is impossible, start another job, into another application or with "
             f"--suffix"
         )
 

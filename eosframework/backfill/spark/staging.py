@@ -7,10 +7,11 @@ number.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from eosframework.backfill.job.job_entry import PinnedFile
-from eosframework.backfill.spark.jvm import file_system_of, hadoop_path
+from eosframework.backfill.spark.jvm import file_system_of, hadoop_path, reason_of
 from eosframework.backfill.spark.pinned import listed
 from eosframework.errors import ConfigurationError
 
@@ -40,10 +41,37 @@ def stage(spark: SparkSession, frame: DataFrame, directory: str) -> tuple[Pinned
     return listed(spark, [directory])
 
 
+def stage_source(
+    spark: SparkSession, kind: str, options: Mapping[str, str], directory: str
+) -> tuple[PinnedFile, ...]:
+    """Stage the rows of a data source of Spark; see `stage`.
+
+    Args:
+        spark: a session.
+        kind: name of the data source, such as jdbc.
+        options: of the data source.
+        directory: as for `stage`.
+
+    Raises:
+        ConfigurationError: the source cannot be read, or the directory not be written.
+    """
+    from py4j.protocol import Py4JError  # pyright: ignore[reportMissingTypeStubs]
+    from pyspark.errors import PySparkException
+
+    try:
+        return stage(spark, spark.read.format(kind).options(**options).load(), directory)
+    except (PySparkException, Py4JError) as error:
+        raise ConfigurationError(
+            f"data source {kind!r} cannot be staged in {directory}: {reason_of(error)}. Correct "
+            f"--option, or name a missing driver with --spark spark.jars.packages=…; remove the "
+            f"directory if it exists, and try again"
+        ) from error
+
+
 def _refuse_leftovers(system: Any, place: Any, directory: str) -> None:
     if system.exists(place) and len(system.listStatus(place)) > 0:
         raise ConfigurationError(
             f"directory {directory} is not empty, and its content is incomplete ({_COMPLETE} "
             f"is missing): an earlier attempt was interrupted, or the files are unrelated. "
-            f"Remove it,  or name another directory"
+            f"Remove it, or name another directory"
         )

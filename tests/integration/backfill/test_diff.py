@@ -83,7 +83,7 @@ class Sides(TablesWorld):
 
     def make(self, *arguments: str) -> None:
         """Create what is needed; Spark starts a task for each partition that it reads."""
-        applied = self.run("apply", "--set", "topics.partitions=1", *arguments)
+        applied = self.run("apply", "--set", "topics.partitions=2", *arguments)
         assert applied.exit_code == 0, applied.err
 
     def run_beside(self, spark: SparkSession) -> None:
@@ -117,7 +117,7 @@ def sides(
     kafka: KafkaService, database: str, unique_name: Callable[[str], str], tmp_path: Path
 ) -> Iterator[Sides]:
     name = unique_name("sides")
-    made = Sides(kafka.bootstrap_servers, name, tmp_path, database, topology=TOPOLOGY, partitions=1)
+    made = Sides(kafka.bootstrap_servers, name, tmp_path, database, topology=TOPOLOGY, partitions=2)
     made.see("CREATE TABLE doubled (n integer)")
     made.see("CREATE TABLE doubled_v2 (n integer)")
     made.make()
@@ -226,6 +226,24 @@ def test_equal_sides_are_equal_and_each_kind_of_difference_is_found(
     assert found.topics[f"{name}.totals"].only == (1, 0)
     assert found.tables["doubled"].only == (1, 0)
     assert found.tables["doubled"].examples[0] == [{"n": 14}]
+
+    early = sides.compare(spark, within=TimeRange(last=FIRST + 99))
+    assert early.topics[f"{name}.doubled"].records == (101, 100)
+    assert early.topics[f"{name}.doubled"].only == (1, 0)
+    middle = sides.compare(spark, within=TimeRange(FIRST + 90, FIRST + 99, is_cut=True))
+    assert middle.topics[f"{name}.doubled"].records == (10, 10)
+    assert middle.topics[f"{name}.doubled"].only == (0, 0)
+    assert "tables are compared whole" in middle.notes[-1]
+    with pytest.raises(ConfigurationError, match="none of which are within"):
+        sides.compare(spark, within=TimeRange(FIRST + RECORDS + 1))
+    parts = [sides.compare(spark, partitions=frozenset({number})) for number in range(2)]
+    counts = [part.topics[f"{name}.doubled"].records for part in parts]
+    assert (sum(live for live, _ in counts), sum(job for _, job in counts)) == (501, 501)
+    assert all(live and job for live, job in counts)
+    places = [d for part in parts for d in part.topics[f"{name}.doubled"].differences]
+    assert {d.key for d in places} == {b"4", b"100"}
+    with pytest.raises(ConfigurationError, match=r"--partition 2: topic .* has only"):
+        sides.compare(spark, partitions=frozenset({0, 2}))
 
     last = sides.compare(spark, by=CompareBy.LAST, limit=1)
     assert last.topics[f"{name}.totals"].only == (1, 1)

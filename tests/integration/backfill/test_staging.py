@@ -14,6 +14,7 @@ from eosframework.backfill.spark.staging import stage
 from eosframework.errors import ConfigurationError
 from eosframework.serialization.serdes import BYTES, JSON
 from eosframework.topology.graph.graph import Function, OnError, Source
+from tests.support.processes.programs import run_command
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,3 +54,37 @@ def test_an_unfinished_or_foreign_directory_is_refused(spark: SparkSession, tmp_
 
     with pytest.raises(ConfigurationError, match=r"is not empty.*_SUCCESS is missing"):
         stage(spark, shuffled(spark), str(tmp_path))
+
+
+@pytest.mark.exhaustive
+def test_the_command_stages_a_data_source_once(tmp_path: Path) -> None:
+    rows = "id;name\n" + "".join(f"{n};n{n}\n" for n in range(50))
+    (tmp_path / "rows.csv").write_text(rows, encoding="utf-8")
+    (tmp_path / "csv.properties").write_text("header=true\nsep=,\n", encoding="utf-8")
+    directory = str(tmp_path / "staged")
+    given = ["--option", f"path={tmp_path / 'rows.csv'}", "--option", "sep=;"]
+    given += ["--options-file", str(tmp_path / "csv.properties"), "--master", "local[1]"]
+
+    first = run_command("backfill", "stage", "csv", directory, *given, "--json")
+    assert first.exit_code == 0, first.err
+    assert (first.json["rows"], first.json["directory"]) == (50, directory)
+    (tmp_path / "rows.csv").write_text("id;name\n1;another\n", encoding="utf-8")
+    again = run_command("backfill", "stage", "csv", directory, *given)
+    assert "has 50 rows in" in again.out
+    assert f"--source 'TOPIC=parquet:{directory};key=COLUMN'" in again.out
+
+    unknown = run_command("backfill", "stage", "xls", str(tmp_path / "other"), *given)
+    assert unknown.exit_code == 2
+    assert "data source 'xls' cannot be staged in" in unknown.error
+
+
+def test_wrong_options_are_refused_before_spark_starts(tmp_path: Path) -> None:
+    no_pair = run_command("backfill", "stage", "jdbc", str(tmp_path), "--option", "dbtable")
+    assert (no_pair.exit_code, no_pair.error) == (
+        2,
+        "--option 'dbtable' is not NAME=VALUE, for example dbtable=orders",
+    )
+    no_file = run_command("backfill", "stage", "jdbc", "x", "--options-file", str(tmp_path / "no"))
+    assert no_file.exit_code == 2
+    assert "--options-file" in no_file.error
+    assert "cannot be read" in no_file.error

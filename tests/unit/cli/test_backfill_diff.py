@@ -8,7 +8,7 @@ from eosframework.backfill.diff.job_diff import Diff
 from eosframework.backfill.diff.record_identity import CompareBy, Comparison
 from eosframework.backfill.diff.topic_diff import ComparedTopics, Place, TimeRange, TopicDifference
 from eosframework.backfill.job.job_entry import Job
-from eosframework.cli.backfill_diff import _lines, _report, _topics_by
+from eosframework.cli.backfill_diff import _lines, _report, _topics_by, _within
 from eosframework.errors import ConfigurationError
 from eosframework.postgres.tables.table_comparison import ComparedTables
 from eosframework.topology.spec.window_spec import Window, WindowKind
@@ -93,3 +93,27 @@ def test_how_topics_are_compared_is_read_or_refused() -> None:
     for text in ("a", "=last", "a=first"):
         with pytest.raises(ConfigurationError, match="is not TOPIC=HOW with records or last"):
             _topics_by([text])
+
+
+def test_times_include_the_first_and_exclude_the_second() -> None:
+    assert _within("1970-01-01T00:00:01Z", "1970-01-01T00:00:02Z") == TimeRange(1000, 1999, True)
+    assert _within(None, "1970-01-01T00:00:02Z") == TimeRange(None, 1999)
+    assert _within(None, None) == TimeRange()
+    with pytest.raises(ConfigurationError, match="--to 'soon' is not a time; expected one such as"):
+        _within(None, "soon")
+
+
+@pytest.mark.parametrize(
+    ("processed", "within", "times"),
+    [
+        (TimeRange(5, 9), TimeRange(), TimeRange(5, 9)),
+        (TimeRange(5, 9, is_cut=True), TimeRange(3, 7, is_cut=True), TimeRange(5, 7, is_cut=True)),
+        (TimeRange(5, 9), TimeRange(3, 12, is_cut=True), TimeRange(5, 9)),
+        (TimeRange(5, 9), TimeRange(6, None, is_cut=True), TimeRange(6, 9, is_cut=True)),
+        (TimeRange(), TimeRange(6, None, is_cut=True), TimeRange(6, None, is_cut=True)),
+    ],
+)
+def test_times_are_narrowed_to_those_of_both_ranges(
+    processed: TimeRange, within: TimeRange, times: TimeRange
+) -> None:
+    assert processed.narrowed(within) == times
