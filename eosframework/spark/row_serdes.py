@@ -14,6 +14,7 @@ from eosframework.config import RegistrySettings
 from eosframework.errors import ConfigurationError, EosError, RunError
 from eosframework.serialization.schemas import Format
 from eosframework.serialization.serdes import Serde, SerdeLike, codec_serde, serde_of
+from eosframework.spark.message_rows import MessageEncoder
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -32,7 +33,7 @@ def open_serde(
 
     Raises:
         TopologyError: there is no such serde.
-        ConfigurationError: it is one of Protobuf, or has no subject, or there is no registry.
+        ConfigurationError: it has no subject, or there is no registry.
         SchemasUnusable: the registry cannot be reached, or lacks or rejects the schema.
     """
     from eosframework.kafka.schema_registry.schema_codecs import open_schemas
@@ -40,17 +41,14 @@ def open_serde(
     serde = serde_of(wanted)
     if serde.codec is None:
         return serde
-    if serde.codec.declared.format is Format.PROTOBUF:
-        raise ConfigurationError(
-            f"{serde.name} cannot be sent to executors, which lack the class of the messages; make "
-            f"a binary column with Spark's to_protobuf, and name it with value="
-        )
     if topic is None and serde.codec.declared.subject is None:
         raise ConfigurationError(
             f"{serde.name} with topic_column has no subject; give the serde one with subject="
         )
     codec = serde.codec.at(topic, is_key=is_key, written=True)
     open_schemas([codec], settings)
+    if codec.declared.format is Format.PROTOBUF:
+        return Serde(serde.name, MessageEncoder(codec, settings), None)
     return codec_serde(codec)
 
 
