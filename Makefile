@@ -22,6 +22,8 @@ COMPILE = $(INDEX) $(BIN)/uv pip compile --quiet --universal --generate-hashes -
 EXTRAS := $(addprefix --extra ,arrow containers demo embedded postgres registry spark tracing web)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Tests start thousands of processes, each of which would compile all that it imports: 2 s instead of 1.
+unexport PYTHONDONTWRITEBYTECODE
 # uv brings its own certificates; a registry behind a company's proxy needs those of the system.
 SYSTEM_CERTIFICATES := /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt
 export UV_SYSTEM_CERTS ?= $(if $(wildcard $(SYSTEM_CERTIFICATES)),1,0)

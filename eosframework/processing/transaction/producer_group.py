@@ -9,7 +9,7 @@
 
 Transaction numbers, stream time and stores belong to each task. So the outcome of a transaction can
 be read from the offsets of each partition, and a partition that moves to another group loses
-nothing. Mostly a group is a single task.
+nothing. By default all tasks of a worker are one group.
 """
 
 from __future__ import annotations
