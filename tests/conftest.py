@@ -9,6 +9,7 @@ database on it. `container_engine` is a Docker engine.
 from __future__ import annotations
 
 import os
+import signal
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -112,6 +113,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell starts jobs in the background with SIGINT ignored, and all that they start.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     options = f"{QUICK_JVM} -Djava.io.tmpdir={_guard(config).java}"
     for variable in ("SPARK_DAEMON_JAVA_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
         os.environ.setdefault(variable, options)
