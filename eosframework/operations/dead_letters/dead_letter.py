@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 from pydantic import BaseModel
 
 from eosframework.errors import raised_by_functions
+from eosframework.operations.moments import moment_text
 from eosframework.processing.failures.failure_headers import (
     HEADER_ATTEMPTS,
     HEADER_EXCEPTION,
@@ -160,11 +160,11 @@ def shown(graph: Graph, letter: DeadLetter, *, was_replayed: bool) -> dict[str, 
         "input": letter.input,
         "step": letter.step,
         "error": letter.error,
-        "failed_at": None if letter.failed_at is None else _moment(letter.failed_at),
+        "failed_at": None if letter.failed_at is None else moment_text(letter.failed_at),
         "attempts": letter.attempts,
         "replayed": was_replayed,
         "replayed_from": letter.replayed_from,
-        "timestamp": _moment(letter.timestamp),
+        "timestamp": moment_text(letter.timestamp),
         "key": _decoded(letter.key, source.key if source else BYTES),
         "value": _decoded(letter.value, source.value if source else BYTES),
         "headers": [{"name": name, "value": _plain(value)} for name, value in letter.headers],
@@ -190,8 +190,3 @@ def _plain(data: Any) -> Any:
         return data.decode()
     except UnicodeDecodeError:
         return {"hex": data.hex()}
-
-
-def _moment(milliseconds: int) -> str:
-    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

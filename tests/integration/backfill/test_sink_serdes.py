@@ -26,13 +26,17 @@ PROTOBUF: Any = ProtobufDeserializer
 ROWS = "'c' || id AS carrier, CAST(id AS int) AS minutes"
 
 
-def test_values_are_avro_and_one_that_does_not_serialize_is_named(
-    world: SinkWorld, registry: Registry
-) -> None:
-    settings = Settings(
+def settings_of(world: SinkWorld, registry: Registry) -> Settings:
+    return Settings(
         kafka=KafkaSettings(bootstrap_servers=world.servers),
         schema_registry=RegistrySettings(url=registry.url, auto_register=True),
     )
+
+
+def test_values_are_avro_and_one_that_does_not_serialize_is_named(
+    world: SinkWorld, registry: Registry
+) -> None:
+    settings = settings_of(world, registry)
     client = SchemaRegistryClient({"url": registry.url})
     rows = world.spark.range(20).selectExpr(*ROWS.split(", "))
     given: dict[str, tuple[Any, Any]] = {
@@ -64,10 +68,7 @@ def test_values_are_avro_and_one_that_does_not_serialize_is_named(
 def test_values_are_messages_without_their_class_on_executors(
     world: SinkWorld, registry: Registry
 ) -> None:
-    settings = Settings(
-        kafka=KafkaSettings(bootstrap_servers=world.servers),
-        schema_registry=RegistrySettings(url=registry.url, auto_register=True),
-    )
+    settings = settings_of(world, registry)
     sink = kafka_sink(
         world.topic,
         application=world.name,
