@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -79,6 +80,7 @@ class _FlightsDemo(Demo[FlightsPlan]):
         self._admin = ClusterAdmin(self._settings)
         self._flights = FlightFeed(plan.flights, plan.seed)
         self._kill_points = kill_points(len(self._flights), plan.kills, self._chance)
+        self._hold_points = [*self._kill_points[1:], int(len(self._flights) * 0.98)]
         self._processed = 0
         self._due = 0.0
 
@@ -111,8 +113,10 @@ class _FlightsDemo(Demo[FlightsPlan]):
 
         def on_turn(fed: int) -> None:
             self._stage.check()
-            if self._stage.kills < self._plan.kills and fed >= self._kill_points[self._stage.kills]:
+            if self._is_due(fed, self._kill_points):
                 self._kill(workers)
+            if self._is_due(fed, self._hold_points):
+                self._hold(workers)
             self._look(workers, witness, bars, fed)
 
         feed(
@@ -123,9 +127,31 @@ class _FlightsDemo(Demo[FlightsPlan]):
             on_turn=on_turn,
         )
 
+    def _is_due(self, fed: int, points: Sequence[int]) -> bool:
+        """Return whether the next kill is not done at its point."""
+        kills = self._stage.kills
+        return kills < self._plan.kills and fed >= points[kills]
+
     def _kill(self, workers: Workers) -> None:
         """Kill one worker, or none while each of them is starting."""
         self._stage.record_kill(workers.kill_one(self._chance))
+
+    def _hold(self, workers: Workers) -> None:
+        """Let the input wait until a worker has been killed.
+
+        Workers that start slowly could otherwise process all that is left before the last kill.
+        """
+        planned = self._stage.kills + 1
+        self._stage.wait(
+            lambda: self._stage.kills == planned,
+            lambda: self._kill(workers),
+            seconds=CATCH_UP_SECONDS,
+            pause_seconds=0.1,
+            late=lambda: (
+                f"kill {planned} was not done: no worker had tasks for {CATCH_UP_SECONDS:g} s; "
+                f"see {self._log_file}"
+            ),
+        )
 
     def _look(self, workers: Workers, witness: Witness, bars: Bars, fed: int) -> None:
         if time.monotonic() < self._due:
@@ -138,15 +164,9 @@ class _FlightsDemo(Demo[FlightsPlan]):
 
     def _catch_up(self, workers: Workers, witness: Witness, bars: Bars) -> None:
         """Wait until the end offset of every input partition is committed."""
-
-        def look() -> None:
-            if self._stage.kills < self._plan.kills:
-                self._kill(workers)
-            self._look(workers, witness, bars, len(self._flights))
-
         self._stage.wait(
             lambda: self._processed >= len(self._flights),
-            look,
+            lambda: self._look(workers, witness, bars, len(self._flights)),
             seconds=CATCH_UP_SECONDS,
             pause_seconds=0.1,
             late=lambda: (

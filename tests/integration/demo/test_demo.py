@@ -13,7 +13,7 @@ from tests.support.applications.pipeline import wait_until
 from tests.support.processes.demos import Demo
 from tests.support.processes.waiting import PATIENCE_SECONDS
 
-SMALL = ["--flights", "20000", "--rate", "2000", "--kills", "3", "--seed", "7"]
+SMALL = ["--flights", "20000", "--rate", "20000", "--kills", "3", "--seed", "7"]
 
 
 def test_flights_take_effect_exactly_once_while_workers_are_killed(
