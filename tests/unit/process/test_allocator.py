@@ -76,7 +76,7 @@ def test_a_block_that_is_freed_does_not_let_arenas_keep_more() -> None:
     assert kept_after_large_blocks(little=True) < 0.1 * LARGE_BYTES
 
 
-LARGE_BYTES = 8_000_000
+LARGE_BYTES = 30_000_000
 
 LARGE = f"""
 import ctypes
