@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -20,7 +21,7 @@ class HeapReport(NamedTuple):
     Args:
         used_bytes: of the C allocator, in blocks that are in use.
         kept_bytes: of the C allocator, in freed blocks.
-        python_blocks: allocated by Python's own allocator.
+        python_blocks: allocated by Python's own allocator, after a collection.
         trims: how often free memory was returned.
         longest_trim_ms: the longest of these.
     """
@@ -58,6 +59,7 @@ def report_heap(directory: Path) -> None:
         while True:
             found = allocator.heap()
             if found is not None:
+                gc.collect()  # what waits for a collection would look like a leak
                 rest = (sys.getallocatedblocks(), len(trims), round(max(trims, default=0.0), 3))
                 new.write_text(" ".join(map(str, (*found, *rest))))
                 new.rename(own)
