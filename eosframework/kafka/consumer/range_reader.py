@@ -30,9 +30,12 @@ Batch = tuple[TopicPartition, list[Message]]
 
 BATCH_RECORDS = 2000
 POLL_SECONDS = 0.05
-FETCH_WAIT_MILLISECONDS = 50
-"""The end of a range at the end of its log shows only after a fetch has waited this long; with
-librdkafka's default of 500 that wait was most of the time to read a short range."""
+FETCH_WAIT_MILLISECONDS = 5
+"""The end of a range at the end of its log shows only after a fetch has waited this long; with 50
+that wait was half of the time to read a short range."""
+
+FOLLOW_WAIT_MILLISECONDS = 50
+"""The same for a reader without an end, which asks again each time."""
 
 PREFETCH_KILOBYTES = 65_536
 """Shared by all partitions that are read at once."""
@@ -139,13 +142,18 @@ def follow(
     Raises:
         PositionLost: retention removed a record before it was read.
     """
-    with closing(assigned_consumer(settings, dict.fromkeys(partitions, 0))) as consumer:
+    starts, wait = dict.fromkeys(partitions, 0), FOLLOW_WAIT_MILLISECONDS
+    with closing(assigned_consumer(settings, starts, wait_milliseconds=wait)) as consumer:
         while not stopped():
             yield from consume(consumer)[0].items()
 
 
 def assigned_consumer(
-    settings: KafkaSettings, starts: Mapping[TopicPartition, int], *, undecided: bool = False
+    settings: KafkaSettings,
+    starts: Mapping[TopicPartition, int],
+    *,
+    undecided: bool = False,
+    wait_milliseconds: int = FETCH_WAIT_MILLISECONDS,
 ) -> Consumer:
     """Return a consumer that reads partitions from the given offsets and reports their ends.
 
@@ -153,13 +161,14 @@ def assigned_consumer(
         settings: how to reach the cluster.
         starts: by partition, the first offset.
         undecided: also read records that are not committed.
+        wait_milliseconds: the longest wait of a fetch at the end of a log.
     """
     share = max(PREFETCH_KILOBYTES // len(starts), 1024)
     properties = {
         **client_properties(settings, Role.CONSUMER),
         "group.id": _GROUP,
         "enable.partition.eof": True,
-        "fetch.wait.max.ms": FETCH_WAIT_MILLISECONDS,
+        "fetch.wait.max.ms": wait_milliseconds,
         "queued.max.messages.kbytes": min(share, 16_384),
     }
     if undecided:
@@ -178,7 +187,9 @@ def consume(
         PositionLost: retention removed the next record.
         RunError: a partition cannot be read.
     """
-    messages = consumer.consume(BATCH_RECORDS, seconds)
+    # `consume` waits for as many messages as it is asked for, or all of the time.
+    first = consumer.poll(seconds)
+    messages = [] if first is None else [first, *consumer.consume(BATCH_RECORDS - 1, 0)]
     read_to: dict[TopicPartition, int] = {}
     if any(map(error_of, messages)):
         messages = _without_errors(messages, read_to)
