@@ -8,8 +8,8 @@ from functools import partial
 from eosframework.backfill.executor.attempt import run_attempt
 from eosframework.backfill.executor.attempt_context import TaskSpec
 from eosframework.backfill.executor.chunk import Run
-from eosframework.backfill.executor.garbage import collecting_rarely
 from eosframework.backfill.executor.task_reader import Rows
+from eosframework.backfill.executor.worker_reuse import cheap_reuse
 from eosframework.backfill.spark.arrow_batches import BatchFunction, RecordBatch, batch_of
 from eosframework.backfill.spark.executor_failures import encoded
 from eosframework.errors import EosError
@@ -64,7 +64,7 @@ def run_numbered(attempt: Callable[[int], int]) -> int:
         # A terminal's Ctrl-C does not reach executors: a user's function raised KeyboardInterrupt.
         restore_default_handlers()
     try:
-        with collecting_rarely():
+        with cheap_reuse():
             return attempt(context.attemptNumber() if context else 0)
     except EosError as error:
         raise encoded(error) from None
