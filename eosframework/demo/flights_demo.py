@@ -19,7 +19,7 @@ from rich.console import Console
 
 from eosframework.demo.feeds import FlightFeed
 from eosframework.demo.files import example_file
-from eosframework.demo.kills import kill_points
+from eosframework.demo.kills import hold_points, kill_points
 from eosframework.demo.stage import PARTITIONS, Demo, Outcome, Plan, Stage, open_stage
 from eosframework.demo.story import Bars
 from eosframework.demo.witness import Witness
@@ -80,7 +80,7 @@ class _FlightsDemo(Demo[FlightsPlan]):
         self._admin = ClusterAdmin(self._settings)
         self._flights = FlightFeed(plan.flights, plan.seed)
         self._kill_points = kill_points(len(self._flights), plan.kills, self._chance)
-        self._hold_points = [*self._kill_points[1:], int(len(self._flights) * 0.98)]
+        self._hold_points = hold_points(len(self._flights), self._kill_points)
         self._processed = 0
         self._due = 0.0
 

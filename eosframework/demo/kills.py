@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -24,6 +25,16 @@ def kill_points(steps: int, kills: int, chance: random.Random) -> list[int]:
     share = steps * 0.92 / max(kills, 1)
     first = steps * 0.05
     return [int(first + share * (number + chance.uniform(0.1, 0.9))) for number in range(kills)]
+
+
+def hold_points(steps: int, points: Sequence[int]) -> list[int]:
+    """Return for each kill the step before which it must be done: the next one's, or near the end.
+
+    Args:
+        steps: of the run.
+        points: as `kill_points` returns them.
+    """
+    return [*points[1:], int(steps * 0.98)]
 
 
 def deal(kills: int, chance: random.Random) -> list[str]:

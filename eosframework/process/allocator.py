@@ -27,7 +27,7 @@ ARENAS = 4
 MMAP_BYTES = 8 * 2**20
 """Larger blocks return to the system when they are freed. A fetched response, up to 1 MB for each
 partition, should stay below: at 128 KiB a worker took 163,000 page faults for a million records
-instead of 27,000, and 1.2 times the processor time (measured)."""
+instead of 27,000 (measured), and at times 1.2 times the processor time."""
 
 TRIM_BYTES = 16 * 2**20
 """More free memory than that at the end of an arena returns at once. Once either threshold is set,

@@ -57,9 +57,9 @@ def report_heap(directory: Path) -> None:
     def run() -> None:
         own, new = directory / str(os.getpid()), directory / f"{os.getpid()}.new"
         while True:
+            gc.collect()  # what waits for a collection would look like a leak
             found = allocator.heap()
             if found is not None:
-                gc.collect()  # what waits for a collection would look like a leak
                 rest = (sys.getallocatedblocks(), len(trims), round(max(trims, default=0.0), 3))
                 new.write_text(" ".join(map(str, (*found, *rest))))
                 new.rename(own)
