@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
 
+from eosframework.config import KafkaSettings
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.inspect.formats import (
     CONSUMER_OFFSETS,
     OPEN_STATES,
@@ -16,13 +22,24 @@ from eosframework.kafka.inspect.formats import (
 )
 from tests.support.applications.load import Feeder
 from tests.support.applications.pipeline import Pipeline, WorkerProcess, wait_until
-from tests.support.servers.three_brokers import IN_SYNC_AT_LEAST, REPLICAS, Failure, ThreeBrokers
+from tests.support.servers.three_brokers import (
+    IN_SYNC_AT_LEAST,
+    PATIENCE_SECONDS,
+    REPLICAS,
+    Failure,
+    ThreeBrokers,
+)
 
 RECORDS = 1000
 
 BACK_SECONDS = 120.0
 """Brokers need 9 s to replace one of them. Measured: 10 to 19 s; a busy machine takes many times
 longer. What is not found again is waited for without an end."""
+
+ENOUGH = 4
+"""Rounds in which a broker was asked before it had caught up, of ROUNDS at most."""
+
+ROUNDS = 100
 
 Replicated = Callable[..., Pipeline]
 
@@ -95,6 +112,46 @@ def test_a_rolling_restart_of_all_brokers_passes_unnoticed(
             node.stop()
             brokers.bring_back(node.id)
     ends_clean(brokers, pipeline, workers)
+
+
+def test_a_topic_that_a_broker_has_not_heard_of_is_not_held_to_be_missing(
+    brokers: ThreeBrokers, unique_name: Callable[[str], str]
+) -> None:
+    """A broker stands still while the others create a topic, and is asked before it has caught up.
+
+    librdkafka asks the broker that it is connected to; the first is that of the bootstrap address.
+    """
+    behind = next(n for n in brokers.cluster.nodes if n.id != brokers.controller())
+    address = f"127.0.0.1:{behind.port}"
+    unprotected = AdminClient({"bootstrap.servers": address})
+    admin = ClusterAdmin(KafkaSettings(bootstrap_servers=address))
+    answers = {True: 0, False: 0}
+    while answers[False] < ENOUGH:
+        topic = unique_name("new")
+        assert not is_known(unprotected, topic)
+        admin.cluster_id()  # connected before the broker stands still
+        brokers.fail(behind.id, Failure.STOPPED)
+        brokers.create_topic(topic)
+        with ThreadPoolExecutor(2) as threads:
+            alone = threads.submit(is_known, unprotected, topic)
+            found = threads.submit(admin.describe_topics, [topic])
+            time.sleep(0.05)  # until both requests are in the broker's sockets
+            brokers.resume(behind.id)
+            assert found.result()[topic].exists
+        answers[alone.result()] += 1
+        assert sum(answers.values()) < ROUNDS, answers
+    print(f"rounds by whether the broker had caught up: {answers}")
+
+
+def is_known(client: AdminClient, topic: str) -> bool:
+    """Whether the broker that is asked knows a topic."""
+    try:
+        client.describe_topics(TopicCollection([topic]))[topic].result(PATIENCE_SECONDS)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise
+        return False
+    return True
 
 
 def all_commit_after(brokers: ThreeBrokers, names: list[str], moment: datetime) -> bool:

@@ -54,6 +54,12 @@ TRANSIENT = {
 """Transient codes of a cluster that has just started, moved a leader or created the topic."""
 
 
+ABSENCE_SECONDS = 1.0
+"""A topic or partition that brokers deny for this long does not exist. They learn of a new one one
+after the other, within 0.1 s on a busy machine (measured)."""
+
+_UNKNOWN = KafkaError.UNKNOWN_TOPIC_OR_PART
+
 REQUEST_FAILED = (EosError, KafkaException)
 """Exceptions of a request that got no usable answer."""
 
@@ -114,6 +120,7 @@ class AdminRequests:
         self._settings = settings
         self._deadline_seconds = settings.request_timeout_seconds
         self._of_thread = _OfThread([])
+        self._is_one_broker: bool | None = None
 
     @property
     def _client(self) -> Any:
@@ -146,10 +153,11 @@ class AdminRequests:
             instead: replacement values for other error codes.
         """
         instead = {**dict.fromkeys(absent), **(instead or {})}
-        deadline = time.monotonic() + self._deadline_seconds
+        began_at = time.monotonic()
         while True:
             answers: dict[Key, Any] = {}
             key: Key | None = None
+            is_denied = False
             try:
                 for key, future in call(self._deadline_seconds).items():
                     try:
@@ -158,13 +166,35 @@ class AdminRequests:
                         if error.args[0].code() not in instead:
                             raise
                         answers[key] = instead[error.args[0].code()]
-                return answers
+                        is_denied |= error.args[0].code() == _UNKNOWN
+                if not (is_denied and self._others_may_know(began_at)):
+                    return answers
+                time.sleep(0.05)
             except KafkaException as error:
-                again = error.args[0].code() in TRANSIENT
-                if not again or time.monotonic() > deadline:
+                if not self._is_passing(error.args[0].code(), began_at):
                     raise self._explained(error, about=key) from error
                 time.sleep(0.1)
-                self._look_for_leaders(deadline)
+                self._look_for_leaders(began_at + self._deadline_seconds)
+
+    def _is_passing(self, code: int, began_at: float) -> bool:
+        if code == _UNKNOWN:
+            return self._others_may_know(began_at)
+        return code in TRANSIENT and time.monotonic() <= began_at + self._deadline_seconds
+
+    def _others_may_know(self, began_at: float) -> bool:
+        """Whether a topic that one broker denies may exist.
+
+        One process creates a topic. A request of it, or of another process, goes to a broker that
+        has not read of the topic in the metadata log yet, and is answered that there is none.
+        """
+        if time.monotonic() >= began_at + ABSENCE_SECONDS:
+            return False
+        if self._is_one_broker is None:
+            # `describe_cluster` would wait for a controller that has died.
+            with suppress(KafkaException):
+                brokers = self._client.list_topics(timeout=ABSENCE_SECONDS).brokers
+                self._is_one_broker = len(brokers) == 1
+        return not self._is_one_broker
 
     def _look_for_leaders(self, deadline: float) -> None:
         """Refresh the metadata: librdkafka's ListOffsets keeps sending an old leader epoch."""

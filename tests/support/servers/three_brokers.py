@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from confluent_kafka import ElectionType, KafkaException
+from confluent_kafka import ElectionType, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from eosframework.config import KafkaSettings
@@ -37,6 +38,7 @@ from tests.support.servers.kafka_admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    NewTopic,
     ResourceType,
 )
 
@@ -190,6 +192,30 @@ class ThreeBrokers:
             except EosError:
                 if time.monotonic() > deadline:
                     raise
+
+    def create_topic(self, topic: str) -> None:
+        """Create a topic with a partition; brokers that stand still hear of it later."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            # Any broker is named as the controller and passes requests on, even one that stands.
+            admin = self._admin()
+            request = admin.create_topics([NewTopic(topic, 1, REPLICAS)], request_timeout=1)
+            try:
+                request[topic].result(PATIENCE_SECONDS)
+                return
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                    return
+                if time.monotonic() > deadline:
+                    raise
+
+    def controller(self) -> int:
+        """The active controller, by the newest election that a node has noted."""
+        states = [
+            json.loads((node.directory / "data/__cluster_metadata-0/quorum-state").read_text())
+            for node in self.cluster.nodes
+        ]
+        return max(states, key=lambda state: state["leaderEpoch"])["leaderId"]
 
     def require_in_sync(self, topic: str, replicas: int) -> None:
         """Set how many replicas of a topic must be in sync for it to be written."""
