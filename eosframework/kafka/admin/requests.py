@@ -182,7 +182,7 @@ class AdminRequests:
         return code in TRANSIENT and time.monotonic() <= began_at + self._deadline_seconds
 
     def _others_may_know(self, began_at: float) -> bool:
-        """Whether a topic that one broker denies may exist.
+        """Return whether a topic that one broker denies may exist.
 
         One process creates a topic. A request of it, or of another process, goes to a broker that
         has not read of the topic in the metadata log yet, and is answered that there is none.
