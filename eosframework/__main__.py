@@ -1,6 +1,8 @@
 """The program `eosframework`, also as `python -m eosframework`."""
 
+import faulthandler
 import sys
+from contextlib import suppress
 
 from eosframework.process.interrupts import end_on_interrupt
 
@@ -16,6 +18,9 @@ def main() -> None:
         print(_NOT_ON_WINDOWS, file=sys.stderr)
         sys.exit(2)
     end_on_interrupt(sys.argv[1:])
+    # A process that a native library ends (SIGSEGV, SIGABRT) says what its threads were doing.
+    with suppress(RuntimeError, OSError):  # stderr is closed, or no file
+        faulthandler.enable()
     from eosframework.process.signals import run_and_exit
 
     def run() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
+import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,6 +15,12 @@ from hypothesis import strategies as st
 
 from eosframework.process.fork import ChildProcess
 from eosframework.process.sudden_ends import SuddenEnds
+from tests.support.processes.programs import framework_command
+
+CRASHING = """\
+import os, signal
+os.kill(os.getpid(), signal.{signal})
+"""
 
 
 def run(path: Path, how: str) -> int:
@@ -48,6 +55,18 @@ def test_two_in_a_row_are_suspect(tmp_path: Path) -> None:
         run(tmp_path / "host.0.ends", "SIGKILL")
         found.append(ends.are_suspect)
     assert found == [False, False, True]
+
+
+@pytest.mark.parametrize("name", ["SIGABRT", "SIGSEGV"])
+def test_a_process_that_a_library_ends_says_what_it_was_doing(tmp_path: Path, name: str) -> None:
+    """As glibc does that finds damaged memory while a native library gives some back."""
+    (tmp_path / "crashing.py").write_text(CRASHING.format(signal=name))
+    ended = subprocess.run(
+        framework_command("lint", "crashing:app"), cwd=tmp_path, capture_output=True, text=True
+    )
+    assert -ended.returncode == getattr(signal, name)
+    assert "Fatal Python error" in ended.stderr
+    assert "crashing.py" in ended.stderr
 
 
 @given(st.binary(max_size=20) | st.integers(0, 10**30).map(lambda n: str(n).encode()))
