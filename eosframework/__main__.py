@@ -1,8 +1,6 @@
 """The program `eosframework`, also as `python -m eosframework`."""
 
-import faulthandler
 import sys
-from contextlib import suppress
 
 from eosframework.process.interrupts import end_on_interrupt
 
@@ -18,10 +16,10 @@ def main() -> None:
         print(_NOT_ON_WINDOWS, file=sys.stderr)
         sys.exit(2)
     end_on_interrupt(sys.argv[1:])
-    # A process that a native library ends (SIGSEGV, SIGABRT) says what its threads were doing.
-    with suppress(RuntimeError, OSError):  # stderr is closed, or no file
-        faulthandler.enable()
     from eosframework.process.signals import run_and_exit
+    from eosframework.process.sudden_ends import show_stacks
+
+    show_stacks()
 
     def run() -> None:
         from eosframework.cli import main

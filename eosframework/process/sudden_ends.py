@@ -1,7 +1,7 @@
 """The number of times in a row that an instance ended without a word.
 
 A process that the kernel kills can write nothing, and one that a library aborts only its threads'
-stacks (`eosframework/__main__.py`). A file next to the instance's lock counts its starts, and a
+stacks (`show_stacks`). A file next to the instance's lock counts its starts, and a
 proper end, with an error or without, removes it. So the next process of the same instance on this
 machine knows how many before it ended suddenly:
 
@@ -15,6 +15,7 @@ Without a place for the file, as on a full disk, sudden ends are not counted.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -26,6 +27,12 @@ SUSPECT = 2
 """A single sudden end nearly always has another cause than the input."""
 
 MOST_DIGITS = 10
+
+
+def show_stacks() -> None:
+    """Write the stacks of all threads to stderr if a native library ends this process."""
+    with suppress(RuntimeError, OSError):  # stderr is closed, or no file
+        faulthandler.enable()
 
 
 class SuddenEnds:
