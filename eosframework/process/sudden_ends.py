@@ -1,9 +1,9 @@
 """The number of times in a row that an instance ended without a word.
 
 A process that the kernel kills can write nothing, and one that a library aborts only its threads'
-stacks (`show_stacks`). A file next to the instance's lock counts its starts, and a
-proper end, with an error or without, removes it. So the next process of the same instance on this
-machine knows how many before it ended suddenly:
+stacks (`show_stacks`). A file next to the instance's lock counts its starts, and a proper end, with
+an error or without, removes it. So the next process of the same instance on this machine knows how
+many before it ended suddenly:
 
     1. a process starts and writes the number of earlier sudden ends + 1
     2a. it ends properly and removes the file, or

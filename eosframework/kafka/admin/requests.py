@@ -120,7 +120,7 @@ class AdminRequests:
         self._settings = settings
         self._deadline_seconds = settings.request_timeout_seconds
         self._of_thread = _OfThread([])
-        self._is_one_broker: bool | None = None
+        self._has_several_brokers = False
 
     @property
     def _client(self) -> Any:
@@ -189,12 +189,15 @@ class AdminRequests:
         """
         if time.monotonic() >= began_at + ABSENCE_SECONDS:
             return False
-        if self._is_one_broker is None:
-            # `describe_cluster` would wait for a controller that has died.
-            with suppress(KafkaException):
+        if not self._has_several_brokers:
+            # Only brokers that run are listed, so one may be alone for a while. `describe_cluster`
+            # would wait for a controller that has died.
+            try:
                 brokers = self._client.list_topics(timeout=ABSENCE_SECONDS).brokers
-                self._is_one_broker = len(brokers) == 1
-        return not self._is_one_broker
+            except KafkaException:
+                return True
+            self._has_several_brokers = len(brokers) > 1
+        return self._has_several_brokers
 
     def _look_for_leaders(self, deadline: float) -> None:
         """Refresh the metadata: librdkafka's ListOffsets keeps sending an old leader epoch."""

@@ -195,19 +195,18 @@ class ThreeBrokers:
 
     def create_topic(self, topic: str) -> None:
         """Create a topic with a partition; brokers that stand still hear of it later."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while True:
+
+        def done() -> bool:
             # Any broker is named as the controller and passes requests on, even one that stands.
             admin = self._admin()
             request = admin.create_topics([NewTopic(topic, 1, REPLICAS)], request_timeout=1)
             try:
                 request[topic].result(PATIENCE_SECONDS)
-                return
             except KafkaException as error:
-                if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                    return
-                if time.monotonic() > deadline:
-                    raise
+                return error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
+            return True
+
+        wait_until(done, f"topic {topic}", PATIENCE_SECONDS)
 
     def controller(self) -> int:
         """The active controller, by the newest election that a node has noted."""
