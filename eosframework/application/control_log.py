@@ -114,13 +114,22 @@ class ControlLog:
         return {key_of(message) for _, run in runs for message in run}
 
     def newest(self, key: str, since: int = 0) -> tuple[int, Any] | None:
-        """Return the newest entry of a key with its offset, even if it is undecided or aborted.
+        """Return the newest entry of a key with its offset; see `newest_of`."""
+        return self.newest_of([key], since)[1].get(key)
 
-        It shows that its writer is alive, and nothing else.
+    def newest_of(
+        self, keys: Collection[str], since: int = 0
+    ) -> tuple[int, dict[str, tuple[int, Any]]]:
+        """Return the newest entry of each key with its offset, even if it is undecided or aborted.
+
+        It shows that its writer is alive. Of a longer range the last `FIRST_TAIL_RECORDS` are read.
 
         Args:
-            key: of the entry.
+            keys: of the entries.
             since: first offset to read.
+
+        Returns:
+            The log end offset, and the entries by key.
 
         Raises:
             ClusterUnreachable: no broker answered.
@@ -129,13 +138,13 @@ class ControlLog:
         start = max(since, end - FIRST_TAIL_RECORDS)
         if not since:
             start = max(start, self._admin.log_bounds([partition])[partition][0])
-        found: tuple[int, Any] | None = None
+        found: dict[str, tuple[int, Any]] = {}
         for _, messages in read_ranges(self._settings, {partition: (start, end)}, undecided=True):
             for message in messages:
-                if message.key() == key.encode():
+                if (key := key_of(message)) in keys:
                     entry = read_entry(message)
-                    found = message.offset(), None if entry is None else entry[1]
-        return found
+                    found[key] = message.offset(), None if entry is None else entry[1]
+        return end, found
 
     def output(self, key: str, entry: Any) -> Output:
         """Return the record that writes an entry; None deletes it."""

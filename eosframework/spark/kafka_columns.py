@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import groupby, repeat
 from typing import TYPE_CHECKING, Any
 
 from eosframework.backfill.spark.arrow_batches import RecordBatch
@@ -19,7 +19,6 @@ from eosframework.serialization.serdes import Serde
 from eosframework.spark.row_refusals import refusing
 from eosframework.spark.row_serdes import RowEncoder
 from eosframework.spark.shard_attempt import ShardRows
-from eosframework.spark.shard_rows import the_shard
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -32,7 +31,7 @@ HEADERS = "array<struct<key:string,value:binary>>"
 
 PARTS = ("topic", "partition", "key", "value", "timestamp", "headers")
 """The columns of a record; a stage has those that are columns of the user's rows."""
-RESULT_SCHEMA = "shard bigint, row_count bigint"
+RESULT_SCHEMA = "shard bigint, row_count bigint, writer string"
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,10 +178,6 @@ class KafkaColumns:
 def in_shards(records: DataFrame, shards: int, slots: Sequence[int]) -> DataFrame:
     """Return records with their shard and hash: one Spark partition for each shard, in its order.
 
-    The shard is a pure function of the key; records without a key are spread by all their parts.
-    The order is total, because rows that are equal in all parts are the same record: by time first,
-    so that readers with windows get no late records, then by hash, which Spark compares as numbers.
-
     Args:
         records: columns as of `KafkaColumns.column`.
         shards: number of them.
@@ -190,28 +185,66 @@ def in_shards(records: DataFrame, shards: int, slots: Sequence[int]) -> DataFram
     """
     from pyspark.sql import functions as f
 
+    numbered, order = _numbered(records, shards)
+    slot = f.element_at(f.array(*[f.lit(one) for one in slots]), f.col("shard") + 1)
+    return numbered.repartition(shards, slot).sortWithinPartitions(*order)
+
+
+def in_one_task(records: DataFrame, shards: int) -> DataFrame:
+    """Return records as `in_shards` does, with all shards in one Spark partition: for few records.
+
+    Args:
+        records: columns as of `KafkaColumns.column`.
+        shards: number of them.
+    """
+    numbered, order = _numbered(records, shards)
+    return numbered.coalesce(1).sortWithinPartitions("shard", *order)
+
+
+def _numbered(records: DataFrame, shards: int) -> tuple[DataFrame, list[str]]:
+    """Return records with their shard and hash, and the columns that order a shard.
+
+    The shard is a pure function of the key; records without a key are spread by all their parts.
+    The order is total, because rows that are equal in all parts are the same record: by time first,
+    so that readers with windows get no late records, then by hash, which Spark compares as numbers.
+    """
+    from pyspark.sql import functions as f
+
     parts = [name for name in PARTS if name in records.columns]
     whole = records.withColumn("hash", f.xxhash64(*parts))
     place = f.xxhash64("key") if "key" in parts else f.col("hash")
     numbered = whole.withColumn("shard", f.pmod(place, f.lit(shards)).cast("int"))
-    slot = f.element_at(f.array(*[f.lit(one) for one in slots]), f.col("shard") + 1)
-    order = [*(name for name in parts if name == "timestamp"), "hash", *parts]
-    return numbered.repartition(shards, slot).sortWithinPartitions(*order)
+    return numbered, [*(name for name in parts if name == "timestamp"), "hash", *parts]
 
 
-def rows_of(batches: Iterable[RecordBatch], topic: str | None) -> Iterator[tuple[int, ShardRows]]:
-    """Yield the rows of each batch of Arrow with their shard; batches without rows are skipped.
+@dataclass(frozen=True, slots=True)
+class ShardPiece:
+    """Successive rows of one shard.
 
     Args:
-        batches: of one shard, in order.
+        shard: number of the shard.
+        rows: its rows, in order.
+        ahead: this shard and those that are known to follow it.
+    """
+
+    shard: int
+    rows: ShardRows
+    ahead: tuple[int, ...]
+
+
+def pieces_of(batches: Iterable[RecordBatch], topic: str | None) -> Iterator[ShardPiece]:
+    """Yield the rows of each batch of Arrow, cut between shards.
+
+    Args:
+        batches: of one Spark partition, shard after shard.
         topic: of all records; None: of the column.
     """
-    shard: int | None = None
     for batch in batches:
-        if batch.num_rows:
-            columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
-            shard = the_shard(columns["shard"], shard)
-            yield shard, ShardRows(_outputs(columns, topic), columns["hash"])
+        columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+        rows = ShardRows(_outputs(columns, topic), columns["hash"])
+        runs = [(shard, len(list(run))) for shard, run in groupby(columns["shard"])]
+        for n, (shard, count) in enumerate(runs):
+            yield ShardPiece(shard, rows.take(count), tuple(one for one, _ in runs[n:]))
 
 
 def _outputs(columns: Mapping[str, list[Any]], topic: str | None) -> list[Output]:

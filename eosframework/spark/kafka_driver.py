@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from eosframework.application.control_log import ControlLog
 from eosframework.application.control_topic import ControlTopic
 from eosframework.application.output_limits import RelayDestinations
-from eosframework.backfill.spark.arrow_batches import map_batches
+from eosframework.backfill.spark.arrow_batches import map_batches, own_python_workers
 from eosframework.backfill.spark.ordering import task_slots
 from eosframework.config import Settings
 from eosframework.errors import RunError, StartRefused
@@ -24,11 +24,12 @@ from eosframework.kafka.worker_clients import NOTHING_KNOWN, producer_client, pr
 from eosframework.outbox.outbox_ports import Destination
 from eosframework.processing.attempts.ownership import OwnedTask, Ownership
 from eosframework.spark.batch_rules import Decision, decide
-from eosframework.spark.kafka_columns import RESULT_SCHEMA, KafkaColumns, in_shards
+from eosframework.spark.kafka_columns import RESULT_SCHEMA, KafkaColumns, in_one_task, in_shards
 from eosframework.spark.kafka_shards import ShardSpec, attempts
 from eosframework.spark.sink_entry import BatchIdentity, SinkBatch, shards_prefix
 from eosframework.spark.sink_log import SETTLE_SECONDS, BatchLog
 from eosframework.spark.sink_receipts import moved
+from eosframework.spark.stage import size_of
 from eosframework.txnid import TransactionalId
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 
 DECIDED_SECONDS = 2.0
 """Longest time for a healthy attempt's commit; later it counts as a leftover."""
+
+ONE_TASK_BYTES = 2**20
+"""Largest stage whose shards are written by one Spark task: a task costs more than its rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,7 @@ class KafkaSinkDriver:
         self._slots: list[int] | None = None
         self._since: int | None = None
         self._counts: dict[int, int] = {}
+        self._writers: dict[int, str] = {}
         self._ownership = Ownership(self._task(), name)
         try:
             self._end_leftovers(log)
@@ -165,8 +170,6 @@ class KafkaSinkDriver:
     def write(self, rows: DataFrame, batch: SinkBatch) -> int:
         """Write all rows that are not committed, and return their number (S4)."""
         options = self._options
-        if self._slots is None:
-            self._slots = task_slots(rows.sparkSession, options.shards)
         if options.columns.topic is None:
             self._refuse_topics([row[0] for row in rows.select("topic").distinct().collect()])
         spec = ShardSpec(
@@ -179,9 +182,14 @@ class KafkaSinkDriver:
             topics=tuple(sorted(self._topics)),
             limits=size_limits(self._topics.values(), are_all=options.columns.topic is not None),
             run=uuid.uuid4().hex[:8],
+            writers=self._writers,
         )
-        sharded = in_shards(rows, options.shards, self._slots)
-        results: list[Any] = map_batches(sharded, attempts(spec), RESULT_SCHEMA).collect()
+        former, self._writers = self._writers, {}  # a failed job may have inited any id
+        sharded = self._in_shards(rows, batch)
+        with own_python_workers(rows.sparkSession, options.label if former else None):
+            written = map_batches(sharded, attempts(spec), RESULT_SCHEMA)
+        results: list[Any] = written.collect()
+        self._writers = {**former, **{int(row[0]): str(row[2]) for row in results}}
         self._counts = {int(row[0]): int(row[1]) for row in results}
         if batch.stage is None:
             self._refuse_other_shards(batch, self._counts)
@@ -243,6 +251,7 @@ class KafkaSinkDriver:
     def _fence(self, shards: Iterable[int]) -> None:
         """Init the ids of shards: no earlier attempt can commit, and none is open any more."""
         options = self._options
+        self._writers = {}
         ids = [
             str(TransactionalId.sink(options.application, options.sink, shard)) for shard in shards
         ]
@@ -255,6 +264,16 @@ class KafkaSinkDriver:
         prefix = shards_prefix(self.name)
         open_ = {key.removeprefix(prefix) for key in log.undecided() if key.startswith(prefix)}
         self._fence(sorted(map(int, open_)))
+
+    # --- rows ---------------------------------------------------------------------------------
+
+    def _in_shards(self, rows: DataFrame, batch: SinkBatch) -> DataFrame:
+        spark, shards = rows.sparkSession, self._options.shards
+        if batch.stage is not None and size_of(spark, batch.stage) <= ONE_TASK_BYTES:
+            return in_one_task(rows, shards)
+        if self._slots is None:
+            self._slots = task_slots(spark, shards)
+        return in_shards(rows, shards, self._slots)
 
     # --- refusals -------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """One attempt to write a shard of a batch: Spark may restart or duplicate it.
 
-The steps are those of a backfill's attempt (`backfill/executor/attempt`):
+The steps are those of a backfill's attempt (`backfill/executor/attempt`). The shards of a Spark
+task are taken together (A1 to A3, `shard_takeover`), then written one after the other:
 
     A1. a successor waits until the first attempt is silent or has ended
     A2. init the shard's transactional.id: fences every other attempt, and ends its transaction
@@ -18,10 +19,7 @@ was committed.
 
 from __future__ import annotations
 
-import os
-import socket
 import time
-import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -41,7 +39,6 @@ from eosframework.processing.attempts.ownership import (
     Interrupted,
     OwnedTask,
     Ownership,
-    run_suffix,
     taken_over,
 )
 from eosframework.processing.ports import Output
@@ -127,29 +124,33 @@ class ShardWork:
 
 
 class ShardAttempt:
-    """One attempt.
+    """One attempt at a shard; `take_shards` takes the shard for it first (A1 to A3).
 
     Args:
         work: its shard and batch.
-        number: of the attempt, from 0.
+        name: of the attempt; see `attempt_name`.
         clock: seconds, monotonic.
         sleep: waits for a number of seconds.
+
+    Attributes:
+        work: its shard and batch.
+        ownership: of the shard.
+        done: progress of another attempt that has completed the shard; None: it is to be written.
     """
 
     def __init__(
         self,
         work: ShardWork,
-        number: int,
+        name: str,
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        place = f"{socket.gethostname()}/{os.getpid()}"
-        self.name = f"{place}/{number}/{uuid.uuid4().hex[:8]}{run_suffix(work.task.run)}"
-        self._work = work
-        self._number = number
-        self._ownership = Ownership(work.task, self.name, clock=clock, sleep=sleep)
-        self._ownership.on_reject = self._reject
+        self.work = work
+        self.done: ShardProgress | None = None
+        self.ownership = Ownership(work.task, name, clock=clock, sleep=sleep)
+        self.ownership.on_reject = self._reject
+        self._name = name
         self._chunk = ShardRows([], [])
         self._bytes_left = work.chunk_bytes
         self._seen = 0
@@ -170,27 +171,21 @@ class ShardAttempt:
             RunError: no attempt can succeed until the cause is fixed.
             ClusterUnreachable: brokers were unavailable for long; another attempt may resume.
         """
-        if self._number > 0 or self._ownership.is_shared():
-            done = self._ownership.wait()
-            if done is not None and self._work.staged:
-                return self._of_this_batch(done)
+        if self.done is not None:
+            return self._of_this_batch(self.done)
         try:
-            self._ownership.take()
-            try:
-                return self._write(rows)
-            except Exception as error:
-                self._leave(error)
-                raise
-        finally:
-            self._ownership.close()
+            return self._write(rows)
+        except Exception as error:
+            self._leave(error)
+            raise
 
     # --- rows: A4, A5 ---------------------------------------------------------------------------
 
     def _write(self, rows: Iterable[ShardRows]) -> ShardProgress:
-        known = self._ownership.known
+        known = self.ownership.known
         if known is not None:
             self._of_this_batch(known)
-            if known.complete and self._work.staged:
+            if known.complete and self.work.staged:
                 return known
         committed = 0 if known is None else known.rows
         held = ShardRows([], [])
@@ -199,7 +194,7 @@ class ShardAttempt:
             held = piece
         # The last piece is held back, so that the last chunk can complete the shard.
         self._take(held, committed, last=True)
-        found = self._ownership.known
+        found = self.ownership.known
         assert found is not None, "a shard has at least one row"
         if not found.complete or self._seen != found.rows:
             raise self._changed(found)
@@ -211,16 +206,16 @@ class ShardAttempt:
         if skipped := piece.take(max(committed - self._seen, 0)):
             self._seen += len(skipped)
             self._seen_digest += sum(skipped.hashes)
-            known = self._ownership.known
+            known = self.ownership.known
             assert known is not None
             if self._seen == committed and self._seen_digest % MODULUS != known.digest:
                 raise self._changed(known)
         while piece:
-            room = self._work.chunk_records - len(self._chunk)
+            room = self.work.chunk_records - len(self._chunk)
             count, size = piece.first(room).within(self._bytes_left)
             self._bytes_left -= size
             self._chunk.extend(piece.take(count))
-            if len(self._chunk) >= self._work.chunk_records or self._bytes_left <= 0:
+            if len(self._chunk) >= self.work.chunk_records or self._bytes_left <= 0:
                 self._flush(complete=last and not piece)
         if last and self._chunk:
             self._flush(complete=True)
@@ -229,7 +224,7 @@ class ShardAttempt:
 
     def _flush(self, *, complete: bool) -> None:
         """Commit the chunk, in parts while the brokers reject a record of it."""
-        known = self._ownership.known
+        known = self.ownership.known
         if known is not None and known.complete:
             raise self._changed(known)
         while self._chunk:
@@ -240,26 +235,26 @@ class ShardAttempt:
                 digest=(self._seen_digest + sum(part.hashes)) % MODULUS,
                 complete=complete and count == len(self._chunk),
             )
-            if self._ownership.write(self._receipted(part), progress):
+            if self.ownership.write(self._receipted(part), progress):
                 self._chunk.take(count)
                 self._seen, self._seen_digest = progress.rows, progress.digest
-        self._bytes_left = self._work.chunk_bytes
+        self._bytes_left = self.work.chunk_bytes
 
     def _receipted(self, part: ShardRows) -> list[Output]:
-        receipts = self._work.receipts
+        receipts = self.work.receipts
         return part.outputs if receipts is None else receipts.added(part.outputs, self._seen)
 
     def _progress(
         self, *, rows: int, digest: int, complete: bool = False, ended: bool = False
     ) -> ShardProgress:
         return ShardProgress(
-            sequence=self._work.sequence,
-            batch=self._work.batch,
+            sequence=self.work.sequence,
+            batch=self.work.batch,
             rows=rows,
             digest=digest,
             complete=complete,
             ended=ended,
-            attempt=self.name,
+            attempt=self._name,
             written_at=round(time.time() * 1000),
         )
 
@@ -275,7 +270,7 @@ class ShardAttempt:
             return
         output = self._chunk.outputs[0]
         raise RunError(
-            f"{self._work.task.name}: topic {output[0]} refuses its row {self._seen}, with key "
+            f"{self.work.task.name}: topic {output[0]} refuses its row {self._seen}, with key "
             f"{output[2]!r:.80} and a value of {len(output[1] or b'')} bytes: {error}. The rows "
             f"before it are committed. Change the topic so that it accepts the record, and start "
             f"the query again: it resumes at this row"
@@ -286,23 +281,23 @@ class ShardAttempt:
         if isinstance(error, InstanceFenced | ClusterUnreachable):
             return
         with suppress(EosError, Interrupted):
-            if self._ownership.abort():
-                known = self._ownership.known
+            if self.ownership.abort():
+                known = self.ownership.known
                 rows, digest = (0, 0) if known is None else (known.rows, known.digest)
                 if known is None or not known.complete:
-                    self._ownership.write((), self._progress(rows=rows, digest=digest, ended=True))
+                    self.ownership.write((), self._progress(rows=rows, digest=digest, ended=True))
 
     # --- checks ---------------------------------------------------------------------------------
 
     def _of_this_batch(self, found: ShardProgress) -> ShardProgress:
         """Return progress of this batch; a later batch ends the attempt."""
-        if found.sequence != self._work.sequence:
-            raise taken_over(self._work.task.name, found)
+        if found.sequence != self.work.sequence:
+            raise taken_over(self.work.task.name, found)
         return found
 
     def _changed(self, known: ShardProgress) -> RunError:
         return RunError(
-            f"{self._work.task.name}: {known.rows} rows of {known.batch} are committed, and the "
+            f"{self.work.task.name}: {known.rows} rows of {known.batch} are committed, and the "
             f"rows computed now are others: the plan is not repeatable, so the rest of the batch "
             f"is unknown. Nothing more was written. Use stage=True, which computes a batch once; "
             f"to continue without the rest of this batch, use a new checkpoint and another sink "

@@ -1,4 +1,4 @@
-"""The check that a Spark partition has the rows of one shard."""
+"""The check that the rows of a shard come together."""
 
 from __future__ import annotations
 
@@ -19,9 +19,18 @@ def the_shard(found: Iterable[int], expected: int | None) -> int:
     """
     shards = {*found, *(() if expected is None else (expected,))}
     if len(shards) > 1:
-        raise RunError(
-            f"rows of the shards {sorted(shards)} came to one task: Spark merged the partitions of "
-            f"a shuffle. Set spark.sql.adaptive.enabled=false in the session, and start the query "
-            f"again: it resumes"
-        )
+        raise RunError(came_apart(*sorted(shards)))
     return shards.pop()
+
+
+def came_apart(*shards: int) -> str:
+    """Return the message for shards whose rows Spark has mixed.
+
+    Args:
+        shards: their numbers.
+    """
+    return (
+        f"the rows of shards {', '.join(map(str, shards))} came mixed to one task: Spark merged "
+        f"the partitions of a shuffle. Set spark.sql.adaptive.enabled=false in the session, and "
+        f"start the query again: it resumes"
+    )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from eosframework.application.control_log import ControlLog
 from eosframework.errors import InstanceFenced
@@ -65,13 +67,27 @@ class BatchLog:
 
 
 @dataclass(frozen=True, slots=True)
-class ShardLog:
-    """The `TaskLog` of one shard in one batch; progress in earlier batches counts as none.
+class Written:
+    """The entries of a batch's shards that are written, committed or not.
+
+    Args:
+        end: log end offset up to which they were read.
+        newest: by shard, the offset and the newest progress; shards without any are left out.
+        is_untouched: no attempt has written any of the shards in this batch, which is open.
+    """
+
+    end: int
+    newest: Mapping[int, tuple[int, ShardProgress]]
+    is_untouched: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShardsLog:
+    """The progress of the shards of one batch; progress in earlier batches counts as none.
 
     Args:
         log: the control topic.
         sink: its name.
-        shard: number of the shard.
         sequence: of the batch.
         batch: for messages.
         since: offset at which its entries may begin; None: it is not known.
@@ -79,10 +95,72 @@ class ShardLog:
 
     log: ControlLog
     sink: str
-    shard: int
     sequence: int
     batch: BatchIdentity
     since: int | None = None
+
+    def read(self, shards: Sequence[int]) -> dict[int, ShardProgress]:
+        """Return the progress of shards, once all transactions are decided.
+
+        Raises:
+            InstanceFenced: the batch is not the sink's open one any more.
+        """
+        key = batch_key(self.sink)
+        keys = [key, *(shard_key(self.sink, shard) for shard in shards)]
+        entries = self.log.settled(key, keys, self.since)
+        if key not in entries or not self._is_open(entries[key]):
+            raise InstanceFenced(
+                f"sink {self.sink!r}: {self.batch} is complete, or was given up, since this "
+                f"attempt at shard {shards[0]} was started; another driver continues the sink, and "
+                f"this attempt wrote nothing more"
+            )
+        return self._own(shards, entries)
+
+    def watch(self, shards: Sequence[int]) -> dict[int, ShardProgress]:
+        """Return the decided progress of shards, without waiting."""
+        keys = [shard_key(self.sink, shard) for shard in shards]
+        return self._own(shards, self.log.decided(shards_prefix(self.sink), keys))
+
+    def written_end(self) -> int:
+        """Return the log end offset, past open transactions."""
+        return self.log.written_end()
+
+    def written(self, shards: Sequence[int], since: int = 0) -> Written:
+        """Return the newest progress of shards from an offset on, committed or not."""
+        key = batch_key(self.sink)
+        keys = {key, *(shard_key(self.sink, shard) for shard in shards)}
+        end, found = self.log.newest_of(keys, max(since, self.since or 0))
+        entries = {one: entry for one, (_, entry) in found.items() if entry is not None}
+        newest = {
+            shard: (found[shard_key(self.sink, shard)][0], progress)
+            for shard, progress in self._own(shards, entries).items()
+        }
+        # The entry that opened the batch is older than all progress in it. If it is among the newest
+        # entries, which are all that was read, so is all progress.
+        is_open = self.since is not None and key in entries and self._is_open(entries[key])
+        return Written(end, newest, is_untouched=is_open and not newest)
+
+    def _is_open(self, entry: Any) -> bool:
+        last = SinkBatch.from_entry(entry)
+        return last.sequence == self.sequence and not last.complete
+
+    def _own(self, shards: Sequence[int], entries: Mapping[str, Any]) -> dict[int, ShardProgress]:
+        """Return the progress in entries, unless it belongs to an earlier batch."""
+        keys = {shard: shard_key(self.sink, shard) for shard in shards}
+        found = {
+            shard: ShardProgress.from_entry(entries[key])
+            for shard, key in keys.items()
+            if key in entries
+        }
+        return {shard: one for shard, one in found.items() if one.sequence >= self.sequence}
+
+
+@dataclass(frozen=True, slots=True)
+class ShardLog:
+    """The `TaskLog` of one shard."""
+
+    shards: ShardsLog
+    shard: int
 
     def read(self) -> ShardProgress | None:
         """Return the progress, once all transactions are decided.
@@ -90,40 +168,21 @@ class ShardLog:
         Raises:
             InstanceFenced: the batch is not the sink's open one any more.
         """
-        keys = shard_key(self.sink, self.shard), batch_key(self.sink)
-        entries = self.log.settled(batch_key(self.sink), keys, self.since)
-        last = SinkBatch.from_entry(entries[keys[1]]) if keys[1] in entries else None
-        if last is None or last.sequence != self.sequence or last.complete:
-            raise InstanceFenced(
-                f"shard {self.shard} of sink {self.sink!r}: {self.batch} is complete, or was given "
-                f"up, since this attempt was started; another driver continues the sink, and this "
-                f"attempt wrote nothing more"
-            )
-        found = entries.get(keys[0])
-        return None if found is None else self._own(ShardProgress.from_entry(found))
+        return self.shards.read([self.shard]).get(self.shard)
 
     def watch(self) -> ShardProgress | None:
         """Return the decided progress, without waiting."""
-        key = shard_key(self.sink, self.shard)
-        found = self.log.decided(key, [key]).get(key)
-        return None if found is None else self._own(ShardProgress.from_entry(found))
+        return self.shards.watch([self.shard]).get(self.shard)
 
     def written_end(self) -> int:
         """Return the log end offset, past open transactions."""
-        return self.log.written_end()
+        return self.shards.written_end()
 
     def newest(self, since: int = 0) -> tuple[int, ShardProgress] | None:
         """Return the last written progress from an offset on, committed or not."""
-        found = self.log.newest(shard_key(self.sink, self.shard), max(since, self.since or 0))
-        if found is None or found[1] is None:
-            return None
-        progress = self._own(ShardProgress.from_entry(found[1]))
-        return None if progress is None else (found[0], progress)
+        return self.shards.written([self.shard], since).newest.get(self.shard)
 
     def output(self, progress: ShardProgress) -> Output:
         """Return the record that commits progress within a transaction."""
-        return self.log.output(shard_key(self.sink, self.shard), progress.to_entry())
-
-    def _own(self, progress: ShardProgress) -> ShardProgress | None:
-        """Return the progress unless it belongs to an earlier batch."""
-        return None if progress.sequence < self.sequence else progress
+        key = shard_key(self.shards.sink, self.shard)
+        return self.shards.log.output(key, progress.to_entry())

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import structlog
 
+from eosframework.backfill.spark.executor_failures import reason_of
 from eosframework.backfill.spark.jvm import jvm_of
 from eosframework.errors import ConfigurationError, EosError, RunError
 from eosframework.spark.batch_rules import Decision
@@ -157,10 +158,9 @@ def telling(names: str) -> Generator[None]:
     except Exception as error:
         found = told(error)
         if found is None:
-            first = next((line for line in str(error).splitlines() if line.strip()), repr(error))
             found = RunError(
-                f"sink {names}: Spark gave the batch up: {first}. What is committed stays; start "
-                f"the query again to resume"
+                f"sink {names}: Spark gave the batch up: {reason_of(error)}. What is committed "
+                f"stays; start the query again to resume"
             )
         events.error("sink_failed", sink=names, error=str(found))
         raise found from None

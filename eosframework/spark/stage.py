@@ -74,6 +74,12 @@ def read_stage(
     return rows.select(f"`{label}`.*")
 
 
+def size_of(spark: SparkSession, directory: str) -> int:
+    """Return the size of a stage's files in bytes."""
+    place = hadoop_path(spark, directory)
+    return int(file_system_of(spark, place).getContentSummary(place).getLength())
+
+
 def remove_stage(spark: SparkSession, directory: str) -> None:
     """Remove a stage; one that is gone already is no error."""
     place = hadoop_path(spark, directory)

@@ -19,6 +19,8 @@ from eosframework.topology.graph.graph import TableSink
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+RESULT_SCHEMA = "shard bigint, row_count bigint"
+
 _SHARD = "eosframework_shard"
 
 _FLOATS = ("float", "double")

@@ -28,9 +28,9 @@ from eosframework.process.logs import configure_logs
 from eosframework.records import TopicPartition
 from eosframework.serialization.serdes import BYTES
 from eosframework.spark.batch_rules import Decision, decide
-from eosframework.spark.kafka_columns import RESULT_SCHEMA
 from eosframework.spark.sink_entry import BatchIdentity, SinkBatch
 from eosframework.spark.table_columns import (
+    RESULT_SCHEMA,
     SparkRow,
     SparkRowMaker,
     position_of,

@@ -34,7 +34,7 @@ from eosframework.backfill.job.job_entry import JobState, OffsetRange, ends_key,
 from eosframework.backfill.job.job_log import JobLog
 from eosframework.backfill.job.stages import Stage, writers_of
 from eosframework.backfill.spark.arrow_batches import map_batches
-from eosframework.backfill.spark.executor_failures import failure_of
+from eosframework.backfill.spark.executor_failures import failure_of, reason_of
 from eosframework.backfill.spark.kafka_rows import kafka_rows
 from eosframework.backfill.spark.ordering import in_task_order
 from eosframework.backfill.spark.pickling import pack
@@ -162,7 +162,7 @@ class _Run:
         if failures:
             error = failures[0]
             raise failure_of(error) or RunError(
-                f"Spark gave job {self.started.state.job.name!r} up: {_first_line(error)}; start "
+                f"Spark gave job {self.started.state.job.name!r} up: {reason_of(error)}; start "
                 f"it again to resume"
             ) from error
 
@@ -261,10 +261,6 @@ def _fix_ends(started: StartedJob) -> None:
         for topic in ended
     }
     started.log.write(entries)
-
-
-def _first_line(error: BaseException) -> str:
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 DECIDED_SECONDS = 2.0

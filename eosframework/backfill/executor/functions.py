@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from typing import TypeVar
 
 from eosframework.backfill.executor.attempt import run_attempt
 from eosframework.backfill.executor.attempt_context import TaskSpec
@@ -16,6 +17,8 @@ from eosframework.errors import EosError
 from eosframework.process.logs import configure_logs
 from eosframework.process.signals import restore_default_handlers
 from eosframework.records import TopicPartition
+
+_T = TypeVar("_T")
 
 RESULT_SCHEMA = "partition bigint, records bigint"
 
@@ -51,7 +54,7 @@ def completions(spec: TaskSpec) -> Callable[[int], int]:
     return run
 
 
-def run_numbered(attempt: Callable[[int], int]) -> int:
+def run_numbered(attempt: Callable[[int], _T]) -> _T:
     """Run an attempt with Spark's attempt number; its error reaches the driver.
 
     Args:

@@ -16,6 +16,8 @@ from eosframework.errors import EosError, RunError
 
 _MARK = "eosframework-failure:"
 _MARKED = re.compile(_MARK + r"([A-Za-z0-9_\-=]+)")
+_CALL_FAILED = "An error occurred while calling"
+"""Of Py4J, in front of what the call raised in the JVM."""
 
 
 def encoded(error: EosError) -> RuntimeError:
@@ -32,6 +34,13 @@ def failure_of(error: BaseException) -> EosError | None:
     telling = orjson.loads(base64.urlsafe_b64decode(found[1]))
     kind = getattr(errors, telling["kind"], RunError)
     return _raised(kind if issubclass(kind, EosError) else RunError, telling["message"])
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the first line of Spark's exception that says more than which call failed."""
+    lines = [line.lstrip(": ").rstrip(". ") for line in str(error).splitlines()]
+    reasons = [line for line in lines if line and not line.startswith(_CALL_FAILED)]
+    return reasons[0] if reasons else type(error).__name__
 
 
 def _raised(kind: type[EosError], message: str) -> EosError:

@@ -25,7 +25,7 @@ from eosframework.errors import (
     TransactionFatal,
 )
 from eosframework.processing.attempts.attempt_takeover import SignOfLife, wait_for_turn
-from eosframework.processing.ports import Commit, Output, TransactionalOutputs
+from eosframework.processing.ports import Commit, Output, TransactionalOutput, TransactionalOutputs
 from eosframework.processing.session.session_group import (
     SessionCounts,
     SessionGroup,
@@ -192,23 +192,36 @@ class Ownership(SessionUser[TransactionSession, "P | None"], Generic[P]):
             RunError: the brokers refuse the id.
             ClusterUnreachable: the cluster did not answer for long.
         """
-        failpoints.hit("takeover.before_init")
-        try:
-            [output] = self._retrying(lambda: self._outputs.open([self._identity]))
-        except TaskFenced as error:
-            raise taken_over(self._task) from error
-        except TransactionFatal as error:
-            raise RunError(str(error)) from error
+        [output] = init_ids(self._outputs, [self._identity], self._task, self._retrying)
+        taken_at = self._retrying(self._log.written_end)
+        self.adopt(output, taken_at, self._retrying(self._log.read))
+
+    def adopt(self, output: TransactionalOutput, taken_at: int, known: P | None) -> None:
+        """Own the task through an id that was inited before (A2).
+
+        Args:
+            output: its producer.
+            taken_at: log end offset after the init, before the progress was read. Entries from
+                there on belong to a successor, or to this attempt: earlier ones were fenced.
+            known: the progress, read after the init (A3).
+        """
         policy = Policy(
             self._timeout_seconds,
             successor="another attempt",
             advice="Another attempt of the task resumes at the committed progress",
         )
         self._session = TransactionSession(output, policy, self._clock)
-        failpoints.hit("takeover.after_init")
-        # Entries from here on belong to a successor, or to this attempt: earlier ones were fenced.
-        self._taken_at = self._retrying(self._log.written_end)
-        self.known = self._retrying(self._log.read)
+        self._taken_at, self.known = taken_at, known
+
+    def release(self) -> TransactionalOutput | None:
+        """Return the producer for a next task, and end the ownership; None: it is of no use."""
+        session, self._session = self._session, None
+        if session is None:
+            return None
+        if session.state is State.READY:
+            return session.output
+        self._outputs.close([session.output])
+        return None
 
     def begin(self) -> None:
         """Begin a transaction without records of the task."""
@@ -339,23 +352,71 @@ class Ownership(SessionUser[TransactionSession, "P | None"], Generic[P]):
         return SignOfLife(offset, ended)
 
     def _retrying(self, call: Callable[[], _T]) -> _T:
-        """Return the result of a call; retries while brokers are unavailable."""
-        deadline, attempts = self._clock() + PATIENCE_SECONDS, 0
-        while True:
-            try:
-                return call()
-            except (ClusterUnreachable, Retriable, OutcomeUnknown) as error:
-                self._give_up_after(deadline, error)
-                attempts += 1
-                self._events.warning("call_repeated", error=str(error))
-            self._sleep(backoff_seconds(attempts))
+        return patiently(call, self._task, self._events, self._clock, self._sleep)
 
-    def _give_up_after(self, deadline: float, error: Exception) -> None:
-        if self._clock() >= deadline:
-            raise ClusterUnreachable(
-                f"{self._task}: the brokers were unavailable for {PATIENCE_SECONDS:g} s "
-                f"({error}); another attempt resumes at the committed progress"
-            ) from error
+
+def init_ids(
+    outputs: TransactionalOutputs,
+    ids: Sequence[str],
+    task: str,
+    retrying: Callable[[Callable[[], list[TransactionalOutput]]], list[TransactionalOutput]],
+) -> list[TransactionalOutput]:
+    """Take ids from every other attempt (A2), and return their producers.
+
+    Args:
+        outputs: transactional producers.
+        ids: the transactional ids.
+        task: for messages.
+        retrying: returns the result of a call; see `patiently`.
+
+    Raises:
+        InstanceFenced: another attempt took one meanwhile.
+        RunError: the brokers refuse an id.
+        ClusterUnreachable: the cluster did not answer for long.
+    """
+    failpoints.hit("takeover.before_init")
+    try:
+        found = retrying(lambda: outputs.open(ids))
+    except TaskFenced as error:
+        raise taken_over(task) from error
+    except TransactionFatal as error:
+        raise RunError(str(error)) from error
+    failpoints.hit("takeover.after_init")
+    return found
+
+
+def patiently(
+    call: Callable[[], _T],
+    task: str,
+    events: structlog.stdlib.BoundLogger,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> _T:
+    """Return the result of a call that is repeated while brokers are unavailable.
+
+    Args:
+        call: may be repeated.
+        task: for messages.
+        events: gets a line for each repetition.
+        clock: seconds, monotonic.
+        sleep: waits for a number of seconds.
+
+    Raises:
+        ClusterUnreachable: the brokers were unavailable for long.
+    """
+    deadline, attempts = clock() + PATIENCE_SECONDS, 0
+    while True:
+        try:
+            return call()
+        except (ClusterUnreachable, Retriable, OutcomeUnknown) as error:
+            if clock() >= deadline:
+                raise ClusterUnreachable(
+                    f"{task}: the brokers were unavailable for {PATIENCE_SECONDS:g} s ({error}); "
+                    f"another attempt resumes at the committed progress"
+                ) from error
+            attempts += 1
+            events.warning("call_repeated", error=str(error))
+        sleep(backoff_seconds(attempts))
 
 
 def _raise(error: DataRejected) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from eosframework.backfill.spark.executor_failures import reason_of
 from eosframework.process.progress import total
 from eosframework.process.signals import handled
 from eosframework.process.supervisor import PAUSE_SECONDS, QUICK_DEATHS, QUICK_SECONDS, Display
@@ -220,7 +221,7 @@ class Fleet:
                 if self.is_stopping:
                     place.end = SlotEnd(0, "", place.host)
                     return
-                self._lost(place, str(error).splitlines()[0])
+                self._lost(place, reason_of(error))
             else:
                 if end.exit_code != LOST or self.is_stopping:
                     place.end = end

@@ -8,14 +8,24 @@ from typing import Any
 
 import pytest
 
+from eosframework.config import KafkaSettings, Settings
 from eosframework.errors import EosError, StartRefused
+from eosframework.kafka.inspect.coordinators import describe_transaction
+from eosframework.kafka.inspect.wire import Wire
+from eosframework.kafka.worker_clients import producers
+from eosframework.spark import kafka_driver
 from tests.support.applications.spark_sinks import SinkWorld
 
 pytest.importorskip("pyspark")
 from pyspark.errors import StreamingQueryException
 
 
-def test_batches_are_in_the_topic_once_and_a_query_goes_on_behind_them(world: SinkWorld) -> None:
+@pytest.mark.parametrize("tasks", ["one task", "a task for each shard"])
+def test_batches_are_in_the_topic_once_and_a_query_goes_on_behind_them(
+    world: SinkWorld, tasks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if tasks != "one task":
+        monkeypatch.setattr(kafka_driver, "ONE_TASK_BYTES", 0)
     world.feed(0, 500)
     world.feed(500, 800)
     world.run(world.sink())
@@ -23,6 +33,32 @@ def test_batches_are_in_the_topic_once_and_a_query_goes_on_behind_them(world: Si
     world.run(world.sink())
     assert world.counts() == Counter(range(900))
     assert not list(world.checkpoint.glob("eosframework-stages/*/*"))
+
+
+def test_shards_are_written_with_the_producers_of_the_batch_before(world: SinkWorld) -> None:
+    """1. four batches: the ids are inited for the first, and for the second in Python workers of
+    the sink's own  2. another client inits them between two batches, which refuses the producers
+    that are kept  3. each row is there once all the same."""
+    for first in (0, 100, 200, 300):
+        world.feed(first, first + 100)
+    sink = world.sink()
+    world.run(sink)
+    ids = [f"{world.name}:sink.out:{shard}" for shard in range(3)]
+    assert [epoch_of(world, one) for one in ids] == [1, 1, 1], "inited twice"
+
+    outputs = producers(Settings(kafka=KafkaSettings(bootstrap_servers=world.servers)))
+    outputs.close(outputs.open(ids))
+    outputs.stop()
+    assert [epoch_of(world, one) for one in ids] == [2, 2, 2]
+    world.feed(400, 500)
+    world.run(sink)
+    assert world.counts() == Counter(range(500))
+
+
+def epoch_of(world: SinkWorld, transactional_id: str) -> int:
+    """The epoch of the last producer that inited an id."""
+    with Wire(KafkaSettings(bootstrap_servers=world.servers)) as wire:
+        return describe_transaction(wire, transactional_id).producer_epoch
 
 
 @pytest.mark.exhaustive

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from uuid import uuid4
 
 import orjson
 import pytest
@@ -22,9 +23,11 @@ from eosframework.errors import (
     TransactionError,
 )
 from eosframework.processing.attempts.ownership import OwnedTask
-from eosframework.processing.ports import Output
+from eosframework.processing.ports import Output, TransactionalOutput
 from eosframework.spark.shard_attempt import MODULUS, ShardAttempt, ShardRows, ShardWork
+from eosframework.spark.shard_takeover import take_shards
 from eosframework.spark.sink_entry import BatchIdentity, ShardProgress
+from eosframework.spark.sink_log import Written
 from tests.support.memory.scripted_kafka import Broker, MemoryOutputs
 from tests.unit.backfill.attempts import Clock
 
@@ -51,8 +54,10 @@ class MemoryShardLog:
 
     broker: Broker
     is_over: bool = False
+    reads: int = 0
 
     def read(self) -> ShardProgress | None:
+        self.reads += 1
         if self.is_over:
             raise InstanceFenced("the batch is complete")
         return self.watch()
@@ -74,6 +79,31 @@ class MemoryShardLog:
         return (CONTROL, data, b"shard", 0, None, None, 0, None)
 
 
+@dataclass
+class MemoryShardsLog:
+    """A ProgressLog with one shard."""
+
+    log: MemoryShardLog
+
+    def read(self, shards: Sequence[int]) -> dict[int, ShardProgress]:
+        return self._of(shards, self.log.read())
+
+    def watch(self, shards: Sequence[int]) -> dict[int, ShardProgress]:
+        return self._of(shards, self.log.watch())
+
+    def written_end(self) -> int:
+        return self.log.written_end()
+
+    def written(self, shards: Sequence[int], since: int = 0) -> Written:
+        found = self.log.newest(since)
+        newest = {} if found is None else {shards[0]: found}
+        is_untouched = found is None and not self.log.is_over
+        return Written(self.log.written_end(), newest, is_untouched)
+
+    def _of(self, shards: Sequence[int], one: ShardProgress | None) -> dict[int, ShardProgress]:
+        return {} if one is None else {shards[0]: one}
+
+
 class World:
     """What outlasts an attempt."""
 
@@ -82,13 +112,15 @@ class World:
         self.log = MemoryShardLog(self.broker)
         self.clock = Clock()
         self.rows = rows(count)
+        self.outputs = MemoryOutputs(self.broker)
+        self.kept: dict[int, TransactionalOutput] = {}
 
     def work(self, **changes: Any) -> ShardWork:
         task = OwnedTask(
             transactional_id="app:sink.out:1",
             name="shard 1 of sink 'out'",
             log=self.log,
-            outputs=MemoryOutputs(self.broker),
+            outputs=self.outputs,
             stall_seconds=20,
             timeout_seconds=30,
             logger="eosframework.spark",
@@ -110,10 +142,23 @@ class World:
                 piece = given[first : first + size]
                 yield ShardRows([output for output, _ in piece], [hashed for _, hashed in piece])
 
-        attempt = ShardAttempt(
-            self.work(**changes), number, clock=self.clock, sleep=self.clock.sleep
-        )
-        return attempt.run(pieces())
+        clock, sleep = self.clock, self.clock.sleep
+        attempt = ShardAttempt(self.work(**changes), f"{uuid4()}", clock=clock, sleep=sleep)
+        log, kept, self.kept = MemoryShardsLog(self.log), self.kept, {}
+        try:
+            take_shards({1: attempt}, log, number, kept, clock=clock, sleep=sleep)
+            done = attempt.run(pieces())
+            output = attempt.ownership.release()
+            self.kept = {} if output is None else {1: output}
+        finally:
+            attempt.ownership.close()
+        return done
+
+    def next_batch(self) -> None:
+        """Begin as if all that was written belonged to an earlier batch."""
+        self.broker.visible = [o for o in self.broker.visible if o[0] != CONTROL]
+        self.broker.calls.clear()
+        self.log.reads = 0
 
     def written(self) -> list[int]:
         return [int(o[1] or b"") for o in self.broker.visible if o[0] == "out"]
@@ -237,6 +282,35 @@ def test_a_record_that_the_brokers_reject_is_named_and_the_rows_before_it_are_wr
     assert sum(world.clock.slept) == 0, "the first attempt announced its end"
 
 
+def test_the_next_batch_is_written_with_the_kept_producer() -> None:
+    world = World()
+    world.run()
+    world.next_batch()
+    assert world.run().rows == 50
+    assert world.log.reads == 0, "nobody wrote the shard in this batch"
+    assert world.written() == [*range(50), *range(50)]
+    assert not any(call.startswith(("open", "init")) for call in map(str, world.broker.calls))
+
+
+def test_a_kept_producer_is_refused_once_another_attempt_has_the_id() -> None:
+    world = World()
+    world.run()
+    world.next_batch()
+    kept, world.kept = world.kept, {}
+    world.run()
+    world.kept = kept
+    world.next_batch()
+    done: ShardProgress | None = None
+    for number in range(3):
+        try:
+            done = world.run(number)
+            break
+        except InstanceFenced:
+            continue
+    assert done is not None
+    assert world.written() == [*range(50)] * 3
+
+
 FAULTS: list[tuple[TransactionError | None, bool]] = [
     (None, True),
     (OutcomeUnknown("no answer"), True),
@@ -246,9 +320,15 @@ FAULTS: list[tuple[TransactionError | None, bool]] = [
 ]
 
 
-@given(st.lists(st.sampled_from(range(len(FAULTS))), max_size=8), st.integers(1, 3))
-def test_whatever_commits_answer_rows_are_written_once(plan: list[int], attempts: int) -> None:
+@given(st.lists(st.sampled_from(range(len(FAULTS))), max_size=8), st.integers(1, 3), st.booleans())
+def test_whatever_commits_answer_rows_are_written_once(
+    plan: list[int], attempts: int, is_kept: bool
+) -> None:
     world = World()
+    if is_kept:
+        world.run()
+        world.next_batch()
+        world.broker.visible.clear()
     world.broker.commit_faults = [FAULTS[one] for one in plan]
     done: ShardProgress | None = None
     for number in range(attempts + len(plan)):
