@@ -7,6 +7,7 @@ import socket
 import time
 import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -17,12 +18,12 @@ from eosframework.application.output_limits import RelayDestinations
 from eosframework.backfill.spark.arrow_batches import map_batches, own_python_workers
 from eosframework.backfill.spark.ordering import task_slots
 from eosframework.config import Settings
-from eosframework.errors import RunError, StartRefused
+from eosframework.errors import ClusterUnreachable, RunError, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import size_limits
 from eosframework.kafka.worker_clients import NOTHING_KNOWN, producer_client, producers
 from eosframework.outbox.outbox_ports import Destination
-from eosframework.processing.attempts.ownership import OwnedTask, Ownership
+from eosframework.processing.attempts.ownership import OwnedTask, Ownership, taken_over
 from eosframework.spark.batch_rules import Decision, decide
 from eosframework.spark.kafka_columns import RESULT_SCHEMA, KafkaColumns, in_one_task, in_shards
 from eosframework.spark.kafka_shards import ShardSpec, attempts
@@ -188,7 +189,11 @@ class KafkaSinkDriver:
         sharded = self._in_shards(rows, batch)
         with own_python_workers(rows.sparkSession, options.label if former else None):
             written = map_batches(sharded, attempts(spec), RESULT_SCHEMA)
-        results: list[Any] = written.collect()
+        try:
+            results: list[Any] = written.collect()
+        except Exception:
+            self._refuse_if_taken_over()
+            raise
         self._writers = {**former, **{int(row[0]): str(row[2]) for row in results}}
         self._counts = {int(row[0]): int(row[1]) for row in results}
         if batch.stage is None:
@@ -274,6 +279,16 @@ class KafkaSinkDriver:
         if self._slots is None:
             self._slots = task_slots(spark, shards)
         return in_shards(rows, shards, self._slots)
+
+    def _refuse_if_taken_over(self) -> None:
+        """Raise InstanceFenced if another driver owns the sink.
+
+        It removes the stage of a batch that it completed, so Spark's own reason would be that.
+        """
+        with suppress(ClusterUnreachable):
+            last = self._log.read()
+            if last is not None and last.attempt != self._ownership.attempt:
+                raise taken_over(f"sink {self.name!r}", last)
 
     # --- refusals -------------------------------------------------------------------------------
 

@@ -135,8 +135,8 @@ class ShardsLog:
             shard: (found[shard_key(self.sink, shard)][0], progress)
             for shard, progress in self._own(shards, entries).items()
         }
-        # The entry that opened the batch is older than all progress in it. If it is among the newest
-        # entries, which are all that was read, so is all progress.
+        # The entry that opened the batch is older than all progress in it. If it is among the
+        # newest entries, which are all that was read, so is all progress.
         is_open = self.since is not None and key in entries and self._is_open(entries[key])
         return Written(end, newest, is_untouched=is_open and not newest)
 
