@@ -186,9 +186,7 @@ class KafkaSinkDriver:
             writers=self._writers,
         )
         former, self._writers = self._writers, {}  # a failed job may have inited any id
-        sharded = self._in_shards(rows, batch)
-        with own_python_workers(rows.sparkSession, options.label if former else None):
-            written = map_batches(sharded, attempts(spec), RESULT_SCHEMA)
+        written = self._written(rows, spec, is_first=not former)
         try:
             results: list[Any] = written.collect()
         except Exception:
@@ -272,13 +270,16 @@ class KafkaSinkDriver:
 
     # --- rows ---------------------------------------------------------------------------------
 
-    def _in_shards(self, rows: DataFrame, batch: SinkBatch) -> DataFrame:
-        spark, shards = rows.sparkSession, self._options.shards
-        if batch.stage is not None and size_of(spark, batch.stage) <= ONE_TASK_BYTES:
-            return in_one_task(rows, shards)
+    def _written(self, rows: DataFrame, spec: ShardSpec, *, is_first: bool) -> DataFrame:
+        """Return the job that writes rows: one task for a small batch, else one for each shard."""
+        spark, shards, stage = rows.sparkSession, spec.batch.shards, spec.batch.stage
+        if stage is not None and size_of(spark, stage) <= ONE_TASK_BYTES:
+            pool = None if is_first else f"{spec.application}/{self._options.label}"
+            with own_python_workers(spark, pool):
+                return map_batches(in_one_task(rows, shards), attempts(spec), RESULT_SCHEMA)
         if self._slots is None:
             self._slots = task_slots(spark, shards)
-        return in_shards(rows, shards, self._slots)
+        return map_batches(in_shards(rows, shards, self._slots), attempts(spec), RESULT_SCHEMA)
 
     def _refuse_if_taken_over(self) -> None:
         """Raise InstanceFenced if another driver owns the sink.
