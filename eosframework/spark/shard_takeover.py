@@ -98,8 +98,9 @@ def take_shards(
             if attempt.work.staged and shard in decided and decided[shard].complete:
                 attempt.done = decided[shard]
     left = [shard for shard in shards if attempts[shard].done is None]
+    task.outputs.close([output for shard, output in kept.items() if shard not in left])
     fresh = [shard for shard in left if shard not in kept]
-    outputs = dict(kept)
+    outputs = {shard: output for shard, output in kept.items() if shard in left}
     if fresh:  # A2
         ids = [attempts[shard].work.task.transactional_id for shard in fresh]
         opened = init_ids(task.outputs, ids, task.name, retrying)

@@ -220,6 +220,16 @@ def test_a_successor_waits_and_returns_what_the_first_one_completed() -> None:
     assert not world.broker.calls, "it never took the id"
 
 
+def test_a_kept_producer_is_closed_if_another_attempt_completed_its_shard() -> None:
+    world = World()
+    world.run()
+    world.next_batch()
+    world.write(rows=50, complete=True)
+    assert world.run(1).attempt == "another"
+    assert world.outputs.closed == ["app:sink.out:1"]
+    assert not world.kept
+
+
 def test_a_silent_attempt_is_taken_over() -> None:
     world = World()
     assert world.run(1).rows == 50
