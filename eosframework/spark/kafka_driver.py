@@ -287,7 +287,7 @@ class KafkaSinkDriver:
         It removes the stage of a batch that it completed, so Spark's own reason would be that.
         """
         with suppress(ClusterUnreachable):
-            last = self._log.read()
+            last = self._log.watch()  # a wait for open transactions would delay the error
             if last is not None and last.attempt != self._ownership.attempt:
                 raise taken_over(f"sink {self.name!r}", last)
 

@@ -146,11 +146,7 @@ class ShardTask:
         found = {shard: self._clients.take(shard, writers.get(shard)) for shard in shards}
         kept = {shard: output for shard, output in found.items() if output is not None}
         attempts = {shard: ShardAttempt(self._work(shard), self._name) for shard in shards}
-        try:
-            take_shards(attempts, self._log, self._number, kept)
-        except BaseException:
-            self._clients.outputs.close(list(kept.values()))
-            raise
+        take_shards(attempts, self._log, self._number, kept)
         self._taken.update(attempts)
 
     def _work(self, shard: int) -> ShardWork:

@@ -76,7 +76,7 @@ def take_shards(
         log: their progress.
         number: of the attempts, from 0.
         kept: producers of shards, each inited by this process, which no other attempt is known to
-            have inited since.
+            have inited since. They are closed if this raises.
         clock: seconds, monotonic.
         sleep: waits for a number of seconds.
 
@@ -85,6 +85,24 @@ def take_shards(
         RunError: the brokers refuse an id.
         ClusterUnreachable: the cluster did not answer for long.
     """
+    outputs = dict(kept)
+    close = next(iter(attempts.values())).work.task.outputs.close
+    try:
+        _take(attempts, log, number, outputs, clock, sleep)
+    except BaseException:
+        close(list(outputs.values()))
+        raise
+
+
+def _take(
+    attempts: Mapping[int, ShardAttempt],
+    log: ProgressLog,
+    number: int,
+    outputs: dict[int, TransactionalOutput],
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
+) -> None:
+    """Do A1 to A3; `outputs` has the open producers all the time."""
     shards = list(attempts)
     task = attempts[shards[0]].work.task
     events = structlog.get_logger(task.logger)
@@ -97,23 +115,19 @@ def take_shards(
         for shard, attempt in attempts.items():
             if attempt.work.staged and shard in decided and decided[shard].complete:
                 attempt.done = decided[shard]
+                if shard in outputs:
+                    task.outputs.close([outputs.pop(shard)])
     left = [shard for shard in shards if attempts[shard].done is None]
-    task.outputs.close([output for shard, output in kept.items() if shard not in left])
-    fresh = [shard for shard in left if shard not in kept]
-    outputs = {shard: output for shard, output in kept.items() if shard in left}
+    fresh = [shard for shard in left if shard not in outputs]
     if fresh:  # A2
         ids = [attempts[shard].work.task.transactional_id for shard in fresh]
         opened = init_ids(task.outputs, ids, task.name, retrying)
         outputs.update(zip(fresh, opened, strict=True))
     taken_at = written.end
     known: Mapping[int, ShardProgress] = {}
-    if left and not (written.is_untouched and not fresh):  # A3
-        try:
-            taken_at = retrying(log.written_end)
-            known = retrying(lambda: log.read(left))
-        except BaseException:
-            task.outputs.close([outputs[shard] for shard in fresh])
-            raise
+    if fresh or (left and not written.is_untouched):  # A3
+        taken_at = retrying(log.written_end)
+        known = retrying(lambda: log.read(left))
     for shard in left:
         attempts[shard].ownership.adopt(outputs[shard], taken_at, known.get(shard))
 
