@@ -44,7 +44,7 @@ from eosframework.application.needed_access import control_topic_access, refuse_
 from eosframework.config import Ids, KafkaSettings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.admin.metadata import TopicDescription
-from eosframework.kafka.client.plain_writes import write_records
+from eosframework.kafka.client.plain_writes import RecordWriter
 from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.kafka.consumer.settled import settled_ends
 from eosframework.processing.ports import Output
@@ -198,6 +198,7 @@ class ControlTopic:
         self._partition = TopicPartition(self.topic, 0)
         self._application = application
         self._settings = settings
+        self._writer = RecordWriter(settings)
         self._admin = admin
         self._replication_factor = replication_factor
         self._entries: dict[str, Any] = {}
@@ -296,7 +297,11 @@ class ControlTopic:
         values = {
             key: None if value is None else orjson.dumps(value) for key, value in entries.items()
         }
-        write_records(self._settings, self.topic, values)
+        self._writer.write(self.topic, values)
+
+    def close(self) -> None:
+        """Close the connection of `write`, which opens another one if it is used again."""
+        self._writer.close()
 
     def committed_marker(self, sub_topology: str, partition: TopicPartition) -> Output:
         """Return the record for the first transaction of a partition."""

@@ -214,6 +214,7 @@ def _entered(context: ApplicationContext, source: IdSource | None, facts: Facts)
     refuse_moved_ids(graph, ids, facts.control)
     facts = replace(facts, ids=ids)
     control_topic.write(new_entries(graph, facts))
+    control_topic.close()
     refuse_other_ids(ids, given_ids(source, names, control_topic.refresh()))
     return facts
 

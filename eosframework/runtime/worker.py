@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -16,7 +16,7 @@ import structlog
 
 from eosframework.application.context import connect
 from eosframework.application.output_limits import output_limits
-from eosframework.application.ownership_topic import ownership_of
+from eosframework.application.ownership_topic import OwnershipTopic, ownership_of
 from eosframework.application.partition_growth import PartitionGrowth, partition_counter
 from eosframework.application.partitioner_checks import require_fitting_partitioners
 from eosframework.application.start_checks import check_worker_start
@@ -192,6 +192,7 @@ def _run_once(
     with (
         _observed(context, kind, host.watch) as observed,
         _task_maker(context) as make_task,
+        closing(ownership_of(context)) as claims,
     ):
 
         def on_round(counts: WorkerCounts) -> None:
@@ -209,7 +210,7 @@ def _run_once(
         if kind is Kind.TABLES:
             worker = _table_writer(context, on_round)
         else:
-            worker = _worker(context, _plan(context, make_task), growth, on_round)
+            worker = _worker(context, _plan(context, make_task), growth, claims, on_round)
         host.began(worker.stop)
         return worker.run(until_caught_up=until_caught_up)
 
@@ -330,6 +331,7 @@ def _worker(
     context: WorkerContext,
     plan: Plan,
     growth: PartitionGrowth,
+    claims: OwnershipTopic,
     on_round: Callable[[WorkerCounts], None],
 ) -> Worker:
     graph, settings, worker = context.graph, context.settings, context.settings.worker
@@ -357,7 +359,7 @@ def _worker(
         ledger,
         options,
         state=state,
-        ownership=_ownership(context, ledger),
+        ownership=_ownership(context, ledger, claims),
         purger=RecordPurger(settings.kafka) if purges else None,
         hold_nothing=partial(hold_nothing, settings.kafka, context.admin),
         measured=context.observed is not None,
@@ -460,16 +462,16 @@ def _ledger(context: WorkerContext) -> StartPositions:
     )
 
 
-def _ownership(context: WorkerContext, ledger: StartPositions) -> Ownership | None:
+def _ownership(
+    context: WorkerContext, ledger: StartPositions, claims: OwnershipTopic
+) -> Ownership | None:
     """Return the claims of the worker; None: without transactions there is nothing to fence."""
     if context.settings.worker.guarantee is not Guarantee.EXACTLY_ONCE:
         return None
-    return Ownership(
-        ownership_of(context),
-        ledger.is_ownership_asked,
-        uuid4().hex,
-        records=context.control_topic.state.ownership is not None,
-    )
+    is_recorded = context.control_topic.state.ownership is not None
+    if is_recorded:
+        claims.prepare()  # while the worker joins its group
+    return Ownership(claims, ledger.is_ownership_asked, uuid4().hex, records=is_recorded)
 
 
 def _outputs(context: WorkerContext, log: KafkaInputLog) -> ProducerPool | AtLeastOnceOutputs:

@@ -17,6 +17,9 @@ FedRecord = tuple[bytes | None, bytes | None, int]
 
 TURN_RECORDS = 200
 
+SHARED_SECONDS = 5.0
+"""A producer that was idle for longer is replaced before a write."""
+
 
 def feed(
     settings: KafkaSettings,
@@ -75,39 +78,86 @@ def feed(
     return fed
 
 
-def write_records(settings: KafkaSettings, topic: str, values: Mapping[str, bytes | None]) -> None:
-    """Write one record per key, and wait until all in-sync replicas have them.
+class RecordWriter:
+    """Writes records one call at a time; calls that follow each other share a producer.
+
+    librdkafka asks for a producer id as soon as a client exists. It has no connection then, and
+    asks again 500 ms later (`rd_kafka_idemp_pid_timer_restart`), so that the first write of each
+    producer takes half a second.
 
     Args:
         settings: how to reach the cluster.
-        topic: receives the records.
-        values: by key; None writes a tombstone.
-
-    Raises:
-        ConfigurationError: the broker rejected a record.
-        ClusterUnreachable: not all records were acknowledged within the request timeout.
     """
-    failures: list[KafkaError] = []
 
-    def delivered(error: KafkaError | None, _message: Any) -> None:
-        if error is not None:
-            failures.append(error)
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._producer: Producer | None = None
+        self._used_at = 0.0
 
-    properties = client_properties(settings, Role.PRODUCER)
-    producer = new_client(Producer, {**properties, "enable.idempotence": True, "acks": "all"})
-    for key, value in values.items():
-        producer.produce(topic, value, key, on_delivery=delivered)
-    unsent = producer.flush(settings.request_timeout_seconds)
-    if failures:
-        raise ConfigurationError(
-            f"topic {topic!r} was not written: {failures[0].str()}; allow this principal Write "
-            f"and Describe on it"
-        ) from KafkaException(failures[0])
-    if unsent:
-        raise ClusterUnreachable(
-            f"topic {topic!r} at {settings.bootstrap_servers} did not acknowledge {unsent} records "
-            f"within {settings.request_timeout_seconds:g} s; check that its replicas are in sync"
-        )
+    def prepare(self) -> None:
+        """Open the producer, so that it has its id by the first write.
+
+        Raises:
+            ConfigurationError: a librdkafka property cannot be used.
+        """
+        self._current_producer()
+
+    def write(self, topic: str, values: Mapping[str, bytes | None]) -> None:
+        """Write one record per key, and wait until all in-sync replicas have them.
+
+        Args:
+            topic: receives the records.
+            values: by key; None writes a tombstone.
+
+        Raises:
+            ConfigurationError: the broker rejected a record.
+            ClusterUnreachable: not all records were acknowledged within the request timeout; they
+                may arrive later.
+        """
+        failures: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, _message: Any) -> None:
+            if error is not None:
+                failures.append(error)
+
+        producer = self._current_producer()
+        self.close()  # unless all of this succeeds, nothing is written with this producer again
+        for key, value in values.items():
+            producer.produce(topic, value, key, on_delivery=delivered)
+        unsent = producer.flush(self._settings.request_timeout_seconds)
+        if failures:
+            raise ConfigurationError(
+                f"topic {topic!r} was not written: {failures[0].str()}; allow this principal Write "
+                f"and Describe on it"
+            ) from KafkaException(failures[0])
+        if unsent:
+            raise ClusterUnreachable(
+                f"topic {topic!r} at {self._settings.bootstrap_servers} did not acknowledge "
+                f"{unsent} records within {self._settings.request_timeout_seconds:g} s; check that "
+                f"its replicas are in sync"
+            )
+        self._producer, self._used_at = producer, time.monotonic()
+
+    def close(self) -> None:
+        """Discard the producer; another write opens a new one."""
+        self._producer = None
+
+    def _current_producer(self) -> Producer:
+        # A client that was idle knows the leaders of then. If one of them is suspended, it would
+        # wait for the timeout of a request; a new client asks for the leaders first.
+        if time.monotonic() - self._used_at > SHARED_SECONDS:
+            self.close()
+        if self._producer is None:
+            properties = client_properties(self._settings, Role.PRODUCER)
+            properties |= {"enable.idempotence": True, "acks": "all"}
+            self._producer = new_client(Producer, properties)
+            self._used_at = time.monotonic()
+        return self._producer
+
+
+def write_records(settings: KafkaSettings, topic: str, values: Mapping[str, bytes | None]) -> None:
+    """Write one record per key, once; see `RecordWriter.write`."""
+    RecordWriter(settings).write(topic, values)
 
 
 def _poll_until(producer: Producer, moment: float) -> None:
