@@ -100,7 +100,7 @@ class RecordWriter:
         Raises:
             ConfigurationError: a librdkafka property cannot be used.
         """
-        self._current_producer()
+        self._keep(self._take_producer())
 
     def write(self, topic: str, values: Mapping[str, bytes | None]) -> None:
         """Write one record per key, and wait until all in-sync replicas have them.
@@ -120,8 +120,7 @@ class RecordWriter:
             if error is not None:
                 failures.append(error)
 
-        producer = self._current_producer()
-        self.close()  # unless all of this succeeds, nothing is written with this producer again
+        producer = self._take_producer()  # kept only if all of this succeeds
         for key, value in values.items():
             producer.produce(topic, value, key, on_delivery=delivered)
         unsent = producer.flush(self._settings.request_timeout_seconds)
@@ -136,28 +135,23 @@ class RecordWriter:
                 f"{unsent} records within {self._settings.request_timeout_seconds:g} s; check that "
                 f"its replicas are in sync"
             )
-        self._producer, self._used_at = producer, time.monotonic()
+        self._keep(producer)
 
     def close(self) -> None:
         """Discard the producer; another write opens a new one."""
         self._producer = None
 
-    def _current_producer(self) -> Producer:
+    def _keep(self, producer: Producer) -> None:
+        self._producer, self._used_at = producer, time.monotonic()
+
+    def _take_producer(self) -> Producer:
+        kept, self._producer = self._producer, None
         # A client that was idle knows the leaders of then. If one of them is suspended, it would
         # wait for the timeout of a request; a new client asks for the leaders first.
-        if time.monotonic() - self._used_at > SHARED_SECONDS:
-            self.close()
-        if self._producer is None:
-            properties = client_properties(self._settings, Role.PRODUCER)
-            properties |= {"enable.idempotence": True, "acks": "all"}
-            self._producer = new_client(Producer, properties)
-            self._used_at = time.monotonic()
-        return self._producer
-
-
-def write_records(settings: KafkaSettings, topic: str, values: Mapping[str, bytes | None]) -> None:
-    """Write one record per key, once; see `RecordWriter.write`."""
-    RecordWriter(settings).write(topic, values)
+        if kept is not None and time.monotonic() - self._used_at <= SHARED_SECONDS:
+            return kept
+        properties = client_properties(self._settings, Role.PRODUCER)
+        return new_client(Producer, {**properties, "enable.idempotence": True, "acks": "all"})
 
 
 def _poll_until(producer: Producer, moment: float) -> None:
