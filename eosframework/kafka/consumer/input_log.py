@@ -73,6 +73,7 @@ class KafkaInputLog:
         self._reported: set[int] = set()
         self._rebalancing: Rebalancing | None = None
         self._membership: tuple[int, Any] | None = None
+        self._starts: dict[TopicPartition, KafkaPartition] = {}
         self._events = structlog.get_logger("eosframework.kafka").bind(
             group=group.group_id, instance=group.instance
         )
@@ -91,7 +92,7 @@ class KafkaInputLog:
 
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
         """Join the group. New partitions are assigned paused."""
-        rebalancing = self._rebalancing = Rebalancing(listener, self._refuse)
+        rebalancing = self._rebalancing = Rebalancing(listener, self._refuse, self._note_starts)
         self._consumer.subscribe(
             list(topics),
             on_assign=rebalancing.assigned,
@@ -120,6 +121,8 @@ class KafkaInputLog:
         if any(map(error_of, messages)):
             messages = self._without_errors(messages, ends, damaged)
         found = by_partition(messages)
+        for partition in self._starts.keys() & found.keys():
+            del self._starts[partition]
         return Fetched(found, ends, self._current_membership(), sizes_of(found), damaged)
 
     def membership(self) -> Any:
@@ -163,8 +166,22 @@ class KafkaInputLog:
             self._consumer.commit(offsets=offsets, asynchronous=True)
 
     def resume(self, partitions: Sequence[TopicPartition]) -> None:
-        """Deliver messages of these partitions again."""
+        """Deliver messages of these partitions again.
+
+        A partition that was assigned or moved while it was paused is moved to its position once
+        more, because librdkafka would start to fetch it up to a second later:
+
+        1. All partitions of a broker are paused, so librdkafka's thread for it finds none to fetch
+           and sleeps for up to a second (`rd_kafka_broker_consumer_serve`).
+        2. A resume clears a flag and wakes no thread (`rd_kafka_toppar_pause_resume`).
+        3. A seek above offset 0 wakes it (`rd_kafka_toppar_set_fetch_state`), and then it fetches
+           every partition of the broker.
+        """
         self._consumer.resume(partitions_to_kafka(partitions))
+        for start in filter(None, [self._starts.pop(p, None) for p in partitions]):
+            # Refused: the partition is not started yet, and its start wakes the thread.
+            with suppress(KafkaException):
+                self._consumer.seek(start)
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
         """Deliver no message of these partitions until `resume`."""
@@ -180,6 +197,7 @@ class KafkaInputLog:
         self._membership = None
         for position in positions:
             self._seek(to_kafka(position))
+        self._note_starts(positions)
 
     def beginning_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the first offset of each partition's log."""
@@ -358,6 +376,13 @@ class KafkaInputLog:
             self._raise(error, Call.COMMITTED)
         self._raise_any(answers, Call.COMMITTED)
         return {from_kafka(answer): answer.offset for answer in answers}
+
+    def _note_starts(self, positions: Sequence[Position]) -> None:
+        """Note the positions from which partitions are read next, where a seek wakes librdkafka."""
+        for position in positions:
+            self._starts.pop(position.topic_partition, None)
+            if position.offset:
+                self._starts[position.topic_partition] = to_kafka(position)
 
     def _seek(self, partition: KafkaPartition) -> None:
         """Seek; a partition assigned just now cannot be moved for a moment."""

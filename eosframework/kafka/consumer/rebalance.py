@@ -27,10 +27,17 @@ class Rebalancing:
     Args:
         listener: takes partitions over and releases them.
         refuse: raises if the listener must not be assigned partitions; None: it takes all.
+        started: called with the positions of partitions that were assigned, paused.
     """
 
-    def __init__(self, listener: RebalanceListener, refuse: Refuse | None = None) -> None:
+    def __init__(
+        self,
+        listener: RebalanceListener,
+        refuse: Refuse | None = None,
+        started: Callable[[Sequence[Position]], None] | None = None,
+    ) -> None:
         self.count = 0
+        self._started = started
         self._refuse = refuse
         self._listener = listener
         self._pending: BaseException | None = None
@@ -51,6 +58,8 @@ class Rebalancing:
             starts = [_start(position) for position in positions]
             consumer.assign(starts)
             consumer.pause(starts)
+            if self._started is not None:
+                self._started(positions)
 
         if not self._takes or not self._attempt(take_over):
             consumer.assign([])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -102,6 +103,44 @@ def test_new_partitions_wait_until_they_are_resumed_and_are_read_to_their_end(
     wait_until(read_to_the_end, "the end")
     assert all(found == list(range(10)) for found in offsets.values())
     assert set(ends.values()) == {10}
+
+
+def test_the_first_record_after_a_resume_waits_for_no_sleeping_thread(join: Join) -> None:
+    member = join()
+    wait_until(lambda: member.owns(2), "an assignment")
+    partitions = sorted(member.owned)
+    took: list[float] = []
+    for _ in range(3):
+        member.log.pause(partitions)
+        # After the last long poll (0.5 s) the thread of the broker finds nothing to fetch, and
+        # sleeps for a second.
+        assert not member.log.fetch(100, 0.8).messages
+        member.log.seek([Position(*partition, 1) for partition in partitions])
+        began = time.monotonic()
+        member.log.resume(partitions)
+        assert member.log.fetch(1, 10).messages
+        took.append(time.monotonic() - began)
+    assert sorted(took)[1] < 0.3, took  # 0.95 s without the seek that wakes it
+
+
+def test_a_resume_after_records_were_read_repeats_none_of_them(join: Join) -> None:
+    member = join()
+    wait_until(lambda: member.owns(2), "an assignment")
+    partitions = sorted(member.owned)
+    member.log.seek([Position(*partition, 1) for partition in partitions])
+    member.log.resume(partitions)
+    offsets: dict[TopicPartition, list[int]] = {p: [] for p in partitions}
+
+    def read(limit: int) -> bool:
+        for partition, messages in member.log.fetch(limit, 0.1).messages.items():
+            offsets[partition] += [message.offset() for message in messages]
+        return sum(map(len, offsets.values())) >= 6
+
+    wait_until(lambda: read(1), "six records")
+    member.log.pause(partitions)
+    member.log.resume(partitions)
+    wait_until(lambda: read(100) and all(9 in found for found in offsets.values()), "the rest")
+    assert all(found == list(range(1, 10)) for found in offsets.values()), offsets
 
 
 def test_a_position_that_is_gone_is_named_with_what_the_log_still_holds(
