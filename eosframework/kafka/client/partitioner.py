@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import cast
-
-from kafka.partitioner.default import murmur2  # pyright: ignore[reportUnknownVariableType]
 
 
 def partition_of(key: bytes, partitions: int) -> int:
@@ -16,4 +16,12 @@ def partition_of(key: bytes, partitions: int) -> int:
         key: encoded.
         partitions: of the topic.
     """
-    return (cast(int, murmur2(key)) & 0x7FFFFFFF) % partitions
+    return (_murmur2()(key) & 0x7FFFFFFF) % partitions
+
+
+@cache
+def _murmur2() -> Callable[[bytes], int]:
+    """Return kafka-python's hash; the package is an eighth of all that a worker would import."""
+    from kafka.partitioner.default import murmur2  # pyright: ignore[reportUnknownVariableType]
+
+    return cast("Callable[[bytes], int]", murmur2)
