@@ -14,9 +14,9 @@ from eosframework.backfill.job.job_entry import check_name
 from eosframework.config import Settings, load_settings
 from eosframework.errors import ConfigurationError
 from eosframework.serialization.serdes import SerdeLike
-from eosframework.spark.kafka_columns import STRUCT, KafkaColumns
-from eosframework.spark.kafka_driver import KafkaSinkOptions
-from eosframework.spark.row_serdes import open_serde
+from eosframework.spark.kafka.columns import STRUCT, KafkaColumns
+from eosframework.spark.kafka.driver import KafkaSinkOptions
+from eosframework.spark.kafka.row_serdes import open_serde
 from eosframework.spark.sink_entry import BatchIdentity, name_of
 from eosframework.spark.sink_metrics import SinkProgress, gauges_of
 from eosframework.spark.sink_runner import (
@@ -28,7 +28,7 @@ from eosframework.spark.sink_runner import (
     streaming_batch,
     telling,
 )
-from eosframework.spark.table_driver import TableSinkOptions
+from eosframework.spark.table.driver import TableSinkOptions
 from eosframework.topology.graph.graph import TableMode
 from eosframework.txnid import refuse_bad_application
 

@@ -13,7 +13,7 @@ from eosframework.errors import EosError, StartRefused
 from eosframework.kafka.inspect.coordinators import describe_transaction
 from eosframework.kafka.inspect.wire import Wire
 from eosframework.kafka.worker_clients import producers
-from eosframework.spark import kafka_driver
+from eosframework.spark.kafka import driver as kafka_driver
 from tests.support.applications.spark_sinks import SinkWorld
 
 pytest.importorskip("pyspark")

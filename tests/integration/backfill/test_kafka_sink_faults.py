@@ -19,7 +19,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from eosframework.embedded import KafkaCluster, start_kafka
-from eosframework.spark import kafka_driver
+from eosframework.spark.kafka import driver as kafka_driver
 from tests.conftest import SMALL_BROKER, KafkaService
 from tests.support.applications.pipeline import wait_until
 from tests.support.applications.spark_jobs import end_tree

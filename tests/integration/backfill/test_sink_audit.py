@@ -15,7 +15,7 @@ from eosframework.config import KafkaSettings
 from eosframework.errors import StartRefused
 from eosframework.operations.audit import Verdict
 from eosframework.processing.transaction.receipts import HEADER_RECEIPT, Receipt
-from eosframework.spark.sink_audit import audit_sinks
+from eosframework.spark.kafka.audit import audit_sinks
 from tests.support.applications.spark_sinks import SinkWorld
 from tests.support.processes.programs import framework_command
 from tests.support.servers.topics import configure

@@ -24,10 +24,10 @@ from eosframework.errors import (
 )
 from eosframework.processing.attempts.ownership import OwnedTask
 from eosframework.processing.ports import Output, TransactionalOutput
-from eosframework.spark.shard_attempt import MODULUS, ShardAttempt, ShardRows, ShardWork
-from eosframework.spark.shard_takeover import take_shards
+from eosframework.spark.kafka.shard_attempt import MODULUS, ShardAttempt, ShardRows, ShardWork
+from eosframework.spark.kafka.shard_takeover import take_shards
+from eosframework.spark.kafka.sink_log import Written
 from eosframework.spark.sink_entry import BatchIdentity, ShardProgress
-from eosframework.spark.sink_log import Written
 from tests.support.memory.scripted_kafka import Broker, MemoryOutputs
 from tests.unit.backfill.attempts import Clock
 

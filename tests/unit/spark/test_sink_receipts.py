@@ -13,8 +13,8 @@ from eosframework.operations.audit.receipt_books import Books, Span
 from eosframework.processing.ports import Output
 from eosframework.processing.transaction.receipts import HEADER_RECEIPT, Receipt, Series
 from eosframework.records import TopicPartition
+from eosframework.spark.kafka.receipts import moved, receipts_of, receipts_topic
 from eosframework.spark.sink_entry import BatchIdentity, SinkBatch, is_batch_key, position
-from eosframework.spark.sink_receipts import moved, receipts_of, receipts_topic
 
 BATCH = BatchIdentity(query="q", number=0, range="r")
 ROW: Output = ("out", b"", None, -1, None, None, 0, [("own", b"x")])

@@ -14,7 +14,7 @@ from eosframework.config import RegistrySettings
 from eosframework.errors import ConfigurationError, EosError, RunError
 from eosframework.serialization.schemas import Format
 from eosframework.serialization.serdes import Serde, SerdeLike, codec_serde, serde_of
-from eosframework.spark.message_rows import MessageEncoder
+from eosframework.spark.kafka.message_rows import MessageEncoder
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

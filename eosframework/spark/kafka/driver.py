@@ -25,11 +25,11 @@ from eosframework.kafka.worker_clients import NOTHING_KNOWN, producer_client, pr
 from eosframework.outbox.outbox_ports import Destination
 from eosframework.processing.attempts.ownership import OwnedTask, Ownership, taken_over
 from eosframework.spark.batch_rules import Decision, decide
-from eosframework.spark.kafka_columns import RESULT_SCHEMA, KafkaColumns, in_one_task, in_shards
-from eosframework.spark.kafka_shards import ShardSpec, attempts
+from eosframework.spark.kafka.columns import RESULT_SCHEMA, KafkaColumns, in_one_task, in_shards
+from eosframework.spark.kafka.receipts import moved
+from eosframework.spark.kafka.shards import ShardSpec, attempts
+from eosframework.spark.kafka.sink_log import SETTLE_SECONDS, BatchLog
 from eosframework.spark.sink_entry import BatchIdentity, SinkBatch, shards_prefix
-from eosframework.spark.sink_log import SETTLE_SECONDS, BatchLog
-from eosframework.spark.sink_receipts import moved
 from eosframework.spark.stage import size_of
 from eosframework.txnid import TransactionalId
 

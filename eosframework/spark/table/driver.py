@@ -29,7 +29,7 @@ from eosframework.records import TopicPartition
 from eosframework.serialization.serdes import BYTES
 from eosframework.spark.batch_rules import Decision, decide
 from eosframework.spark.sink_entry import BatchIdentity, SinkBatch
-from eosframework.spark.table_columns import (
+from eosframework.spark.table.columns import (
     RESULT_SCHEMA,
     SparkRow,
     SparkRowMaker,

@@ -16,9 +16,9 @@ from eosframework.errors import ConfigurationError
 from eosframework.outbox.outbox_ports import Destination
 from eosframework.processing.ports import Output
 from eosframework.serialization.serdes import Serde
+from eosframework.spark.kafka.row_serdes import RowEncoder
+from eosframework.spark.kafka.shard_attempt import ShardRows
 from eosframework.spark.row_refusals import refusing
-from eosframework.spark.row_serdes import RowEncoder
-from eosframework.spark.shard_attempt import ShardRows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -24,9 +24,9 @@ import structlog
 from eosframework.processing.attempts.attempt_takeover import SignOfLife, wait_for_turn
 from eosframework.processing.attempts.ownership import init_ids, patiently, run_suffix
 from eosframework.processing.ports import TransactionalOutput
-from eosframework.spark.shard_attempt import ShardAttempt
+from eosframework.spark.kafka.shard_attempt import ShardAttempt
+from eosframework.spark.kafka.sink_log import Written
 from eosframework.spark.sink_entry import ShardProgress
-from eosframework.spark.sink_log import Written
 
 
 class ProgressLog(Protocol):

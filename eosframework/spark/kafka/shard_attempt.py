@@ -42,8 +42,8 @@ from eosframework.processing.attempts.ownership import (
     taken_over,
 )
 from eosframework.processing.ports import Output
+from eosframework.spark.kafka.receipts import ShardReceipts
 from eosframework.spark.sink_entry import BatchIdentity, ShardProgress
-from eosframework.spark.sink_receipts import ShardReceipts
 
 MODULUS = 2**64
 """Digests are sums modulo this number, as Spark's hashes have 64 bits."""

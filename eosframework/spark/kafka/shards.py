@@ -15,14 +15,14 @@ from eosframework.errors import RunError
 from eosframework.kafka.admin.metadata import SizeLimits
 from eosframework.process.logs import configure_logs
 from eosframework.processing.attempts.ownership import OwnedTask
-from eosframework.spark.kafka_columns import ShardPiece, pieces_of
-from eosframework.spark.shard_attempt import ShardAttempt, ShardRows, ShardWork
-from eosframework.spark.shard_clients import ClientsKey, clients_of
+from eosframework.spark.kafka.columns import ShardPiece, pieces_of
+from eosframework.spark.kafka.receipts import receipts_of
+from eosframework.spark.kafka.shard_attempt import ShardAttempt, ShardRows, ShardWork
+from eosframework.spark.kafka.shard_clients import ClientsKey, clients_of
+from eosframework.spark.kafka.shard_takeover import attempt_name, take_shards
+from eosframework.spark.kafka.sink_log import SETTLE_SECONDS, ShardLog, ShardsLog
 from eosframework.spark.shard_rows import came_apart
-from eosframework.spark.shard_takeover import attempt_name, take_shards
 from eosframework.spark.sink_entry import ShardProgress, SinkBatch
-from eosframework.spark.sink_log import SETTLE_SECONDS, ShardLog, ShardsLog
-from eosframework.spark.sink_receipts import receipts_of
 from eosframework.txnid import TransactionalId
 
 
