@@ -3,7 +3,7 @@
     S1. own the sink: init its id, or claim its row; an earlier driver can record nothing more
     S2. accept the batch, or skip it, or refuse it (`batch_rules`)
     S3. stage its rows, then record in each sink that the batch is open, with the stage
-    S4. a Spark job for each sink: an attempt for each shard with rows
+    S4. write each sink: an attempt for each shard with rows, in a Spark job or in the driver
     S5. record in the sink that the batch is complete; remove the stage after the last one
 
 A crash before the record of S3 leaves a stage that no entry names: it is removed, and the batch is
@@ -29,7 +29,14 @@ from eosframework.spark.batch_rules import Decision
 from eosframework.spark.row_refusals import told
 from eosframework.spark.sink_entry import BatchIdentity, SinkBatch
 from eosframework.spark.sink_metrics import SinkProgress
-from eosframework.spark.stage import read_stage, remove_leftovers, remove_stage, write_stage
+from eosframework.spark.stage import (
+    BatchRows,
+    ComputedRows,
+    StagedRows,
+    remove_leftovers,
+    remove_stage,
+    write_stage,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -69,7 +76,7 @@ class OwnedSink(Protocol):
         """Record that a batch is open (S3)."""
         ...
 
-    def write(self, rows: DataFrame, batch: SinkBatch) -> int:
+    def write(self, rows: BatchRows, batch: SinkBatch) -> int:
         """Write all rows that are not committed, and return their number (S4)."""
         ...
 
@@ -118,7 +125,7 @@ def run_batch(
         events.info("batch_staged", stage=stage)
     elif stage is not None:
         for sink in new:
-            read_stage(spark, stage, sink.label)  # refuses a sink that the batch was not staged for
+            StagedRows(spark, stage, sink.label).check()
     for sink in new:
         sink.accept(offered, stage)
     made: list[SinkProgress] = []
@@ -126,10 +133,13 @@ def run_batch(
         began = time.monotonic()
         batch = sink.last
         assert batch is not None
+        rows: BatchRows
         if batch.stage is None:
-            rows = frame.select(sink.column(frame).alias("row")).select("row.*")
+            rows = ComputedRows(frame.select(sink.column(frame).alias("row")).select("row.*"))
         else:
-            rows = read_stage(spark, batch.stage, sink.label, schema)
+            rows = StagedRows(spark, batch.stage, sink.label, schema)
+            if schema is None:  # another run of this driver or another driver has written it
+                rows.check()
         count = sink.write(rows, batch)
         sink.complete(batch, count)
         events.info("batch_complete", sink=sink.label, rows=count)

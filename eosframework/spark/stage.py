@@ -13,9 +13,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from importlib import import_module
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, cast
 
-from eosframework.backfill.spark.jvm import file_system_of, hadoop_path
+from eosframework.backfill.spark.arrow_batches import Table
+from eosframework.backfill.spark.jvm import file_system_of, hadoop_path, jvm_of
 from eosframework.errors import StartRefused
 
 if TYPE_CHECKING:
@@ -24,6 +28,15 @@ if TYPE_CHECKING:
 
 _COMPLETE = "_SUCCESS"
 """Written last by Spark."""
+
+FEW_BYTES = 2**20
+"""Largest stage whose rows the driver reads itself: a job of Spark costs more than its rows."""
+
+FEW_FILES = 8
+"""The driver lets Spark read more files, which it opens one after the other itself."""
+
+FEW_BYTES_IN_MEMORY = 32 * 2**20
+"""Largest stage that the driver reads, uncompressed."""
 
 
 def write_stage(
@@ -38,46 +51,114 @@ def write_stage(
     """
     directory = f"{parent.rstrip('/')}/{uuid.uuid4().hex}"
     rows = frame.select(*[column.alias(label) for label, column in columns.items()])
-    rows.write.option("maxRecordsPerFile", 0).parquet(directory)
+    # Without dictionaries the footers have the size of the rows in memory.
+    options = {"maxRecordsPerFile": "0", "parquet.enable.dictionary": "false"}
+    rows.write.options(**options).parquet(directory)
     return directory, rows.schema
 
 
-def read_stage(
-    spark: SparkSession, directory: str, label: str, schema: StructType | None = None
-) -> DataFrame:
-    """Return the rows of one sink.
+@dataclass(frozen=True, slots=True)
+class StagedRows:
+    """The staged rows of one sink.
 
     Args:
         spark: a session.
         directory: of the stage.
         label: of the sink.
         schema: of the stage; None: it is read from the files.
-
-    Raises:
-        StartRefused: the directory is missing or incomplete, or has no rows of this sink.
     """
-    place = hadoop_path(spark, f"{directory}/{_COMPLETE}")
-    if not file_system_of(spark, place).exists(place):
-        raise StartRefused(
-            f"sink {label!r}: the stage {directory} of its incomplete batch is missing; rows of "
-            f"the batch may be committed, and computed again they could be others. Restore the "
-            f"directory, which is part of the checkpoint; or give the rest of the batch up: begin "
-            f"with a new checkpoint and another sink name"
-        )
-    reader = spark.read if schema is None else spark.read.schema(schema)
-    rows = reader.parquet(directory)
-    if label not in rows.columns:
-        raise StartRefused(
-            f"sink {label!r}: the stage {directory} was written for {', '.join(rows.columns)}. "
-            f"Start the query once with the sinks that it had, then change them"
-        )
-    return rows.select(f"`{label}`.*")
+
+    spark: SparkSession
+    directory: str
+    label: str
+    schema: StructType | None = None
+
+    def check(self) -> None:
+        """Refuse a stage that cannot be read, or that has no rows of this sink.
+
+        Raises:
+            StartRefused: the directory is missing or incomplete, or was written for other sinks.
+        """
+        place = hadoop_path(self.spark, f"{self.directory}/{_COMPLETE}")
+        if not file_system_of(self.spark, place).exists(place):
+            raise StartRefused(
+                f"sink {self.label!r}: the stage {self.directory} of its incomplete batch is "
+                f"missing; rows of the batch may be committed, and computed again they could be "
+                f"others. Restore the directory, which is part of the checkpoint; or give the rest "
+                f"of the batch up: begin with a new checkpoint and another sink name"
+            )
+        found = self._reader().parquet(self.directory).columns
+        if self.label not in found:
+            raise StartRefused(
+                f"sink {self.label!r}: the stage {self.directory} was written for "
+                f"{', '.join(found)}. Start the query once with the sinks that it had, then change "
+                f"them"
+            )
+
+    def frame(self) -> DataFrame:
+        """Return the rows."""
+        return self._reader().parquet(self.directory).select(f"`{self.label}`.*")
+
+    def few(self) -> Table | None:
+        """Return the rows as a table of Arrow, in any order; None: they are too many for one."""
+        place = hadoop_path(self.spark, self.directory)
+        files = file_system_of(self.spark, place)
+        parts = [one for one in files.listStatus(place) if not _is_hidden(one.getPath().getName())]
+        if sum(one.getLen() for one in parts) > FEW_BYTES:
+            return None
+        if len(parts) > FEW_FILES:
+            return cast(Any, self.frame()).toArrow()
+        arrow: Any = import_module("pyarrow")
+        parquet: Any = import_module("pyarrow.parquet")
+        read = jvm_of(self.spark).org.apache.commons.io.IOUtils.toByteArray
+        opened = [parquet.ParquetFile(BytesIO(_content(files, one, read))) for one in parts]
+        if sum(map(_bytes_in_memory, opened)) > FEW_BYTES_IN_MEMORY:
+            return None
+        rows = arrow.concat_tables([one.read(columns=[self.label]) for one in opened])
+        return arrow.Table.from_struct_array(rows.column(self.label))
+
+    def _reader(self) -> Any:
+        return self.spark.read if self.schema is None else self.spark.read.schema(self.schema)
 
 
-def size_of(spark: SparkSession, directory: str) -> int:
-    """Return the size of a stage's files in bytes."""
-    place = hadoop_path(spark, directory)
-    return int(file_system_of(spark, place).getContentSummary(place).getLength())
+@dataclass(frozen=True, slots=True)
+class ComputedRows:
+    """The rows of a sink that are not staged: Spark computes them each time.
+
+    Args:
+        rows: columns of the sink.
+    """
+
+    rows: DataFrame
+
+    def frame(self) -> DataFrame:
+        """Return the rows."""
+        return self.rows
+
+    def few(self) -> Table | None:
+        """Return None: their number is not known."""
+        return None
+
+
+BatchRows = StagedRows | ComputedRows
+"""The rows of a batch for one sink."""
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(("_", "."))
+
+
+def _content(files: Any, status: Any, read: Any) -> bytes:
+    stream = files.open(status.getPath())
+    try:
+        return read(stream)
+    finally:
+        stream.close()
+
+
+def _bytes_in_memory(file: Any) -> int:
+    groups = range(file.metadata.num_row_groups)
+    return sum(int(file.metadata.row_group(number).total_byte_size) for number in groups)
 
 
 def remove_stage(spark: SparkSession, directory: str) -> None:

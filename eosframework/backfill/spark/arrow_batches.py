@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 RecordBatch = Any
 """A batch of pyarrow."""
+
+Table = Any
+"""A table of pyarrow."""
 
 BatchFunction = Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]]
 """Maps the batches of a Spark partition, in order."""
@@ -20,29 +22,6 @@ BatchFunction = Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]]
 def map_batches(frame: DataFrame, function: BatchFunction, schema: str) -> DataFrame:
     """Apply a function to each Spark partition, on the executors."""
     return cast(Any, frame).mapInArrow(function, schema)
-
-
-_OWN = "EOSFRAMEWORK_PYTHON_WORKERS"
-
-
-@contextmanager
-def own_python_workers(spark: SparkSession, name: str | None) -> Generator[None]:
-    """Give the functions that are mapped within Python workers of their own.
-
-    An executor takes the Python worker that has been idle for longest, so with several of them a
-    task comes to another one each time. It has a pool of them for each environment of a function.
-
-    Args:
-        spark: a session.
-        name: of the pool; None: that of all functions.
-    """
-    environment: dict[str, str] = cast(Any, spark.sparkContext).environment
-    if name is not None:
-        environment[_OWN] = name
-    try:
-        yield
-    finally:
-        environment.pop(_OWN, None)
 
 
 def extended(batch: RecordBatch, columns: Mapping[str, tuple[str, Sequence[Any]]]) -> RecordBatch:

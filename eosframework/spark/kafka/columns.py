@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby, repeat
 from typing import TYPE_CHECKING, Any
 
-from eosframework.backfill.spark.arrow_batches import RecordBatch
+from eosframework.backfill.spark.arrow_batches import RecordBatch, Table
 from eosframework.errors import ConfigurationError
 from eosframework.outbox.outbox_ports import Destination
 from eosframework.processing.ports import Output
@@ -31,7 +31,13 @@ HEADERS = "array<struct<key:string,value:binary>>"
 
 PARTS = ("topic", "partition", "key", "value", "timestamp", "headers")
 """The columns of a record; a stage has those that are columns of the user's rows."""
-RESULT_SCHEMA = "shard bigint, row_count bigint, writer string"
+
+ORDER = ("shard", "timestamp", "hash", *(part for part in PARTS if part != "timestamp"))
+"""The columns that order rows, as far as a stage has them. The order is total, because rows that
+are equal in all parts are the same record: by time first, so that readers with windows get no late
+records, then by hash, which is compared as a number."""
+
+RESULT_SCHEMA = "shard bigint, row_count bigint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +68,24 @@ class KafkaColumns:
     serde: Serde | None = None
 
     def column(
-        self, sink: str, frame: DataFrame, known: Mapping[str, Destination], partitions: int | None
+        self,
+        sink: str,
+        frame: DataFrame,
+        known: Mapping[str, Destination],
+        partitions: int | None,
+        shards: int,
     ) -> Column:
-        """Return the record of each row, as a struct.
+        """Return the record of each row, its hash and its shard, as a struct.
+
+        The shard is a pure function of the key; records without a key are spread by all their
+        parts.
 
         Args:
             sink: its name, for messages.
             frame: the user's rows.
             known: topics with their limits.
             partitions: of the topic; None: unknown.
+            shards: number of them.
 
         Raises:
             ConfigurationError: a column is missing, or has an unsuitable type.
@@ -99,6 +114,10 @@ class KafkaColumns:
             parts["timestamp"] = _milliseconds(frame, self.timestamp)
         if self.headers is not None:
             parts["headers"] = f.col(_present(frame, self.headers, HEADERS)).cast(HEADERS)
+        whole = f.xxhash64(*parts.values())
+        place = f.xxhash64(parts["key"]) if "key" in parts else whole
+        parts["hash"] = whole
+        parts["shard"] = f.pmod(place, f.lit(shards)).cast("int")
         return f.struct(*[column.alias(name) for name, column in parts.items()])
 
     def _refusing_large(
@@ -176,7 +195,7 @@ class KafkaColumns:
 
 
 def in_shards(records: DataFrame, shards: int, slots: Sequence[int]) -> DataFrame:
-    """Return records with their shard and hash: one Spark partition for each shard, in its order.
+    """Return records with one Spark partition for each shard, in its order.
 
     Args:
         records: columns as of `KafkaColumns.column`.
@@ -185,36 +204,22 @@ def in_shards(records: DataFrame, shards: int, slots: Sequence[int]) -> DataFram
     """
     from pyspark.sql import functions as f
 
-    numbered, order = _numbered(records, shards)
     slot = f.element_at(f.array(*[f.lit(one) for one in slots]), f.col("shard") + 1)
-    return numbered.repartition(shards, slot).sortWithinPartitions(*order)
+    order = [f.col(name).asc_nulls_last() for name in ORDER if name in records.columns]
+    return records.repartition(shards, slot).sortWithinPartitions(*order)
 
 
-def in_one_task(records: DataFrame, shards: int) -> DataFrame:
-    """Return records as `in_shards` does, with all shards in one Spark partition: for few records.
+def in_order(table: Table) -> Table:
+    """Return the rows of a table of Arrow as `in_shards` has them, shard after shard.
+
+    Headers, which Arrow does not compare, cannot matter: rows that differ in them only have
+    different hashes.
 
     Args:
-        records: columns as of `KafkaColumns.column`.
-        shards: number of them.
+        table: columns as of `KafkaColumns.column`.
     """
-    numbered, order = _numbered(records, shards)
-    return numbered.coalesce(1).sortWithinPartitions("shard", *order)
-
-
-def _numbered(records: DataFrame, shards: int) -> tuple[DataFrame, list[str]]:
-    """Return records with their shard and hash, and the columns that order a shard.
-
-    The shard is a pure function of the key; records without a key are spread by all their parts.
-    The order is total, because rows that are equal in all parts are the same record: by time first,
-    so that readers with windows get no late records, then by hash, which Spark compares as numbers.
-    """
-    from pyspark.sql import functions as f
-
-    parts = [name for name in PARTS if name in records.columns]
-    whole = records.withColumn("hash", f.xxhash64(*parts))
-    place = f.xxhash64("key") if "key" in parts else f.col("hash")
-    numbered = whole.withColumn("shard", f.pmod(place, f.lit(shards)).cast("int"))
-    return numbered, [*(name for name in parts if name == "timestamp"), "hash", *parts]
+    names = [name for name in ORDER if name in table.schema.names and name != "headers"]
+    return table.sort_by([(name, "ascending") for name in names])  # nulls last, as there
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,25 +12,28 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import structlog
+
 from eosframework.application.control_log import ControlLog
 from eosframework.application.control_topic import ControlTopic
 from eosframework.application.output_limits import RelayDestinations
-from eosframework.backfill.spark.arrow_batches import map_batches, own_python_workers
+from eosframework.backfill.spark.arrow_batches import map_batches
 from eosframework.backfill.spark.ordering import task_slots
 from eosframework.config import Settings
-from eosframework.errors import ClusterUnreachable, RunError, StartRefused
+from eosframework.errors import ClusterUnreachable, InstanceFenced, RunError, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import size_limits
 from eosframework.kafka.worker_clients import NOTHING_KNOWN, producer_client, producers
 from eosframework.outbox.outbox_ports import Destination
 from eosframework.processing.attempts.ownership import OwnedTask, Ownership, taken_over
 from eosframework.spark.batch_rules import Decision, decide
-from eosframework.spark.kafka.columns import RESULT_SCHEMA, KafkaColumns, in_one_task, in_shards
+from eosframework.spark.kafka.columns import RESULT_SCHEMA, KafkaColumns, in_shards
 from eosframework.spark.kafka.receipts import moved
-from eosframework.spark.kafka.shards import ShardSpec, attempts
+from eosframework.spark.kafka.shard_clients import ShardClients
+from eosframework.spark.kafka.shards import ShardSpec, attempts, write_few
 from eosframework.spark.kafka.sink_log import SETTLE_SECONDS, BatchLog
 from eosframework.spark.sink_entry import BatchIdentity, SinkBatch, shards_prefix
-from eosframework.spark.stage import size_of
+from eosframework.spark.stage import BatchRows
 from eosframework.txnid import TransactionalId
 
 if TYPE_CHECKING:
@@ -39,9 +42,6 @@ if TYPE_CHECKING:
 
 DECIDED_SECONDS = 2.0
 """Longest time for a healthy attempt's commit; later it counts as a leftover."""
-
-ONE_TASK_BYTES = 2**20
-"""Largest stage whose shards are written by one Spark task: a task costs more than its rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class KafkaSinkDriver:
         self._slots: list[int] | None = None
         self._since: int | None = None
         self._counts: dict[int, int] = {}
-        self._writers: dict[int, str] = {}
+        self._clients: ShardClients | None = None
         self._ownership = Ownership(self._task(), name)
         try:
             self._end_leftovers(log)
@@ -143,7 +143,8 @@ class KafkaSinkDriver:
         columns = self._options.columns
         found = self._topics.get(columns.topic or "")
         partitions = found.partitions if found is not None else None
-        return columns.column(self.name, frame, self._destinations, partitions)
+        shards = self._options.shards
+        return columns.column(self.name, frame, self._destinations, partitions, shards)
 
     def accept(self, offered: BatchIdentity, stage: str | None) -> SinkBatch:
         """Record that a batch is open (S3)."""
@@ -168,32 +169,13 @@ class KafkaSinkDriver:
         self._record(batch)
         return batch
 
-    def write(self, rows: DataFrame, batch: SinkBatch) -> int:
+    def write(self, rows: BatchRows, batch: SinkBatch) -> int:
         """Write all rows that are not committed, and return their number (S4)."""
-        options = self._options
-        if options.columns.topic is None:
-            self._refuse_topics([row[0] for row in rows.select("topic").distinct().collect()])
-        spec = ShardSpec(
-            application=options.application,
-            sink=self.name,
-            settings=options.settings,
-            batch=batch,
-            since=self._since,
-            topic=options.columns.topic,
-            topics=tuple(sorted(self._topics)),
-            limits=size_limits(self._topics.values(), are_all=options.columns.topic is not None),
-            run=uuid.uuid4().hex[:8],
-            writers=self._writers,
-        )
-        former, self._writers = self._writers, {}  # a failed job may have inited any id
-        written = self._written(rows, spec, is_first=not former)
         try:
-            results: list[Any] = written.collect()
+            self._counts = self._written(rows, batch)
         except Exception:
             self._refuse_if_taken_over()
             raise
-        self._writers = {**former, **{int(row[0]): str(row[2]) for row in results}}
-        self._counts = {int(row[0]): int(row[1]) for row in results}
         if batch.stage is None:
             self._refuse_other_shards(batch, self._counts)
         return sum(self._counts.values())
@@ -211,7 +193,8 @@ class KafkaSinkDriver:
         self._record(batch.model_copy(update=changes))
 
     def close(self) -> None:
-        """Close the producer."""
+        """Close the producers."""
+        self._close_clients()
         self._ownership.close()
         self._outputs.stop()
 
@@ -254,7 +237,7 @@ class KafkaSinkDriver:
     def _fence(self, shards: Iterable[int]) -> None:
         """Init the ids of shards: no earlier attempt can commit, and none is open any more."""
         options = self._options
-        self._writers = {}
+        self._close_clients()
         ids = [
             str(TransactionalId.sink(options.application, options.sink, shard)) for shard in shards
         ]
@@ -270,16 +253,61 @@ class KafkaSinkDriver:
 
     # --- rows ---------------------------------------------------------------------------------
 
-    def _written(self, rows: DataFrame, spec: ShardSpec, *, is_first: bool) -> DataFrame:
-        """Return the job that writes rows: one task for a small batch, else one for each shard."""
-        spark, shards, stage = rows.sparkSession, spec.batch.shards, spec.batch.stage
-        if stage is not None and size_of(spark, stage) <= ONE_TASK_BYTES:
-            pool = None if is_first else f"{spec.application}/{self._options.label}"
-            with own_python_workers(spark, pool):
-                return map_batches(in_one_task(rows, shards), attempts(spec), RESULT_SCHEMA)
+    def _written(self, rows: BatchRows, batch: SinkBatch) -> dict[int, int]:
+        """Write a small batch in this process, any other one on executors.
+
+        Executors also resume a small batch after a failure: Spark repeats their attempts.
+        """
+        few = rows.few()
+        if few is not None:
+            if self._options.columns.topic is None:
+                self._refuse_topics(few.column("topic").unique().to_pylist())
+            spec = self._spec(batch)
+            try:
+                return write_few(spec, self._clients_for(spec), few)
+            except (ClusterUnreachable, InstanceFenced) as error:
+                events = structlog.get_logger("eosframework.spark")
+                events.warning("batch_left_to_executors", sink=self.name, error=str(error))
+        return self._by_executors(rows.frame(), batch)
+
+    def _by_executors(self, frame: DataFrame, batch: SinkBatch) -> dict[int, int]:
+        """Write a batch by a Spark job with a task for each shard."""
+        if self._options.columns.topic is None:
+            self._refuse_topics([row[0] for row in frame.select("topic").distinct().collect()])
+        spec = self._spec(batch)
+        self._close_clients()  # executors init the ids
         if self._slots is None:
-            self._slots = task_slots(spark, shards)
-        return map_batches(in_shards(rows, shards, self._slots), attempts(spec), RESULT_SCHEMA)
+            self._slots = task_slots(frame.sparkSession, batch.shards)
+        sharded = in_shards(frame, batch.shards, self._slots)
+        results: list[Any] = map_batches(sharded, attempts(spec), RESULT_SCHEMA).collect()
+        return {int(row[0]): int(row[1]) for row in results}
+
+    def _clients_for(self, spec: ShardSpec) -> ShardClients:
+        """Return the clients of this process; other topics need others."""
+        if self._clients is not None and self._clients.key != spec.clients_key:
+            self._close_clients()
+        if self._clients is None:
+            self._clients = ShardClients.of(spec.clients_key)
+        return self._clients
+
+    def _close_clients(self) -> None:
+        if self._clients is not None:
+            self._clients.close()
+            self._clients = None
+
+    def _spec(self, batch: SinkBatch) -> ShardSpec:
+        options = self._options
+        return ShardSpec(
+            application=options.application,
+            sink=self.name,
+            settings=options.settings,
+            batch=batch,
+            since=self._since,
+            topic=options.columns.topic,
+            topics=tuple(sorted(self._topics)),
+            limits=size_limits(self._topics.values(), are_all=options.columns.topic is not None),
+            run=uuid.uuid4().hex[:8],
+        )
 
     def _refuse_if_taken_over(self) -> None:
         """Raise InstanceFenced if another driver owns the sink.

@@ -1,13 +1,15 @@
-"""The Kafka clients that a Python worker keeps from one task of a sink to the next.
+"""The Kafka clients that a process keeps from one batch of a sink to the next.
 
-Spark runs many short tasks in one Python worker. A connection, or the init of an id, costs one of a
-micro-batch more than its rows.
+A connection, or the init of an id, costs more than the rows of a micro-batch. A driver that writes
+small batches itself keeps the producers of shards as well; a Python worker of an executor, which
+writes another shard each time, keeps none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Self
 
 from eosframework.config import Settings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
@@ -41,7 +43,7 @@ class ClientsKey:
 
 @dataclass(slots=True)
 class ShardClients:
-    """The clients of one sink in this Python worker.
+    """The clients of one sink in this process.
 
     Args:
         key: their settings.
@@ -52,38 +54,32 @@ class ShardClients:
     key: ClientsKey
     admin: ClusterAdmin
     outputs: ProducerPool
-    _kept: dict[int, tuple[str, TransactionalOutput]] = field(default_factory=dict, init=False)
+    _kept: dict[int, TransactionalOutput] = field(default_factory=dict, init=False)
 
-    def keep(self, shard: int, writer: str, output: TransactionalOutput) -> None:
+    @classmethod
+    def of(cls, key: ClientsKey) -> Self:
+        """Return clients with some settings."""
+        outputs = producers(key.settings, key.limits, key.topics)
+        return cls(key, ClusterAdmin(key.settings.kafka), outputs)
+
+    def keep(self, shard: int, output: TransactionalOutput) -> None:
         """Keep the producer of a shard.
 
         Args:
             shard: number of the shard.
-            writer: name of the attempt that completed the shard with it.
             output: the producer, without an open transaction.
         """
-        self._kept[shard] = writer, output
+        self._kept[shard] = output
 
-    def take(self, shard: int, writer: str | None) -> TransactionalOutput | None:
-        """Return the kept producer of a shard, if no other attempt has completed it since.
-
-        Args:
-            shard: number of the shard.
-            writer: name of the attempt that completed it last; None: it is not known.
-        """
-        found = self._kept.pop(shard, None)
-        if found is None:
-            return None
-        if found[0] == writer:
-            return found[1]
-        self.outputs.close([found[1]])
-        return None
+    def take(self, shards: Iterable[int]) -> dict[int, TransactionalOutput]:
+        """Return the kept producers of shards."""
+        return {shard: self._kept.pop(shard) for shard in shards if shard in self._kept}
 
     def close(self) -> None:
         """Close the producers."""
-        found: Sequence[TransactionalOutput] = [output for _, output in self._kept.values()]
+        kept = list(self._kept.values())
         self._kept.clear()
-        self.outputs.close(found)
+        self.outputs.close(kept)
         self.outputs.stop()
 
 
@@ -101,9 +97,7 @@ def clients_of(key: ClientsKey) -> ShardClients:
             one.close()
     found = next((one for one in same if one.key == key), None)
     if found is None:
-        settings = key.settings
-        outputs = producers(settings, key.limits, key.topics)
-        found = ShardClients(key, ClusterAdmin(settings.kafka), outputs)
+        found = ShardClients.of(key)
     _CLIENTS.append(found)
     while len(_CLIENTS) > MOST_SINKS:
         _CLIENTS.pop(0).close()

@@ -1,9 +1,8 @@
-"""The takeover of the shards of one Spark task, all at once: A1 to A3 of `shard_attempt`.
+"""The takeover of several shards, all at once: A1 to A3 of `shard_attempt`.
 
-A Python worker may keep the producer of a shard that it completed, and write the shard's next batch
+A driver that writes small batches itself keeps the producer of a shard, and writes the next batch
 with it. No init is needed then (A2): its epoch fences all earlier attempts, and a later one has
-inited the id, which refuses this producer from its first transaction on. The driver says who
-completed a shard last, so that a producer is used only where it is likely to be the latest one.
+inited the id, which refuses this producer from its first transaction on.
 
 A3 needs no read of its own if no attempt has written the shards in this batch: there is no
 progress.
@@ -72,7 +71,7 @@ def take_shards(
     """Own shards for their attempts (A1 to A3), or note that another attempt has completed them.
 
     Args:
-        attempts: of one Spark task, by shard; at least one.
+        attempts: by shard; at least one.
         log: their progress.
         number: of the attempts, from 0.
         kept: producers of shards, each inited by this process, which no other attempt is known to

@@ -1,32 +1,47 @@
-"""Shards of a Kafka sink on executors: an attempt at each shard with rows."""
+"""Shards of a Kafka sink: an attempt at each shard with rows, on executors or in the driver.
+
+The driver writes the shards of a small batch itself, all at the same time, because a job of Spark
+takes longer than the rows. Its attempts are like any other: whoever comes later takes the shards
+from them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, groupby
 from operator import attrgetter
 
 from eosframework.application.control_log import ControlLog
 from eosframework.backfill.executor.functions import run_numbered
-from eosframework.backfill.spark.arrow_batches import BatchFunction, RecordBatch, batch_of
+from eosframework.backfill.spark.arrow_batches import (
+    BatchFunction,
+    RecordBatch,
+    Table,
+    batch_of,
+)
 from eosframework.config import Settings
 from eosframework.errors import RunError
 from eosframework.kafka.admin.metadata import SizeLimits
 from eosframework.process.logs import configure_logs
 from eosframework.processing.attempts.ownership import OwnedTask
-from eosframework.spark.kafka.columns import ShardPiece, pieces_of
+from eosframework.processing.ports import TransactionalOutput
+from eosframework.spark.kafka.columns import ShardPiece, in_order, pieces_of
 from eosframework.spark.kafka.receipts import receipts_of
 from eosframework.spark.kafka.shard_attempt import ShardAttempt, ShardRows, ShardWork
-from eosframework.spark.kafka.shard_clients import ClientsKey, clients_of
+from eosframework.spark.kafka.shard_clients import ClientsKey, ShardClients, clients_of
 from eosframework.spark.kafka.shard_takeover import attempt_name, take_shards
 from eosframework.spark.kafka.sink_log import SETTLE_SECONDS, ShardLog, ShardsLog
 from eosframework.spark.shard_rows import came_apart
-from eosframework.spark.sink_entry import ShardProgress, SinkBatch
+from eosframework.spark.sink_entry import SinkBatch
 from eosframework.txnid import TransactionalId
 
+MOST_THREADS = 16
+"""Shards that a driver writes at the same time."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class ShardSpec:
     """The parameters of a batch's attempts, sent to the executors.
 
@@ -41,7 +56,6 @@ class ShardSpec:
         topics: the topics to write, as far as they are known.
         limits: of these topics.
         run: id of the Spark job.
-        writers: by shard, name of the attempt that completed it last, as far as it is known.
     """
 
     application: str
@@ -53,7 +67,11 @@ class ShardSpec:
     topics: tuple[str, ...]
     limits: SizeLimits
     run: str
-    writers: Mapping[int, str]
+
+    @property
+    def clients_key(self) -> ClientsKey:
+        """The settings of the clients that write the batch."""
+        return ClientsKey(self.application, self.sink, self.settings, self.limits, self.topics)
 
 
 def attempts(spec: ShardSpec) -> BatchFunction:
@@ -66,16 +84,45 @@ def attempts(spec: ShardSpec) -> BatchFunction:
             return
         configure_logs(spec.settings.log)
         found = run_numbered(lambda number: _write(spec, number, chain([first], pieces)))
-        rows = [(shard, one.rows, one.attempt) for shard, one in found.items()]
-        yield batch_of(rows, {"shard": "int64", "row_count": "int64", "writer": "string"})
+        yield batch_of([*found.items()], {"shard": "int64", "row_count": "int64"})
 
     return run
 
 
-def _write(spec: ShardSpec, number: int, pieces: Iterator[ShardPiece]) -> dict[int, ShardProgress]:
+def write_few(spec: ShardSpec, clients: ShardClients, table: Table) -> dict[int, int]:
+    """Write the rows of a small batch in this process, and return their number by shard.
+
+    Args:
+        spec: of the batch.
+        clients: of the sink; they keep the producers for the next batch.
+        table: all of its rows, in any order.
+
+    Raises:
+        InstanceFenced: another attempt has a shard, or the batch is over.
+        RunError: no attempt can succeed until the cause is fixed.
+        ClusterUnreachable: brokers were unavailable for long; another attempt may resume.
+    """
+    rows: dict[int, list[ShardRows]] = {}
+    for piece in pieces_of(in_order(table).to_batches(), spec.topic):
+        rows.setdefault(piece.shard, []).append(piece.rows)
+    if not rows:
+        return {}
+    task = ShardTask(spec, clients, 0)
+    try:
+        task.take([*rows], clients.take(rows))
+        with ThreadPoolExecutor(min(len(rows), MOST_THREADS)) as pool:
+            counts = dict(zip(rows, pool.map(task.write, rows, rows.values()), strict=True))
+        for shard, output in task.release():
+            clients.keep(shard, output)
+    finally:
+        task.close()
+    return counts
+
+
+def _write(spec: ShardSpec, number: int, pieces: Iterator[ShardPiece]) -> dict[int, int]:
     """Write shard after shard; take those together that are known to follow."""
-    task = ShardTask(spec, number)
-    done: dict[int, ShardProgress] = {}
+    task = ShardTask(spec, clients_of(spec.clients_key), number)
+    done: dict[int, int] = {}
     try:
         for shard, group in groupby(pieces, lambda piece: piece.shard):
             if shard in done:
@@ -83,71 +130,84 @@ def _write(spec: ShardSpec, number: int, pieces: Iterator[ShardPiece]) -> dict[i
             run = iter(group)
             first = next(run)
             following = map(attrgetter("rows"), run)
-            rows: Iterable[ShardRows] = chain([first.rows], following)
-            done[shard] = task.write(shard, first.ahead, rows)
+            if not task.has(shard):
+                task.take(first.ahead)
+            done[shard] = task.write(shard, chain([first.rows], following))
     finally:
         task.close()
     return done
 
 
 class ShardTask:
-    """One attempt at a Spark task.
+    """The attempts at some shards.
 
     Args:
         spec: of the batch.
-        number: of the attempt, from 0.
+        clients: of the sink.
+        number: of the attempts, from 0.
     """
 
-    def __init__(self, spec: ShardSpec, number: int) -> None:
-        key = ClientsKey(spec.application, spec.sink, spec.settings, spec.limits, spec.topics)
+    def __init__(self, spec: ShardSpec, clients: ShardClients, number: int) -> None:
         self._spec = spec
+        self._outputs = clients.outputs
         self._number = number
         self._name = attempt_name(number, spec.run)
-        self._clients = clients_of(key)
         control = ControlLog(
             spec.application,
             spec.settings.kafka,
-            self._clients.admin,
+            clients.admin,
             settle_seconds=SETTLE_SECONDS,
         )
         sequence, batch = spec.batch.sequence, spec.batch.batch
         self._log = ShardsLog(control, spec.sink, sequence, batch, spec.since)
         self._taken: dict[int, ShardAttempt] = {}
 
-    def write(self, shard: int, ahead: Sequence[int], rows: Iterable[ShardRows]) -> ShardProgress:
-        """Write the rows of a shard that are not committed, and return its complete progress.
+    def has(self, shard: int) -> bool:
+        """Return whether a shard was taken."""
+        return shard in self._taken
+
+    def take(
+        self, shards: Sequence[int], kept: Mapping[int, TransactionalOutput] | None = None
+    ) -> None:
+        """Take shards from every other attempt (A1 to A3).
+
+        Args:
+            shards: at least one, each with rows.
+            kept: producers of shards from the batch before; None: there are none.
+
+        Raises:
+            InstanceFenced: another attempt took a shard meanwhile, or the batch is over.
+            RunError: the brokers refuse an id.
+            ClusterUnreachable: the cluster did not answer for long.
+        """
+        attempts = {shard: ShardAttempt(self._work(shard), self._name) for shard in shards}
+        take_shards(attempts, self._log, self._number, kept or {})
+        self._taken.update(attempts)
+
+    def write(self, shard: int, rows: Iterable[ShardRows]) -> int:
+        """Write the rows of a taken shard that are not committed, and return their number.
 
         Args:
             shard: number of the shard.
-            ahead: this shard and those that are known to follow it.
             rows: all rows of the shard in the batch, in order, at least one.
 
         Raises:
-            InstanceFenced: another attempt has a shard, or the batch is over.
+            InstanceFenced: another attempt has the shard, or the batch is over.
             RunError: no attempt can succeed until the cause is fixed.
             ClusterUnreachable: brokers were unavailable for long; another attempt may resume.
         """
-        if shard not in self._taken:
-            self._take(ahead)
-        attempt = self._taken[shard]
-        progress = attempt.run(rows)
-        output = attempt.ownership.release()
-        if output is not None:
-            self._clients.keep(shard, progress.attempt, output)
-        return progress
+        return self._taken[shard].run(rows).rows
+
+    def release(self) -> Iterator[tuple[int, TransactionalOutput]]:
+        """Yield the producers that can write the next batch, each with its shard."""
+        for shard, attempt in self._taken.items():
+            if (output := attempt.ownership.release()) is not None:
+                yield shard, output
 
     def close(self) -> None:
-        """Close the producers of shards that were not completed."""
+        """Close the producers that were not released."""
         for attempt in self._taken.values():
             attempt.ownership.close()
-
-    def _take(self, shards: Sequence[int]) -> None:
-        writers = self._spec.writers
-        found = {shard: self._clients.take(shard, writers.get(shard)) for shard in shards}
-        kept = {shard: output for shard, output in found.items() if output is not None}
-        attempts = {shard: ShardAttempt(self._work(shard), self._name) for shard in shards}
-        take_shards(attempts, self._log, self._number, kept)
-        self._taken.update(attempts)
 
     def _work(self, shard: int) -> ShardWork:
         spec, batch = self._spec, self._spec.batch
@@ -155,7 +215,7 @@ class ShardTask:
             transactional_id=str(TransactionalId.sink(spec.application, spec.sink, shard)),
             name=f"shard {shard} of sink {spec.sink!r} of application {spec.application!r}",
             log=ShardLog(self._log, shard),
-            outputs=self._clients.outputs,
+            outputs=self._outputs,
             stall_seconds=spec.settings.backfill.stall_seconds,
             timeout_seconds=spec.settings.worker.transaction_timeout_seconds,
             logger="eosframework.spark",

@@ -29,6 +29,7 @@ from eosframework.records import TopicPartition
 from eosframework.serialization.serdes import BYTES
 from eosframework.spark.batch_rules import Decision, decide
 from eosframework.spark.sink_entry import BatchIdentity, SinkBatch
+from eosframework.spark.stage import BatchRows
 from eosframework.spark.table.columns import (
     RESULT_SCHEMA,
     SparkRow,
@@ -169,12 +170,12 @@ class TableSinkDriver:
         self._row.record(batch.to_entry())
         return batch
 
-    def write(self, rows: DataFrame, batch: SinkBatch) -> int:
+    def write(self, rows: BatchRows, batch: SinkBatch) -> int:
         """Write all rows that are not in the table, and return their number (S4)."""
-        options = self._options
+        options, frame = self._options, rows.frame()
         if self._slots is None:
-            self._slots = task_slots(rows.sparkSession, options.shards)
-        sharded = rows_in_shards(rows, options.keys, options.shards, self._slots)
+            self._slots = task_slots(frame.sparkSession, options.shards)
+        sharded = rows_in_shards(frame, options.keys, options.shards, self._slots)
         written = map_batches(sharded, attempts(options, batch), RESULT_SCHEMA)
         results: list[Any] = written.collect()
         return sum(int(row[1]) for row in results)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from typing import Any
@@ -9,50 +10,78 @@ from typing import Any
 import pytest
 
 from eosframework.config import KafkaSettings, Settings
-from eosframework.errors import EosError, StartRefused
+from eosframework.errors import ClusterUnreachable, EosError, StartRefused
 from eosframework.kafka.inspect.coordinators import describe_transaction
 from eosframework.kafka.inspect.wire import Wire
 from eosframework.kafka.worker_clients import producers
+from eosframework.spark import stage
 from eosframework.spark.kafka import driver as kafka_driver
+from eosframework.spark.kafka.shard_clients import ShardClients
+from eosframework.spark.kafka.shards import ShardSpec, write_few
 from tests.support.applications.spark_sinks import SinkWorld
 
 pytest.importorskip("pyspark")
 from pyspark.errors import StreamingQueryException
 
 
-@pytest.mark.parametrize("tasks", ["one task", "a task for each shard"])
+@pytest.mark.parametrize("writer", ["driver", "driver, rows by Spark", "executors"])
 def test_batches_are_in_the_topic_once_and_a_query_goes_on_behind_them(
-    world: SinkWorld, tasks: str, monkeypatch: pytest.MonkeyPatch
+    world: SinkWorld, writer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if tasks != "one task":
-        monkeypatch.setattr(kafka_driver, "ONE_TASK_BYTES", 0)
+    if writer == "executors":
+        monkeypatch.setattr(stage, "FEW_BYTES", 0)
+    if writer == "driver, rows by Spark":
+        monkeypatch.setattr(stage, "FEW_FILES", 0)
     world.feed(0, 500)
     world.feed(500, 800)
     world.run(world.sink())
     world.feed(800, 900)
     world.run(world.sink())
     assert world.counts() == Counter(range(900))
+    is_here = {one.attempt.split("/")[1] == str(os.getpid()) for one in world.shards().values()}
+    assert is_here == {writer != "executors"}
     assert not list(world.checkpoint.glob("eosframework-stages/*/*"))
 
 
 def test_shards_are_written_with_the_producers_of_the_batch_before(world: SinkWorld) -> None:
-    """1. four batches: the ids are inited for the first, and for the second in Python workers of
-    the sink's own  2. another client inits them between two batches, which refuses the producers
-    that are kept  3. each row is there once all the same."""
+    """1. four batches: the ids are inited for the first one  2. another client inits them between
+    two batches, which refuses the producers that are kept  3. each row is there once all the
+    same."""
     for first in (0, 100, 200, 300):
         world.feed(first, first + 100)
     sink = world.sink()
     world.run(sink)
     ids = [f"{world.name}:sink.out:{shard}" for shard in range(3)]
-    assert [epoch_of(world, one) for one in ids] == [1, 1, 1], "inited twice"
+    assert [epoch_of(world, one) for one in ids] == [0, 0, 0], "inited once"
 
     outputs = producers(Settings(kafka=KafkaSettings(bootstrap_servers=world.servers)))
     outputs.close(outputs.open(ids))
     outputs.stop()
-    assert [epoch_of(world, one) for one in ids] == [2, 2, 2]
+    assert [epoch_of(world, one) for one in ids] == [1, 1, 1]
     world.feed(400, 500)
     world.run(sink)
     assert world.counts() == Counter(range(500))
+
+
+def test_executors_resume_a_small_batch_that_its_driver_could_not_finish(
+    world: SinkWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver loses its brokers when one shard is complete."""
+    failed: list[ShardSpec] = []
+
+    def write_one_shard(spec: ShardSpec, clients: ShardClients, table: Any) -> dict[int, int]:
+        compute: Any = pytest.importorskip("pyarrow.compute")
+        write_few(spec, clients, table.filter(compute.equal(table.column("shard"), 1)))
+        failed.append(spec)
+        raise ClusterUnreachable("the brokers were unavailable")
+
+    monkeypatch.setattr(kafka_driver, "write_few", write_one_shard)
+    world.feed(0, 500)
+    world.run(world.sink())
+    assert failed
+    assert world.counts() == Counter(range(500))
+    here = {one.attempt.split("/")[1] == str(os.getpid()) for one in world.shards().values()}
+    assert here == {True, False}, "a shard of the driver, and shards of executors"
 
 
 def epoch_of(world: SinkWorld, transactional_id: str) -> int:

@@ -19,7 +19,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from eosframework.embedded import KafkaCluster, start_kafka
-from eosframework.spark.kafka import driver as kafka_driver
+from eosframework.spark import stage
 from tests.conftest import SMALL_BROKER, KafkaService
 from tests.support.applications.pipeline import wait_until
 from tests.support.applications.spark_jobs import end_tree
@@ -56,12 +56,10 @@ def killed_once(directory: Path, rows: DataFrame) -> DataFrame:
     return rows.withColumn("pad", udf(passed, "string")("n"))
 
 
-@pytest.mark.parametrize("most_bytes", [kafka_driver.ONE_TASK_BYTES, 0])
 def test_killed_python_workers_double_nothing_and_with_sparks_own_sink_they_do(
-    world: SinkWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_bytes: int
+    world: SinkWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With one task for both shards, and with a task for each."""
-    monkeypatch.setattr(kafka_driver, "ONE_TASK_BYTES", most_bytes)
+    monkeypatch.setattr(stage, "FEW_BYTES", 0)
     world.feed(0, ROWS)
     own, theirs = tmp_path / "own", tmp_path / "theirs"
     own.mkdir()
