@@ -1,8 +1,8 @@
 """Shards of a Kafka sink: an attempt at each shard with rows, on executors or in the driver.
 
 The driver writes the shards of a small batch itself, all at the same time, because a job of Spark
-takes longer than the rows. Its attempts are like any other: whoever comes later takes the shards
-from them.
+takes longer than the rows. Its attempts are like any other: a later attempt takes the shards from
+them.
 """
 
 from __future__ import annotations
