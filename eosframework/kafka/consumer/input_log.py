@@ -69,6 +69,7 @@ class KafkaInputLog:
         self._refuse = refuse
         self._repositioning = repositioning
         self._request_timeout_seconds = request_timeout_seconds
+        self._topics: tuple[str, ...] = ()
         self._fatal: KafkaError | None = None
         self._reported: set[int] = set()
         self._rebalancing: Rebalancing | None = None
@@ -91,6 +92,7 @@ class KafkaInputLog:
 
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
         """Join the group. New partitions are assigned paused."""
+        self._topics = tuple(topics)
         rebalancing = self._rebalancing = Rebalancing(listener, self._refuse)
         self._consumer.subscribe(
             list(topics),
@@ -119,7 +121,7 @@ class KafkaInputLog:
         damaged: dict[TopicPartition, RunError] = {}
         if any(map(error_of, messages)):
             messages = self._without_errors(messages, ends, damaged)
-        found = by_partition(messages)
+        found = by_partition(messages, self._topics)
         return Fetched(found, ends, self._current_membership(), sizes_of(found), damaged)
 
     def membership(self) -> Any:
