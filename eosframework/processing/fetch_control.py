@@ -44,7 +44,7 @@ class FetchControl:
             tasks: all tasks of the worker.
         """
         running = [task for task in tasks if task.state is TaskState.RUNNING]
-        waiting = [task for task in running if task.has_waiting]
+        waiting = [task for task in running if task.waiting_sizes]
         wanted = {p for task in running for p in task.positions}
         self._hold_back(waiting, len(wanted))
         wanted.difference_update(p for task in waiting for p in task.full_partitions)

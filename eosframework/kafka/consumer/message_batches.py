@@ -29,7 +29,7 @@ def by_partition(
 
     Args:
         messages: of one fetch.
-        topics: those that are consumed, as far as known; of a single one no message is asked for it.
+        topics: those that are consumed; none: not known. Of a single one no message is asked.
     """
     grouped: dict[TopicPartition, list[Any]] = {}
     runs = groupby(messages, _topic_of) if len(topics) != 1 else [(topics[0], messages)]

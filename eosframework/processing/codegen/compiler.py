@@ -32,7 +32,7 @@ from eosframework.topology.graph.graph import (
 from eosframework.topology.graph.timed_topics import TimedTopic, moves_time
 from eosframework.topology.graph.walk import nodes_of
 
-RUN_RECORDS = 250
+RUN_RECORDS = 125
 """The most records of a run: they and their outputs are still in the processor's cache when the
 outputs are produced."""
 
