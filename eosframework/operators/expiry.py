@@ -199,6 +199,10 @@ class ExpiringValues(Expiring, ValueTransaction):
 
         return update
 
+    def counting(self) -> Update:
+        """Return the update function of a count, as a fold: an expired one begins anew."""
+        return self.folding(lambda value: 1, lambda count, value: count + 1)
+
 
 class ExpiringEncoded(Expiring, EncodedTransaction):
     """Expiring entries whose values could be changed in place."""

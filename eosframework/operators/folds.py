@@ -68,7 +68,7 @@ def folding(store: StoreTransaction, fold: Fold) -> Update:
     """
     first, then = fold.first, fold.then
     if isinstance(store, ValueTransaction):
-        return store.folding(first, then)
+        return store.counting() if fold is COUNT else store.folding(first, then)
     get, put, delete = store.get, store.put, store.delete
 
     def update(key: bytes, value: Any, timestamp: int) -> Entry:

@@ -43,29 +43,31 @@ class FetchControl:
         Args:
             tasks: all tasks of the worker.
         """
-        assigned = {p for task in tasks for p in task.positions}
         running = [task for task in tasks if task.state is TaskState.RUNNING]
+        waiting = [task for task in running if task.waiting_sizes]
         wanted = {p for task in running for p in task.positions}
-        self._hold_back(running, len(wanted))
-        wanted.difference_update(p for task in running for p in task.full_partitions)
+        self._hold_back(waiting, len(wanted))
+        wanted.difference_update(p for task in waiting for p in task.full_partitions)
         wanted.difference_update(self._held)
         if started := sorted(wanted - self._fetched):
             self._log.resume(started)
-        if stopped := sorted((self._fetched - wanted) & assigned):
-            self._log.pause(stopped)
+        if left := self._fetched - wanted:
+            assigned = {p for task in tasks for p in task.positions}
+            if stopped := sorted(left & assigned):
+                self._log.pause(stopped)
         self._fetched = wanted
 
     def were_paused(self, partitions: Iterable[TopicPartition]) -> None:
         """Note that partitions were paused or newly assigned elsewhere."""
         self._fetched.difference_update(partitions)
 
-    def _hold_back(self, running: Sequence[Task], partitions: int) -> None:
+    def _hold_back(self, waiting: Sequence[Task], partitions: int) -> None:
         """Choose the partitions that are paused for their size.
 
         Pausing discards prefetched records, so a paused partition stays paused until half of its
         share is processed.
         """
-        sizes = {p: size for task in running for p, size in task.waiting_sizes.items()}
+        sizes = {p: size for task in waiting for p, size in task.waiting_sizes.items()}
         much_waits = sum(sizes.values()) >= self._half_bytes
         if not much_waits and not self._held:
             return

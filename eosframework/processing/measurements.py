@@ -121,8 +121,12 @@ class TransactionMeasures:
         self._read[topic] += records
 
     def wrote(self, outputs: Sequence[Output]) -> None:
-        """Count records that were produced, with one C call for all of them."""
-        self._written.update(map(_topic_of, outputs))
+        """Count records that were produced, mostly to one topic: finding that out is cheaper."""
+        topics = {output[0] for output in outputs}
+        if len(topics) == 1:
+            self._written[topics.pop()] += len(outputs)
+        else:
+            self._written.update(map(_topic_of, outputs))
 
     def committed(self) -> None:
         """Take the open transaction as committed."""

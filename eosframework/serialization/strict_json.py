@@ -73,6 +73,21 @@ def write(value: Any) -> bytes:
     return data
 
 
+def without_nan(value: Any, data: bytes) -> bytes | None:
+    """Return JSON in which a null was found, if no null stands for a number; None for None.
+
+    For code that writes JSON itself, with `orjson.dumps`, and looks for a null.
+
+    Raises:
+        ValueError: the value contains NaN or an infinity; names the member.
+    """
+    if value is None:
+        return None
+    if not _is_finite(value):
+        refuse_infinite(value)
+    return data
+
+
 def write_with(value: Any, default: Default | None = None, option: int | None = None) -> bytes:
     """Return a value as JSON, as `write`.
 

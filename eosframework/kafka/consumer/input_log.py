@@ -69,6 +69,7 @@ class KafkaInputLog:
         self._refuse = refuse
         self._repositioning = repositioning
         self._request_timeout_seconds = request_timeout_seconds
+        self._topics: tuple[str, ...] = ()
         self._fatal: KafkaError | None = None
         self._reported: set[int] = set()
         self._rebalancing: Rebalancing | None = None
@@ -92,6 +93,7 @@ class KafkaInputLog:
 
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
         """Join the group. New partitions are assigned paused."""
+        self._topics = tuple(topics)
         rebalancing = self._rebalancing = Rebalancing(listener, self._refuse, self._note_starts)
         self._consumer.subscribe(
             list(topics),
@@ -120,7 +122,7 @@ class KafkaInputLog:
         damaged: dict[TopicPartition, RunError] = {}
         if any(map(error_of, messages)):
             messages = self._without_errors(messages, ends, damaged)
-        found = by_partition(messages)
+        found = by_partition(messages, self._topics)
         for partition in self._starts.keys() & found.keys():
             del self._starts[partition]
         return Fetched(found, ends, self._current_membership(), sizes_of(found), damaged)

@@ -22,10 +22,18 @@ _topic_of: Callable[[Message], str | None] = Message.topic
 _partition_of: Callable[[Message], int | None] = Message.partition
 
 
-def by_partition(messages: list[Message]) -> dict[TopicPartition, list[ports.Message]]:
-    """Group messages without a Python step per message: they come in runs per partition."""
+def by_partition(
+    messages: list[Message], topics: Sequence[str] = ()
+) -> dict[TopicPartition, list[ports.Message]]:
+    """Group messages without a Python step per message: they come in runs per partition.
+
+    Args:
+        messages: of one fetch.
+        topics: those that are consumed; none: not known. Of a single one no message is asked.
+    """
     grouped: dict[TopicPartition, list[Any]] = {}
-    for topic, of_topic in groupby(messages, _topic_of):
+    runs = groupby(messages, _topic_of) if len(topics) != 1 else [(topics[0], messages)]
+    for topic, of_topic in runs:
         for partition, run in groupby(of_topic, _partition_of):
             grouped.setdefault(cast("TopicPartition", (topic, partition)), []).extend(run)
     return {TopicPartition(*partition): run for partition, run in grouped.items()}

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import orjson
+
 from eosframework.errors import raised_by_functions
 from eosframework.operators.damaged_entries import of_store
 from eosframework.operators.store_transaction import undo
@@ -25,6 +27,7 @@ from eosframework.processing.failures.refused_outputs import (
 )
 from eosframework.processing.transaction.run_slices import end_run
 from eosframework.records import Record
+from eosframework.serialization import strict_json
 from eosframework.serialization.serdes import JSON, Serde
 from eosframework.topology.graph.graph import Function, Keyed, Node, OnError, Store
 
@@ -96,6 +99,8 @@ class CodeWriter:
             "site_of": self._site_of,
             "raised_by_functions": raised_by_functions,
             "undo": undo,
+            "dumps": orjson.dumps,
+            "without_nan": strict_json.without_nan,
         }
 
     def insert(self, before: int, lines: list[str]) -> None:
@@ -145,11 +150,23 @@ class CodeWriter:
             return current.key_bytes
         return self.encode(current.key, serde)
 
-    def value_bytes(self, current: Variables, serde: Serde) -> str:
-        """Return an expression of the encoded value, if possible JSON that is already known."""
-        if current.encoded is not None and current.encoded[0] == current.value and serde == JSON:
+    def value_bytes(self, depth: int, current: Variables, serde: Serde) -> str:
+        """Write what the encoded value needs, and return an expression of it.
+
+        JSON is taken if it is already known, and otherwise written without a call of Python, which
+        would cost a tenth of a record's time in the generated code.
+        """
+        if serde != JSON:
+            return self.encode(current.value, serde)
+        if current.encoded is not None and current.encoded[0] == current.value:
             return current.encoded[1]
-        return self.encode(current.value, serde)
+        data = self.variable("b")
+        self.line(depth, f"{data} = dumps({current.value})")
+        self.line(
+            depth,
+            f"if {data}.rpartition(b'null')[1]: {data} = without_nan({current.value}, {data})",
+        )
+        return data
 
     def encode(self, variable: str, serde: Serde) -> str:
         """Return an expression that encodes a variable."""

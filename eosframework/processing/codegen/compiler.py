@@ -32,7 +32,7 @@ from eosframework.topology.graph.graph import (
 from eosframework.topology.graph.timed_topics import TimedTopic, moves_time
 from eosframework.topology.graph.walk import nodes_of
 
-RUN_RECORDS = 250
+RUN_RECORDS = 125
 """The most records of a run: they and their outputs are still in the processor's cache when the
 outputs are produced."""
 
@@ -49,22 +49,23 @@ class CompiledSource:
         run: see `Run`.
         code: the code object of `run`, by which its frame is found in a traceback.
         text: the generated code, for reading.
+        takes_all_at_once: batch operators take all messages before the first one is run.
     """
 
     source: Source
     run: Run
     code: CodeType
     text: str
+    takes_all_at_once: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Decide once what every run asks."""
+        object.__setattr__(self, "takes_all_at_once", any(map(is_batch, self.source.children)))
 
     @property
     def is_table(self) -> bool:
         """True if its records are rows of a table."""
         return self.source.is_table
-
-    @property
-    def takes_all_at_once(self) -> bool:
-        """True if batch operators take all messages before the first one is run."""
-        return any(map(is_batch, self.source.children))
 
     def in_runs(
         self, messages: Sequence[Message], size_bytes: int = 0

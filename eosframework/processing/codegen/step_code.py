@@ -21,12 +21,14 @@ def write_sink(code: CodeWriter, depth: int, sink: Sink, current: Variables) -> 
         code.line(depth, f"{topic} = as_topic({call}({code.record_of(current)}))")
     else:
         topic = repr(sink.topic)
-    value = code.value_bytes(current, sink.value)
+    value = code.value_bytes(depth, current, sink.value)
     if isinstance(sink.topic, str) and sink.topic in code.slots.context.limits:
-        encoded = code.variable("b")
-        code.line(depth, f"{encoded} = {value}")
-        code.write_output_limits(depth, sink.topic, encoded, current.timestamp)
-        code.site, value = Site(sink.name, sink.on_error), encoded
+        if not value.isidentifier():
+            encoded = code.variable("b")
+            code.line(depth, f"{encoded} = {value}")
+            value = encoded
+        code.write_output_limits(depth, sink.topic, value, current.timestamp)
+        code.site = Site(sink.name, sink.on_error)
     key = code.key_bytes(current, sink.key)
     time = current.timestamp
     time = f"{time} if {time} > 0 else {EARLIEST_OUTPUT_MS}"

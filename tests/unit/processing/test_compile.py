@@ -25,6 +25,7 @@ from eosframework.processing.failures.failure_handler import (
     summary,
 )
 from eosframework.records import Record, as_milliseconds
+from eosframework.serialization.serdes import JSON
 from eosframework.topology.graph.graph import Function, Operator, Step
 from eosframework.topology.resolve.resolve import resolve
 from tests.unit.processing.messages import (
@@ -289,6 +290,23 @@ def test_a_wrong_header_is_named(header: Any) -> None:
 def test_a_value_that_is_not_bytes_needs_a_serde() -> None:
     with pytest.raises(TypeError, match="serde is bytes"):
         run(compiled(sink(value=bytes)), json_messages({"a": 1}))
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("wrap", [lambda n: n, lambda n: {"a": n}, lambda n: {"a": [{"b": n}]}])
+def test_a_number_that_json_does_not_have_is_an_error_of_the_sink(wrap: Any, number: float) -> None:
+    failed: list[str] = []
+    target = compiled(step(Operator.MAP_VALUES, lambda v: wrap(number) if v else v, sink("o")))
+    out: list[Any] = []
+    target.run(json_messages(0, 1), out, 0, lambda site, *_: failed.append(site.name))
+    assert (values(out), failed) == ([("o", b"0")], ["to(o)"])
+
+
+@given(st.recursive(st.none() | st.floats(-9, 9) | st.sampled_from(["null", ""]), st.lists))
+def test_a_sink_writes_json_as_its_serde_does_and_none_as_a_tombstone(value: Any) -> None:
+    target = compiled(step(Operator.MAP_VALUES, lambda _: value, sink()))
+    written = None if value is None else JSON.encode and JSON.encode(value)
+    assert values(run(target, json_messages(0))) == [("out", written)]
 
 
 def test_a_node_with_two_parents_runs_for_each() -> None:
