@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from eosframework.application.context import ApplicationContext
 from eosframework.application.control_topic import ControlState, ControlTopic
 from eosframework.application.ownership_topic import OwnershipTopic
-from eosframework.application.start_positions import former_ids
-from eosframework.config import Settings
+from eosframework.application.start_positions import recorded_ids
+from eosframework.config import Ids, Settings
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.worker_clients import producers
@@ -139,6 +139,8 @@ def live_ids(graph: Graph, control: ControlState, partitions: Mapping[str, int])
     """Return every id whose owner can move the application's positions, sorted.
 
     These are the ids of workers, also of earlier topologies and other settings, and of cutovers.
+    If ids are leased, derived ones count only if a worker has recorded them: it does so before it
+    inits them, and a principal that leases its ids may have no permission on others.
 
     Args:
         graph: of the application.
@@ -146,7 +148,7 @@ def live_ids(graph: Graph, control: ControlState, partitions: Mapping[str, int])
         partitions: number of partitions by topic, as it is now.
     """
     counts = {name: topic.partitions for name, topic in control.topics.items()}
-    readers = graph.readers
+    readers = {} if control.ids is Ids.LEASED else graph.readers
     ids = {str(task) for tasks in control.leased.values() for task in tasks}
     ids.update(
         str(TransactionalId.backfill(graph.application, key.removeprefix("backfill/"), 0))
@@ -154,11 +156,10 @@ def live_ids(graph: Graph, control: ControlState, partitions: Mapping[str, int])
         if key.startswith("backfill/") and key.count("/") == 1
     )
     for topic in {*readers, *control.owners}:
-        name = readers[topic].name if topic in readers else control.owners[topic][0]
         for number in range(max(counts.get(topic, 0), partitions.get(topic, 0))):
-            task = TransactionalId.make(graph.application, name, number)
-            ids.add(str(task))
-            ids.update(former_ids(control, {task: [TopicPartition(topic, number)]}))
+            if topic in readers:
+                ids.add(str(TransactionalId.make(graph.application, readers[topic].name, number)))
+            ids.update(recorded_ids(graph.application, control, TopicPartition(topic, number)))
     return tuple(sorted(ids))
 
 

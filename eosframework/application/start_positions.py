@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from eosframework.application.control_topic import RESET, ControlState, ControlTopic
@@ -216,14 +216,19 @@ def former_ids(control: ControlState, by_task: ByTask) -> list[str]:
     former: set[str] = set()
     for task, partitions in by_task.items():
         for partition in partitions:
-            former.update(
-                str(TransactionalId(task.application, owner, partition.partition, None, together))
-                for owner in control.owners.get(partition.topic, ())
-                for together in (1, *control.sharing)
-            )
-            former.update(map(str, control.leased.get(partition, ())))
+            former.update(recorded_ids(task.application, control, partition))
         former.discard(str(task))
     return sorted(former)
+
+
+def recorded_ids(
+    application: str, control: ControlState, partition: TopicPartition
+) -> Iterator[str]:
+    """Yield the ids, derived and leased, under which workers may have processed a partition."""
+    for owner in control.owners.get(partition.topic, ()):
+        for together in (1, *control.sharing):
+            yield str(TransactionalId(application, owner, partition.partition, None, together))
+    yield from map(str, control.leased.get(partition, ()))
 
 
 def refuse_lost_offsets(

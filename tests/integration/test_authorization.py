@@ -48,6 +48,9 @@ streams:
 """
 
 
+EVERYBODY = "User:ANONYMOUS"
+
+
 class Guarded:
     """One application on a broker with an authorizer, with ten records to copy."""
 
@@ -65,12 +68,11 @@ class Guarded:
     def deny(self, kind: ResourceType, name: str, operation: AclOperation) -> None:
         """Deny one operation on a resource and allow the others."""
         pattern = ResourcePatternType.LITERAL
-        everybody, anywhere = "User:ANONYMOUS", "*"
         for chosen, permission in (
             (AclOperation.ALL, AclPermissionType.ALLOW),
             (operation, AclPermissionType.DENY),
         ):
-            acl = AclBinding(kind, name, pattern, everybody, anywhere, chosen, permission)
+            acl = AclBinding(kind, name, pattern, EVERYBODY, "*", chosen, permission)
             self.create(acl)
 
     def create(self, *acls: AclBinding) -> None:
@@ -192,25 +194,24 @@ def test_a_leased_id_needs_its_own_permission_and_none_on_the_prefix(
     guarded: Guarded, database: str
 ) -> None:
     """As where an administrator grants ids one by one."""
-    leased, everybody = f"{guarded.name.upper()}/TX 1", "User:ANONYMOUS"
-    kind, denied = ResourceType.TRANSACTIONAL_ID, AclPermissionType.DENY
-    prefixed, literal = ResourcePatternType.PREFIXED, ResourcePatternType.LITERAL
-    prefix = (f"{guarded.name}:", prefixed, everybody, "*", AclOperation.ALL, denied)
-    guarded.create(AclBinding(kind, *prefix))
-    environment = {"EOS_DATABASE__DSN": database, "EOS_WORKER__IDS": "leased"}
-    added = guarded.folder.run("ids", "add", "app.yaml", leased, environment=environment)
-    assert added.exit_code == 0, added.err
-
-    for operation in (AclOperation.WRITE, AclOperation.DESCRIBE):
-        allowed = (operation, AclPermissionType.ALLOW)
-        guarded.create(AclBinding(kind, leased, literal, everybody, "*", *allowed))
+    leased, environment = lease_without_prefix(guarded, database)
     done = guarded.run(environment)
     assert done.exit_code == 0, done.err
     end = guarded.cluster.end(f"{guarded.name}.out")
     out = read_committed(guarded.cluster.bootstrap_servers, f"{guarded.name}.out")
     assert len(out) == 10
 
-    guarded.create(AclBinding(kind, leased, literal, everybody, "*", AclOperation.WRITE, denied))
+    guarded.create(
+        AclBinding(
+            ResourceType.TRANSACTIONAL_ID,
+            leased,
+            ResourcePatternType.LITERAL,
+            EVERYBODY,
+            "*",
+            AclOperation.WRITE,
+            AclPermissionType.DENY,
+        )
+    )
     guarded.feed()
     refused = guarded.run(environment)
     assert refused.exit_code == 1, refused.err
@@ -220,6 +221,37 @@ def test_a_leased_id_needs_its_own_permission_and_none_on_the_prefix(
     [finding] = [f for f in found.json["findings"] if f["check"] == "transactional-id-acls"]
     assert finding["about"] == f"TransactionalId {leased}"
     assert f"--transactional-id '{leased}'" in finding["fix"]
+
+
+def lease_without_prefix(guarded: Guarded, database: str) -> tuple[str, dict[str, str]]:
+    """Put one id into the pool, permit it and no id that is derived.
+
+    Returns:
+        The id, and the environment of commands that lease it.
+    """
+    leased, kind = f"{guarded.name.upper()}/TX 1", ResourceType.TRANSACTIONAL_ID
+    prefix = (f"{guarded.name}:", ResourcePatternType.PREFIXED, EVERYBODY, "*", AclOperation.ALL)
+    guarded.create(AclBinding(kind, *prefix, AclPermissionType.DENY))
+    environment = {"EOS_DATABASE__DSN": database, "EOS_WORKER__IDS": "leased"}
+    added = guarded.folder.run("ids", "add", "app.yaml", leased, environment=environment)
+    assert added.exit_code == 0, added.err
+    literal = (leased, ResourcePatternType.LITERAL, EVERYBODY, "*")
+    for operation in (AclOperation.WRITE, AclOperation.DESCRIBE):
+        guarded.create(AclBinding(kind, *literal, operation, AclPermissionType.ALLOW))
+    return leased, environment
+
+
+def test_positions_are_set_with_permission_on_leased_ids_alone(
+    guarded: Guarded, database: str
+) -> None:
+    """Every id under which a worker could still commit is inited, and no other one."""
+    _, environment = lease_without_prefix(guarded, database)
+    done = guarded.run(environment)
+    assert done.exit_code == 0, done.err
+    again = f"{guarded.name}.in[0]=4"
+    done = guarded.folder.run("positions", "set", "app.yaml", again, environment=environment)
+    assert done.exit_code == 0, done.err
+    assert guarded.cluster.committed(guarded.name, f"{guarded.name}.in") == 4
 
 
 @pytest.mark.parametrize(

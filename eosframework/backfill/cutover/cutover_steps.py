@@ -5,7 +5,8 @@
         here on a new worker gets no partition before the cutover ends, and offsets sent by the
         cutover count only as long as it is the only member
     C3. init the cutover's id, which decides an interrupted earlier cutover, and every id under
-        which tasks run or ever ran live: this ends open transactions of stopped workers
+        which tasks run or ever ran live, derived or leased: this ends open transactions of stopped
+        workers
     C4. check again, with all transactions decided: an earlier cutover may have been committed
     C5. one transaction: the offset of every source partition with its task's transaction number and
         stream time, the control records of a worker's first transaction, and the cutover itself
@@ -43,7 +44,13 @@ from eosframework.backfill.cutover.cutover_rules import (
 from eosframework.backfill.job.job_entry import JobState, cutover_key
 from eosframework.backfill.job.job_log import JobLog
 from eosframework.config import Settings
-from eosframework.errors import ConfigurationError, DataRejected, RunError, StartRefused
+from eosframework.errors import (
+    ClusterUnreachable,
+    ConfigurationError,
+    DataRejected,
+    RunError,
+    StartRefused,
+)
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.client.deadline import Deadline
 from eosframework.kafka.consumer.input_log import KafkaInputLog
@@ -54,7 +61,7 @@ from eosframework.processing.session.session_group import (
     SessionGroup,
     SessionUser,
 )
-from eosframework.processing.session.session_policy import Policy
+from eosframework.processing.session.session_policy import PATIENCE_SECONDS, Policy
 from eosframework.processing.session.session_states import Outcome
 from eosframework.processing.session.transaction_session import TransactionSession
 from eosframework.records import Position, TopicPartition
@@ -66,6 +73,7 @@ JOIN_SECONDS = 60.0
 """Longest wait to become the group's only member, in addition to the session timeout."""
 
 POLL_SECONDS = 0.1
+RETRY_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +250,7 @@ class _Cutover(SessionUser[TransactionSession, int | None]):
             advice="All changes were made or none, and the same command finds out which",
         )
         session = TransactionSession(output, policy, time.monotonic)
-        while (done_at := self._look()) is None:
+        while (done_at := self._patient_look()) is None:
             at = round(time.time() * 1000)
             if group.transact(session, partial(self._fill, session, at)):
                 return at if self._cut_over_at is None else self._cut_over_at
@@ -264,6 +272,18 @@ class _Cutover(SessionUser[TransactionSession, int | None]):
     def outcome(self, session: TransactionSession, found: int | None) -> Outcome:
         """Return whether the job is cut over."""
         return Outcome.NOT_COMMITTED if found is None else Outcome.COMMITTED
+
+    def _patient_look(self) -> int | None:
+        """Perform C4; wait for the coordinator that replaces a failed one."""
+        deadline = Deadline(PATIENCE_SECONDS)
+        while True:
+            try:
+                return self._look()
+            except ClusterUnreachable as error:
+                if deadline.is_over:
+                    raise
+                self._events.warning("coordinator_unavailable", error=str(error))
+            time.sleep(RETRY_SECONDS)
 
     def _look(self) -> int | None:
         """Return the time of a committed cutover; refuse changes since C1 (C4)."""
@@ -358,6 +378,8 @@ class _OnlyMember:
     def _refuse_company(self) -> None:
         if self._given != self._wanted:
             raise StartRefused(
-                f"a worker of application {self._application!r} joined while it was cut over, so "
-                f"nothing was changed; stop it and try again"
+                f"the cutover is not the only member of group {self._application!r} any more, so "
+                f"nothing was changed: a worker joined meanwhile, or the group's coordinator was "
+                f"unavailable for longer than worker.session_timeout_seconds="
+                f"{self._session_seconds:g}; stop workers, wait for the brokers, and try again"
             )

@@ -11,7 +11,7 @@ import json
 import signal
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,13 @@ APART = 1000
 
 
 class HandedOver(Pipeline):
-    """The application, its job, its workers, and what its outputs must say."""
+    """The application, its job, its workers, and what its outputs must say.
+
+    Args:
+        topology: YAML with `NAME` where the application's name goes.
+        replication_factor: of its topics.
+        environment: of all of its commands and workers.
+    """
 
     def __init__(
         self,
@@ -72,6 +78,8 @@ class HandedOver(Pipeline):
         *,
         partitions: int = 1,
         topology: str = TOPOLOGY,
+        replication_factor: int = 1,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(
             bootstrap_servers,
@@ -80,7 +88,9 @@ class HandedOver(Pipeline):
             topology=topology,
             outputs={"counted": 1, "totals": 1},
             partitions=partitions,
+            replication_factor=replication_factor,
         )
+        self.environment = dict(environment or {})
         self.commands: list[Program] = []
         applied = self.command("apply")
         assert applied.exit_code == 0, applied.err
@@ -95,11 +105,19 @@ class HandedOver(Pipeline):
         *arguments: str,
         faults: Sequence[str] = (),
         seconds: float = PATIENCE_SECONDS,
+        environment: Mapping[str, str] | None = None,
     ) -> Finished:
         """Run a command on this application to its end."""
-        return self.start_command(command, *arguments, faults=faults).finish(seconds)
+        started = self.start_command(command, *arguments, faults=faults, environment=environment)
+        return started.finish(seconds)
 
-    def start_command(self, command: str, *arguments: str, faults: Sequence[str] = ()) -> Program:
+    def start_command(
+        self,
+        command: str,
+        *arguments: str,
+        faults: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> Program:
         words = [*command.split(), str(self.topology_file), *arguments]
         fault_directory = self.directory / f"faults-{time.monotonic_ns()}"
         fault_directory.mkdir()
@@ -112,6 +130,8 @@ class HandedOver(Pipeline):
                 "EOS_TEST_FAULT_DIRECTORY": str(fault_directory),
                 "EOS_KAFKA__BOOTSTRAP_SERVERS": self.bootstrap_servers,
                 "EOS_WORKER__SESSION_TIMEOUT_SECONDS": "6",
+                **self.environment,
+                **(environment or {}),
             },
             out=fault_directory / "out",
             err=fault_directory / "err",
@@ -126,8 +146,8 @@ class HandedOver(Pipeline):
             process.kill()
             process.wait()
 
-    def cutover(self, *arguments: str, faults: Sequence[str] = ()) -> Finished:
-        return self.command("backfill cutover", "--job", JOB, *arguments, faults=faults)
+    def cutover(self, *arguments: str, **options: Any) -> Finished:
+        return self.command("backfill cutover", "--job", JOB, *arguments, **options)
 
     def work(self, place: str, **options: Any) -> WorkerProcess:
         """Start a worker that keeps its stores at `place`."""
@@ -135,7 +155,10 @@ class HandedOver(Pipeline):
             f"state.directory={self.directory / place}",
             "worker.session_timeout_seconds=6",
         ]
-        return self.start_worker(instance=place, settings=settings, **options)
+        environment = {**self.environment, **options.pop("environment", {})}
+        return self.start_worker(
+            instance=place, settings=settings, environment=environment, **options
+        )
 
     def work_early(self, place: str, **options: Any) -> WorkerProcess:
         """Start a worker that looked at the registry before the job was there."""

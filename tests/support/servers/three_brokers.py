@@ -25,6 +25,7 @@ from eosframework.kafka.inspect.coordinators import (
 )
 from eosframework.kafka.inspect.formats import (
     CONSUMER_OFFSETS,
+    TRANSACTION_STATE,
     State,
     coordinator_partition,
     decode_state,
@@ -150,8 +151,15 @@ class ThreeBrokers:
         return admin.describe_configs([resource])[resource].result(60)[name].value
 
     def group_coordinator(self, group: str) -> int:
-        count = len(self._metadata().topics[CONSUMER_OFFSETS].partitions)
-        return self.leader(CONSUMER_OFFSETS, coordinator_partition(group, count))
+        return self._coordinator(CONSUMER_OFFSETS, group)
+
+    def transaction_coordinator(self, transactional_id: str) -> int:
+        """The coordinator of an id, whether an id of this name exists or not."""
+        return self._coordinator(TRANSACTION_STATE, transactional_id)
+
+    def _coordinator(self, topic: str, key: str) -> int:
+        count = len(self._metadata().topics[topic].partitions)
+        return self.leader(topic, coordinator_partition(key, count))
 
     def transaction(self, transactional_id: str) -> TransactionDescription:
         """What its coordinator says about an id; waits for a coordinator that can say it."""

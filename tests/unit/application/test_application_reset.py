@@ -41,6 +41,22 @@ def test_every_id_under_which_it_ever_wrote_is_fenced() -> None:
     assert all_ids(GRAPH, registered, {"raw": 2}) == tuple(sorted([*live, *others]))
 
 
+def test_ids_that_are_leased_are_fenced_without_derived_ones_that_no_worker_has_recorded() -> None:
+    leased = {
+        "ids": {"from": "leased"},
+        "topic/raw": {"topic_id": "id", "partitions": 2},
+        "leased/raw/0/TX 7": {"application": "flights", "sub_topology": "late"},
+    }
+    assert live_ids(GRAPH, interpret(leased), {"raw": 2}) == ("TX 7",)
+    before = {"owner/raw/early": {}, "sharing/2": {}}
+    assert live_ids(GRAPH, interpret(leased | before), {"raw": 2}) == (
+        "TX 7",
+        "flights:early:0",
+        "flights:early:0..1",
+        "flights:early:1",
+    )
+
+
 def test_nothing_starts_before_a_reset_is_through() -> None:
     refuse_unfinished_reset("flights", interpret({"reset": {"done_at": 1}}))
     with pytest.raises(StartRefused, match="eosframework reset APP"):
