@@ -84,7 +84,8 @@ def receipt_of(message: Message) -> Receipt:
 def write_again(app: HandedOver, message: Message) -> None:
     producer = feeder(app.bootstrap_servers)
     topic, partition = message.topic(), message.partition()
-    assert topic is not None and partition is not None
+    assert topic is not None
+    assert partition is not None
     headers = message.headers()
     producer.produce(topic, message.value(), message.key(), partition, headers=headers)
     assert producer.flush(60) == 0
