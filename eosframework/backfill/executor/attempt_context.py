@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from eosframework.application.backfill_jobs import WRITER_HEADER
 from eosframework.application.output_limits import output_limits
 from eosframework.application.start_checks import Facts
 from eosframework.backfill.job.job_entry import TaskProgress
 from eosframework.backfill.job.job_log import JobLog
 from eosframework.backfill.spark.pickling import unpack
-from eosframework.backfill.spark.spark_rows import WRITER_HEADER
 from eosframework.config import Settings
 from eosframework.errors import RunError, StateUnwritable, TransactionError
 from eosframework.kafka.admin.auto_creation import ChosenTopics

@@ -103,12 +103,14 @@ class JobRows:
 
     def compare_with_log(self, logs: Logs) -> Verdict:
         """Compare the number of rows of complete tasks with the records of internal topics."""
-        wanted = [one for one in self.judged if one.complete and not one.of_files]
+        wanted = {
+            one: (one.first, one.end)
+            for one in self.judged
+            if one.complete and not one.of_files and one.end is not None
+        }
         firsts = logs.firsts([one.partition for one in wanted])
         compared = {
-            one: (one.first, one.end)
-            for one in wanted
-            if one.end is not None and firsts[one.partition] <= one.first
+            one: bounds for one, bounds in wanted.items() if firsts[one.partition] <= one.first
         }
         records = Counter[TopicPartition]()
         ranges = {one.partition: bounds for one, bounds in compared.items()}

@@ -20,6 +20,7 @@ from typing import Any
 
 import orjson
 
+from eosframework.application.backfill_jobs import WRITER_HEADER
 from eosframework.application.context import connect
 from eosframework.application.internal_topics import task_counts
 from eosframework.application.start_checks import Facts, check_start
@@ -34,7 +35,6 @@ from eosframework.backfill.job.job_entry import (
 )
 from eosframework.backfill.job.job_log import JobLog
 from eosframework.backfill.spark.pickling import pack
-from eosframework.backfill.spark.spark_rows import WRITER_HEADER
 from eosframework.config import LogSettings, Settings, load_settings
 from eosframework.errors import EosError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
