@@ -28,7 +28,7 @@ class Stretch:
     Args:
         position: the next offset, with its metadata.
         first: offset at which processing began; None: unknown.
-        end: offset at which the range of a job ends; None: live workers go on.
+        end: offset at which the range of a job ends; None: live workers continue.
         job: None: of live workers, after the cutover of a job if there was one.
         is_continued: live workers continued the numbering for some time, and ended it then.
     """

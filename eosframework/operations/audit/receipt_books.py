@@ -41,7 +41,7 @@ class Span:
         series: the numbering committed with it.
         transaction: number of the transaction that committed it.
         position_now: the committed offset when the outputs were complete.
-        until: offset from which on the numbering owns no records; None: live workers go on with it.
+        until: offset from which on the numbering owns no records; None: live workers continue it.
     """
 
     partition: TopicPartition
