@@ -19,6 +19,10 @@ from eosframework.topology.graph.graph import Graph
 
 PREFIX = "backfill/"
 
+WRITER_HEADER = "__eos.backfill.writer"
+"""Header of a backfill's records to internal topics: the task that wrote them. Records of one
+writer are in its order; those of several are merged by time."""
+
 
 @dataclass(frozen=True, slots=True)
 class JobStanding:

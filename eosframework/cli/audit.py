@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eosframework.cli import app
-from eosframework.cli.options import JsonOption, SettingsOptions, with_settings
+from eosframework.cli.options import JsonOption, SettingsOptions, SuffixOption, with_settings
 from eosframework.cli.stdout import print_report
 from eosframework.errors import ConfigurationError
 
@@ -88,13 +88,15 @@ def audit(
     end: ToOption = "end",
     by: ByOption = By.AUTO,
     sinks: SinksOption = None,
+    suffix: SuffixOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Check that each input record took effect exactly once.
 
-    Workers may run meanwhile. If outputs have no receipts, the topology's functions run again over
-    the input up to the committed offsets; side effects of functions are repeated. Exits with 1 if a
-    record is lost, duplicated, reordered or torn.
+    What backfill jobs processed is included. Workers and jobs may run meanwhile. If outputs have no
+    receipts, the topology's functions run again over the input up to the committed offsets; side
+    effects of functions are repeated. Exits with 1 if a record is lost, duplicated, reordered or
+    torn.
     """
     if (application is None) == (sinks is None):
         raise ConfigurationError(
@@ -103,10 +105,11 @@ def audit(
         )
     if sinks is None:
         assert application is not None
-        name, verdict = _of_topology(options, application, start, end, by)
+        scope = start, end
+        name, verdict = _of_topology(options, application, scope, by, suffix)
         text = as_text(name, verdict)
     else:
-        _refuse_parts(start, end, by)
+        _refuse_parts(start, end, by, suffix)
         verdict = _of_sinks(options, sinks)
         text = as_text(sinks, verdict, "row")
     print_report(verdict.as_data(), text, as_json=as_json)
@@ -114,16 +117,18 @@ def audit(
 
 
 def _of_topology(
-    options: SettingsOptions, application: str, start: str, end: str, by: By
+    options: SettingsOptions, application: str, bounds: tuple[str, str], by: By, suffix: str | None
 ) -> tuple[str, Verdict]:
     """Return the name of the application, and the verdict."""
     from eosframework.operations.audit import Bound, Proof, Scope, audit_topology
     from eosframework.topology.loader import load_app
+    from eosframework.topology.renaming import renamed
     from eosframework.topology.resolve.resolve import resolve
 
-    scope = Scope(Bound.parse(start), Bound.parse(end))
+    scope = Scope(*map(Bound.parse, bounds))
     settings = options.load()
-    graph = resolve(load_app(application))
+    loaded = load_app(application)
+    graph = resolve(loaded if suffix is None else renamed(loaded, suffix))
     with _progress() as show:
         verdict = audit_topology(graph, settings, show, scope=scope, proof=Proof(by))
     return graph.application, verdict
@@ -137,13 +142,18 @@ def _of_sinks(options: SettingsOptions, application: str) -> Verdict:
         return audit_sinks(application, settings.kafka, show)
 
 
-def _refuse_parts(start: str, end: str, by: By) -> None:
+def _refuse_parts(start: str, end: str, by: By, suffix: str | None) -> None:
     """Refuse the options that do not apply to sinks.
 
     Raises:
         ConfigurationError: names the option.
     """
-    given = {"--from": start != "beginning", "--to": end != "end", "--by": by is By.FUNCTIONS}
+    given = {
+        "--from": start != "beginning",
+        "--to": end != "end",
+        "--by": by is By.FUNCTIONS,
+        "--suffix": suffix is not None,
+    }
     if unsuitable := [option for option, is_given in given.items() if is_given]:
         raise ConfigurationError(
             f"--sinks judges all rows of complete batches, by receipts; leave "

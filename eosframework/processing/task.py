@@ -53,7 +53,7 @@ from eosframework.processing.transaction.overtime import (
 )
 from eosframework.processing.transaction.producer_group import ProducerGroup
 from eosframework.processing.transaction.producing import produce_all
-from eosframework.processing.transaction.receipts import ReceiptedOutputs
+from eosframework.processing.transaction.receipts import ReceiptedOutputs, Series
 from eosframework.processing.transaction.run_slices import EndableRun, SliceSize
 from eosframework.processing.transaction.transaction_bisect import Bisection, RejectedTransaction
 from eosframework.records import Position, TopicPartition
@@ -78,6 +78,8 @@ class Task:
         group: the producer group, which begins the transactions.
         budget: memory budget of open transactions; None: the default, for this task alone.
         announcing: of stream time to downstream tasks; None: there are none.
+        receipts: outputs get receipts; the sources are compiled for it.
+        origins: names of source topics in receipts, where these differ from the topics'.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class Task:
         timer: RecordTimer,
         clock: Callable[[], float],
         receipts: bool = False,
+        origins: Mapping[str, str] | None = None,
         queue: Queue | None = None,
         emissions: Sequence[Emission] = (),
         stores: OpenState | None = None,
@@ -116,7 +119,7 @@ class Task:
         self._clock = clock
         self._queue = queue or ArrivalQueue()
         self._membership: object = None
-        self._receipts = ReceiptedOutputs(identity.application) if receipts else None
+        self._receipts = ReceiptedOutputs(identity.application, origins) if receipts else None
         self._offsets = TaskOffsets(markers, self._receipts)
         self._out: list[Output] = [] if self._receipts is None else self._receipts
         self._emissions = emissions
@@ -142,6 +145,13 @@ class Task:
     def partitions(self) -> list[TopicPartition]:
         """The source partitions that this task reads."""
         return list(self.positions)
+
+    @property
+    def numberings(self) -> Mapping[TopicPartition, Series]:
+        """The numbering of each source partition's outputs so far; empty without receipts."""
+        if self._receipts is None:
+            return {}
+        return {partition: self._receipts.series(partition) for partition in self.positions}
 
     @property
     def in_transaction(self) -> bool:

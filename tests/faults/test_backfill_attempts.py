@@ -70,7 +70,7 @@ def test_attempts_killed_at_every_step_lose_and_double_nothing(
 ) -> None:
     totals = Totals(kafka.bootstrap_servers, unique_name("app"), tmp_path, partitions=1)
     totals.feed(2000)
-    backfill = make_backfill(totals)
+    backfill = make_backfill(totals, [*SMALL_CHUNKS, "worker.receipts=true"])
     for step in WRITER_STEPS:
         kill_at(backfill, "totals", step, of_log=True)
     assert backfill.run("totals", 0, of_log=True).records == 2000
@@ -81,6 +81,10 @@ def test_attempts_killed_at_every_step_lose_and_double_nothing(
     assert progress.records == 2000
     assert backfill.run("latest.keyed", 0).records == 2000
     assert totals.findings() == []
+    backfill.register()
+    verdict = backfill.audit()
+    assert verdict.clean, verdict
+    assert (verdict.input, verdict.share) == (3 * 2000, 1.0)
 
 
 def test_an_attempt_names_the_entry_of_a_changelog_that_cannot_be_read(
@@ -179,7 +183,7 @@ def test_attempts_with_ids_of_their_own_would_double_records(
     """The same as above with the attempt's number in the id: this is what fencing is for."""
     pipeline = make_pipeline(partitions=1)
     pipeline.feed(3000)
-    backfill = make_backfill(pipeline)
+    backfill = make_backfill(pipeline, [*SMALL_CHUNKS, "worker.receipts=true"])
     own_ids = {"EOS_TEST_OWN_IDS": "1"}
     first = backfill.start(
         "doubled",
@@ -193,7 +197,10 @@ def test_attempts_with_ids_of_their_own_would_double_records(
     assert backfill.start("doubled", 0, 1, environment=own_ids).progress().complete
     first.signal(signal.SIGCONT)
     first.wait()
-    assert pipeline.verify().duplicated
+    doubled = pipeline.verify().duplicated
+    assert doubled
+    backfill.register()
+    assert backfill.audit().duplicated == len(doubled)
 
 
 def test_an_attempt_whose_transaction_expired_goes_on_if_nobody_else_came(

@@ -20,10 +20,20 @@ def live_positions(graph: Graph, state: JobState) -> list[Position]:
     """Return the start of live workers in every source partition of a complete job.
 
     An internal topic resumes at its fixed end; a topic replaced by files at the job's live start.
-    Sources added to the topology later are left out.
+    Receipts of these count rows, so that live workers begin another numbering there. That of a
+    range of the log continues. Sources added to the topology later are left out.
     """
+    job = state.job
+    in_rows = {*job.own_starts, *job.files}
     return [
-        Position(source.topic, number, end, progress.metadata)
+        Position(
+            source.topic,
+            number,
+            end,
+            progress.metadata
+            if source.topic in in_rows
+            else progress.metadata_of(TopicPartition(source.topic, number)),
+        )
         for part in graph.sub_topologies
         for source in part.sources
         for number, end in enumerate(range_ends(state, source.topic))

@@ -8,8 +8,9 @@
         which tasks run or ever ran live, derived or leased: this ends open transactions of stopped
         workers
     C4. check again, with all transactions decided: an earlier cutover may have been committed
-    C5. one transaction: the offset of every source partition with its task's transaction number and
-        stream time, the control records of a worker's first transaction, and the cutover itself
+    C5. one transaction: the offset of every source partition with its task's transaction number,
+        stream time and numbering of receipts, the control records of a worker's first transaction,
+        and the cutover itself
 
 A crash at any point leaves all changes or none, and the cutover can be repeated. Live workers start
 at the end of the range, with the state in the changelogs.

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from eosframework.application.backfill_jobs import WRITER_HEADER
 from eosframework.backfill.diff.record_identity import CompareBy, Comparison
 from eosframework.backfill.job.job_entry import OffsetRange
-from eosframework.backfill.spark.spark_rows import WRITER_HEADER
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.processing.transaction.receipts import HEADER_RECEIPT
 from eosframework.records import TopicPartition

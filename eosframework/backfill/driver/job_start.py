@@ -20,7 +20,6 @@ from eosframework.application.fencing import fence_workers
 from eosframework.application.internal_topics import task_counts
 from eosframework.application.partitioner_checks import require_fitting_partitioners
 from eosframework.application.start_checks import Facts, check_start
-from eosframework.backfill.executor.attempt_context import refuse_receipts
 from eosframework.backfill.job.fingerprint import differences, fingerprint
 from eosframework.backfill.job.job_entry import (
     Files,
@@ -91,7 +90,6 @@ def start(context: ApplicationContext, name: str, request: Request, pin: Pin) ->
     """
     graph, settings, admin = context.graph, context.settings, context.admin
     log = JobLog(check_name(name), graph.application, settings.kafka, admin)
-    refuse_receipts(settings)
     facts = check_start(context, id_source(settings))
     require_fitting_partitioners(graph, settings, admin, facts.partitions)
     open_schemas(graph.codecs, settings.schema_registry, patience_seconds=SCHEMAS_PATIENCE_SECONDS)
@@ -99,11 +97,11 @@ def start(context: ApplicationContext, name: str, request: Request, pin: Pin) ->
     tasks = task_counts(graph, facts.partitions)
     state = log.watch() or log.read()  # a visible job needs no wait for open transactions
     if state is None:
-        job = _new_job(graph, name, request, facts, admin, pin)
+        job = _new_job(context, name, request, facts, pin)
         stages(graph, tasks, job.files)  # cycles are refused before the job exists
         _refuse_running(context, facts)
         state = register(job, log, settings)
-    _refuse_another(state.job, graph, request, facts)
+    _refuse_another(state.job, context, request, facts)
     graph = graph.with_times_within(settings.worker.max_event_time_ahead, state.job.files)
     ordered = stages(graph, tasks, state.job.files)
     return StartedJob(graph, settings, admin, log, facts, state, ordered, tasks)
@@ -119,13 +117,9 @@ def _require_tables(graph: Graph, settings: Settings) -> None:
 
 
 def _new_job(
-    graph: Graph,
-    name: str,
-    request: Request,
-    facts: Facts,
-    admin: ClusterAdmin,
-    pin: Pin,
+    context: ApplicationContext, name: str, request: Request, facts: Facts, pin: Pin
 ) -> Job:
+    graph, admin = context.graph, context.admin
     own = writers_of(graph)
     read = {
         *graph.source_topics,
@@ -145,6 +139,7 @@ def _new_job(
         fingerprint=fingerprint(graph),
         request=request.written(),
         suffix=request.suffix[0] if request.suffix else None,
+        receipts=context.settings.worker.receipts,
         created_at=round(time.time() * 1000),
         ranges={**ranges, **_live_starts(replaced, request.live_from, admin)},
         files={topic: _fixed(one, counts[topic], pin) for topic, one in files.items()},
@@ -221,8 +216,9 @@ def _refuse_files(graph: Graph, files: Mapping[str, FileRequest], read: set[str]
             )
 
 
-def _refuse_another(job: Job, graph: Graph, request: Request, facts: Facts) -> None:
+def _refuse_another(job: Job, context: ApplicationContext, request: Request, facts: Facts) -> None:
     """Raise if the job to resume was started differently."""
+    graph, receipts = context.graph, context.settings.worker.receipts
     how = (
         f"a job resumes only as it was started; give another name to --job to start a new one, "
         f"or repeat the arguments of {job.name!r}"
@@ -237,6 +233,12 @@ def _refuse_another(job: Job, graph: Graph, request: Request, facts: Facts) -> N
     if changed := request_differences(job.request, request.written()):
         raise ConfigurationError(
             f"job {job.name!r} was started with another request: {'; '.join(changed)} ({how})"
+        )
+    if job.receipts != receipts:
+        raise ConfigurationError(
+            f"job {job.name!r} was started with worker.receipts={str(job.receipts).lower()}, and "
+            f"worker.receipts is {str(receipts).lower()} now: its outputs have receipts from the "
+            f"first one on, or none has any ({how})"
         )
     for topic, topic_id in sorted(job.topic_ids.items()):
         if facts.topics[topic].topic_id != topic_id:

@@ -181,6 +181,8 @@ class AttemptRun:
             transaction_timeout_seconds=timeout_seconds,
             timer=self._timer,
             clock=clock,
+            receipts=settings.worker.receipts,
+            origins=context.origins,
             emissions=compiled.emissions,
             stores=None if state is None else state.open(compiled, context.partition),
             budget=ChangesBudget(settings.worker.queue_megabytes * 2**20 // SHARE),
@@ -271,11 +273,11 @@ class AttemptRun:
         """Commit processed rows, and with `complete` the task's completion."""
         task = self._task
         if task.has_progress:
-            metadata = task.commit().positions[0].metadata
+            progress = Progress.parse(task.commit().positions[0].metadata)
             positions = dict(task.positions)
             records = self._chunk.records_before(positions)
             self._ownership.commit(
-                self._progress(positions, metadata, records=records, complete=complete)
+                self._progress(positions, str(progress), records=records, complete=complete)
             )
             task.committed()
             self._counters.mark()
@@ -340,12 +342,13 @@ class AttemptRun:
 
     def _positions(self) -> list[Position]:
         """Return the resume positions of the task."""
-        known = self._ownership.known
-        found = {} if known is None else known.by_partition()
-        metadata = "" if known is None else known.metadata
+        known, starts = self._ownership.known, self._context.starts
+        if known is None:
+            return [Position(*partition, start) for partition, start in starts.items()]
+        found = known.by_partition()
         return [
-            Position(*partition, found.get(partition, start), metadata)
-            for partition, start in self._context.starts.items()
+            Position(*partition, found.get(partition, start), known.metadata_of(partition))
+            for partition, start in starts.items()
         ]
 
     def _progress(
@@ -363,6 +366,10 @@ class AttemptRun:
         return TaskProgress(
             positions={f"{p.topic}/{p.partition}": offset for p, offset in reached.items()},
             metadata=metadata,
+            numberings={
+                f"{p.topic}/{p.partition}": str(series)
+                for p, series in self._task.numberings.items()
+            },
             records=records + (known.records if known else 0),
             late=counted.late + (known.late if known else 0),
             skipped=counted.skipped + (known.skipped if known else 0),

@@ -11,18 +11,18 @@ import os
 import tempfile
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from eosframework.application.backfill_jobs import WRITER_HEADER
 from eosframework.application.output_limits import output_limits
 from eosframework.application.start_checks import Facts
 from eosframework.backfill.job.job_entry import TaskProgress
 from eosframework.backfill.job.job_log import JobLog
 from eosframework.backfill.spark.pickling import unpack
-from eosframework.backfill.spark.spark_rows import WRITER_HEADER
 from eosframework.config import Settings
-from eosframework.errors import ConfigurationError, RunError, StateUnwritable, TransactionError
+from eosframework.errors import RunError, StateUnwritable, TransactionError
 from eosframework.kafka.admin.auto_creation import ChosenTopics
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.consumer.range_reader import hold_nothing
@@ -34,6 +34,7 @@ from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import CompiledPart, compile_part
 from eosframework.processing.ports import Output, TransactionalOutput, TransactionalOutputs
 from eosframework.processing.stores.local_state import LocalState
+from eosframework.processing.transaction.receipts import row_origin
 from eosframework.records import TopicPartition
 from eosframework.runtime.worker_state import local_state
 from eosframework.topology.graph.graph import Graph, Lookup, SubTopology
@@ -107,6 +108,7 @@ class AttemptContext:
         ends: their end offsets, where known.
         own_topics: internal topics that the task may write to; their records get a writer header.
         holds_records: returns whether ranges contain any record.
+        origins: names in receipts of source topics whose rows have no offsets.
         state: None: the sub-topology is stateless.
         run: of the attempt; see `TaskSpec`.
     """
@@ -120,6 +122,7 @@ class AttemptContext:
     outputs: TransactionalOutputs
     log: ProgressLog
     holds_records: Callable[[Mapping[TopicPartition, tuple[int, int]]], bool]
+    origins: Mapping[str, str] = field(default_factory=dict[str, str])
     state: LocalState | None = None
     run: str = ""
 
@@ -154,29 +157,13 @@ class AttemptContext:
         return MarkedOutput(output, self.own_topics, f"{self.sub_topology}/{self.partition}")
 
 
-def refuse_receipts(settings: Settings) -> None:
-    """Raise if receipts are enabled: they count offsets, and rows have none.
-
-    Raises:
-        ConfigurationError: names the alternative.
-    """
-    if settings.worker.receipts:
-        raise ConfigurationError(
-            "worker.receipts=true is not supported in a backfill: a receipt names the offset of "
-            "its input record, and rows that Spark reads and merges have none. Backfill with "
-            "--set worker.receipts=false; live workers start receipts after it"
-        )
-
-
 @contextmanager
 def attempt_context(spec: TaskSpec, partition: int) -> Generator[AttemptContext]:
     """Create the dependencies of an attempt, and close them after the block.
 
     Raises:
-        ConfigurationError: a setting is not supported in a backfill.
         RunError: the task does not exist, or a directory for its stores cannot be created.
     """
-    refuse_receipts(spec.settings)
     graph = unpack(spec.graph)
     part = graph.sub_topology(spec.sub_topology)
     topics = {source.topic for source in part.sources}
@@ -197,6 +184,7 @@ def attempt_context(spec: TaskSpec, partition: int) -> Generator[AttemptContext]
                 compiled=compile_part(
                     part,
                     CompileContext(
+                        receipts=spec.settings.worker.receipts,
                         closed_topics=graph.internal_topics,
                         limits=output_limits(spec.settings, spec.facts, graph),
                         is_missing=ChosenTopics(spec.settings.kafka, admin).is_missing,
@@ -212,6 +200,9 @@ def attempt_context(spec: TaskSpec, partition: int) -> Generator[AttemptContext]
                 outputs=outputs,
                 log=JobLog(spec.job, graph.application, spec.settings.kafka, admin),
                 holds_records=_record_finder(spec.settings, admin),
+                origins={
+                    p.topic: row_origin(spec.job, p.topic) for p in own if spec.ends.get(p) is None
+                },
                 state=state,
                 run=spec.run,
             )

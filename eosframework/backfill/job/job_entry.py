@@ -109,6 +109,9 @@ class Job(ControlEntry):
     suffix: str | None = None
     """Suffix of the names of its output topics and tables; None: the live names."""
 
+    receipts: bool = False
+    """Outputs have receipts; fixed, so that a job has receipts for all of them or for none."""
+
     created_at: int
     """In milliseconds since the epoch."""
 
@@ -133,6 +136,10 @@ class TaskProgress(ControlEntry):
 
     metadata: str
     """Transaction number and stream time, as in the metadata of a live task's offsets."""
+
+    numberings: Mapping[str, str] = {}
+    """The numbering of receipts (`receipts.Series`) of each source partition, keyed as the
+    positions; empty: outputs have no receipts."""
 
     records: int = 0
     """Processed input records."""
@@ -166,6 +173,11 @@ class TaskProgress(ControlEntry):
             TopicPartition(topic, int(number)): offset
             for (topic, _, number), offset in zip(split, self.positions.values(), strict=True)
         }
+
+    def metadata_of(self, partition: TopicPartition) -> str:
+        """Return the metadata of a partition's position, as a live task commits it."""
+        numbering = self.numberings.get(f"{partition.topic}/{partition.partition}")
+        return self.metadata if numbering is None else f"{self.metadata};{numbering}"
 
 
 def check_name(name: str, kind: str = "job", example: str = "january_2024") -> str:

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from eosframework.application.backfill_jobs import WRITER_HEADER
 from eosframework.backfill.job.stages import writers_of
 from eosframework.backfill.spark.arrow_batches import (
     BatchFunction,
@@ -30,7 +31,7 @@ from eosframework.backfill.spark.arrow_batches import (
     map_batches,
 )
 from eosframework.backfill.spark.pickling import unpack
-from eosframework.backfill.spark.spark_rows import ROW_SCHEMA, WRITER_HEADER, OffsetCounter, runs_of
+from eosframework.backfill.spark.spark_rows import ROW_SCHEMA, OffsetCounter, runs_of
 from eosframework.operators.written_time import written_time
 from eosframework.processing.codegen.compiler import compile_part, compile_source
 from eosframework.processing.input_queues import TimeOf

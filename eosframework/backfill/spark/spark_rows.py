@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice, repeat
 from typing import TYPE_CHECKING, Any, cast
 
+from eosframework.application.backfill_jobs import WRITER_HEADER
 from eosframework.backfill.spark.arrow_batches import RecordBatch
 from eosframework.records import TopicPartition
 
@@ -23,10 +24,6 @@ ROW_SCHEMA = (
 )
 """Of a stage's rows: `partition` is the task's number, `timestamp` is in milliseconds since the
 epoch, a null `offset` is counted."""
-
-WRITER_HEADER = "__eos.backfill.writer"
-"""Header of a backfill's records to internal topics: the task that wrote them. Records of one
-writer are in its order; those of several are merged by time."""
 
 RUN_RECORDS = 2000
 """Messages made at once; with many more, garbage collection takes longer than their creation."""

@@ -1,23 +1,25 @@
 """The audit of an application on a real cluster, stopped or running.
 
-1. read the committed offsets C1 (stable ones); they and the scope determine the judged input
+1. read the positions C1: the committed offsets of the group (stable ones), and the progress of
+   backfill jobs. They and the scope determine the judged input
 2. judge by receipts where the outputs have them; elsewhere derive the outputs with the functions.
    Input of stateful tasks that was processed without receipts is left out; the verdict says so
 3. read the end offsets E of the output topics, once every transaction open at C1 is decided
-4. read the committed offsets C2: outputs of the input from C1 to C2 may exist
+4. read the positions C2: outputs of the input from C1 to C2 may exist
 5. read the output topics up to E; receipts go into books, other records are compared
 6. where an output belongs to no input before C2: derive the outputs of the input from C2 on. This
    distinguishes an output without its committed offset from one without any input
 7. where a book has a hole or a copy: read the outputs again to name the records
+8. compare the number of rows that jobs processed with the records of internal topics
 
-Every output that is visible before E belongs to a transaction that is decided by then. The offsets
-of that transaction are at most C2, because reading them also waits for the decision.
+Every output that is visible before E belongs to a transaction that is decided by then. The
+positions of that transaction are at most C2, because reading them also waits for the decision.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
@@ -31,8 +33,10 @@ from eosframework.operations.audit.audit_scope import Scope
 from eosframework.operations.audit.audit_verdict import Verdict
 from eosframework.operations.audit.digest_ledger import Ledger
 from eosframework.operations.audit.expected_outputs import OUTPUT_STEP, UNKNOWN_TIME, Derivation
+from eosframework.operations.audit.job_rows import notes_on_jobs
 from eosframework.operations.audit.judged_ranges import Portions, divide
 from eosframework.operations.audit.output_comparison import Matching, compare, match
+from eosframework.operations.audit.processed_input import ProcessedInput
 from eosframework.operations.audit.proof_limits import receipted_topics, unproved_topics
 from eosframework.operations.audit.receipt_books import Books
 from eosframework.operations.audit.record_digest import digest_of
@@ -46,7 +50,7 @@ from eosframework.processing.failures.failure_headers import (
     HEADER_TOPIC,
 )
 from eosframework.processing.ports import Message
-from eosframework.records import Position, TopicPartition
+from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import Graph, OnError, Policy
 from eosframework.topology.graph.walk import dead_letter_topics
 
@@ -164,11 +168,12 @@ class _Audit:
         # between 1 and 4 explains the outputs of 2. Its outputs need not all be there, since a
         # commit after 3 moved only the positions; so `required` was counted before.
         ends = logs.settled_ends(outputs)
-        now = logs.committed()
+        now = logs.processed()
         if portions.is_whole:
             self._derive(portions.since_then(now))
         books = Books(self._graph.application, portions.spans(now))
         self._read_inputs(books, portions)
+        portions.rows.count(books)
         ranges = {p: (first, ends[p]) for p, first in logs.firsts(outputs).items()}
         self._read_outputs(ranges, books, portions)
 
@@ -178,20 +183,26 @@ class _Audit:
             for partition, messages in logs.read(ranges, "output again"):
                 for message in messages:
                     books.look_up(partition, message)
-        verdict = books.verdict() + compare(
-            self._expected,
-            self._found,
-            matching,
-            input_records=records,
-            required=required,
-            ahead=ahead,
-            input_trimmed=bool(portions.trimmed),
-            only_a_part=not portions.is_whole,
+        rows = portions.rows.compare_with_log(logs)
+        verdict = (
+            rows
+            + books.verdict()
+            + compare(
+                self._expected,
+                self._found,
+                matching,
+                input_records=records,
+                required=required,
+                ahead=ahead,
+                input_trimmed=bool(portions.trimmed),
+                only_a_part=not portions.is_whole,
+                borders=portions.borders,
+            )
         )
         self._note(portions, ranges, lost=verdict.lost)
         return replace(
             verdict,
-            notes=tuple(self._notes),
+            notes=(*self._notes, *rows.notes),
             share=portions.share,
             not_judged=self._not_judged.total(),
         )
@@ -207,7 +218,7 @@ class _Audit:
         divided = partial(
             divide,
             self._scope,
-            self._logs.committed(),
+            self._logs.processed(),
             self._logs,
             receipts=self._proof is not Proof.FUNCTIONS,
         )
@@ -215,6 +226,8 @@ class _Audit:
             portions = divided()
             is_for_all = self._proof is Proof.RECEIPTS
             portions.refuse_functions(self._input_topics if is_for_all else remembered)
+            if is_for_all:
+                portions.rows.refuse_left_out()
             return replace(portions, remembered=remembered)
         portions = divided(remembered=remembered)
         portions.refuse_functions(remembered)
@@ -266,11 +279,12 @@ class _Audit:
         del self._replayed[place]  # a second one is a copy
         return True
 
-    def _derive(self, ranges: Ranges) -> int:
+    def _derive(self, layers: Iterable[Ranges]) -> int:
         records = 0
-        for partition, messages in self._logs.read(ranges, "input"):
-            self._derivation.derive(partition, messages, self._expected)
-            records += len(messages)
+        for ranges in layers:
+            for partition, messages in self._logs.read(ranges, "input"):
+                self._derivation.derive(partition, messages, self._expected)
+                records += len(messages)
         return records
 
     def _learn_topics(self, portions: Portions) -> None:
@@ -322,7 +336,7 @@ class _Audit:
                     self._found.add(partition, message.offset(), digest)
 
     def _look_elsewhere(
-        self, matching: Matching, portions: Portions, now: dict[TopicPartition, Position]
+        self, matching: Matching, portions: Portions, now: ProcessedInput
     ) -> Ledger | None:
         """Derive outputs of input that is not judged, to explain records that were found.
 
@@ -339,8 +353,9 @@ class _Audit:
         if not matching.unexplained:
             return None
         ahead = Ledger()
-        last = self._logs.stable_ends(list(portions.since_then(now)))
-        behind = {p: (now[p].offset or 0, end) for p, end in last.items()}
+        without_receipts = {p for ranges in portions.since_then(now) for p in ranges}
+        last = self._logs.stable_ends(sorted(without_receipts))
+        behind = {p: (now.positions[p].offset or 0, end) for p, end in last.items()}
         batches = self._logs.read(behind, "input ahead")
         for derived in self._derivation.derive_while_it_works(batches):
             ahead.extend(derived)
@@ -368,8 +383,9 @@ class _Audit:
     def _note_left_out(self, portions: Portions) -> None:
         """Add notes on input and outputs that neither receipts nor functions can judge."""
         by_topic: dict[str, list[str]] = {}
-        for p, (start, end) in portions.left_out.items():
-            by_topic.setdefault(p.topic, []).append(f"{p}@{start} to @{end - 1}")
+        for p, intervals in portions.left_out.items():
+            places = [f"{p}@{start} to @{end - 1}" for start, end in intervals]
+            by_topic.setdefault(p.topic, []).extend(places)
         for places in by_topic.values():
             more = len(places) - SHOWN_PARTITIONS
             shown = ", ".join(places[:SHOWN_PARTITIONS]) + (f" and {more} more" if more > 0 else "")
@@ -377,6 +393,7 @@ class _Audit:
                 f"{shown}: not judged; processed without receipts (worker.receipts), and functions "
                 f"cannot judge stateful tasks or tasks that write a repartition topic"
             )
+        self._notes += [*notes_on_jobs(portions.processed.jobs), *portions.rows.notes()]
         for topic, step in self._unproved.items():
             self._notes.append(
                 f"topic {topic}: {self._not_judged[topic]:,} outputs without a receipt are not "

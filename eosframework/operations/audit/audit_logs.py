@@ -1,4 +1,4 @@
-"""Cluster reads of an audit: log bounds, committed offsets and committed records."""
+"""Cluster reads of an audit: log bounds, positions and committed records."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 
 from eosframework.application.control_log import ControlLog
+from eosframework.application.job_ranges import job_ranges
 from eosframework.application.replay_marks import Marks, ReplayMarks
 from eosframework.config import KafkaSettings
 from eosframework.errors import ClusterUnreachable, RunError, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.consumer.range_reader import Batch, Ranges, read_ranges
+from eosframework.operations.audit.processed_input import ProcessedInput, processed_input
 from eosframework.records import Position, TopicPartition, partitions_of
 
 OPEN_TRANSACTION_SECONDS = 90.0
@@ -45,6 +47,9 @@ class Logs:
         self._on_progress = on_progress
         self._broker_time: dict[str, bool] = {}
         self.admin = ClusterAdmin(settings)
+        self._control = ControlLog(
+            application, settings, self.admin, settle_seconds=OPEN_TRANSACTION_SECONDS
+        )
 
     @cached_property
     def inputs(self) -> list[TopicPartition]:
@@ -71,14 +76,8 @@ class Logs:
     def replayed(self, topics: Iterable[str]) -> Mapping[TopicPartition, Marks]:
         """Return the dead letters that were replayed, by partition."""
         facts = self.admin.describe_topics(topics)
-        log = ControlLog(
-            self._application,
-            self._settings,
-            self.admin,
-            settle_seconds=OPEN_TRANSACTION_SECONDS,
-        )
         ids = {name: found.topic_id for name, found in facts.items() if found.exists}
-        return ReplayMarks(log).decided(ids) if ids else {}
+        return ReplayMarks(self._control).decided(ids) if ids else {}
 
     def has_broker_time(self, topic: str) -> bool:
         """Return whether the broker sets the timestamps of a topic."""
@@ -104,28 +103,33 @@ class Logs:
         """Return the last stable offset of each partition."""
         return {p: end for p, (_, end) in self.bounds(partitions).items()}
 
-    def committed(self) -> dict[TopicPartition, Position]:
-        """Return the stable committed offsets of the inputs; no open transaction can change them.
+    def processed(self) -> ProcessedInput:
+        """Return the processed input, by positions that no open transaction can change.
 
         Raises:
-            StartRefused: the group has no committed offset, or the application reads no topic.
+            StartRefused: nothing was processed, or the application reads no topic.
         """
         if not self._input_topics:
             raise StartRefused(
                 f"application {self._application!r} writes to no topic; there is nothing to audit"
             )
+        # 1. the committed offsets are read, and there are none  2. a cutover commits some  3. the
+        # jobs are read, and one is cut over: its progress counts. In the other order it would
+        # count as a job alongside live workers.
         positions = {
             position.topic_partition: position
             for position in self._stable_positions()
             if position.offset is not None
         }
-        if not positions:
+        jobs = [one for one in job_ranges(self._control) if one.partition in self.inputs]
+        if not positions and not jobs:
             raise StartRefused(
                 f"group {self._application!r} has no committed position for "
                 f"{', '.join(self._input_topics)}: nothing was processed, or the positions have "
-                f"expired (offsets.retention.minutes). There is nothing to audit"
+                f"expired (offsets.retention.minutes), and there is no backfill job. There is "
+                f"nothing to audit"
             )
-        return positions
+        return processed_input(positions, jobs)
 
     def _stable_positions(self) -> list[Position]:
         inputs = self.inputs

@@ -15,12 +15,14 @@ checked for order.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eosframework.operations.audit.audit_verdict import DETAILS_OF_A_KIND, Detail, Details, Verdict
 from eosframework.operations.audit.digest_ledger import BUCKETS, Ledger
+from eosframework.records import TopicPartition
 
 
 def compare(
@@ -33,6 +35,7 @@ def compare(
     ahead: Ledger | None = None,
     input_trimmed: bool = False,
     only_a_part: bool = False,
+    borders: Mapping[TopicPartition, Sequence[int]] | None = None,
     notes: tuple[str, ...] = (),
 ) -> Verdict:
     """Return the verdict (step 2).
@@ -48,6 +51,8 @@ def compare(
         input_trimmed: the input lost its first records, so a found record without an equal expected
             one proves nothing.
         only_a_part: `expected` covers a part of the input; such a record belongs to another part.
+        borders: by input partition, ascending offsets at which another stretch of input begins; the
+            order between outputs of different stretches is free. None: there is one stretch.
         notes: remarks for readers of the counts.
     """
     matching = matching or match(expected, found)
@@ -67,7 +72,7 @@ def compare(
         output=matching.matched + len(matching.copies) if only_a_part else len(found),
         lost=lost,
         duplicated=len(matching.copies) + unexpected,
-        reordered=_reordered(expected, found, matching, details),
+        reordered=_reordered(expected, found, matching, details, borders or {}),
         torn=torn + len(set(uncommitted.values())),
         unexpected=unexpected,
         untraced=others if input_trimmed else 0,
@@ -197,14 +202,21 @@ def _uncommitted(
     return uncommitted
 
 
-def _reordered(expected: Ledger, found: Ledger, matching: Matching, details: Details) -> int:
-    latest: dict[tuple[int, int], int] = {}
+def _reordered(
+    expected: Ledger,
+    found: Ledger,
+    matching: Matching,
+    details: Details,
+    borders: Mapping[TopicPartition, Sequence[int]],
+) -> int:
+    latest: dict[tuple[int, int, int], int] = {}
     reordered = 0
     for index, origin in enumerate(matching.origin):
         if origin == NONE or matching.alike[origin]:
             continue
         input_partition, offset = expected.place(origin)
-        route = (input_partition, found.place(index)[0])
+        stretch = bisect_right(borders.get(expected.partition(input_partition), ()), offset)
+        route = (input_partition, stretch, found.place(index)[0])
         before = latest.get(route, NONE)
         if offset >= before:
             latest[route] = offset

@@ -1,6 +1,6 @@
-"""Books: the evidence of receipts, one book for each input partition, and their verdict.
+"""Books: the evidence of receipts, one book for each numbered stretch of input, and their verdict.
 
-1. every receipt goes into the book of its input partition
+1. every receipt goes into the book of its input record
 2. where a book has a hole or a copy, the outputs are read again to find its neighbours
 3. the neighbours identify the input records and the transactions
 
@@ -12,13 +12,16 @@ input record's outputs begin there, and its transaction.
                           input record within the range as its predecessor, that one is lost
     end of the range      the first number after it, by the receipt found there; at the committed
                           offset, the number stored with the offset
+
+A partition has more than one stretch if a backfill job and live workers, or several jobs, processed
+it under numberings of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 
 from eosframework.operations.audit.audit_verdict import DETAILS_OF_A_KIND, Detail, Details, Verdict
 from eosframework.operations.audit.bitmap import Bitmap, Bytemap
@@ -38,6 +41,7 @@ class Span:
         series: the numbering committed with it.
         transaction: number of the transaction that committed it.
         position_now: the committed offset when the outputs were complete.
+        until: offset from which on the numbering owns no records; None: live workers continue it.
     """
 
     partition: TopicPartition
@@ -47,6 +51,15 @@ class Span:
     series: Series
     transaction: int
     position_now: int
+    until: int | None = None
+
+    def contains(self, offset: int) -> bool:
+        """Return whether a record is judged."""
+        return self.start <= offset < self.end
+
+    def owns(self, offset: int) -> bool:
+        """Return whether the outputs of a record have receipts of this numbering, or should."""
+        return self.series.since <= offset and (self.until is None or offset < self.until)
 
 
 @dataclass(slots=True)
@@ -77,7 +90,7 @@ class Copies:
 
 
 class Book:
-    """All receipts of one input partition, added in any order between output partitions."""
+    """All receipts of one stretch, added in any order between output partitions."""
 
     def __init__(self, span: Span) -> None:
         self.span = span
@@ -103,6 +116,11 @@ class Book:
         self._highest: Receipt | None = None
         self._below_end: int | None = None
         self._above: Receipt | None = None
+
+    @property
+    def place(self) -> tuple[TopicPartition, int]:
+        """The input partition, and the offset at which the numbering begins."""
+        return self.span.partition, self.span.series.since
 
     def name(self, offset: int) -> str:
         """Return an input record's place as messages name it."""
@@ -272,12 +290,12 @@ class Book:
         return inside_end if not others or end - inside_end <= 1 else end
 
 
-Answers = dict[tuple[TopicPartition, int], list[tuple[Receipt, str]]]
-"""Receipts by input partition and output number, each with its place."""
+Answers = dict[tuple[TopicPartition, int, int], list[tuple[Receipt, str]]]
+"""Receipts by input partition, begin of the numbering, and output number, each with its place."""
 
 
 class Books:
-    """The books by input partition.
+    """The books of all stretches.
 
     Args:
         application: only receipts of this application count.
@@ -290,41 +308,56 @@ class Books:
     ) -> None:
         self._application = application
         self._counted = counted
-        self._books = {span.partition: Book(span) for span in spans}
+        self._shelves: dict[TopicPartition, list[Book]] = {}
+        for span in sorted(spans, key=lambda span: (span.partition, span.start)):
+            self._shelves.setdefault(span.partition, []).append(Book(span))
         self._answers: Answers = {}
 
     def add_inputs(self, partition: TopicPartition, messages: Sequence[Message]) -> None:
-        """Count input records in the range of a partition."""
-        book = self._books[partition]
-        for message in messages:
-            book.add_input(message.offset())
+        """Count input records in the ranges of a partition."""
+        for book in self._shelves[partition]:
+            for message in messages:
+                if book.span.contains(message.offset()):
+                    book.add_input(message.offset())
 
-    def take_ranges_as_inputs(self) -> None:
-        """Count each offset of the ranges as an input record."""
-        for book in self._books.values():
-            for offset in range(book.span.start, book.span.end):
-                book.add_input(offset)
+    def take_ranges_as_inputs(self, partitions: Container[TopicPartition] | None = None) -> None:
+        """Count each offset of the ranges as an input record.
+
+        Args:
+            partitions: whose ranges. None: all.
+        """
+        for partition, shelf in self._shelves.items():
+            if partitions is None or partition in partitions:
+                for book in shelf:
+                    for offset in range(book.span.start, book.span.end):
+                        book.add_input(offset)
 
     def add(self, output: TopicPartition, message: Message) -> bool:
         """Add an output record; False: receipts do not judge it."""
         receipt = self._own(message)
         if receipt is None:
             return False
-        book = self._books[TopicPartition(receipt.topic, receipt.partition)]
-        since = book.span.series.since
-        if receipt.since != since and receipt.offset < since:
-            return False
-        book.add(receipt, output, message.offset())
-        return True
+        shelf = self._shelves[TopicPartition(receipt.topic, receipt.partition)]
+        offset = receipt.offset
+        owners = [book for book in shelf if book.span.owns(offset)]
+        judging = [book for book in shelf if book.span.contains(offset)] or owners[-1:]
+        # The book of its numbering also learns of records outside of its range: they show the
+        # numbers at the ends of the range.
+        numbering = self._book(receipt)
+        if numbering is not None and numbering not in judging:
+            judging.append(numbering)
+        for book in judging:
+            book.add(receipt, output, message.offset())
+        return bool(owners)
 
     def prepare_second_pass(self) -> bool:
         """Collect the numbers to look up; return whether the outputs must be read again."""
-        for partition, book in self._books.items():
+        for book in self._all():
             for first, end in islice(book.holes(), DETAILS_OF_A_KIND):
-                self._answers[partition, first - 1] = []
-                self._answers[partition, end] = []
+                self._answers[*book.place, first - 1] = []
+                self._answers[*book.place, end] = []
             for receipt, _ in book.copied:
-                self._answers[partition, receipt.number] = []
+                self._answers[*book.place, receipt.number] = []
         return bool(self._answers)
 
     def look_up(self, output: TopicPartition, message: Message) -> None:
@@ -332,16 +365,24 @@ class Books:
         receipt = self._own(message)
         if receipt is not None:
             partition = TopicPartition(receipt.topic, receipt.partition)
-            found = self._answers.get((partition, receipt.number))
-            if found is not None and receipt.since == self._books[partition].span.series.since:
+            found = self._answers.get((partition, receipt.since, receipt.number))
+            if found is not None:
                 found.append((receipt, f"{output}@{message.offset()}"))
 
     def verdict(self) -> Verdict:
         """Return the combined verdict of all books."""
         verdict = Verdict()
-        for book in self._books.values():
+        for book in self._all():
             verdict += _BookVerdict(book, self._answers, self._counted).verdict()
         return verdict
+
+    def _all(self) -> Iterator[Book]:
+        return chain.from_iterable(self._shelves.values())
+
+    def _book(self, receipt: Receipt) -> Book | None:
+        """Return the book of a receipt's numbering."""
+        shelf = self._shelves[TopicPartition(receipt.topic, receipt.partition)]
+        return next((one for one in shelf if one.span.series.since == receipt.since), None)
 
     def _own(self, message: Message) -> Receipt | None:
         for name, value in message.headers() or ():
@@ -350,7 +391,7 @@ class Books:
                 if receipt is None or receipt.application != self._application:
                     return None
                 partition = TopicPartition(receipt.topic, receipt.partition)
-                return receipt if partition in self._books else None
+                return receipt if partition in self._shelves else None
         return None
 
 
@@ -440,7 +481,7 @@ class _BookVerdict:
         self._details.add(Detail("lost", text, name, through, transaction=transaction))
 
     def _neighbour(self, number: int) -> Receipt | None:
-        found = self._answers.get((self._book.span.partition, number))
+        found = self._answers.get((*self._book.place, number))
         return found[0][0] if found else None
 
     def _report_copies(self) -> None:
@@ -464,7 +505,7 @@ class _BookVerdict:
 
     def _report_copy(self, receipt: Receipt, place: str) -> None:
         name = self._book.name(receipt.offset)
-        found = self._answers.get((self._book.span.partition, receipt.number), [])
+        found = self._answers.get((*self._book.place, receipt.number), [])
         others = [other for _, other in found if other != place]
         which = f"output {receipt.index + 1} of {receipt.count} of {name}"
         text = f"{place} repeats {', '.join(others)}: {which}"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Any, cast
 
+from eosframework.application.backfill_jobs import WRITER_HEADER
 from eosframework.processing.failures.failure_headers import (
     HEADER_EXCEPTION,
     HEADER_FAILED,
@@ -24,6 +25,7 @@ _NOT_COUNTED = (
     HEADER_STACKTRACE,
     HEADER_FAILED,
     HEADER_RECEIPT,
+    WRITER_HEADER,
 )
 _LENGTHS = struct.Struct("<iiiq")
 _HEADER_LENGTHS = struct.Struct("<ii")
@@ -35,7 +37,7 @@ def digest_of(
     """Return the digest of a record; equal for records with equal parts.
 
     Left out are a dead letter's error text, which may contain an object's address, the time of its
-    failure, and receipts, which functions do not produce.
+    failure, receipts, and the task of a backfill, which functions do not produce.
 
     Args:
         topic: the record's topic.

@@ -13,11 +13,14 @@ The header's value, `__eos.receipt`, in ASCII:
 
     1/APPLICATION/SINCE/TOPIC/PARTITION/OFFSET/INDEX/COUNT/NUMBER/GAP/TRANSACTION
     1/flights/0/flights.raw/3/1234/0/2/1876/1/18
+
+Rows that a backfill sorts have no offsets. Their origin is not the topic but the rows of a job for
+it (`row_origin`), and a row's offset is its number in the task.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -40,7 +43,8 @@ class Receipt:
         index: index among the outputs of this input record, from 0.
         count: number of outputs of the input record.
         number: index among the outputs of the input partition since `since`, from 0.
-        gap: distance in offsets to the previous input record with outputs; 0: none.
+        gap: distance in offsets to the previous input record with outputs; 0: none, or, from the
+            second output on, outputs of this record itself: of windows that it closed before.
         transaction: the task's transaction number.
     """
 
@@ -68,7 +72,7 @@ class Receipt:
     @property
     def previous(self) -> int | None:
         """Offset of the previous input record with outputs; None: there is none."""
-        return self.offset - self.gap if self.gap else None
+        return self.offset - self.gap if self.gap or self.first else None
 
     def __str__(self) -> str:
         return (
@@ -122,11 +126,16 @@ class ReceiptedOutputs(list[Output]):
     """Outputs of a task on their way to the producer, each with its receipt.
 
     The numbering rolls back with the transaction: `rewind` makes dropped numbers available again.
+
+    Args:
+        application: owner of the task.
+        origins: names of source topics in receipts, where these differ from the topics'.
     """
 
-    def __init__(self, application: str) -> None:
+    def __init__(self, application: str, origins: Mapping[str, str] | None = None) -> None:
         super().__init__()
         self._application = application
+        self._origins = origins or {}
         self._committed: dict[TopicPartition, Series] = {}
         self._open: dict[TopicPartition, Series] = {}
         self._prefix = self._suffix = ""
@@ -143,7 +152,9 @@ class ReceiptedOutputs(list[Output]):
     def begin(self, partition: TopicPartition, transaction: int) -> None:
         """Number the outputs of this partition's records from here on."""
         series = self._open[partition]
-        prefix = (_VERSION, self._application, series.since, *partition, "")
+        topic, number = partition
+        origin = self._origins.get(topic, topic)
+        prefix = (_VERSION, self._application, series.since, origin, number, "")
         self._prefix = "/".join(map(str, prefix))
         self._suffix = f"/{transaction}"
         self._number, self._last = series.number, series.last
@@ -181,6 +192,14 @@ class ReceiptedOutputs(list[Output]):
     def rewind(self) -> None:
         """Discard the numbers of the open transaction."""
         self._open.update(self._committed)
+
+
+def row_origin(job: str, topic: str) -> str:
+    """Return the name in receipts for the rows of a backfill job that stand for a topic.
+
+    No topic has such a name: `:` is not allowed in it.
+    """
+    return f"backfill.{job}:{topic}"
 
 
 def with_receipt(output: Output, receipt: str) -> Output:

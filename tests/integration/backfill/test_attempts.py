@@ -8,15 +8,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
-from eosframework.errors import ConfigurationError, RunError
+from eosframework.backfill.job.job_entry import task_key
+from eosframework.errors import RunError
+from eosframework.processing.transaction.receipts import HEADER_RECEIPT, Receipt
 from tests.conftest import KafkaService
-from tests.support.applications.backfilled import QUICK, Backfill
+from tests.support.applications.backfilled import JOB, QUICK, Backfill
 from tests.support.applications.feeding import feeder
 from tests.support.applications.joined import PARTITIONS, Shop
 from tests.support.applications.pipeline import COMPRESSED, Pipeline, number_in
 from tests.support.applications.totals import Totals
+from tests.support.verifiers.messages import headers_of, position_of
 
 ONE_STREAM = """\
 application: NAME
@@ -166,9 +170,68 @@ def test_rows_are_looked_up_in_global_tables_that_are_read_whole(
     assert numbers == [2 * n for n in range(100)]
 
 
-def test_receipts_are_refused(
+def test_a_job_is_audited_by_its_receipts_while_it_runs_and_afterwards(
     make_pipeline: Callable[..., Pipeline], make_backfill: Callable[..., Backfill]
 ) -> None:
-    backfill = make_backfill(make_pipeline(partitions=1), [*QUICK, "worker.receipts=true"])
-    with pytest.raises(ConfigurationError, match=r"--set worker\.receipts=false"):
-        backfill.run("doubled", 0)
+    """1. a task is complete, the other one is killed  2. it completes  3. its progress goes back,
+    so that half of its outputs are there without it  4. outputs are removed, and one is doubled"""
+    pipeline = make_pipeline(partitions=2)
+    pipeline.feed(600)
+    settings = [*QUICK, "backfill.chunk_records=50", "worker.receipts=true"]
+    backfill = make_backfill(pipeline, settings)
+    backfill.run("doubled", 0, of_log=True)
+    fault = "transaction.after_commit=kill@3"
+    backfill.start("doubled", 1, 0, of_log=True, fault=fault).ends_with(-signal.SIGKILL)
+    backfill.register()
+    half = backfill.audit()
+    early = backfill.log.read_task("doubled", 1)
+    assert early is not None
+    [position] = early.positions.values()
+    assert half.clean, half
+    assert (half.input, half.share) == (300 + position, (300 + position) / 600)
+    place = f"{pipeline.source}[1]@{position}"
+    assert half.notes == (f"job history is not complete: it is judged up to {place}",)
+
+    backfill.run("doubled", 1, 1, of_log=True)
+    done = backfill.log.read_task("doubled", 1)
+    assert done is not None
+    whole = backfill.audit()
+    assert whole.clean, whole
+    assert (whole.input, whole.output, whole.share, whole.notes) == (600, 1200, 1.0, ())
+
+    key = task_key(JOB, "doubled", 1)
+    backfill.log.write({key: early.to_entry()})
+    torn = backfill.audit()
+    assert (torn.torn, torn.lost, torn.duplicated) == (300 - position, 0, 0)
+    assert any(f"after its input {place} is not committed" in one.text for one in torn.details)
+    backfill.log.write({key: done.to_entry()})
+
+    outputs = [m for m in pipeline.read(f"{pipeline.name}.doubled") if m.partition() == 1]
+    write_again(pipeline, outputs[-1])
+    remove_before(pipeline, outputs[10])
+    damaged = backfill.audit()
+    assert (damaged.lost, damaged.torn, damaged.duplicated) == (10, 10, 1)
+    named = {(detail.kind, detail.input) for detail in damaged.details}
+    assert {("lost", input_of(one)) for one in outputs[:10]} < named
+    assert ("duplicated", input_of(outputs[-1])) in named
+
+
+def input_of(message: Message) -> str:
+    receipt = Receipt.parse(headers_of(message)[HEADER_RECEIPT])
+    assert receipt is not None
+    return f"{receipt.topic}[{receipt.partition}]@{receipt.offset}"
+
+
+def write_again(pipeline: Pipeline, message: Message) -> None:
+    producer = feeder(pipeline.bootstrap_servers)
+    topic, partition, _ = position_of(message)
+    headers = message.headers()
+    producer.produce(topic, message.value(), message.key(), partition, headers=headers)
+    assert producer.flush(60) == 0
+
+
+def remove_before(pipeline: Pipeline, message: Message) -> None:
+    """Remove the records before one, as retention does."""
+    bound = TopicPartition(*position_of(message))
+    admin = AdminClient({"bootstrap.servers": pipeline.bootstrap_servers})
+    admin.delete_records([bound])[bound].result(60)

@@ -20,20 +20,27 @@ from typing import Any
 
 import orjson
 
+from eosframework.application.backfill_jobs import WRITER_HEADER
 from eosframework.application.context import connect
 from eosframework.application.internal_topics import task_counts
 from eosframework.application.start_checks import Facts, check_start
 from eosframework.backfill.executor.attempt import run_attempt
 from eosframework.backfill.executor.attempt_context import TaskSpec
-from eosframework.backfill.job.job_entry import TaskProgress
+from eosframework.backfill.job.job_entry import (
+    Job,
+    OffsetRange,
+    TaskProgress,
+    ends_key,
+    to_entries,
+)
 from eosframework.backfill.job.job_log import JobLog
 from eosframework.backfill.spark.pickling import pack
-from eosframework.backfill.spark.spark_rows import WRITER_HEADER
 from eosframework.config import LogSettings, Settings, load_settings
 from eosframework.errors import EosError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.operations.audit import Verdict, audit_application
 from eosframework.process.logs import configure_logs
-from eosframework.records import TopicPartition
+from eosframework.records import TopicPartition, partitions_of
 from eosframework.testing import Fault, arm
 from eosframework.testing.stateless_driver import Sent
 from eosframework.topology.graph.graph import Graph
@@ -156,6 +163,38 @@ class Backfill:
         """What the registry holds of the job."""
         kafka = self.settings.kafka
         return JobLog(JOB, self.pipeline.name, kafka, ClusterAdmin(kafka))
+
+    def register(self) -> None:
+        """Write the job, with all that the topics hold for its range, as a driver does."""
+        graph = resolve(load_app(str(self.pipeline.topology_file)))
+        admin = ClusterAdmin(self.settings.kafka)
+        own = {repartition.topic for repartition in graph.repartitions}
+        facts = admin.describe_topics(graph.source_topics)
+        bounds = admin.log_bounds(partitions_of({t: it.partitions for t, it in facts.items()}))
+        by_topic = {
+            topic: [bounds[TopicPartition(topic, n)] for n in range(it.partitions)]
+            for topic, it in facts.items()
+        }
+        job = Job(
+            application=self.pipeline.name,
+            name=JOB,
+            fingerprint={},
+            receipts=self.settings.worker.receipts,
+            created_at=0,
+            ranges={
+                topic: tuple(OffsetRange(first=first, end=end) for first, end in found)
+                for topic, found in by_topic.items()
+                if topic not in own
+            },
+            own_starts={topic: (0,) * len(by_topic[topic]) for topic in own},
+        )
+        ends = {ends_key(JOB, topic): [end for _, end in by_topic[topic]] for topic in own}
+        self.log.write({**to_entries(job), **ends})
+
+    def audit(self) -> Verdict:
+        """Audit the application; see `register`."""
+        graph = resolve(load_app(str(self.pipeline.topology_file)))
+        return audit_application(graph, self.settings.kafka)
 
     def stop(self) -> None:
         """End what still runs."""

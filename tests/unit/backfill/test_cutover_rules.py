@@ -91,6 +91,22 @@ def test_live_goes_on_behind_the_range_and_at_the_fixed_ends_of_own_topics() -> 
     ]
 
 
+def test_live_goes_on_with_the_numbering_of_receipts_but_not_with_that_of_rows() -> None:
+    tasks = {
+        (FIRST, 0): replaced(FIRST, 0, {"flights.raw/0": "r1;10;90;99"}),
+        (SECOND, 0): replaced(SECOND, 0, {f"{OWN}/0": "r1;0;40;39"}),
+    }
+    found = live_positions(GRAPH, replace(COMPLETE, tasks=tasks))
+    assert sorted(found, key=lambda p: p.topic_partition) == [
+        Position(OWN, 0, 50, "eos1;6;1002"),
+        Position("flights.raw", 0, 100, "eos1;4;1000;r1;10;90;99"),
+    ]
+
+
+def replaced(sub_topology: str, number: int, numberings: dict[str, str]) -> TaskProgress:
+    return COMPLETE.tasks[sub_topology, number].model_copy(update={"numberings": numberings})
+
+
 def test_of_what_a_later_topology_has_besides_nothing_is_claimed() -> None:
     one = replace(COMPLETE, tasks={(FIRST, 0): progress("eos1;4;1000")})
     assert live_positions(GRAPH, one) == [Position("flights.raw", 0, 100, "eos1;4;1000")]

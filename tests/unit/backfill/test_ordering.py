@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eosframework.application.backfill_jobs import WRITER_HEADER
 from eosframework.backfill.spark.ordering import SortKeys
-from eosframework.backfill.spark.spark_rows import WRITER_HEADER
 from eosframework.processing.input_queues import Pending, TimestampQueue
 from eosframework.records import TopicPartition
 from eosframework.testing import Sent

@@ -14,6 +14,7 @@ from eosframework.cli import main
         (["app.yaml", "--sinks", "report"], "audit got APP='app.yaml' and --sinks='report'"),
         (["--sinks", "report", "--from", "7"], "by receipts; leave --from out"),
         (["--sinks", "report", "--to", "7", "--by", "functions"], "leave --to and --by out"),
+        (["--sinks", "report", "--suffix", "fixed"], "leave --suffix out"),
     ],
 )
 def test_sinks_are_judged_instead_of_a_topology_and_as_a_whole(

@@ -31,6 +31,8 @@ from eosframework.processing.ports import Output
 from eosframework.processing.stores.open_state import OpenState
 from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.processing.task_windows import TaskWindows, TimedNode
+from eosframework.processing.transaction.receipts import HEADER_RECEIPT, Receipt, ReceiptedOutputs
+from eosframework.records import Position
 from eosframework.state.memory import MemoryState
 from eosframework.testing import TopologyTestDriver
 from eosframework.testing.stateless_driver import Sent
@@ -336,10 +338,16 @@ def written_live(driver: TopologyTestDriver, topic: str) -> list[Sent]:
 
 
 def outputs_of_a_backfill(driver: TopologyTestDriver, graph: Graph) -> Counter[Any]:
-    """Return key and value of each output of a backfill of a repartition topic, by its order."""
+    """Return key and value of each output of a backfill of a repartition topic, by its order.
+
+    Each output has a receipt, those of windows that a record closes before it is run as well.
+    """
     [topic] = graph.repartition_topics
     context = CompileContext(
-        own_topics=[topic], timed_topics=timed_topics.timed_topics(graph), is_sorted=True
+        receipts=True,
+        own_topics=[topic],
+        timed_topics=timed_topics.timed_topics(graph),
+        is_sorted=True,
     )
     part = compile_part(graph.readers[topic], context)
     found: Counter[Any] = Counter()
@@ -348,12 +356,30 @@ def outputs_of_a_backfill(driver: TopologyTestDriver, graph: Graph) -> Counter[A
         state = OpenState(part, 0, MemoryState().open("backfill", 1, identities))
         state.begin()
         own = [m for m in written_live(driver, topic) if m.partition() == place.partition]
-        out: list[Output] = []
+        rows = [replace(m, offset_=n) for n, m in enumerate(sorted(own, key=order_of_a_backfill))]
+        out = ReceiptedOutputs("app", {topic: "rows"})
+        out.restart([Position(*place, 0)])
+        out.begin(place, 1)
         failed = FailureHandler()
-        now = part.sources[topic].run(sorted(own, key=order_of_a_backfill), out, 0, failed, state)
+        now = part.sources[topic].run(rows, out, 0, failed, state)
+        assert_receipted(out, len(rows))
         state.windows.close_at(out, max(now, END), failed, state)
         found.update((output[2], output[1]) for output in out)
     return found
+
+
+def assert_receipted(outputs: Sequence[Output], rows: int) -> None:
+    """Check that outputs are numbered without a gap, in the order of their rows."""
+    headers = [dict(output[7] or ()) for output in outputs]
+    receipts = [Receipt.parse(found.get(HEADER_RECEIPT)) for found in headers]
+    before = -1
+    for number, receipt in enumerate(receipts):
+        assert receipt is not None
+        assert (receipt.topic, receipt.number) == ("rows", number)
+        assert before <= receipt.offset < rows
+        if receipt.index == 0 and number:
+            assert receipt.previous == before
+        before = receipt.offset
 
 
 def order_of_a_backfill(message: Sent) -> tuple[int, str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -262,6 +262,72 @@ def test_a_part_does_not_answer_for_its_neighbours() -> None:
     assert history.audit(lost, start=5).clean
     assert faults(history.audit(lost, start=4, end=5)) == {"lost": 2}
     assert faults(history.audit(lost, start=2, end=8)) == {"lost": 2}
+
+
+def stretch(history: History, *, until: int | None = None, end: int | None = None) -> Span:
+    """The span of a history, up to `end`."""
+    return Span(
+        PLACE,
+        history.since,
+        history.end if end is None else end,
+        history.end,
+        history.series,
+        1,
+        history.end,
+        until,
+    )
+
+
+def judged(spans: Sequence[Span], outputs: Iterable[Found]) -> tuple[Verdict, list[bool]]:
+    """The verdict of the books of several stretches, and which outputs they took."""
+    books = Books("app", spans)
+    books.add_inputs(PLACE, [Sent(b"", n) for n in range(100)])
+    placed = [Found(one.headers_, n) for n, one in enumerate(outputs)]
+    out = TopicPartition("out", 0)
+    taken = [books.add(out, one) for one in placed]  # pyright: ignore[reportArgumentType]
+    if books.prepare_second_pass():
+        for one in placed:
+            books.look_up(out, one)  # pyright: ignore[reportArgumentType]
+    return books.verdict(), taken
+
+
+def test_a_job_after_live_workers_is_judged_by_a_book_of_its_own() -> None:
+    """Its outputs follow theirs in the topic, for records that precede theirs."""
+    job, live = History([1, 2, 0, 1]), History([1] * 4, since=4)
+    spans = [stretch(job, until=4), stretch(live)]
+    outputs = [*live.outputs, *job.outputs]
+    verdict, taken = judged(spans, outputs)
+    assert verdict.clean, verdict
+    assert (verdict.input, verdict.output, all(taken)) == (8, 8, True)
+    lost, _ = judged(spans, [*live.outputs[1:], *job.outputs[:-1], job.outputs[0]])
+    assert faults(lost) == {"lost": 2, "duplicated": 1}
+    assert {detail.input for detail in lost.details} == {"in[3]@0", "in[3]@3", "in[3]@4"}
+
+
+def test_what_a_job_and_live_workers_both_processed_is_duplicated() -> None:
+    job, live = History([1] * 6), History([1] * 6, since=4)
+    spans = [stretch(job, until=6, end=4), stretch(live)]
+    verdict, _ = judged(spans, [*job.outputs, *live.outputs])
+    assert faults(verdict) == {"duplicated": 2}
+    assert (verdict.input, verdict.output) == (10, 12)
+    assert [detail.input for detail in verdict.details] == ["in[3]@4", "in[3]@5"]
+    lost, _ = judged(spans, [*job.outputs[:3], *job.outputs[4:], *live.outputs])
+    assert faults(lost) == {"lost": 1, "duplicated": 2}
+
+
+def test_what_live_workers_wrote_on_in_a_numbering_that_ended_is_left_to_the_functions() -> None:
+    whole = History([1] * 6)
+    job, live = History([1] * 4), History([1] * 2, since=6)
+    spans = [replace(stretch(job, until=4), position_now=8), stretch(live)]
+    verdict, taken = judged(spans, [*whole.outputs, *live.outputs])
+    assert verdict.clean, verdict
+    assert taken == [True] * 4 + [False] * 2 + [True] * 2
+
+
+def test_outputs_of_a_job_whose_progress_is_not_committed_are_torn() -> None:
+    written, committed = History([1] * 6), History([1] * 4)
+    verdict, _ = judged([stretch(committed, until=10)], written.outputs)
+    assert faults(verdict) == {"torn": 2}
 
 
 COUNTS = st.lists(st.integers(0, 3), min_size=1, max_size=60)
