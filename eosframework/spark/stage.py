@@ -29,6 +29,14 @@ if TYPE_CHECKING:
 _COMPLETE = "_SUCCESS"
 """Written last by Spark."""
 
+_OPTIONS = {
+    "maxRecordsPerFile": "0",
+    "parquet.enable.dictionary": "false",
+    "parquet.column.statistics.enabled": "false",
+}
+"""A stage is read as a whole: the least and the greatest value of each page, and dictionaries, cost
+time and save none. Without dictionaries the footers have the size of the rows in memory."""
+
 FEW_BYTES = 2**20
 """Largest stage whose rows the driver reads itself: a job of Spark costs more than its rows."""
 
@@ -51,9 +59,7 @@ def write_stage(
     """
     directory = f"{parent.rstrip('/')}/{uuid.uuid4().hex}"
     rows = frame.select(*[column.alias(label) for label, column in columns.items()])
-    # Without dictionaries the footers have the size of the rows in memory.
-    options = {"maxRecordsPerFile": "0", "parquet.enable.dictionary": "false"}
-    rows.write.options(**options).parquet(directory)
+    rows.write.options(**_OPTIONS).parquet(directory)
     return directory, rows.schema
 
 
