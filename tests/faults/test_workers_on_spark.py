@@ -61,6 +61,18 @@ def workers_of(cluster: SparkCluster) -> list[psutil.Process]:
     return [child for e in cluster.executors() for child in [e, *e.children(recursive=True)]]
 
 
+def runs_worker(executor: psutil.Process) -> bool:
+    """Whether a worker's process runs below a task of the daemon of an executor."""
+    return any(task.children() for daemon in executor.children() for task in daemon.children())
+
+
+def places(cluster: SparkCluster) -> tuple[int, int]:
+    """How many executors run a worker, and how many have run a task and are free."""
+    ready = [e for e in cluster.executors() if any(d.children() for d in e.children())]
+    running = sum(map(runs_worker, ready))
+    return running, len(ready) - running
+
+
 def test_an_executor_a_node_and_the_driver_are_killed_and_each_record_counts_once(
     pipeline: Pipeline, cluster: SparkCluster
 ) -> None:
@@ -82,7 +94,8 @@ def test_an_executor_a_node_and_the_driver_are_killed_and_each_record_counts_onc
     driver.wait_for_event("worker_placed", 3)
 
     node = psutil.Process(cluster.add_node("127.0.0.4").pid)
-    below = cluster.executors()[0]
+    wait_until(lambda: places(cluster) == (2, 1), "a spare executor with Python's daemon")
+    below = next(executor for executor in cluster.executors() if runs_worker(executor))
     lost = below.parent()
     assert lost is not None
     began = time.monotonic()
@@ -90,6 +103,7 @@ def test_an_executor_a_node_and_the_driver_are_killed_and_each_record_counts_onc
     all_committed("node", 1200, began)
     driver.wait_for_event("worker_placed", 4)
     assert node.is_running()
+    wait_until(lambda: places(cluster)[0] == 2, "a worker on the executor to spare")
 
     left = workers_of(cluster)
     assert left

@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
+from importlib import import_module, metadata
 from typing import TYPE_CHECKING
 
 from eosframework.backfill.spark.jvm import class_exists
@@ -160,10 +160,10 @@ def _ask(spark: SparkSession, look: Callable[[int], _Answer]) -> set[_Answer]:
     try:
         return set(context.parallelize(range(tasks), tasks).map(look).collect())
     except Py4JJavaError as error:
-        raise ConfigurationError(_failed_job(str(error))) from error
+        raise ConfigurationError(failed_job(str(error))) from error
 
 
-def _failed_job(text: str) -> str:
+def failed_job(text: str) -> str:
     """Return the remedy for a small job that failed."""
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
     if "PYTHON_VERSION_MISMATCH" in text:
@@ -175,5 +175,11 @@ def _failed_job(text: str) -> str:
         )
     if missing := re.search(r'Cannot run program "([^"]+)"', text):
         return f"executors have no {missing[1]!r}; {_NAME_PYTHON}"
+    if "No module named 'eosframework" in text:
+        version = metadata.version("eosframework")
+        return (
+            f"executors have no eosframework {version}; install it there with its extra 'spark', "
+            f"or {_NAME_PYTHON}"
+        )
     reason = found[-1] if (found := _PYTHON_ERROR.findall(text)) else text[:200]
     return f"a small job on the executors failed: {reason}; nothing was started"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 POLL_SECONDS = 0.05
+SPARE_POLL_SECONDS = 1.0
 WAITING_SECONDS = 30.0
 """Time after which a slot that no executor runs is named."""
 
@@ -102,6 +103,7 @@ class Fleet:
             for name, place in self._places.items()
         ]
         threading.Thread(target=self._accept, name="links", daemon=True).start()
+        threading.Thread(target=self._prepare_spares, name="spares", daemon=True).start()
         with handled(self._asked_to_stop):
             for keeper in keepers:
                 keeper.start()
@@ -227,6 +229,27 @@ class Fleet:
                     place.end = end
                 else:
                     self._lost(place, end.message)
+
+    def _prepare_spares(self) -> None:
+        """Start Python's daemon on executors without a worker, so that one can start there at once.
+
+        Only while each worker is placed: a task here would keep a worker waiting.
+        """
+        from py4j.protocol import Py4JError  # pyright: ignore[reportMissingTypeStubs]
+
+        scheduler: Any = cast(Any, self._context)._jsc.sc()  # noqa: SLF001
+        prepared: set[str] = set()
+        while not self.is_stopping:
+            running = [place for place in self._places.values() if place.end is None]
+            try:
+                found = set(str(scheduler.getExecutorIds().mkString(" ")).split())
+                spares = len(found) - len(running)
+                if found - prepared and spares > 0 and all(place.link for place in running):
+                    self._context.parallelize(range(spares), spares).map(abs).collect()
+                    prepared = found
+            except Py4JError:
+                return
+            time.sleep(SPARE_POLL_SECONDS)
 
     def _lost(self, place: _Place, reason: str) -> None:
         now = time.monotonic()

@@ -22,6 +22,8 @@ SUBMITTED = "spark-submit"
 
 BASE_INSTANCE = "spark"
 
+DAEMON = "eosframework.spark.workers.daemon"
+
 
 def run_on_spark(
     application: str,
@@ -102,6 +104,7 @@ def _session(master: str | None, options: Mapping[str, str]) -> SparkSession:
 
     cores = options.get("spark.executor.cores", "1")
     needed = {"spark.speculation": "false", "spark.task.cpus": cores}
+    options = {"spark.python.daemon.module": DAEMON, **options}
     if master is not None and not master.startswith("local"):
         needed["spark.executor.cores"] = cores
     for key, value in needed.items():

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from types import ModuleType
 
 import pytest
 
-from eosframework.backfill.spark.preflight import check_packages
+from eosframework.backfill.spark.preflight import check_packages, failed_job
 from eosframework.backfill.spark.spark_session import spark_session
 from eosframework.embedded import java
 from eosframework.errors import ConfigurationError
+from eosframework.spark.workers.launch import DAEMON
 
 
 @pytest.mark.parametrize("name", ["pyspark", "pyarrow", "pandas"])
@@ -44,3 +46,13 @@ def test_without_a_java_that_runs_spark_nothing_is_started(
 
     with pytest.raises(ConfigurationError, match=r"Spark needs Java 17 or 21"):
         spark_session(None, {"spark.jars": "spark-sql-kafka-0-10_2.13.jar"})
+
+
+def test_executors_whose_python_has_no_framework_for_the_daemon_are_named() -> None:
+    """The message of Spark's job contains what Python prints."""
+    without_packages = [sys.executable, "-I", "-S", "-m", DAEMON]
+    ended = subprocess.run(without_packages, capture_output=True, text=True, check=False)
+    assert ended.returncode != 0
+    remedy = failed_job(f"Error from python worker:\n  {ended.stderr}PYTHONPATH was:\n")
+    assert remedy.startswith("executors have no eosframework ")
+    assert "spark.pyspark.python" in remedy
