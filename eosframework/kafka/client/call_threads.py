@@ -34,6 +34,8 @@ HUNG = Hung()
 class CallThreads:
     """A bounded number of daemon threads that make calls at the same time.
 
+    Several threads may use it.
+
     Args:
         most: the number of threads, without the abandoned ones.
     """
@@ -42,6 +44,7 @@ class CallThreads:
         self._most = most
         self._jobs: SimpleQueue[_Job[Any] | None] = SimpleQueue()
         self._threads = 0
+        self._counting = threading.Lock()
 
     def each(
         self,
@@ -62,8 +65,10 @@ class CallThreads:
                 been waited for; if it returns True the call is `HUNG` at once.
         """
         jobs = [_Job(step, item) for item in items]
-        for _ in range(min(self._most, len(jobs)) - self._threads):
-            self._start()
+        with self._counting:
+            for _ in range(min(self._most, len(jobs)) - self._threads):
+                self._start()
+                self._threads += 1
         for job in jobs:
             self._jobs.put(job)
         patience = _Patience(seconds)
@@ -81,15 +86,13 @@ class CallThreads:
         self, job: _Job[Result], patience: _Patience, is_stalled: Callable[[float], bool]
     ) -> Result | Hung:
         if not patience.wait_for(job.done, is_stalled) and job.abandon():
-            self._start()
-            self._threads -= 1
+            self._start()  # in its place
             return HUNG
         if job.error is not None:
             raise job.error
         return job.results[0]
 
     def _start(self) -> None:
-        self._threads += 1
         threading.Thread(target=self._work, name="eos-calls", daemon=True).start()
 
     def _work(self) -> None:
