@@ -8,6 +8,7 @@ from pathlib import Path
 from eosframework.config import KafkaSettings
 from eosframework.errors import ClusterUnreachable
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from tests.support.applications.pipeline import wait_until
 from tests.support.faults.proxied import proxied_kafka
 
 IDLE_SECONDS = 3.0
@@ -21,7 +22,14 @@ def test_a_question_without_an_answer_is_not_the_last(tmp_path: Path) -> None:
             bootstrap_servers=cluster.bootstrap_servers, request_timeout_seconds=5
         )
         admin = ClusterAdmin(settings)
-        admin.describe_group("nobody")
+
+        def is_answered() -> bool:
+            try:
+                return admin.describe_group("nobody").members == ()
+            except ClusterUnreachable:  # the broker creates its topic of groups
+                return False
+
+        wait_until(is_answered, "the coordinator of groups")
         for _ in range(2):
             cluster.proxies[1].break_connections()
             threading.Event().wait(IDLE_SECONDS)
