@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Generator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
@@ -27,6 +26,7 @@ from eosframework.postgres.grants import RELAY_GRANTS, require_grants
 from eosframework.postgres.outbox.outbox_slot import SlotSource
 from eosframework.postgres.outbox.outbox_table import TableSource
 from eosframework.process.allocator import keep_little, returned_memory
+from eosframework.process.collector import exclude_what_is_there
 from eosframework.process.signals import stop_requests
 from eosframework.process.watchdog import PROBE_SECONDS, Watchdog
 from eosframework.runtime.context import Observed
@@ -89,7 +89,7 @@ def run_relay(settings: Settings, *, until_caught_up: bool) -> RelayCounts:
             measured=observed is not None,
         )
         request.forward_to(relay.stop)
-        _collect_rarely()
+        exclude_what_is_there()
         return relay.run(until_caught_up=until_caught_up)
 
 
@@ -240,10 +240,3 @@ def _turn_seconds(settings: Settings) -> float:
         + 4 * settings.kafka.request_timeout_seconds
         + 4 * (database.statement_timeout_seconds + database.network_timeout_seconds)
     )
-
-
-def _collect_rarely() -> None:
-    """Run the garbage collector rarely, because a batch allocates thousands of tuples at once."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(100_000, 20, 50)

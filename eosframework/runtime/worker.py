@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
@@ -37,6 +36,7 @@ from eosframework.kafka.worker_clients import (
     producer_pool,
 )
 from eosframework.process.allocator import keep_little, returned_memory
+from eosframework.process.collector import exclude_what_is_there
 from eosframework.process.fork import is_orphaned
 from eosframework.process.free_memory import free_bytes
 from eosframework.process.instance import own_instance, sudden_ends
@@ -144,7 +144,7 @@ def run_kind(graph: Graph, settings: Settings, kind: Kind, *, until_caught_up: b
 
             def began(stop: Callable[[], None]) -> None:
                 request.forward_to(stop)
-                _collect_rarely()
+                exclude_what_is_there()
 
             host = Host(watchdog, began, lambda counts, _: show(counts))
             counts = _run(context, kind, host, until_caught_up=until_caught_up)
@@ -515,15 +515,3 @@ def _shown_progress() -> Generator[Callable[[WorkerCounts], None]]:
         return
     with terminal_line() as show:
         yield show
-
-
-def _collect_rarely() -> None:
-    """Run the garbage collector rarely instead of several times in each batch.
-
-    A batch allocates thousands of tuples and messages, which their reference counts free. A
-    collection at every 700th took 3 to 7% of the main thread. Cycles that users' functions create
-    are still collected.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
