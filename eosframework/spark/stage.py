@@ -12,10 +12,12 @@ sink's entry names it, so nothing has to be renamed, which object stores cannot 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from io import BytesIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from eosframework.backfill.spark.arrow_batches import Table
@@ -33,6 +35,7 @@ _OPTIONS = {
     "maxRecordsPerFile": "0",
     "parquet.enable.dictionary": "false",
     "parquet.column.statistics.enabled": "false",
+    "mapreduce.fileoutputcommitter.algorithm.version": "2",
 }
 """A stage is read as a whole: the least and the greatest value of each page, and dictionaries, cost
 time and save none. Without dictionaries the footers have the size of the rows in memory."""
@@ -107,17 +110,14 @@ class StagedRows:
 
     def few(self) -> Table | None:
         """Return the rows as a table of Arrow, in any order; None: they are too many for one."""
-        place = hadoop_path(self.spark, self.directory)
-        files = file_system_of(self.spark, place)
-        parts = [one for one in files.listStatus(place) if not _is_hidden(one.getPath().getName())]
-        if sum(one.getLen() for one in parts) > FEW_BYTES:
+        parts = _parts(self.spark, self.directory)
+        if sum(part.size for part in parts) > FEW_BYTES:
             return None
         if len(parts) > FEW_FILES:
             return cast(Any, self.frame()).toArrow()
         arrow: Any = import_module("pyarrow")
         parquet: Any = import_module("pyarrow.parquet")
-        read = jvm_of(self.spark).org.apache.commons.io.IOUtils.toByteArray
-        opened = [parquet.ParquetFile(BytesIO(_content(files, one, read))) for one in parts]
+        opened = [parquet.ParquetFile(BytesIO(part.content())) for part in parts]
         if sum(map(_bytes_in_memory, opened)) > FEW_BYTES_IN_MEMORY:
             return None
         rows = arrow.concat_tables([one.read(columns=[self.label]) for one in opened])
@@ -150,12 +150,41 @@ BatchRows = StagedRows | ComputedRows
 """The rows of a batch for one sink."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A file of a stage.
+
+    Args:
+        size: in bytes.
+        content: reads it.
+    """
+
+    size: int
+    content: Callable[[], bytes]
+
+
+def _parts(spark: SparkSession, directory: str) -> list[_Part]:
+    """Return the files of a stage; those of this machine are read without calls of the JVM."""
+    place = hadoop_path(spark, directory)
+    address = place.toUri()
+    if address.getScheme() == "file":
+        found = [one for one in Path(address.getPath()).iterdir() if not _is_hidden(one.name)]
+        return [_Part(one.stat().st_size, one.read_bytes) for one in sorted(found)]
+    files = file_system_of(spark, place)
+    read = jvm_of(spark).org.apache.commons.io.IOUtils.toByteArray
+    return [
+        _Part(one.getLen(), partial(_content, files, one.getPath(), read))
+        for one in files.listStatus(place)
+        if not _is_hidden(one.getPath().getName())
+    ]
+
+
 def _is_hidden(name: str) -> bool:
     return name.startswith(("_", "."))
 
 
-def _content(files: Any, status: Any, read: Any) -> bytes:
-    stream = files.open(status.getPath())
+def _content(files: Any, path: Any, read: Any) -> bytes:
+    stream = files.open(path)
     try:
         return read(stream)
     finally:

@@ -38,6 +38,7 @@ from eosframework.txnid import TransactionalId
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
 
 
 DECIDED_SECONDS = 2.0
@@ -102,6 +103,7 @@ class KafkaSinkDriver:
         self._since: int | None = None
         self._counts: dict[int, int] = {}
         self._clients: ShardClients | None = None
+        self._column: tuple[StructType, Column] | None = None
         self._ownership = Ownership(self._task(), name)
         try:
             self._end_leftovers(log)
@@ -140,11 +142,15 @@ class KafkaSinkDriver:
         Raises:
             ConfigurationError: a column is missing, or has an unsuitable type.
         """
-        columns = self._options.columns
-        found = self._topics.get(columns.topic or "")
-        partitions = found.partitions if found is not None else None
-        shards = self._options.shards
-        return columns.column(self.name, frame, self._destinations, partitions, shards)
+        # It refers to columns by name, and takes a hundred calls of the JVM to build.
+        if self._column is None or self._column[0] != frame.schema:
+            columns = self._options.columns
+            found = self._topics.get(columns.topic or "")
+            partitions = found.partitions if found is not None else None
+            known, shards = self._destinations, self._options.shards
+            made = columns.column(self.name, frame, known, partitions, shards)
+            self._column = frame.schema, made
+        return self._column[1]
 
     def accept(self, offered: BatchIdentity, stage: str | None) -> SinkBatch:
         """Record that a batch is open (S3)."""
