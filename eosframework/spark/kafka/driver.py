@@ -318,11 +318,15 @@ class KafkaSinkDriver:
     def _refuse_if_taken_over(self) -> None:
         """Raise InstanceFenced if another driver owns the sink.
 
-        It removes the stage of a batch that it completed, so Spark's own reason would be that.
+        It removes the stage of a batch that it completed, so Spark's own reason would be that. The
+        entry of a batch that this driver resumes was written by its predecessor.
         """
         with suppress(ClusterUnreachable):
             last = self._log.watch()  # a wait for open transactions would delay the error
-            if last is not None and last.attempt != self._ownership.attempt:
+            known = self.last
+            own = {self._ownership.attempt, "" if known is None else known.attempt}
+            is_later = last is not None and (known is None or last.sequence >= known.sequence)
+            if last is not None and is_later and last.attempt not in own:
                 raise taken_over(f"sink {self.name!r}", last)
 
     # --- refusals -------------------------------------------------------------------------------
