@@ -115,11 +115,9 @@ class ControlLog:
 
     def newest(self, key: str, since: int = 0) -> tuple[int, Any] | None:
         """Return the newest entry of a key with its offset; see `newest_of`."""
-        return self.newest_of([key], since)[1].get(key)
+        return self.newest_of([key], since).get(key)
 
-    def newest_of(
-        self, keys: Collection[str], since: int = 0
-    ) -> tuple[int, dict[str, tuple[int, Any]]]:
+    def newest_of(self, keys: Collection[str], since: int = 0) -> dict[str, tuple[int, Any]]:
         """Return the newest entry of each key with its offset, even if it is undecided or aborted.
 
         It shows that its writer is alive. Of a longer range the last `FIRST_TAIL_RECORDS` are read.
@@ -127,9 +125,6 @@ class ControlLog:
         Args:
             keys: of the entries.
             since: first offset to read.
-
-        Returns:
-            The log end offset, and the entries by key.
 
         Raises:
             ClusterUnreachable: no broker answered.
@@ -144,7 +139,7 @@ class ControlLog:
                 if (key := key_of(message)) in keys:
                     entry = read_entry(message)
                     found[key] = message.offset(), None if entry is None else entry[1]
-        return end, found
+        return found
 
     def output(self, key: str, entry: Any) -> Output:
         """Return the record that writes an entry; None deletes it."""

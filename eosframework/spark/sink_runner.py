@@ -3,8 +3,13 @@
     S1. own the sink: init its id, or claim its row; an earlier driver can record nothing more
     S2. accept the batch, or skip it, or refuse it (`batch_rules`)
     S3. stage its rows, then record in each sink that the batch is open, with the stage
-    S4. write each sink: an attempt for each shard with rows, in a Spark job or in the driver
+    S4. write each sink by a Spark job: an attempt for each shard with rows
     S5. record in the sink that the batch is complete; remove the stage after the last one
+
+A small batch of a single sink takes one step instead of S3 to S5, and needs no stage (`few_rows`):
+
+    S6. collect its rows; write them and the record that it is complete in one transaction of the
+        driver. If they do not fit one, continue with S3
 
 A crash before the record of S3 leaves a stage that no entry names: it is removed, and the batch is
 computed again, of which no row is written yet. A crash after it leaves an open batch: Spark offers
@@ -22,16 +27,16 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import structlog
 
+from eosframework.backfill.spark.arrow_batches import Table
 from eosframework.backfill.spark.executor_failures import reason_of
 from eosframework.backfill.spark.jvm import jvm_of
 from eosframework.errors import ConfigurationError, EosError, RunError
 from eosframework.spark.batch_rules import Decision
+from eosframework.spark.few_rows import few_rows, sink_rows
 from eosframework.spark.row_refusals import told
 from eosframework.spark.sink_entry import BatchIdentity, SinkBatch
 from eosframework.spark.sink_metrics import SinkProgress
 from eosframework.spark.stage import (
-    BatchRows,
-    ComputedRows,
     StagedRows,
     remove_leftovers,
     remove_stage,
@@ -72,11 +77,24 @@ class OwnedSink(Protocol):
         """Return what the sink writes of each row, as a struct."""
         ...
 
+    @property
+    def expects_few(self) -> bool:
+        """The next batch is expected to fit one transaction."""
+        ...
+
+    def write_at_once(self, offered: BatchIdentity, rows: Table) -> int | None:
+        """Write a new batch and its completion in one transaction (S6).
+
+        Returns:
+            The number of rows; None: they do not fit one transaction, and nothing was written.
+        """
+        ...
+
     def accept(self, offered: BatchIdentity, stage: str | None) -> SinkBatch:
         """Record that a batch is open (S3)."""
         ...
 
-    def write(self, rows: BatchRows, batch: SinkBatch) -> int:
+    def write(self, rows: DataFrame, batch: SinkBatch) -> int:
         """Write all rows that are not committed, and return their number (S4)."""
         ...
 
@@ -105,7 +123,6 @@ def run_batch(
         RunError: a row is refused, or no attempt can succeed; names it.
         InstanceFenced: another driver owns a sink.
     """
-    spark = frame.sparkSession
     events = structlog.get_logger("eosframework.spark").bind(batch=str(offered))
     decisions = {sink.label: sink.decide(offered) for sink in sinks}
     left = [sink for sink in sinks if decisions[sink.label] is not Decision.SKIP]
@@ -114,37 +131,79 @@ def run_batch(
         return []
     opened = [sink.last for sink in left if decisions[sink.label] is Decision.RESUME]
     stage = next((one.stage for one in opened if one is not None and one.stage), None)
-    new = [sink for sink in left if decisions[sink.label] is Decision.NEW]
-    schema, stage_seconds = None, 0.0
+    if stage is None:
+        remove_leftovers(frame.sparkSession, parent)
+    else:
+        for sink in left:
+            StagedRows(frame.sparkSession, stage, sink.label).check()
+    made = [] if opened else _at_once(sinks, frame, offered)
+    if not made:
+        new = [sink for sink in left if decisions[sink.label] is Decision.NEW]
+        made = _in_steps(left, new, frame, offered, stage, parent)
+    for one in made:
+        events.info("batch_complete", sink=one.sink, rows=one.rows)
+    return made
+
+
+def _at_once(
+    sinks: Sequence[OwnedSink], frame: DataFrame, offered: BatchIdentity
+) -> list[SinkProgress]:
+    """Write a small new batch of a single sink (S6); empty: nothing was written."""
+    sink = sinks[0]
+    if len(sinks) > 1 or not sink.expects_few:
+        return []
+    began = time.monotonic()
+    rows = few_rows(frame, sink.column(frame))
+    if rows is None:
+        return []
+    computed = time.monotonic()
+    count = sink.write_at_once(offered, rows)
+    if count is None:
+        return []
+    seconds = computed - began, time.monotonic() - computed, time.time()
+    return [SinkProgress(sink.label, offered.query, offered.number, count, *seconds)]
+
+
+def _in_steps(
+    sinks: Sequence[OwnedSink],
+    new: Sequence[OwnedSink],
+    frame: DataFrame,
+    offered: BatchIdentity,
+    stage: str | None,
+    parent: str,
+) -> list[SinkProgress]:
+    """Write a batch to sinks from a stage (S3 to S5).
+
+    Args:
+        sinks: all that the batch is left for.
+        new: those of them that have not accepted it yet.
+        frame: the rows of the batch.
+        offered: the batch.
+        stage: of an earlier run; None: there is none.
+        parent: directory for stages.
+    """
+    spark, schema, stage_seconds = frame.sparkSession, None, 0.0
     if stage is None and any(sink.staged for sink in new):
-        remove_leftovers(spark, parent)
         columns = {sink.label: sink.column(frame) for sink in sinks}
         began = time.monotonic()
         stage, schema = write_stage(frame, columns, parent)
         stage_seconds = time.monotonic() - began
-        events.info("batch_staged", stage=stage)
-    elif stage is not None:
-        for sink in new:
-            StagedRows(spark, stage, sink.label).check()
+        events = structlog.get_logger("eosframework.spark")
+        events.info("batch_staged", batch=str(offered), stage=stage)
     for sink in new:
         sink.accept(offered, stage)
     made: list[SinkProgress] = []
-    for sink in left:
+    for sink in sinks:
         began = time.monotonic()
         batch = sink.last
         assert batch is not None
-        rows: BatchRows
         if batch.stage is None:
-            rows = ComputedRows(frame.select(sink.column(frame).alias("row")).select("row.*"))
+            rows = sink_rows(frame, sink.column(frame))
         else:
-            rows = StagedRows(spark, batch.stage, sink.label, schema)
-            if schema is None:  # another run of this driver or another driver has written it
-                rows.check()
+            rows = StagedRows(spark, batch.stage, sink.label, schema).frame()
         count = sink.write(rows, batch)
         sink.complete(batch, count)
-        events.info("batch_complete", sink=sink.label, rows=count)
-        write_seconds = time.monotonic() - began
-        seconds = stage_seconds, write_seconds, time.time()
+        seconds = stage_seconds, time.monotonic() - began, time.time()
         made.append(SinkProgress(sink.label, offered.query, offered.number, count, *seconds))
         stage_seconds = 0.0
     if stage is not None:

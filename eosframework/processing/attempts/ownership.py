@@ -132,7 +132,8 @@ class Ownership(SessionUser[TransactionSession, "P | None"], Generic[P]):
 
     Attributes:
         known: the last committed progress of the task known to this attempt.
-        on_reject: called with the rejection of a transaction that has records.
+        on_reject: called with the rejection of a transaction that has records; raises no
+            TransactionError.
         on_drop: called when the open transaction is discarded.
     """
 
@@ -146,7 +147,7 @@ class Ownership(SessionUser[TransactionSession, "P | None"], Generic[P]):
     ) -> None:
         self.known: P | None = None
         self.attempt = attempt
-        self.on_reject: Callable[[DataRejected], None] = _raise
+        self.on_reject: Callable[[DataRejected], None] = self._refuse_entry
         self.on_drop: Callable[[], None] = _nothing
         self._session: TransactionSession | None = None
         self._outputs = task.outputs
@@ -212,16 +213,6 @@ class Ownership(SessionUser[TransactionSession, "P | None"], Generic[P]):
         )
         self._session = TransactionSession(output, policy, self._clock)
         self._taken_at, self.known = taken_at, known
-
-    def release(self) -> TransactionalOutput | None:
-        """Return the producer for a next task, and end the ownership; None: it is of no use."""
-        session, self._session = self._session, None
-        if session is None:
-            return None
-        if session.state is State.READY:
-            return session.output
-        self._outputs.close([session.output])
-        return None
 
     def begin(self) -> None:
         """Begin a transaction without records of the task."""
@@ -340,6 +331,9 @@ class Ownership(SessionUser[TransactionSession, "P | None"], Generic[P]):
             self._group.recover([self.session])
         return self.session.state is State.READY
 
+    def _refuse_entry(self, error: DataRejected) -> None:
+        raise RunError(f"{self._task}: the brokers refuse its progress: {error}") from error
+
     def _look(self) -> SignOfLife:
         newest = self._log.newest()
         if newest is None:
@@ -417,10 +411,6 @@ def patiently(
             attempts += 1
             events.warning("call_repeated", error=str(error))
         sleep(backoff_seconds(attempts))
-
-
-def _raise(error: DataRejected) -> None:
-    raise error
 
 
 def _nothing() -> None:

@@ -12,28 +12,30 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from eosframework.application.control_log import ControlLog
 from eosframework.application.control_topic import ControlTopic
 from eosframework.application.output_limits import RelayDestinations
-from eosframework.backfill.spark.arrow_batches import map_batches
+from eosframework.backfill.spark.arrow_batches import Table, map_batches
 from eosframework.backfill.spark.ordering import task_slots
 from eosframework.config import Settings
-from eosframework.errors import ClusterUnreachable, InstanceFenced, RunError, StartRefused
+from eosframework.errors import ClusterUnreachable, RunError, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-from eosframework.kafka.admin.metadata import size_limits
+from eosframework.kafka.admin.metadata import SizeLimits, size_limits
 from eosframework.kafka.worker_clients import NOTHING_KNOWN, producer_client, producers
 from eosframework.outbox.outbox_ports import Destination
 from eosframework.processing.attempts.ownership import OwnedTask, Ownership, taken_over
 from eosframework.spark.batch_rules import Decision, decide
-from eosframework.spark.kafka.columns import RESULT_SCHEMA, KafkaColumns, in_shards
+from eosframework.spark.few_rows import are_few_expected
+from eosframework.spark.kafka.columns import (
+    RESULT_SCHEMA,
+    KafkaColumns,
+    in_shards,
+)
 from eosframework.spark.kafka.receipts import moved
-from eosframework.spark.kafka.shard_clients import ShardClients
-from eosframework.spark.kafka.shards import ShardSpec, attempts, write_few
+from eosframework.spark.kafka.shards import ShardSpec, attempts
 from eosframework.spark.kafka.sink_log import SETTLE_SECONDS, BatchLog
+from eosframework.spark.kafka.whole_batch import commit_whole, outputs_of
 from eosframework.spark.sink_entry import BatchIdentity, SinkBatch, shards_prefix
-from eosframework.spark.stage import BatchRows
 from eosframework.txnid import TransactionalId
 
 if TYPE_CHECKING:
@@ -97,12 +99,11 @@ class KafkaSinkDriver:
         self._refuse_application()
         log = ControlLog(options.application, kafka, self._admin, settle_seconds=SETTLE_SECONDS)
         self._log = BatchLog(log, options.sink)
-        self._outputs = producers(options.settings, size_limits(self._topics.values()))
+        self._outputs = producers(options.settings, self._limits, tuple(sorted(self._topics)))
         name = f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
         self._slots: list[int] | None = None
         self._since: int | None = None
         self._counts: dict[int, int] = {}
-        self._clients: ShardClients | None = None
         self._column: tuple[StructType, Column] | None = None
         self._ownership = Ownership(self._task(), name)
         try:
@@ -121,6 +122,11 @@ class KafkaSinkDriver:
     def staged(self) -> bool:
         """True unless its user calls all plans repeatable."""
         return self._options.stage
+
+    @property
+    def expects_few(self) -> bool:
+        """The next batch is expected to fit one transaction."""
+        return are_few_expected(self.last)
 
     @property
     def last(self) -> SinkBatch | None:
@@ -152,15 +158,37 @@ class KafkaSinkDriver:
             self._column = frame.schema, made
         return self._column[1]
 
+    def write_at_once(self, offered: BatchIdentity, rows: Table) -> int | None:
+        """Write a new batch and its completion in one transaction (S6).
+
+        Returns:
+            The number of rows; None: they do not fit one transaction, and nothing was written.
+        """
+        options = self._options
+        topic = options.columns.topic
+        if topic is None:
+            self._refuse_topics(rows.column("topic").unique().to_pylist())
+        batch = self._opened(offered, None)
+        outputs, self._counts = outputs_of(rows, topic, options.application, self.name, batch)
+        complete = self._completed(batch, rows.num_rows)
+        return complete.rows if commit_whole(self._ownership, outputs, complete) else None
+
     def accept(self, offered: BatchIdentity, stage: str | None) -> SinkBatch:
         """Record that a batch is open (S3)."""
+        batch = self._opened(offered, stage)
+        self._since = self._log.written_end()
+        self._record(batch)
+        return batch
+
+    def _opened(self, offered: BatchIdentity, stage: str | None) -> SinkBatch:
+        """Return the entry of a new batch; attempts of an earlier one can commit no more."""
         last = self.last
         if last is not None and (
             last.shards != self._options.shards or last.batch.query != offered.query
         ):
             self._fence(range(last.shards))
         positions = self._positions_after(last)
-        batch = SinkBatch(
+        return SinkBatch(
             sequence=1 if last is None else last.sequence + 1,
             batch=offered,
             shards=self._options.shards,
@@ -171,14 +199,11 @@ class KafkaSinkDriver:
             attempt=self._ownership.attempt,
             written_at=_now_ms(),
         )
-        self._since = self._log.written_end()
-        self._record(batch)
-        return batch
 
-    def write(self, rows: BatchRows, batch: SinkBatch) -> int:
+    def write(self, rows: DataFrame, batch: SinkBatch) -> int:
         """Write all rows that are not committed, and return their number (S4)."""
         try:
-            self._counts = self._written(rows, batch)
+            self._counts = self._by_executors(rows, batch)
         except Exception:
             self._refuse_if_taken_over()
             raise
@@ -188,6 +213,10 @@ class KafkaSinkDriver:
 
     def complete(self, batch: SinkBatch, rows: int) -> None:
         """Record that a batch is complete (S5)."""
+        self._record(self._completed(batch, rows))
+
+    def _completed(self, batch: SinkBatch, rows: int) -> SinkBatch:
+        """Return the entry of a complete batch, after its rows were counted by shard."""
         changes = {
             "complete": True,
             "rows": rows,
@@ -196,11 +225,10 @@ class KafkaSinkDriver:
             "attempt": self._ownership.attempt,
             "written_at": _now_ms(),
         }
-        self._record(batch.model_copy(update=changes))
+        return batch.model_copy(update=changes)
 
     def close(self) -> None:
         """Close the producers."""
-        self._close_clients()
         self._ownership.close()
         self._outputs.stop()
 
@@ -243,7 +271,6 @@ class KafkaSinkDriver:
     def _fence(self, shards: Iterable[int]) -> None:
         """Init the ids of shards: no earlier attempt can commit, and none is open any more."""
         options = self._options
-        self._close_clients()
         ids = [
             str(TransactionalId.sink(options.application, options.sink, shard)) for shard in shards
         ]
@@ -259,47 +286,17 @@ class KafkaSinkDriver:
 
     # --- rows ---------------------------------------------------------------------------------
 
-    def _written(self, rows: BatchRows, batch: SinkBatch) -> dict[int, int]:
-        """Write a small batch in this process, any other one on executors.
-
-        Executors also resume a small batch after a failure: Spark repeats their attempts.
-        """
-        few = rows.few()
-        if few is not None:
-            if self._options.columns.topic is None:
-                self._refuse_topics(few.column("topic").unique().to_pylist())
-            spec = self._spec(batch)
-            try:
-                return write_few(spec, self._clients_for(spec), few)
-            except (ClusterUnreachable, InstanceFenced) as error:
-                events = structlog.get_logger("eosframework.spark")
-                events.warning("batch_left_to_executors", sink=self.name, error=str(error))
-        return self._by_executors(rows.frame(), batch)
-
     def _by_executors(self, frame: DataFrame, batch: SinkBatch) -> dict[int, int]:
         """Write a batch by a Spark job with a task for each shard."""
         if self._options.columns.topic is None:
             self._refuse_topics([row[0] for row in frame.select("topic").distinct().collect()])
-        spec = self._spec(batch)
-        self._close_clients()  # executors init the ids
         if self._slots is None:
             self._slots = task_slots(frame.sparkSession, batch.shards)
         sharded = in_shards(frame, batch.shards, self._slots)
-        results: list[Any] = map_batches(sharded, attempts(spec), RESULT_SCHEMA).collect()
+        results: list[Any] = map_batches(
+            sharded, attempts(self._spec(batch)), RESULT_SCHEMA
+        ).collect()
         return {int(row[0]): int(row[1]) for row in results}
-
-    def _clients_for(self, spec: ShardSpec) -> ShardClients:
-        """Return the clients of this process; other topics need others."""
-        if self._clients is not None and self._clients.key != spec.clients_key:
-            self._close_clients()
-        if self._clients is None:
-            self._clients = ShardClients.of(spec.clients_key)
-        return self._clients
-
-    def _close_clients(self) -> None:
-        if self._clients is not None:
-            self._clients.close()
-            self._clients = None
 
     def _spec(self, batch: SinkBatch) -> ShardSpec:
         options = self._options
@@ -311,7 +308,7 @@ class KafkaSinkDriver:
             since=self._since,
             topic=options.columns.topic,
             topics=tuple(sorted(self._topics)),
-            limits=size_limits(self._topics.values(), are_all=options.columns.topic is not None),
+            limits=self._limits,
             run=uuid.uuid4().hex[:8],
         )
 
@@ -335,6 +332,11 @@ class KafkaSinkDriver:
     def _topics(self) -> dict[str, Any]:
         topic = self._options.columns.topic
         return {} if topic is None else dict(self._admin.describe_topics([topic]))
+
+    @property
+    def _limits(self) -> SizeLimits:
+        is_one = self._options.columns.topic is not None
+        return size_limits(self._topics.values(), are_all=is_one)
 
     @cached_property
     def _destinations(self) -> dict[str, Destination]:

@@ -1,14 +1,12 @@
-"""The Kafka clients that a process keeps from one batch of a sink to the next.
+"""The Kafka clients that a Python worker of an executor keeps from one batch of a sink to the next.
 
-A connection, or the init of an id, costs more than the rows of a micro-batch. A driver that writes
-small batches itself keeps the producers of shards as well; a Python worker of an executor, which
-writes another shard each time, keeps none.
+A connection costs more than the rows of a small batch. Producers are not kept: a worker writes
+another shard each time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Self
 
 from eosframework.config import Settings
@@ -16,7 +14,6 @@ from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import SizeLimits
 from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.kafka.worker_clients import producers
-from eosframework.processing.ports import TransactionalOutput
 
 MOST_SINKS = 4
 """Sinks whose clients are kept; more of them in one session open theirs again for each task."""
@@ -41,7 +38,7 @@ class ClientsKey:
     topics: tuple[str, ...]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class ShardClients:
     """The clients of one sink in this process.
 
@@ -54,7 +51,6 @@ class ShardClients:
     key: ClientsKey
     admin: ClusterAdmin
     outputs: ProducerPool
-    _kept: dict[int, TransactionalOutput] = field(default_factory=dict, init=False)
 
     @classmethod
     def of(cls, key: ClientsKey) -> Self:
@@ -62,24 +58,8 @@ class ShardClients:
         outputs = producers(key.settings, key.limits, key.topics)
         return cls(key, ClusterAdmin(key.settings.kafka), outputs)
 
-    def keep(self, shard: int, output: TransactionalOutput) -> None:
-        """Keep the producer of a shard.
-
-        Args:
-            shard: number of the shard.
-            output: the producer, without an open transaction.
-        """
-        self._kept[shard] = output
-
-    def take(self, shards: Iterable[int]) -> dict[int, TransactionalOutput]:
-        """Return the kept producers of shards."""
-        return {shard: self._kept.pop(shard) for shard in shards if shard in self._kept}
-
     def close(self) -> None:
         """Close the producers."""
-        kept = list(self._kept.values())
-        self._kept.clear()
-        self.outputs.close(kept)
         self.outputs.stop()
 
 

@@ -1,12 +1,4 @@
-"""The takeover of several shards, all at once: A1 to A3 of `shard_attempt`.
-
-A driver that writes small batches itself keeps the producer of a shard, and writes the next batch
-with it. No init is needed then (A2): its epoch fences all earlier attempts, and a later one has
-inited the id, which refuses this producer from its first transaction on.
-
-A3 needs no read of its own if no attempt has written the shards in this batch: there is no
-progress.
-"""
+"""The takeover of several shards, all at once: A1 to A3 of `shard_attempt`."""
 
 from __future__ import annotations
 
@@ -22,10 +14,11 @@ import structlog
 
 from eosframework.processing.attempts.attempt_takeover import SignOfLife, wait_for_turn
 from eosframework.processing.attempts.ownership import init_ids, patiently, run_suffix
-from eosframework.processing.ports import TransactionalOutput
 from eosframework.spark.kafka.shard_attempt import ShardAttempt
-from eosframework.spark.kafka.sink_log import Written
 from eosframework.spark.sink_entry import ShardProgress
+
+Newest = Mapping[int, tuple[int, ShardProgress]]
+"""By shard, the offset and the newest written progress; shards without any are left out."""
 
 
 class ProgressLog(Protocol):
@@ -43,7 +36,7 @@ class ProgressLog(Protocol):
         """Return the log end offset, past open transactions."""
         ...
 
-    def written(self, shards: Sequence[int], since: int = 0) -> Written:
+    def newest(self, shards: Sequence[int], since: int = 0) -> Newest:
         """Return the newest progress of shards from an offset on, committed or not."""
         ...
 
@@ -63,7 +56,6 @@ def take_shards(
     attempts: Mapping[int, ShardAttempt],
     log: ProgressLog,
     number: int,
-    kept: Mapping[int, TransactionalOutput],
     *,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
@@ -74,8 +66,6 @@ def take_shards(
         attempts: by shard; at least one.
         log: their progress.
         number: of the attempts, from 0.
-        kept: producers of shards, each inited by this process, which no other attempt is known to
-            have inited since. They are closed if this raises.
         clock: seconds, monotonic.
         sleep: waits for a number of seconds.
 
@@ -84,62 +74,42 @@ def take_shards(
         RunError: the brokers refuse an id.
         ClusterUnreachable: the cluster did not answer for long.
     """
-    outputs = dict(kept)
-    close = next(iter(attempts.values())).work.task.outputs.close
-    try:
-        _take(attempts, log, number, outputs, clock, sleep)
-    except BaseException:
-        close(list(outputs.values()))
-        raise
-
-
-def _take(
-    attempts: Mapping[int, ShardAttempt],
-    log: ProgressLog,
-    number: int,
-    outputs: dict[int, TransactionalOutput],
-    clock: Callable[[], float],
-    sleep: Callable[[float], None],
-) -> None:
-    """Do A1 to A3; `outputs` has the open producers all the time."""
     shards = list(attempts)
     task = attempts[shards[0]].work.task
     events = structlog.get_logger(task.logger)
     retrying = partial(patiently, task=task.name, events=events, clock=clock, sleep=sleep)
-    written = retrying(lambda: log.written(shards))
-    if number > 0 or _is_shared(written, task.run):  # A1
+    newest = retrying(lambda: log.newest(shards))
+    if number > 0 or _is_shared(newest, task.run):  # A1
         look = partial(_look, log, shards)
         wait_for_turn(look, task.stall_seconds, clock=clock, sleep=sleep)
         decided = retrying(lambda: log.watch(shards))
         for shard, attempt in attempts.items():
             if attempt.work.staged and shard in decided and decided[shard].complete:
                 attempt.done = decided[shard]
-                if shard in outputs:
-                    task.outputs.close([outputs.pop(shard)])
     left = [shard for shard in shards if attempts[shard].done is None]
-    fresh = [shard for shard in left if shard not in outputs]
-    if fresh:  # A2
-        ids = [attempts[shard].work.task.transactional_id for shard in fresh]
-        opened = init_ids(task.outputs, ids, task.name, retrying)
-        outputs.update(zip(fresh, opened, strict=True))
-    taken_at = written.end
-    known: Mapping[int, ShardProgress] = {}
-    if fresh or (left and not written.is_untouched):  # A3
-        taken_at = retrying(log.written_end)
+    if not left:
+        return
+    ids = [attempts[shard].work.task.transactional_id for shard in left]
+    outputs = init_ids(task.outputs, ids, task.name, retrying)  # A2
+    try:
+        taken_at = retrying(log.written_end)  # A3
         known = retrying(lambda: log.read(left))
-    for shard in left:
-        attempts[shard].ownership.adopt(outputs[shard], taken_at, known.get(shard))
+    except BaseException:
+        task.outputs.close(outputs)
+        raise
+    for shard, output in zip(left, outputs, strict=True):
+        attempts[shard].ownership.adopt(output, taken_at, known.get(shard))
 
 
-def _is_shared(written: Written, run: str) -> bool:
+def _is_shared(newest: Newest, run: str) -> bool:
     """Return whether another attempt of this run was active before."""
-    names = [progress.attempt for _, progress in written.newest.values()]
+    names = [progress.attempt for _, progress in newest.values()]
     return bool(run) and any(name.endswith(run_suffix(run)) for name in names)
 
 
 def _look(log: ProgressLog, shards: Sequence[int]) -> SignOfLife:
     """Return the sign of life of the other attempt, which writes one shard after the other."""
-    newest = log.written(shards).newest
+    newest = log.newest(shards)
     if not newest:
         return SignOfLife()
     offset, last = max(newest.values(), key=lambda one: one[0])

@@ -1,14 +1,8 @@
-"""Shards of a Kafka sink: an attempt at each shard with rows, on executors or in the driver.
-
-The driver writes the shards of a small batch itself, all at the same time, because a job of Spark
-takes longer than the rows. Its attempts are like any other: a later attempt takes the shards from
-them.
-"""
+"""Shards of a Kafka sink: an attempt at each shard with rows, on executors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 from operator import attrgetter
@@ -18,7 +12,6 @@ from eosframework.backfill.executor.functions import run_numbered
 from eosframework.backfill.spark.arrow_batches import (
     BatchFunction,
     RecordBatch,
-    Table,
     batch_of,
 )
 from eosframework.config import Settings
@@ -26,8 +19,7 @@ from eosframework.errors import RunError
 from eosframework.kafka.admin.metadata import SizeLimits
 from eosframework.process.logs import configure_logs
 from eosframework.processing.attempts.ownership import OwnedTask
-from eosframework.processing.ports import TransactionalOutput
-from eosframework.spark.kafka.columns import ShardPiece, in_order, pieces_of
+from eosframework.spark.kafka.columns import ShardPiece, pieces_of
 from eosframework.spark.kafka.receipts import receipts_of
 from eosframework.spark.kafka.shard_attempt import ShardAttempt, ShardRows, ShardWork
 from eosframework.spark.kafka.shard_clients import ClientsKey, ShardClients, clients_of
@@ -36,9 +28,6 @@ from eosframework.spark.kafka.sink_log import SETTLE_SECONDS, ShardLog, ShardsLo
 from eosframework.spark.shard_rows import came_apart
 from eosframework.spark.sink_entry import SinkBatch
 from eosframework.txnid import TransactionalId
-
-MOST_THREADS = 16
-"""Shards that a driver writes at the same time."""
 
 
 @dataclass(frozen=True)
@@ -89,36 +78,6 @@ def attempts(spec: ShardSpec) -> BatchFunction:
     return run
 
 
-def write_few(spec: ShardSpec, clients: ShardClients, table: Table) -> dict[int, int]:
-    """Write the rows of a small batch in this process, and return their number by shard.
-
-    Args:
-        spec: of the batch.
-        clients: of the sink; they keep the producers for the next batch.
-        table: all of its rows, in any order.
-
-    Raises:
-        InstanceFenced: another attempt has a shard, or the batch is over.
-        RunError: no attempt can succeed until the cause is fixed.
-        ClusterUnreachable: brokers were unavailable for long; another attempt may resume.
-    """
-    rows: dict[int, list[ShardRows]] = {}
-    for piece in pieces_of(in_order(table).to_batches(), spec.topic):
-        rows.setdefault(piece.shard, []).append(piece.rows)
-    if not rows:
-        return {}
-    task = ShardTask(spec, clients, 0)
-    try:
-        task.take([*rows], clients.take(rows))
-        with ThreadPoolExecutor(min(len(rows), MOST_THREADS)) as pool:
-            counts = dict(zip(rows, pool.map(task.write, rows, rows.values()), strict=True))
-        for shard, output in task.release():
-            clients.keep(shard, output)
-    finally:
-        task.close()
-    return counts
-
-
 def _write(spec: ShardSpec, number: int, pieces: Iterator[ShardPiece]) -> dict[int, int]:
     """Write shard after shard; take those together that are known to follow."""
     task = ShardTask(spec, clients_of(spec.clients_key), number)
@@ -166,14 +125,11 @@ class ShardTask:
         """Return whether a shard was taken."""
         return shard in self._taken
 
-    def take(
-        self, shards: Sequence[int], kept: Mapping[int, TransactionalOutput] | None = None
-    ) -> None:
+    def take(self, shards: Sequence[int]) -> None:
         """Take shards from every other attempt (A1 to A3).
 
         Args:
             shards: at least one, each with rows.
-            kept: producers of shards from the batch before; None: there are none.
 
         Raises:
             InstanceFenced: another attempt took a shard meanwhile, or the batch is over.
@@ -181,7 +137,7 @@ class ShardTask:
             ClusterUnreachable: the cluster did not answer for long.
         """
         attempts = {shard: ShardAttempt(self._work(shard), self._name) for shard in shards}
-        take_shards(attempts, self._log, self._number, kept or {})
+        take_shards(attempts, self._log, self._number)
         self._taken.update(attempts)
 
     def write(self, shard: int, rows: Iterable[ShardRows]) -> int:
@@ -198,14 +154,8 @@ class ShardTask:
         """
         return self._taken[shard].run(rows).rows
 
-    def release(self) -> Iterator[tuple[int, TransactionalOutput]]:
-        """Yield the producers that can write the next batch, each with its shard."""
-        for shard, attempt in self._taken.items():
-            if (output := attempt.ownership.release()) is not None:
-                yield shard, output
-
     def close(self) -> None:
-        """Close the producers that were not released."""
+        """Close the producers."""
         for attempt in self._taken.values():
             attempt.ownership.close()
 

@@ -67,21 +67,6 @@ class BatchLog:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """The entries of a batch's shards that are written, committed or not.
-
-    Args:
-        end: log end offset up to which they were read.
-        newest: by shard, the offset and the newest progress; shards without any are left out.
-        is_untouched: no attempt has written any of the shards in this batch, which is open.
-    """
-
-    end: int
-    newest: Mapping[int, tuple[int, ShardProgress]]
-    is_untouched: bool
-
-
-@dataclass(frozen=True, slots=True)
 class ShardsLog:
     """The progress of the shards of one batch; progress in earlier batches counts as none.
 
@@ -125,20 +110,15 @@ class ShardsLog:
         """Return the log end offset, past open transactions."""
         return self.log.written_end()
 
-    def written(self, shards: Sequence[int], since: int = 0) -> Written:
+    def newest(self, shards: Sequence[int], since: int = 0) -> dict[int, tuple[int, ShardProgress]]:
         """Return the newest progress of shards from an offset on, committed or not."""
-        key = batch_key(self.sink)
-        keys = {key, *(shard_key(self.sink, shard) for shard in shards)}
-        end, found = self.log.newest_of(keys, max(since, self.since or 0))
+        keys = {shard_key(self.sink, shard) for shard in shards}
+        found = self.log.newest_of(keys, max(since, self.since or 0))
         entries = {one: entry for one, (_, entry) in found.items() if entry is not None}
-        newest = {
+        return {
             shard: (found[shard_key(self.sink, shard)][0], progress)
             for shard, progress in self._own(shards, entries).items()
         }
-        # The entry that opened the batch is older than all progress in it. If it is among the
-        # newest entries, which are all that was read, so is all progress.
-        is_open = self.since is not None and key in entries and self._is_open(entries[key])
-        return Written(end, newest, is_untouched=is_open and not newest)
 
     def _is_open(self, entry: Any) -> bool:
         last = SinkBatch.from_entry(entry)
@@ -180,7 +160,7 @@ class ShardLog:
 
     def newest(self, since: int = 0) -> tuple[int, ShardProgress] | None:
         """Return the last written progress from an offset on, committed or not."""
-        return self.shards.written([self.shard], since).newest.get(self.shard)
+        return self.shards.newest([self.shard], since).get(self.shard)
 
     def output(self, progress: ShardProgress) -> Output:
         """Return the record that commits progress within a transaction."""

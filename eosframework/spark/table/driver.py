@@ -18,6 +18,7 @@ from eosframework.backfill.executor.table_attempt import Pace, TableAttempt
 from eosframework.backfill.spark.arrow_batches import (
     BatchFunction,
     RecordBatch,
+    Table,
     batch_of,
     map_batches,
 )
@@ -29,7 +30,6 @@ from eosframework.records import TopicPartition
 from eosframework.serialization.serdes import BYTES
 from eosframework.spark.batch_rules import Decision, decide
 from eosframework.spark.sink_entry import BatchIdentity, SinkBatch
-from eosframework.spark.stage import BatchRows
 from eosframework.spark.table.columns import (
     RESULT_SCHEMA,
     SparkRow,
@@ -130,6 +130,11 @@ class TableSinkDriver:
         return True
 
     @property
+    def expects_few(self) -> bool:
+        """False: the driver has no connection that writes rows."""
+        return False
+
+    @property
     def last(self) -> SinkBatch | None:
         """The last batch that it accepted."""
         return None if self._row.batch is None else SinkBatch.from_entry(self._row.batch)
@@ -151,6 +156,10 @@ class TableSinkDriver:
         """
         return table_row(self.name, frame, self._options.keys)
 
+    def write_at_once(self, offered: BatchIdentity, rows: Table) -> int | None:
+        """Write nothing; see `expects_few`."""
+        return None
+
     def accept(self, offered: BatchIdentity, stage: str | None) -> SinkBatch:
         """Record that a batch is open (S3)."""
         last = self.last
@@ -170,12 +179,12 @@ class TableSinkDriver:
         self._row.record(batch.to_entry())
         return batch
 
-    def write(self, rows: BatchRows, batch: SinkBatch) -> int:
+    def write(self, rows: DataFrame, batch: SinkBatch) -> int:
         """Write all rows that are not in the table, and return their number (S4)."""
-        options, frame = self._options, rows.frame()
+        options = self._options
         if self._slots is None:
-            self._slots = task_slots(frame.sparkSession, options.shards)
-        sharded = rows_in_shards(frame, options.keys, options.shards, self._slots)
+            self._slots = task_slots(rows.sparkSession, options.shards)
+        sharded = rows_in_shards(rows, options.keys, options.shards, self._slots)
         written = map_batches(sharded, attempts(options, batch), RESULT_SCHEMA)
         results: list[Any] = written.collect()
         return sum(int(row[1]) for row in results)

@@ -2,92 +2,111 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
-from eosframework.config import KafkaSettings, Settings
-from eosframework.errors import ClusterUnreachable, EosError, StartRefused
-from eosframework.kafka.inspect.coordinators import describe_transaction
-from eosframework.kafka.inspect.wire import Wire
-from eosframework.kafka.worker_clients import producers
-from eosframework.spark import stage
-from eosframework.spark.kafka import driver as kafka_driver
-from eosframework.spark.kafka.shard_clients import ShardClients
-from eosframework.spark.kafka.shards import ShardSpec, write_few
+from eosframework.errors import EosError, StartRefused
+from eosframework.processing.attempts.ownership import Ownership
+from eosframework.spark import few_rows
 from tests.support.applications.spark_sinks import SinkWorld
+from tests.support.servers.topics import configure
 
 pytest.importorskip("pyspark")
 from pyspark.errors import StreamingQueryException
 
 
-@pytest.mark.parametrize("writer", ["driver", "driver, rows by Spark", "executors"])
-def test_batches_are_in_the_topic_once_and_a_query_goes_on_behind_them(
-    world: SinkWorld, writer: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if writer == "executors":
-        monkeypatch.setattr(stage, "FEW_BYTES", 0)
-    if writer == "driver, rows by Spark":
-        monkeypatch.setattr(stage, "FEW_FILES", 0)
+def test_batches_are_in_the_topic_once_and_a_query_goes_on_behind_them(world: SinkWorld) -> None:
     world.feed(0, 500)
     world.feed(500, 800)
     world.run(world.sink())
     world.feed(800, 900)
     world.run(world.sink())
     assert world.counts() == Counter(range(900))
-    is_here = {one.attempt.split("/")[1] == str(os.getpid()) for one in world.shards().values()}
-    assert is_here == {writer != "executors"}
+    assert world.staged() == 1, "of the first batch no size was expected"
     assert not list(world.checkpoint.glob("eosframework-stages/*/*"))
 
 
-def test_shards_are_written_with_the_producers_of_the_batch_before(world: SinkWorld) -> None:
-    """1. four batches: the ids are inited for the first one  2. another client inits them between
-    two batches, which refuses the producers that are kept  3. each row is there once all the
-    same."""
-    for first in (0, 100, 200, 300):
-        world.feed(first, first + 100)
-    sink = world.sink()
-    world.run(sink)
-    ids = [f"{world.name}:sink.out:{shard}" for shard in range(3)]
-    assert [epoch_of(world, one) for one in ids] == [0, 0, 0], "inited once"
-
-    outputs = producers(Settings(kafka=KafkaSettings(bootstrap_servers=world.servers)))
-    outputs.close(outputs.open(ids))
-    outputs.stop()
-    assert [epoch_of(world, one) for one in ids] == [1, 1, 1]
-    world.feed(400, 500)
-    world.run(sink)
-    assert world.counts() == Counter(range(500))
-
-
-def test_executors_resume_a_small_batch_that_its_driver_could_not_finish(
+def test_a_batch_that_is_larger_than_expected_is_staged_and_a_small_one_follows(
     world: SinkWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The driver loses its brokers when one shard is complete."""
-    failed: list[ShardSpec] = []
-
-    def write_one_shard(spec: ShardSpec, clients: ShardClients, table: Any) -> dict[int, int]:
-        compute: Any = pytest.importorskip("pyarrow.compute")
-        write_few(spec, clients, table.filter(compute.equal(table.column("shard"), 1)))
-        failed.append(spec)
-        raise ClusterUnreachable("the brokers were unavailable")
-
-    monkeypatch.setattr(kafka_driver, "write_few", write_one_shard)
-    world.feed(0, 500)
-    world.run(world.sink())
-    assert failed
-    assert world.counts() == Counter(range(500))
-    here = {one.attempt.split("/")[1] == str(os.getpid()) for one in world.shards().values()}
-    assert here == {True, False}, "a shard of the driver, and shards of executors"
+    """The plan is not repeatable, and has a state, which knows the rows that come twice."""
+    monkeypatch.setattr(few_rows, "FEW_ROWS", 100)
+    sizes = [50, 100, 101, 60, 70, 0]
+    expected = [1, 1, 3, 4, 4, 4]
+    sink, end = world.sink(), 0
+    rows = world.rows().dropDuplicates(["n"])
+    rows = rows.selectExpr("n", "CAST(int(rand() * 1000) AS string) AS key")
+    for size, staged in zip(sizes, expected, strict=True):
+        world.feed(max(end - 10, 0), end + size)
+        end += size
+        world.run(sink, rows)
+        assert world.staged() == staged, f"a batch of {size} rows"
+        assert world.counts() == Counter(range(end))
 
 
-def epoch_of(world: SinkWorld, transactional_id: str) -> int:
-    """The epoch of the last producer that inited an id."""
-    with Wire(KafkaSettings(bootstrap_servers=world.servers)) as wire:
-        return describe_transaction(wire, transactional_id).producer_epoch
+def test_a_small_batch_with_a_record_that_brokers_refuse_is_written_up_to_it(
+    world: SinkWorld,
+) -> None:
+    """The limit of a topic in a column is not known before; executors name the row."""
+    rows = world.rows().selectExpr(
+        "n", "key", f"'{world.topic}' AS goes_to", "IF(n = 77, repeat('x', 2000000), '') AS pad"
+    )
+    sink = world.sink(topic_column="goes_to", chunk_records=10)
+    world.feed(0, 50)
+    world.run(sink, rows)
+    world.feed(50, 100)
+    with pytest.raises(StreamingQueryException, match=r"refuses its row .*resumes at this row"):
+        world.run(sink, rows)
+    assert 77 not in world.counts()
+    assert world.staged() == 2
+    configure(
+        AdminClient({"bootstrap.servers": world.servers}),
+        world.topic,
+        {"max.message.bytes": "4000000"},
+    )
+    world.run(world.sink(topic_column="goes_to", chunk_records=10), rows)
+    world.feed(100, 150)
+    world.run(sink, rows)
+    assert world.counts() == Counter(range(150))
+
+
+@pytest.mark.parametrize("end", ["before", "after", "another owns the sink"])
+def test_a_small_batch_needs_no_stage_when_its_driver_ends(
+    world: SinkWorld, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """Keys are random, so a batch that was written in part could not be completed without one.
+
+    It ends with its rows produced: before or after the commit; or it commits after another driver
+    has owned the sink, as one that was suspended would.
+    """
+    rows = world.rows().selectExpr("n", "CAST(int(rand() * 1000) AS string) AS key")
+    world.feed(0, 50)
+    world.run(world.sink(), rows)
+    world.feed(50, 150)
+    commit = Ownership[Any].commit
+
+    sink = world.sink()
+
+    def ending(self: Ownership[Any], progress: Any) -> None:
+        if end == "another owns the sink":
+            sink.parts[0].own().close()
+        if end != "before":
+            commit(self, progress)
+        raise RuntimeError("the driver ends here")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Ownership, "commit", ending)
+        expected = "taken over by another" if end.startswith("another") else "the driver ends here"
+        with pytest.raises(StreamingQueryException, match=expected):
+            world.run(sink, rows)
+    assert world.counts() == Counter(range(150 if end == "after" else 50))
+    world.run(world.sink(), rows)
+    assert world.counts() == Counter(range(150))
+    assert world.staged() == 1
 
 
 @pytest.mark.exhaustive

@@ -67,6 +67,10 @@ class SinkWorld:
         found = log.decided(shards_prefix(sink))
         return {key: ShardProgress.from_entry(entry) for key, entry in found.items()}
 
+    def staged(self) -> int:
+        """The sequence of the last batch that had a stage, and attempts at its shards."""
+        return max(progress.sequence for progress in self.shards().values())
+
     def writing(self) -> int | None:
         """The process of an attempt that has written a part of its shard; None: there is none."""
         for progress in self.shards().values():

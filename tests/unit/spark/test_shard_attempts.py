@@ -23,10 +23,9 @@ from eosframework.errors import (
     TransactionError,
 )
 from eosframework.processing.attempts.ownership import OwnedTask
-from eosframework.processing.ports import Output, TransactionalOutput
+from eosframework.processing.ports import Output
 from eosframework.spark.kafka.shard_attempt import MODULUS, ShardAttempt, ShardRows, ShardWork
-from eosframework.spark.kafka.shard_takeover import take_shards
-from eosframework.spark.kafka.sink_log import Written
+from eosframework.spark.kafka.shard_takeover import Newest, take_shards
 from eosframework.spark.sink_entry import BatchIdentity, ShardProgress
 from tests.support.memory.scripted_kafka import Broker, MemoryOutputs
 from tests.unit.backfill.attempts import Clock
@@ -54,10 +53,8 @@ class MemoryShardLog:
 
     broker: Broker
     is_over: bool = False
-    reads: int = 0
 
     def read(self) -> ShardProgress | None:
-        self.reads += 1
         if self.is_over:
             raise InstanceFenced("the batch is complete")
         return self.watch()
@@ -94,11 +91,9 @@ class MemoryShardsLog:
     def written_end(self) -> int:
         return self.log.written_end()
 
-    def written(self, shards: Sequence[int], since: int = 0) -> Written:
+    def newest(self, shards: Sequence[int], since: int = 0) -> Newest:
         found = self.log.newest(since)
-        newest = {} if found is None else {shards[0]: found}
-        is_untouched = found is None and not self.log.is_over
-        return Written(self.log.written_end(), newest, is_untouched)
+        return {} if found is None else {shards[0]: found}
 
     def _of(self, shards: Sequence[int], one: ShardProgress | None) -> dict[int, ShardProgress]:
         return {} if one is None else {shards[0]: one}
@@ -113,7 +108,6 @@ class World:
         self.clock = Clock()
         self.rows = rows(count)
         self.outputs = MemoryOutputs(self.broker)
-        self.kept: dict[int, TransactionalOutput] = {}
 
     def work(self, **changes: Any) -> ShardWork:
         task = OwnedTask(
@@ -144,21 +138,12 @@ class World:
 
         clock, sleep = self.clock, self.clock.sleep
         attempt = ShardAttempt(self.work(**changes), f"{uuid4()}", clock=clock, sleep=sleep)
-        log, kept, self.kept = MemoryShardsLog(self.log), self.kept, {}
+        log = MemoryShardsLog(self.log)
         try:
-            take_shards({1: attempt}, log, number, kept, clock=clock, sleep=sleep)
-            done = attempt.run(pieces())
-            output = attempt.ownership.release()
-            self.kept = {} if output is None else {1: output}
+            take_shards({1: attempt}, log, number, clock=clock, sleep=sleep)
+            return attempt.run(pieces())
         finally:
             attempt.ownership.close()
-        return done
-
-    def next_batch(self) -> None:
-        """Begin as if all that was written belonged to an earlier batch."""
-        self.broker.visible = [o for o in self.broker.visible if o[0] != CONTROL]
-        self.broker.calls.clear()
-        self.log.reads = 0
 
     def written(self) -> list[int]:
         return [int(o[1] or b"") for o in self.broker.visible if o[0] == "out"]
@@ -218,16 +203,6 @@ def test_a_successor_waits_and_returns_what_the_first_one_completed() -> None:
     world.clock.events[5] = lambda: world.write(rows=50, complete=True)
     assert world.run(1).attempt == "another"
     assert not world.broker.calls, "it never took the id"
-
-
-def test_a_kept_producer_is_closed_if_another_attempt_completed_its_shard() -> None:
-    world = World()
-    world.run()
-    world.next_batch()
-    world.write(rows=50, complete=True)
-    assert world.run(1).attempt == "another"
-    assert world.outputs.closed == ["app:sink.out:1"]
-    assert not world.kept
 
 
 def test_a_silent_attempt_is_taken_over() -> None:
@@ -292,35 +267,6 @@ def test_a_record_that_the_brokers_reject_is_named_and_the_rows_before_it_are_wr
     assert sum(world.clock.slept) == 0, "the first attempt announced its end"
 
 
-def test_the_next_batch_is_written_with_the_kept_producer() -> None:
-    world = World()
-    world.run()
-    world.next_batch()
-    assert world.run().rows == 50
-    assert world.log.reads == 0, "nobody wrote the shard in this batch"
-    assert world.written() == [*range(50), *range(50)]
-    assert not any(call.startswith(("open", "init")) for call in map(str, world.broker.calls))
-
-
-def test_a_kept_producer_is_refused_once_another_attempt_has_the_id() -> None:
-    world = World()
-    world.run()
-    world.next_batch()
-    kept, world.kept = world.kept, {}
-    world.run()
-    world.kept = kept
-    world.next_batch()
-    done: ShardProgress | None = None
-    for number in range(3):
-        try:
-            done = world.run(number)
-            break
-        except InstanceFenced:
-            continue
-    assert done is not None
-    assert world.written() == [*range(50)] * 3
-
-
 FAULTS: list[tuple[TransactionError | None, bool]] = [
     (None, True),
     (OutcomeUnknown("no answer"), True),
@@ -330,15 +276,9 @@ FAULTS: list[tuple[TransactionError | None, bool]] = [
 ]
 
 
-@given(st.lists(st.sampled_from(range(len(FAULTS))), max_size=8), st.integers(1, 3), st.booleans())
-def test_whatever_commits_answer_rows_are_written_once(
-    plan: list[int], attempts: int, is_kept: bool
-) -> None:
+@given(st.lists(st.sampled_from(range(len(FAULTS))), max_size=8), st.integers(1, 3))
+def test_whatever_commits_answer_rows_are_written_once(plan: list[int], attempts: int) -> None:
     world = World()
-    if is_kept:
-        world.run()
-        world.next_batch()
-        world.broker.visible.clear()
     world.broker.commit_faults = [FAULTS[one] for one in plan]
     done: ShardProgress | None = None
     for number in range(attempts + len(plan)):

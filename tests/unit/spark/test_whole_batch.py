@@ -1,0 +1,180 @@
+"""Small batches in one transaction; the control topic and the brokers are in memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from uuid import uuid4
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eosframework.errors import (
+    ClusterUnreachable,
+    DataRejected,
+    InstanceFenced,
+    OutcomeUnknown,
+    TaskFenced,
+    TransactionAborted,
+    TransactionError,
+)
+from eosframework.processing.attempts.ownership import OwnedTask, Ownership
+from eosframework.processing.ports import Output
+from eosframework.processing.transaction.receipts import HEADER_RECEIPT, Receipt
+from eosframework.spark.kafka.whole_batch import MOST_TRANSACTIONS, commit_whole, outputs_of
+from eosframework.spark.sink_entry import BatchIdentity, SinkBatch
+from tests.support.memory.scripted_kafka import Broker, MemoryOutputs
+from tests.unit.backfill.attempts import Clock
+
+CONTROL = "app-control"
+IDENTITY = "app:sink_driver.out:0"
+
+
+def batch(number: int, attempt: str = "this", **changes: object) -> SinkBatch:
+    identity = BatchIdentity(query="q", number=number, range="r")
+    made = SinkBatch(
+        sequence=number + 1,
+        batch=identity,
+        shards=2,
+        stage=None,
+        attempt=attempt,
+        written_at=number,
+    )
+    return made.model_copy(update={"complete": True, **changes})
+
+
+def rows(number: int, count: int = 20) -> list[Output]:
+    return [
+        ("out", b"%d" % (100 * number + n), b"k", -1, None, None, 0, None) for n in range(count)
+    ]
+
+
+@dataclass
+class MemoryBatchLog:
+    """A TaskLog over what is visible of the control topic."""
+
+    broker: Broker
+
+    def read(self) -> SinkBatch | None:
+        found = [orjson.loads(o[1] or b"") for o in self.broker.visible if o[0] == CONTROL]
+        return SinkBatch.from_entry(found[-1]) if found else None
+
+    def watch(self) -> SinkBatch | None:
+        return self.read()
+
+    def written_end(self) -> int:
+        return sum(output[0] == CONTROL for output in self.broker.visible)
+
+    def newest(self, since: int = 0) -> tuple[int, SinkBatch] | None:
+        found, last = self.read(), self.written_end() - 1
+        return None if found is None or last < since else (last, found)
+
+    def output(self, progress: SinkBatch) -> Output:
+        data = orjson.dumps(progress.to_entry())
+        return (CONTROL, data, b"sink", 0, None, None, 0, None)
+
+
+class World:
+    """What outlasts a driver."""
+
+    def __init__(self) -> None:
+        self.broker = Broker()
+        self.outputs = MemoryOutputs(self.broker)
+        self.log = MemoryBatchLog(self.broker)
+        self.clock = Clock()
+
+    def own(self) -> Ownership[SinkBatch]:
+        task = OwnedTask(
+            transactional_id=IDENTITY,
+            name="sink 'out'",
+            log=self.log,
+            outputs=self.outputs,
+            stall_seconds=20,
+            timeout_seconds=30,
+            logger="eosframework.spark",
+        )
+        made = Ownership(task, f"{uuid4()}", clock=self.clock, sleep=self.clock.sleep)
+        made.take()
+        return made
+
+    def written(self) -> Counter[int]:
+        return Counter(int(o[1] or b"") for o in self.broker.visible if o[0] == "out")
+
+
+FAULTS: list[tuple[TransactionError | None, bool]] = [
+    (None, True),
+    (OutcomeUnknown("no answer"), True),
+    (OutcomeUnknown("no answer"), False),
+    (TransactionAborted("aborted"), False),
+    (TaskFenced("fenced"), False),
+    (DataRejected("too large"), False),
+]
+
+
+@given(st.lists(st.sampled_from(range(len(FAULTS))), max_size=12), st.integers(1, 4))
+def test_whatever_commits_answer_each_batch_is_written_once_with_its_entry(
+    plan: list[int], batches: int
+) -> None:
+    """A driver whose sink fails is replaced; a batch that did not fit is offered again."""
+    world = World()
+    owner = world.own()
+    world.broker.commit_faults = [FAULTS[one] for one in plan]
+    number = 0
+    while number < batches:
+        try:
+            done = commit_whole(owner, rows(number), batch(number, owner.attempt))
+        except (InstanceFenced, ClusterUnreachable):
+            owner = world.own()
+            known = owner.known
+            done = known is not None and known.batch.number == number
+        found = world.log.read()
+        assert done == (found is not None and found.batch.number == number)
+        expected = [int(o[1] or b"") for n in range(number + done) for o in rows(n)]
+        assert world.written() == Counter(expected), "all rows of a batch, or none"
+        number += done
+
+
+def test_a_driver_that_was_replaced_writes_nothing() -> None:
+    world = World()
+    first = world.own()
+    second = world.own()
+    assert commit_whole(second, rows(0), batch(0, second.attempt))
+    with pytest.raises(InstanceFenced):
+        commit_whole(first, rows(7), batch(0, first.attempt))
+    assert world.written() == Counter(range(20))
+
+
+def test_a_batch_that_does_not_fit_is_given_up_and_the_driver_goes_on() -> None:
+    world = World()
+    owner = world.own()
+    world.broker.deliver_fault = lambda o: DataRejected("large") if o[1] == b"7" else None
+    assert not commit_whole(owner, rows(0), batch(0, owner.attempt))
+    assert not world.written()
+    assert commit_whole(owner, rows(1), batch(1, owner.attempt))
+    world.broker.commit_faults = [FAULTS[3]] * MOST_TRANSACTIONS
+    assert not commit_whole(owner, rows(2), batch(2, owner.attempt))
+    assert commit_whole(owner, rows(3), batch(3, owner.attempt))
+    assert set(world.written()) == {*range(100, 120), *range(300, 320)}
+
+
+def test_records_are_in_the_order_of_their_shards_and_receipts_continue_there() -> None:
+    """The second row of shard 0 comes before the rows of shard 1, as with an attempt for each."""
+    arrow = pytest.importorskip("pyarrow")
+    table = arrow.table(
+        {
+            "key": [b"b", b"a", b"c", b"d"],
+            "value": [b"4", b"1", b"3", b"2"],
+            "timestamp": [9, 1, 5, 7],
+            "hash": [-1, 5, 6, 7],
+            "shard": [1, 0, 1, 0],
+        }
+    )
+    opened = batch(5, complete=False, positions=(10, 100), receipts_since=(4, 0))
+    outputs, counts = outputs_of(table, "out", "app", "out", opened)
+    assert [o[1] for o in outputs] == [b"1", b"2", b"3", b"4"]
+    assert counts == {0: 2, 1: 2}
+    receipts = [Receipt.parse(dict(o[7] or ())[HEADER_RECEIPT]) for o in outputs]
+    found = [(r.partition, r.offset, r.number) for r in receipts if r is not None]
+    assert found == [(0, 10, 6), (0, 11, 7), (1, 100, 100), (1, 101, 101)]
