@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,9 +12,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from eosframework.embedded.java import find_spark_java
 from tests.conftest import QUICK_JVM, KafkaService
 from tests.support.applications.pipeline import Pipeline, WorkerProcess, wait_until
-from tests.support.applications.spark_jobs import SparkCluster, are_gone, end_tree
+from tests.support.applications.spark_jobs import SparkCluster, are_gone, end_tree, spark_home
+from tests.support.processes.programs import REPOSITORY, start_command
 
 pytestmark = [
     pytest.mark.slow,
@@ -20,6 +24,16 @@ pytestmark = [
     pytest.mark.exhaustive,
     pytest.mark.timeout(900),
 ]
+
+OF_SPARK = (
+    "spark.driver.memory=600m",
+    "spark.executor.memory=600m",
+    "spark.driver.host=127.0.0.1",
+    "spark.driver.bindAddress=127.0.0.1",
+    f"spark.executor.extraJavaOptions={QUICK_JVM}",
+)
+
+HOWTO = REPOSITORY / "docs" / "howto" / "workers-on-spark.md"
 
 
 @pytest.fixture
@@ -43,15 +57,8 @@ def pipeline(
 
 
 def drive(pipeline: Pipeline, cluster: SparkCluster, *arguments: str) -> WorkerProcess:
-    of_spark = (
-        "spark.driver.memory=600m",
-        "spark.executor.memory=600m",
-        "spark.driver.host=127.0.0.1",
-        "spark.driver.bindAddress=127.0.0.1",
-        f"spark.executor.extraJavaOptions={QUICK_JVM}",
-    )
     command = ["--on", cluster.master, "--workers", "2", *arguments]
-    for option in of_spark:
+    for option in OF_SPARK:
         command += ["--spark", option]
     return pipeline.start_worker(*command, settings=["worker.session_timeout_seconds=10"])
 
@@ -133,3 +140,31 @@ def test_until_caught_up_is_a_scheduled_job_and_errors_come_back_as_one_message(
     assert copied.wait() == 2
     assert "--spark spark.speculation=true cannot be used for workers" in copied.log
     assert "Traceback" not in copied.log
+
+
+def test_spark_submit_starts_workers_and_cannot_let_spark_copy_them(
+    pipeline: Pipeline, cluster: SparkCluster, tmp_path: Path
+) -> None:
+    """The program is that of the how-to."""
+    pipeline.feed(400)
+    [program] = re.findall(r"```python\n# eos.py\n(.*?)```", HOWTO.read_text(), re.DOTALL)
+    (tmp_path / "eos.py").write_text(program)
+    command = [str(spark_home() / "bin" / "spark-submit"), "--master", cluster.master]
+    for option in (*OF_SPARK, "spark.speculation=true"):
+        command += ["--conf", option]
+    command += [str(tmp_path / "eos.py"), "run-worker", str(pipeline.topology_file)]
+    command += ["--on", "spark-submit", "--workers", "2", "--until-caught-up"]
+    command += ["--set", f"kafka.bootstrap_servers={pipeline.bootstrap_servers}"]
+    log = tmp_path / "submitted.log"
+    process = start_command(
+        command,
+        out=log,
+        environment={
+            "JAVA_HOME": str(find_spark_java().parent.parent),
+            "SPARK_HOME": str(spark_home()),
+            "PYSPARK_PYTHON": sys.executable,
+        },
+    )
+    assert process.wait(600) == 0, log.read_text()[-3000:]
+    assert log.read_text().count("worker_placed") == 2, "neither was copied"
+    assert pipeline.verify().clean

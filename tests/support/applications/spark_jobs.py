@@ -245,10 +245,7 @@ class SparkCluster:
         return len(re.findall("Registering worker", log))
 
     def _started(self, name: str, host: str, *arguments: str) -> subprocess.Popen[bytes]:
-        found = find_spec("pyspark")
-        assert found is not None
-        assert found.origin is not None
-        home = Path(found.origin).parent
+        home = spark_home()
         return start_command(
             [
                 str(home / "bin" / "spark-class"),
@@ -264,6 +261,14 @@ class SparkCluster:
             },
             directory=self.directory,
         )
+
+
+def spark_home() -> Path:
+    """Return the Spark that comes with pyspark."""
+    found = find_spec("pyspark")
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parent
 
 
 def executor_of(process: psutil.Process) -> psutil.Process:
