@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,8 +51,8 @@ def orders(
     pipeline.stop()
 
 
-def job_of(orders: HandedOver, **arguments: Any) -> Backfill:
-    settings = load_settings(None, [f"kafka.bootstrap_servers={orders.bootstrap_servers}"])
+def job_of(orders: HandedOver, own: Sequence[str] = (), **arguments: Any) -> Backfill:
+    settings = load_settings(None, [f"kafka.bootstrap_servers={orders.bootstrap_servers}", *own])
     return Backfill(str(orders.topology_file), job=JOB, settings=settings, **arguments)
 
 
@@ -72,6 +72,37 @@ def test_live_workers_go_on_from_what_a_backfill_has_made(
     orders.finish()
     orders.finish_live()
     assert orders.findings() == []
+
+
+@pytest.mark.exhaustive
+def test_workers_with_leased_ids_go_on_from_what_a_backfill_has_made(
+    spark: SparkSession,
+    kafka: KafkaService,
+    unique_name: Callable[[str], str],
+    tmp_path: Path,
+    database: str,
+) -> None:
+    """The job and the cutover have the settings of the workers."""
+    name = unique_name("leased")
+    environment = {"EOS_WORKER__IDS": "leased", "EOS_DATABASE__DSN": database}
+    orders = HandedOver(
+        kafka.bootstrap_servers, name, tmp_path / name, partitions=4, environment=environment
+    )
+    pool = [f"{name.upper()}/TX {number:02}" for number in range(12)]
+    try:
+        assert orders.command("ids add", *pool).exit_code == 0
+        orders.feed(2000)
+        job_of(orders, own=("worker.ids=leased", f"database.dsn={database}")).run(spark)
+        assert orders.totals() == 2000
+        orders.feed(500)
+        assert orders.cutover().exit_code == 0
+        listed = orders.command("ids list", "--json").json["ids"]
+        assert {row["id"] for row in listed if row["task"]} == set(pool)
+        orders.finish()
+        orders.finish_live()
+        assert orders.findings() == []
+    finally:
+        orders.stop()
 
 
 def test_a_job_ends_where_it_was_fixed_and_does_nothing_twice(
