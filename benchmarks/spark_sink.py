@@ -87,7 +87,7 @@ def _measured(
     count = MICRO_BATCHES * 1000 if is_micro else records
     works = [
         (what, session.work(topic), number)
-        for number in ([count] if is_micro else [WARM_UP_RECORDS, count])
+        for number in (count if is_micro else WARM_UP_RECORDS, count)
         for what in order
     ]
     steps = [f"{what},{w.application},{_target(what, w.output_topic)},{n}" for what, w, n in works]

@@ -436,7 +436,7 @@ class BackfillSettings(Section):
     worker.transaction_timeout_seconds. A higher value means fewer commits, and more repeated work
     when an executor is lost."""
 
-    chunk_records: int = Field(default=50_000, gt=0)
+    chunk_records: int = Field(default=100_000, gt=0)
     """Most records in one transaction. They stay in memory until it is committed."""
 
     chunk_megabytes: int = Field(default=64, gt=0)

@@ -19,6 +19,11 @@ _MARKED = re.compile(_MARK + r"([A-Za-z0-9_\-=]+)")
 _CALL_FAILED = "An error occurred while calling"
 """Of Py4J, in front of what the call raised in the JVM."""
 
+_WAITED = "Exception thrown in awaitResult"
+"""Of a thread of the JVM that waited for another one; the reason is its cause."""
+
+_CAUSE = "Caused by: "
+
 
 def encoded(error: EosError) -> RuntimeError:
     """Return the exception to raise on an executor, with the error encoded in it."""
@@ -38,8 +43,10 @@ def failure_of(error: BaseException) -> EosError | None:
 
 def reason_of(error: BaseException) -> str:
     """Return the first line of Spark's exception that says more than which call failed."""
-    lines = [line.lstrip(": ").rstrip(". ") for line in str(error).splitlines()]
+    lines = [line.lstrip(": ").rstrip(".: ") for line in str(error).splitlines()]
     reasons = [line for line in lines if line and not line.startswith(_CALL_FAILED)]
+    if reasons and reasons[0].endswith(_WAITED):
+        reasons = [line.removeprefix(_CAUSE) for line in reasons if line.startswith(_CAUSE)]
     return reasons[0] if reasons else type(error).__name__
 
 

@@ -13,10 +13,16 @@ from eosframework.config import Settings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import SizeLimits
 from eosframework.kafka.producer.producer_pool import ProducerPool
-from eosframework.kafka.worker_clients import producers
+from eosframework.kafka.worker_clients import producer_client, producer_pool
 
 MOST_SINKS = 4
 """Sinks whose clients are kept; more of them in one session open theirs again for each task."""
+
+QUEUE = "queue.buffering.max.messages"
+
+QUEUED_RECORDS = 50_000
+"""Records that wait in a shard's producer. Twice as many, as in a worker, take 20 MB more in each
+Python worker, which is kept full by rows that are there already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +61,10 @@ class ShardClients:
     @classmethod
     def of(cls, key: ClientsKey) -> Self:
         """Return clients with some settings."""
-        outputs = producers(key.settings, key.limits, key.topics)
+        client = producer_client(key.settings, key.limits)
+        if QUEUE not in key.settings.kafka.properties:
+            client[QUEUE] = QUEUED_RECORDS
+        outputs = producer_pool(key.settings, client, key.topics)
         return cls(key, ClusterAdmin(key.settings.kafka), outputs)
 
     def close(self) -> None:

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
     from tests.support.applications.spark_sinks import SinkWorld
 
-SMALL = {"spark.driver.memory": "600m", "spark.sql.shuffle.partitions": "2"}
+SMALL = {
+    "spark.driver.memory": "600m",
+    "spark.driver.maxResultSize": "8m",
+    "spark.sql.shuffle.partitions": "2",
+}
 
 
 @pytest.fixture(scope="package")

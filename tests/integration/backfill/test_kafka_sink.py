@@ -48,6 +48,18 @@ def test_a_batch_that_is_larger_than_expected_is_staged_and_a_small_one_follows(
         assert world.counts() == Counter(range(end))
 
 
+@pytest.mark.exhaustive
+def test_rows_that_are_too_large_for_the_driver_are_staged(world: SinkWorld) -> None:
+    """Few rows of 20 MB, where Spark lets a driver collect 8 (`spark.driver.maxResultSize`)."""
+    pad = "array_join(transform(sequence(1, 4000), i -> sha2(concat(n, ' ', i), 512)), '')"
+    rows = world.rows().selectExpr("n", "key", f"IF(n < 10, '', {pad}) AS pad")
+    world.feed(0, 10)
+    world.feed(10, 50)
+    world.run(world.sink(), rows)
+    assert world.staged() == 2
+    assert world.counts() == Counter(range(50))
+
+
 def test_a_small_batch_with_a_record_that_brokers_refuse_is_written_up_to_it(
     world: SinkWorld,
 ) -> None:

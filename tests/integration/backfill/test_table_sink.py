@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
+import psutil
 import psycopg
 import pytest
+from pydantic import SecretStr
 
+from eosframework.config import BackfillSettings, DatabaseSettings, Settings
 from eosframework.spark import both, table_sink
 from tests.support.applications.spark_sinks import SinkWorld
 
 pytest.importorskip("pyspark")
 from pyspark.errors import StreamingQueryException
-
-if TYPE_CHECKING:
-    pass
 
 
 def ask(dsn: str, sql: Any) -> list[Any]:
@@ -96,3 +102,94 @@ def test_what_a_table_cannot_take_ends_the_query_with_one_message(
             line.startswith("eosframework.errors.") and expected in line for line in lines
         ), str(failed.value)
     assert ask(database, "SELECT count(*) FROM keyed") == [(0,)]
+
+
+ROWS = 3000
+
+
+@pytest.mark.exhaustive
+def test_a_killed_python_worker_doubles_no_row_and_by_hand_it_does(
+    world: SinkWorld, database: str, tmp_path: Path
+) -> None:
+    """1. a Python worker is killed in the middle of its shard, between two database transactions
+    2. the twin copies by hand, in one transaction for each task; a worker is killed after its
+    commit, before Spark knows of it"""
+    ask(database, "CREATE TABLE numbers (n bigint, key text)")
+    ask(database, "CREATE TABLE twin (n bigint, key text)")
+    world.feed(0, ROWS)
+    settings = Settings(
+        database=DatabaseSettings(dsn=SecretStr(database), batch_rows=20),
+        backfill=BackfillSettings(commit_interval_seconds=0.3, stall_seconds=1),
+    )
+    killed: list[int] = []
+    done = threading.Event()
+
+    def kill() -> None:
+        while not done.wait(0.005) and not killed:
+            [[written]] = ask(database, "SELECT count(*) FROM numbers")
+            if not 0 < written < ROWS:
+                continue
+            for process in writers(database):
+                with suppress(psutil.Error):
+                    process.kill()
+                    killed.append(process.pid)
+
+    small_batches = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    world.spark.conf.set(small_batches, "50")
+    killer = threading.Thread(target=kill)
+    killer.start()
+    sink = table_sink("numbers", application=world.name, shards=2, settings=settings)
+    try:
+        world.run(sink)
+    finally:
+        done.set()
+        killer.join()
+        sink.close()
+        world.spark.conf.unset(small_batches)
+    assert killed, "no worker was killed in the middle of a shard"
+    found = ask(database, "SELECT n, key FROM numbers ORDER BY n")
+    assert found == [(n, f"k{n % 7}") for n in range(ROWS)]
+
+    marker = tmp_path / "killed"
+
+    def copy(rows: Iterable[Any]) -> None:
+        with psycopg.connect(database) as connection:
+            with connection.cursor().copy("COPY twin (n, key) FROM STDIN") as into:
+                for row in rows:
+                    into.write_row(row)
+            connection.commit()
+            if not marker.exists():
+                marker.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    world.spark.range(ROWS).selectExpr("id", "concat('k', id % 7)").foreachPartition(copy)
+    assert marker.exists()
+    counts = Counter(n for (n,) in ask(database, "SELECT n FROM twin"))
+    assert set(counts) == set(range(ROWS))
+    assert counts.total() > ROWS, "the twin doubles rows"
+
+
+def writers(dsn: str) -> list[psutil.Process]:
+    """The Python workers of Spark that are connected to a database, found by their ports."""
+    ports = {
+        row[0]
+        for row in ask(
+            dsn,
+            "SELECT client_port FROM pg_stat_activity "
+            "WHERE application_name LIKE 'eosframework sink%'",
+        )
+    }
+    below = [p for p in psutil.Process().children(recursive=True) if "pyspark.daemon" in _line(p)]
+    return [p for p in below if ports & _ports(p)]
+
+
+def _line(process: psutil.Process) -> str:
+    with suppress(psutil.Error):
+        return " ".join(process.cmdline())
+    return ""
+
+
+def _ports(process: psutil.Process) -> set[int]:
+    with suppress(psutil.Error):
+        return {c.laddr.port for c in process.net_connections("tcp") if c.laddr}
+    return set()

@@ -15,6 +15,12 @@ from eosframework.backfill.spark.executor_failures import reason_of
             "SparkException: Job aborted due to stage failure.\n\tat org.apache",
             "org.apache.spark.SparkException: Job aborted due to stage failure",
         ),
+        (
+            "An error occurred while calling o144.getResult.\n: org.apache.spark.SparkException: "
+            "Exception thrown in awaitResult: \n\tat org.apache\nCaused by: org.apache.spark."
+            "SparkException: Job aborted due to stage failure: too large\n\tat org.apache",
+            "org.apache.spark.SparkException: Job aborted due to stage failure: too large",
+        ),
         ("\n\nno such table.\nmore", "no such table"),
         ("An error occurred while calling o1.collect", "RuntimeError"),
         ("", "RuntimeError"),
