@@ -109,11 +109,11 @@ def held_at(
 @pytest.mark.parametrize(
     ("point", "role", "failure"),
     [
-        (C5_COMMITS, Role.TRANSACTION, Failure.KILLED),
         (C3_ENDED, Role.GROUP, Failure.KILLED),
         *(
             pytest.param(*case, marks=pytest.mark.exhaustive)
             for case in (
+                (C5_COMMITS, Role.TRANSACTION, Failure.KILLED),
                 (C3_ENDED, Role.TRANSACTION, Failure.KILLED),
                 (C5_COMMITS, Role.GROUP, Failure.KILLED),
                 (C5_COMMITS, Role.TRANSACTION, Failure.STOPPED),

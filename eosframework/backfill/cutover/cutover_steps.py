@@ -46,7 +46,6 @@ from eosframework.backfill.job.job_entry import JobState, cutover_key
 from eosframework.backfill.job.job_log import JobLog
 from eosframework.config import Settings
 from eosframework.errors import (
-    ClusterUnreachable,
     ConfigurationError,
     DataRejected,
     RunError,
@@ -56,13 +55,14 @@ from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.client.deadline import Deadline
 from eosframework.kafka.consumer.input_log import KafkaInputLog
 from eosframework.kafka.worker_clients import consumer_client, group_settings, producers
+from eosframework.processing.attempts.ownership import patiently
 from eosframework.processing.ports import Commit, Output, TransactionalOutput
 from eosframework.processing.session.session_group import (
     SessionCounts,
     SessionGroup,
     SessionUser,
 )
-from eosframework.processing.session.session_policy import PATIENCE_SECONDS, Policy
+from eosframework.processing.session.session_policy import Policy
 from eosframework.processing.session.session_states import Outcome
 from eosframework.processing.session.transaction_session import TransactionSession
 from eosframework.records import Position, TopicPartition
@@ -74,7 +74,6 @@ JOIN_SECONDS = 60.0
 """Longest wait to become the group's only member, in addition to the session timeout."""
 
 POLL_SECONDS = 0.1
-RETRY_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +250,9 @@ class _Cutover(SessionUser[TransactionSession, int | None]):
             advice="All changes were made or none, and the same command finds out which",
         )
         session = TransactionSession(output, policy, time.monotonic)
-        while (done_at := self._patient_look()) is None:
+        task = f"the cutover of job {self._job.name!r}"
+        look = partial(patiently, self._look, task, self._events)  # brokers replace coordinators
+        while (done_at := look()) is None:
             at = round(time.time() * 1000)
             if group.transact(session, partial(self._fill, session, at)):
                 return at if self._cut_over_at is None else self._cut_over_at
@@ -273,18 +274,6 @@ class _Cutover(SessionUser[TransactionSession, int | None]):
     def outcome(self, session: TransactionSession, found: int | None) -> Outcome:
         """Return whether the job is cut over."""
         return Outcome.NOT_COMMITTED if found is None else Outcome.COMMITTED
-
-    def _patient_look(self) -> int | None:
-        """Perform C4; wait for the coordinator that replaces a failed one."""
-        deadline = Deadline(PATIENCE_SECONDS)
-        while True:
-            try:
-                return self._look()
-            except ClusterUnreachable as error:
-                if deadline.is_over:
-                    raise
-                self._events.warning("coordinator_unavailable", error=str(error))
-            time.sleep(RETRY_SECONDS)
 
     def _look(self) -> int | None:
         """Return the time of a committed cutover; refuse changes since C1 (C4)."""

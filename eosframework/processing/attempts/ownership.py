@@ -406,7 +406,7 @@ def patiently(
             if clock() >= deadline:
                 raise ClusterUnreachable(
                     f"{task}: the brokers were unavailable for {PATIENCE_SECONDS:g} s ({error}); "
-                    f"another attempt resumes at the committed progress"
+                    f"what is committed stays, and another attempt resumes there"
                 ) from error
             attempts += 1
             events.warning("call_repeated", error=str(error))
