@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,8 +28,8 @@ from eosframework.spark.kafka.shard_takeover import Newest, take_shards
 from eosframework.spark.sink_entry import BatchIdentity, ShardProgress
 from tests.support.memory.scripted_kafka import Broker, MemoryOutputs
 from tests.unit.backfill.attempts import Clock
+from tests.unit.spark.sink_entries import MemoryEntries
 
-CONTROL = "app-control"
 BATCH = BatchIdentity(query="q", number=7, range="r")
 NEXT = 3
 """The sequence of the batch."""
@@ -48,32 +47,15 @@ def rows(count: int, first: int = 0) -> list[Row]:
 
 
 @dataclass
-class MemoryShardLog:
-    """A TaskLog over what is visible of the control topic."""
+class MemoryShardLog(MemoryEntries[ShardProgress]):
+    """The progress of a shard, until its batch is over."""
 
-    broker: Broker
     is_over: bool = False
 
     def read(self) -> ShardProgress | None:
         if self.is_over:
             raise InstanceFenced("the batch is complete")
         return self.watch()
-
-    def watch(self) -> ShardProgress | None:
-        found = [orjson.loads(o[1] or b"") for o in self.broker.visible if o[0] == CONTROL]
-        progress = [p for p in map(ShardProgress.from_entry, found) if p.sequence >= NEXT]
-        return progress[-1] if progress else None
-
-    def written_end(self) -> int:
-        return sum(output[0] == CONTROL for output in self.broker.visible)
-
-    def newest(self, since: int = 0) -> tuple[int, ShardProgress] | None:
-        found, last = self.watch(), self.written_end() - 1
-        return None if found is None or last < since else (last, found)
-
-    def output(self, progress: ShardProgress) -> Output:
-        data = orjson.dumps(progress.to_entry())
-        return (CONTROL, data, b"shard", 0, None, None, 0, None)
 
 
 @dataclass
@@ -104,7 +86,7 @@ class World:
 
     def __init__(self, count: int = 50) -> None:
         self.broker = Broker()
-        self.log = MemoryShardLog(self.broker)
+        self.log = MemoryShardLog(self.broker, ShardProgress, NEXT)
         self.clock = Clock()
         self.rows = rows(count)
         self.outputs = MemoryOutputs(self.broker)

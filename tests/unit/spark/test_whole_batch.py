@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from uuid import uuid4
 
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,8 +25,8 @@ from eosframework.spark.kafka.whole_batch import MOST_TRANSACTIONS, commit_whole
 from eosframework.spark.sink_entry import BatchIdentity, SinkBatch
 from tests.support.memory.scripted_kafka import Broker, MemoryOutputs
 from tests.unit.backfill.attempts import Clock
+from tests.unit.spark.sink_entries import MemoryEntries
 
-CONTROL = "app-control"
 IDENTITY = "app:sink_driver.out:0"
 
 
@@ -51,38 +49,13 @@ def rows(number: int, count: int = 20) -> list[Output]:
     ]
 
 
-@dataclass
-class MemoryBatchLog:
-    """A TaskLog over what is visible of the control topic."""
-
-    broker: Broker
-
-    def read(self) -> SinkBatch | None:
-        found = [orjson.loads(o[1] or b"") for o in self.broker.visible if o[0] == CONTROL]
-        return SinkBatch.from_entry(found[-1]) if found else None
-
-    def watch(self) -> SinkBatch | None:
-        return self.read()
-
-    def written_end(self) -> int:
-        return sum(output[0] == CONTROL for output in self.broker.visible)
-
-    def newest(self, since: int = 0) -> tuple[int, SinkBatch] | None:
-        found, last = self.read(), self.written_end() - 1
-        return None if found is None or last < since else (last, found)
-
-    def output(self, progress: SinkBatch) -> Output:
-        data = orjson.dumps(progress.to_entry())
-        return (CONTROL, data, b"sink", 0, None, None, 0, None)
-
-
 class World:
     """What outlasts a driver."""
 
     def __init__(self) -> None:
         self.broker = Broker()
         self.outputs = MemoryOutputs(self.broker)
-        self.log = MemoryBatchLog(self.broker)
+        self.log = MemoryEntries(self.broker, SinkBatch)
         self.clock = Clock()
 
     def own(self) -> Ownership[SinkBatch]:
