@@ -26,11 +26,7 @@ from eosframework.outbox.outbox_ports import Destination
 from eosframework.processing.attempts.ownership import OwnedTask, Ownership, taken_over
 from eosframework.spark.batch_rules import Decision, decide
 from eosframework.spark.few_rows import are_few_expected
-from eosframework.spark.kafka.columns import (
-    RESULT_SCHEMA,
-    KafkaColumns,
-    in_shards,
-)
+from eosframework.spark.kafka.columns import RESULT_SCHEMA, KafkaColumns, in_shards
 from eosframework.spark.kafka.receipts import moved
 from eosframework.spark.kafka.shards import ShardSpec, attempts
 from eosframework.spark.kafka.sink_log import SETTLE_SECONDS, BatchLog
@@ -293,9 +289,8 @@ class KafkaSinkDriver:
         if self._slots is None:
             self._slots = task_slots(frame.sparkSession, batch.shards)
         sharded = in_shards(frame, batch.shards, self._slots)
-        results: list[Any] = map_batches(
-            sharded, attempts(self._spec(batch)), RESULT_SCHEMA
-        ).collect()
+        written = map_batches(sharded, attempts(self._spec(batch)), RESULT_SCHEMA)
+        results: list[Any] = written.collect()
         return {int(row[0]): int(row[1]) for row in results}
 
     def _spec(self, batch: SinkBatch) -> ShardSpec:
