@@ -12,6 +12,10 @@ REQUIRED := --require-services
 SERVICES := tests/comparison tests/conformance tests/containers tests/integration tests/packages \
 	tests/faults tests/hostile tests/soak
 ALL := -m "exhaustive or not exhaustive"
+# The core on the last release of each older minor version of Kafka.
+OLDER_KAFKA = $(BIN)/python -c "from eosframework.embedded.jars import kafka_versions as versions; \
+	print(*versions()[:-1])"
+CORE := tests/integration/test_run_worker.py tests/integration/kafka/test_transactional_producer.py
 ON_CONTAINERS = $(PYTEST) tests/integration tests/faults -m "every_provider and not exhaustive" \
 	--eos-provider=containers $(REQUIRED) $(SIDE_BY_SIDE)
 INDEX = index=$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null)}; \
@@ -58,7 +62,13 @@ test: check ## Run check and one case of each kind against real services: 20 min
 test-all: check ## The same with every case, on containers too, and a longer soak: over an hour
 	$(UNIT) -m exhaustive
 	$(PYTEST) $(SERVICES) $(ALL) $(REQUIRED) $(SIDE_BY_SIDE)
+	$(MAKE) --no-print-directory older-kafka
 	$(ON_CONTAINERS)
+
+.PHONY: older-kafka
+older-kafka: .venv ## Run the tests of the core on each older version of Kafka
+	for version in $$($(OLDER_KAFKA)); do \
+		EOS_TEST_KAFKA_VERSION=$$version $(PYTEST) $(CORE) $(REQUIRED) -n 2 || exit 1; done
 
 .PHONY: check
 check: .venv ## Format, lint, types, imports and unit tests: a minute or two

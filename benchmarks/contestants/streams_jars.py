@@ -9,7 +9,8 @@ from eosframework.embedded.jars import (
     KAFKA_VERSION,
     cache_directory,
     damaged_jars,
-    kafka_jars,
+    fetched,
+    kafka_release,
     parse_lock,
 )
 
@@ -31,7 +32,7 @@ def class_path() -> str:
         _fetch(home / "repository", jars, missing)
         if damaged := damaged_jars(jars, locked):
             raise Unavailable(f"{', '.join(damaged)} in {jars} is not what the lock says")
-    return f"{jars}/*:{kafka_jars()}/*"
+    return f"{jars}/*:{fetched(kafka_release(KAFKA_VERSION))}/*"
 
 
 def _fetch(repository: Path, jars: Path, names: list[str]) -> None:

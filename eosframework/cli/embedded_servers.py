@@ -48,6 +48,14 @@ DatabaseData = Annotated[Path, _data_option("server's data, port, password and l
 
 @broker.command("up")
 def broker_up(
+    kafka: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VERSION",
+            help="Version of Kafka; an unknown one is answered with those to choose from.",
+            show_default="as before, the newest for a new cluster",
+        ),
+    ] = None,
     nodes: Annotated[
         int | None,
         typer.Option(help="1 or 3.", show_default="as before, 1 for a new cluster"),
@@ -82,8 +90,8 @@ def broker_up(
     cleaning_up()
     known = find_kafka(data_dir)
     if known and known.running:
-        _refuse_other_cluster(known, nodes, port)
-        _print_cluster(known, json=json, headline="Kafka was up already")
+        _refuse_other_cluster(known, kafka, nodes, port)
+        _print_cluster(known, json=json, headline=f"Kafka {known.version} was up already")
         return
     note_remains(
         f"the nodes that were started are stopped again; "
@@ -96,6 +104,7 @@ def broker_up(
     )
     cluster = start_kafka(
         data_dir,
+        kafka=kafka,
         nodes=nodes,
         ports=_choose_ports(known, nodes, port),
         properties=_assigned(set_property, "log.retention.hours=1"),
@@ -103,7 +112,7 @@ def broker_up(
         detached=True,
         deadline_seconds=limit,
     )
-    _print_cluster(cluster, json=json, headline="Kafka is up")
+    _print_cluster(cluster, json=json, headline=f"Kafka {cluster.version} is up")
 
 
 @broker.command("down")
@@ -217,17 +226,21 @@ def _choose_port(known: PostgresServer | None, port: int | None) -> int | None:
     return port
 
 
-def _refuse_other_cluster(known: KafkaCluster, nodes: int | None, port: int | None) -> None:
+def _refuse_other_cluster(
+    known: KafkaCluster, kafka: str | None, nodes: int | None, port: int | None
+) -> None:
     """Refuse options that a running cluster would ignore.
 
     Raises:
-        ConfigurationError: another size or port is requested.
+        ConfigurationError: another version, size or port is requested.
     """
     from eosframework.errors import ConfigurationError
 
-    if nodes not in (None, len(known.nodes)) or port not in (None, 0, known.nodes[0].port):
+    is_same = kafka in (None, known.version) and nodes in (None, len(known.nodes))
+    if not is_same or port not in (None, 0, known.nodes[0].port):
         raise ConfigurationError(
-            f"Kafka is up already with {len(known.nodes)} node(s) on {known.bootstrap_servers}; "
+            f"Kafka {known.version} is up already with {len(known.nodes)} node(s) on "
+            f"{known.bootstrap_servers}; "
             f"run `eosframework broker down` first, or choose another --data-dir"
         )
 
@@ -258,6 +271,7 @@ def _print_cluster(
     ]
     report = {
         "bootstrap_servers": cluster.bootstrap_servers if cluster else None,
+        "kafka": cluster.version if cluster else None,
         "nodes": nodes,
         "data_dir": str(cluster.data_dir if cluster else data_dir),
     }

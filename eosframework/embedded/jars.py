@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import ssl
 import sys
@@ -28,6 +29,11 @@ from eosframework.errors import ComponentFailed, ConfigurationError
 
 LOG_BINDING = "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4"
 """Without it Kafka writes no log: the broker's pom leaves the choice of a binding to its users."""
+
+_LOG4J = tuple(f"org.apache.logging.log4j:log4j-{part}:2.25.4" for part in ("api", "core"))
+"""What the binding needs, and Kafka 4.0 does not depend on."""
+
+_KAFKA_LOCK = re.compile(r"kafka-[0-9.]+\.lock")
 
 _STAMP = "verified.json"
 _FIRST_FETCHED = "first-fetched.lock"
@@ -58,14 +64,40 @@ class JarSet:
         return cache_directory() / self.name
 
 
-KAFKA_VERSION = "4.3.1"
+KAFKA_VERSION = "4.4.0"
+"""The version of a new cluster, unless another one is chosen."""
 
-KAFKA = JarSet(
-    f"Apache Kafka {KAFKA_VERSION}",
-    f"kafka-{KAFKA_VERSION}",
-    f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
-    (LOG_BINDING,),
-)
+
+def kafka_versions() -> list[str]:
+    """Return the versions of Kafka that have a lock, oldest first."""
+    locks = (entry.name for entry in files("eosframework.embedded").iterdir())
+    found = (name[len("kafka-") : -len(".lock")] for name in locks if _KAFKA_LOCK.fullmatch(name))
+    return sorted(found, key=version_key)
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """Return what versions of Kafka are ordered by."""
+    return tuple(map(int, version.split(".")))
+
+
+def kafka_release(version: str) -> JarSet:
+    """Return the jars of a Kafka broker.
+
+    Raises:
+        ConfigurationError: the version has no lock.
+    """
+    if version not in (locked := kafka_versions()):
+        raise ConfigurationError(
+            f"Apache Kafka {version!r}: the checksums of its jars are not known; choose one of "
+            f"{', '.join(locked)}"
+        )
+    log4j = _LOG4J if version.startswith("4.0.") else ()
+    return JarSet(
+        f"Apache Kafka {version}",
+        f"kafka-{version}",
+        f"org.apache.kafka:kafka_2.13:{version}",
+        (LOG_BINDING, *log4j),
+    )
 
 
 def spark_connector(version: str) -> JarSet:
@@ -112,11 +144,6 @@ def parse_lock(text: str) -> dict[str, str]:
             raise ConfigurationError(f"line {number} of the jar lock names {name} again")
         jars[name] = digest
     return jars
-
-
-def kafka_jars() -> Path:
-    """Return a directory with exactly the jars that a broker needs; see `fetched`."""
-    return fetched(KAFKA)
 
 
 def fetched(jar_set: JarSet) -> Path:

@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from eosframework.embedded.jars import KAFKA
+from eosframework.embedded.jars import JarSet
 from eosframework.errors import ConfigurationError
 
 OLDEST_JAVA = 17
@@ -83,8 +83,8 @@ def parse_java_version(text: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def class_archive(java: Path) -> Path:
-    """Return the path of this Java's archive of a broker's classes, which may not exist yet.
+def class_archive(java: Path, release: JarSet) -> Path:
+    """Return the path of this Java's archive of a release's classes, which may not exist yet.
 
     A broker's start mostly reads, verifies and links some seven thousand classes. Class-data
     sharing (JEP 350) keeps the result of one run in a file; with it a start takes about half the
@@ -93,7 +93,7 @@ def class_archive(java: Path) -> Path:
     binary = java.resolve()
     version = f"{binary} {binary.stat().st_size} {binary.stat().st_mtime_ns}"
     name = hashlib.sha256(version.encode()).hexdigest()[:12]
-    return KAFKA.home / "classes" / f"{name}.jsa"
+    return release.home / "classes" / f"{name}.jsa"
 
 
 def recording(archive: Path) -> list[str]:
@@ -101,9 +101,9 @@ def recording(archive: Path) -> list[str]:
     return [f"-XX:ArchiveClassesAtExit={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
 
 
-def sharing(java: Path) -> list[str]:
+def sharing(java: Path, release: JarSet) -> list[str]:
     """Return the options with which a Java uses its archive, if it exists."""
-    archive = class_archive(java)
+    archive = class_archive(java, release)
     return [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
 
 

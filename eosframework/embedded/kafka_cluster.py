@@ -16,7 +16,7 @@ from typing import Self
 
 from eosframework.embedded.data_directory import START_SECONDS, exclusively, own_directory
 from eosframework.embedded.guard import Guard
-from eosframework.embedded.jars import kafka_jars
+from eosframework.embedded.jars import KAFKA_VERSION, fetched, kafka_release, version_key
 from eosframework.embedded.java import class_archive, find_java, recording, sharing
 from eosframework.embedded.layout import (
     Layout,
@@ -44,8 +44,11 @@ _LASTING_JVM = ("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 class KafkaCluster:
     """Real Kafka brokers on this machine; as a context manager it stops them at the end."""
 
-    def __init__(self, data_dir: Path, nodes: Sequence[Node], guard: Guard | None = None) -> None:
+    def __init__(
+        self, data_dir: Path, version: str, nodes: Sequence[Node], guard: Guard | None = None
+    ) -> None:
         self.data_dir = data_dir
+        self.version = version
         self.nodes = tuple(nodes)
         self._guard = guard
 
@@ -89,6 +92,7 @@ class KafkaCluster:
 def start_kafka(
     data_dir: Path,
     *,
+    kafka: str | None = None,
     nodes: int | None = None,
     ports: Sequence[int] | None = None,
     properties: Mapping[str, str] | None = None,
@@ -105,6 +109,7 @@ def start_kafka(
 
     Args:
         data_dir: for all files of the cluster; later starts use its data and ports again.
+        kafka: version of the brokers. None: as recorded, KAFKA_VERSION for a new cluster.
         nodes: 1 or 3. None: as recorded, 1 for a new cluster.
         ports: one per node for clients. None: as recorded, free ones for a new cluster.
         properties: broker properties; `{port}`, `{controller_port}` and `{node_id}` in a value
@@ -116,22 +121,26 @@ def start_kafka(
         deadline_seconds: limit for steps 4 and 5.
 
     Raises:
-        ConfigurationError: a port is taken, no Java was found, the cluster already runs, or the
-            arguments do not fit the data; nothing was started.
+        ConfigurationError: a port is taken, no Java was found, the version has no lock, the
+            cluster already runs, or the arguments do not fit the data; nothing was started.
         ComponentFailed: a broker ended or did not serve in time; no node is running.
     """
     data_dir = data_dir.expanduser().resolve()
-    _record_classes(deadline_seconds)
     own_directory(data_dir)
     with exclusively(data_dir):
         recorded = load_layout(data_dir)
+        version = kafka or (recorded.kafka if recorded else KAFKA_VERSION)
+        _record_classes(version, deadline_seconds)
         alive = _running_nodes(data_dir, recorded)
         if alive and not detached:
             raise ConfigurationError(
                 f"the cluster in {data_dir} already runs (pid {alive[0].pid}); "
                 f"stop it, or choose another data directory"
             )
-        layout = recorded if recorded and alive else _plan(data_dir, recorded, nodes, ports)
+        if recorded and alive:
+            layout = recorded
+        else:
+            layout = _plan(data_dir, recorded, version, nodes, ports)
         layout = replace(
             layout,
             heap_megabytes=heap_megabytes,
@@ -141,7 +150,7 @@ def start_kafka(
         save_layout(data_dir, layout)
         _format_new_nodes(data_dir, layout)
         guard = None if detached else Guard(data_dir)
-        cluster = KafkaCluster(data_dir, _nodes(data_dir, layout), guard)
+        cluster = KafkaCluster(data_dir, layout.kafka, _nodes(data_dir, layout), guard)
         _start_missing_nodes(cluster, time.monotonic() + deadline_seconds)
         return cluster
 
@@ -150,17 +159,20 @@ def find_kafka(data_dir: Path) -> KafkaCluster | None:
     """Return the cluster recorded in `data_dir`, running or not; None if there is none."""
     data_dir = data_dir.expanduser().resolve()
     layout = load_layout(data_dir)
-    return KafkaCluster(data_dir, _nodes(data_dir, layout)) if layout else None
+    if layout is None:
+        return None
+    return KafkaCluster(data_dir, layout.kafka, _nodes(data_dir, layout))
 
 
-def _record_classes(deadline_seconds: float) -> None:
+def _record_classes(version: str, deadline_seconds: float) -> None:
     """Run a broker for a moment and keep its classes, unless they are already recorded.
 
     This is only an optimization: if the cache cannot be written, nothing is recorded, and a broker
     that fails here is reported when the cluster itself starts.
     """
-    archive = class_archive(find_java())
-    kafka_jars()
+    release = kafka_release(version)
+    archive = class_archive(find_java(), release)
+    fetched(release)
     if archive.exists():
         return
     with suppress(EosError), exclusively(archive.parent):
@@ -171,11 +183,11 @@ def _record_classes(deadline_seconds: float) -> None:
         unfinished = archive.with_suffix(".new")
         with TemporaryDirectory(prefix="eos-classes-") as folder:
             directory = Path(folder)
-            layout = replace(_plan(directory, None, 1, None), fast_start=True)
+            layout = replace(_plan(directory, None, version, 1, None), fast_start=True)
             save_layout(directory, layout)
             _format_new_nodes(directory, layout)
             nodes = _nodes(directory, layout, recording(unfinished))
-            cluster = KafkaCluster(directory, nodes, Guard(directory))
+            cluster = KafkaCluster(directory, version, nodes, Guard(directory))
             _start_missing_nodes(cluster, time.monotonic() + deadline_seconds)
             try:
                 cluster.stop(deadline_seconds=deadline_seconds)
@@ -191,9 +203,17 @@ def _running_nodes(data_dir: Path, recorded: Layout | None) -> list[Node]:
 
 
 def _plan(
-    data_dir: Path, recorded: Layout | None, nodes: int | None, ports: Sequence[int] | None
+    data_dir: Path,
+    recorded: Layout | None,
+    version: str,
+    nodes: int | None,
+    ports: Sequence[int] | None,
 ) -> Layout:
     """Return the layout to start with: the recorded one, with the caller's changes."""
+    formatted = version
+    if recorded and (node_directory(data_dir, 1) / _FORMATTED).exists():
+        formatted = recorded.formatted
+        _refuse_older_version(data_dir, recorded, version)
     size = nodes or (len(recorded.ports) if recorded else 1)
     if size not in CLUSTER_SIZES:
         raise ConfigurationError(f"nodes={size}: an embedded cluster has 1 node or 3")
@@ -214,8 +234,33 @@ def _plan(
         cluster_id=recorded.cluster_id if recorded else new_cluster_id(),
         ports=clients,
         controller_ports=controllers,
+        kafka=version,
+        formatted=formatted,
         properties=recorded.properties if recorded else {},
     )
+
+
+def _refuse_older_version(data_dir: Path, recorded: Layout, version: str) -> None:
+    """Refuse brokers older than the data, and report feature levels older than the brokers.
+
+    A broker does not raise the feature levels of its data by itself (KIP-584), and older brokers
+    cannot read data with levels that they do not know.
+
+    Raises:
+        ConfigurationError: the version is older than the recorded one.
+    """
+    if version_key(version) < version_key(recorded.kafka):
+        raise ConfigurationError(
+            f"the data in {data_dir} was written by Kafka {recorded.kafka}, which Kafka {version} "
+            f"may not be able to read; choose {recorded.kafka} or later, or another data directory"
+        )
+    if version_key(version)[:2] > version_key(recorded.formatted)[:2]:
+        print(
+            f"the data in {data_dir} was formatted by Kafka {recorded.formatted}, so the feature "
+            f"levels of this Kafka {version} stay those of {recorded.formatted}; a new data "
+            f"directory has those of {version}",
+            file=sys.stderr,
+        )
 
 
 def _nodes(data_dir: Path, layout: Layout, options: Sequence[str] | None = None) -> list[Node]:
@@ -240,8 +285,9 @@ def _java_command(
 
     @cache
     def runtime() -> tuple[str, str, Sequence[str]]:
-        java = find_java()
-        return str(java), f"{kafka_jars()}/*", sharing(java) if options is None else options
+        java, release = find_java(), kafka_release(layout.kafka)
+        shared = sharing(java, release) if options is None else options
+        return str(java), f"{fetched(release)}/*", shared
 
     def command(directory: Path) -> list[str]:
         java, class_path, shared = runtime()

@@ -17,6 +17,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from eosframework.embedded.data_directory import load_state, replace_file
+from eosframework.embedded.jars import KAFKA_VERSION
 from eosframework.embedded.ports import HOST
 from eosframework.errors import ConfigurationError
 from eosframework.process.private_files import make_directory
@@ -52,11 +53,18 @@ appender.file.strategy.max = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """A cluster as recorded in its data directory; node n is at index n - 1."""
+    """A cluster as recorded in its data directory; node n is at index n - 1.
+
+    Args:
+        kafka: version of its brokers.
+        formatted: version of Kafka that formatted its data, which decides its feature levels.
+    """
 
     cluster_id: str
     ports: tuple[int, ...]
     controller_ports: tuple[int, ...]
+    kafka: str = KAFKA_VERSION
+    formatted: str = KAFKA_VERSION
     heap_megabytes: int = 512
     fast_start: bool = False
     properties: Mapping[str, str] = field(default_factory=dict[str, str])

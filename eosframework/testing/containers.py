@@ -28,7 +28,7 @@ except ImportError as _error:
     ) from _error
 
 IMAGE_VARIABLES = {"kafka": "EOS_TEST_KAFKA_IMAGE", "postgres": "EOS_TEST_POSTGRES_IMAGE"}
-DEFAULT_IMAGES = {"kafka": "apache/kafka:4.3.1", "postgres": "postgres:18"}
+DEFAULT_IMAGES = {"kafka": "apache/kafka:4.4.0", "postgres": "postgres:18"}
 
 _READY_SECONDS = 300
 _POLL_SECONDS = 0.1

@@ -13,6 +13,7 @@ from eosframework.errors import ConfigurationError
 Service = Literal["kafka", "postgres"]
 
 PROVIDER_VARIABLE = "EOS_TEST_PROVIDER"
+VERSION_VARIABLE = "EOS_TEST_KAFKA_VERSION"
 ADDRESS_VARIABLES: Mapping[Service, str] = {
     "kafka": "EOS_TEST_BOOTSTRAP",
     "postgres": "EOS_TEST_DSN",
@@ -61,7 +62,7 @@ def choose_provider(
     address = environment.get(ADDRESS_VARIABLES[service])
     name = name or environment.get(PROVIDER_VARIABLE) or ("external" if address else "embedded")
     if name == "embedded":
-        return Embedded(make_folder)
+        return Embedded(make_folder, environment.get(VERSION_VARIABLE))
     if name == "containers":
         from eosframework.testing.containers import Containers, chosen_images
 
@@ -79,9 +80,11 @@ class Embedded:
 
     Args:
         make_folder: creates a new folder for a server's data.
+        kafka_version: of the brokers; None: the newest.
     """
 
     make_folder: Callable[[str], Path]
+    kafka_version: str | None = None
 
     @contextmanager
     def kafka(self, properties: Mapping[str, str]) -> Generator[str]:
@@ -89,7 +92,9 @@ class Embedded:
         from eosframework.embedded import start_kafka
 
         folder = self.make_folder("kafka")
-        cluster = start_kafka(folder, fast_start=True, properties=properties)
+        cluster = start_kafka(
+            folder, kafka=self.kafka_version, fast_start=True, properties=properties
+        )
         try:
             yield cluster.bootstrap_servers
         finally:

@@ -56,7 +56,7 @@ def test_jars_are_in_it_with_their_sha256(bill: dict[str, Any]) -> None:
     jars = [each for each in bill["components"] if each["purl"].startswith("pkg:maven/")]
     assert len(jars) > 40
     assert {jar["hashes"][0]["alg"] for jar in jars} == {"SHA-256"}
-    assert "pkg:maven/org.apache.kafka/kafka_2.13@4.3.1" in {jar["purl"] for jar in jars}
+    assert "pkg:maven/org.apache.kafka/kafka_2.13@4.4.0" in {jar["purl"] for jar in jars}
 
 
 def test_every_component_is_needed_by_another(bill: dict[str, Any]) -> None:

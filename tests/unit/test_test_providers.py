@@ -37,10 +37,14 @@ def test_the_option_goes_before_the_variable_and_that_before_a_server_that_is_na
 
 
 def test_images_are_the_official_ones_unless_others_are_named() -> None:
-    mine = {"EOS_TEST_KAFKA_IMAGE": "mirror.example/kafka:4.3.1"}
+    mine = {"EOS_TEST_KAFKA_IMAGE": "mirror.example/kafka:4.0.2"}
     provider = chosen("containers", mine)
     assert isinstance(provider, Containers)
-    assert provider.images == {"kafka": "mirror.example/kafka:4.3.1", "postgres": "postgres:18"}
+    assert provider.images == {"kafka": "mirror.example/kafka:4.0.2", "postgres": "postgres:18"}
+
+
+def test_embedded_brokers_are_of_the_version_that_is_named() -> None:
+    assert chosen(None, {"EOS_TEST_KAFKA_VERSION": "4.0.2"}) == Embedded(Path, "4.0.2")
 
 
 def test_a_provider_that_there_is_not_is_refused_by_name() -> None:

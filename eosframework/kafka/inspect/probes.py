@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -73,19 +74,40 @@ def controller_clock(wire: Wire) -> Clock:
     return min(looks, key=lambda clock: clock.uncertainty)
 
 
-def metadata_levels(wire: Wire) -> dict[int, int]:
-    """Return the highest metadata.version that each broker's software supports."""
+@dataclass(frozen=True, slots=True)
+class MetadataLevels:
+    """The levels of a cluster's feature metadata.version (KIP-584).
+
+    Args:
+        supported: the highest one that each broker's software supports.
+        finalized: the one in use.
+    """
+
+    supported: Mapping[int, int]
+    finalized: int
+
+
+def metadata_levels(wire: Wire) -> MetadataLevels:
+    """Return the levels of metadata.version, supported and in use."""
     request = metadata_protocol.ApiVersionsRequest(
         client_software_name="eosframework", client_software_version="0", max_version=3
     )
 
-    def ask() -> dict[int, int]:
-        return {
+    def ask() -> MetadataLevels:
+        answers = {broker: wire.send(request, broker) for broker in wire.brokers()}
+        supported = {
             broker: feature.max_version
-            for broker in wire.brokers()
-            for feature in wire.send(request, broker).supported_features
+            for broker, answer in answers.items()
+            for feature in answer.supported_features
             if feature.name == "metadata.version"
         }
+        finalized = [
+            feature.max_version_level
+            for answer in answers.values()
+            for feature in answer.finalized_features
+            if feature.name == "metadata.version"
+        ]
+        return MetadataLevels(supported, min(finalized, default=0))
 
     return wire.call("asking brokers for their versions", "nothing", ask)
 

@@ -44,11 +44,19 @@ def verification(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def versions(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find brokers of different versions."""
+    """Find brokers of different versions, and feature levels older than all brokers."""
     levels = snapshot.levels.read()
-    if len(set(levels.values())) > 1:
-        each = ", ".join(f"broker {broker} {level}" for broker, level in sorted(levels.items()))
+    supported = levels.supported
+    if len(set(supported.values())) > 1:
+        each = ", ".join(f"broker {broker} {level}" for broker, level in sorted(supported.items()))
         yield Observation("the brokers", f"highest metadata.version: {each}")
+    elif levels.finalized < (every := min(supported.values(), default=0)):
+        yield Observation(
+            "the cluster",
+            f"metadata.version {levels.finalized} in use; every broker supports {every}",
+            expected=f"the feature levels of the brokers' version, metadata.version {every}",
+            fix="kafka-features.sh upgrade --release-version VERSION, with the brokers' version",
+        )
 
 
 def longest_transaction(snapshot: Snapshot) -> Iterator[Observation]:

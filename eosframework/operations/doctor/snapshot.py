@@ -14,7 +14,7 @@ from eosframework.kafka.admin.metadata import GroupDescription, TopicDescription
 from eosframework.kafka.inspect.coordinators import TransactionListing
 from eosframework.kafka.inspect.formats import CONSUMER_OFFSETS, TRANSACTION_STATE
 from eosframework.kafka.inspect.hanging import OpenTransaction
-from eosframework.kafka.inspect.probes import Clock
+from eosframework.kafka.inspect.probes import Clock, MetadataLevels
 from eosframework.operations.doctor.findings import Seen
 from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import TransactionalId, control_topic
@@ -36,14 +36,14 @@ class CoordinatorAnswers:
     """Snapshot parts from kafka-python.
 
     Args:
-        levels: the highest metadata.version that each broker supports.
+        levels: of the brokers' feature metadata.version.
         open_transactions: in the application's topics.
         open_offsets: in the partition with the offsets of the application's group.
         ids: transactional ids with the application's prefix, and its leased ones.
         lacking: by a transactional id of each sub-topology, the missing permission.
     """
 
-    levels: Seen[Mapping[int, int]]
+    levels: Seen[MetadataLevels]
     clock: Seen[Clock]
     open_transactions: Seen[tuple[OpenTransaction, ...]]
     open_offsets: Seen[tuple[OpenTransaction, ...]]

@@ -93,13 +93,20 @@ def test_data_and_port_survive_down_and_up(broker: Command, topic_name: str) -> 
     assert read_first(second["bootstrap_servers"], topic_name) == b"kept"
 
 
-def test_up_again_changes_nothing_and_another_shape_is_refused(broker: Command) -> None:
+def test_up_again_changes_nothing_and_another_shape_is_refused(
+    broker: Command, tmp_path: Path
+) -> None:
     first = answer_of(broker("up", "--port", "0", "--json"))
 
     again = answer_of(broker("up", "--json"))
     larger = broker("up", "--nodes", "3")
+    older = broker("up", "--kafka", "4.0.2")
+    unknown = broker("up", "--kafka", "4.0.1", data_dir=tmp_path / "other")
 
     assert again == first
+    assert (older.returncode, unknown.returncode) == (2, 2)
+    assert f"Kafka {first['kafka']} is up already" in older.stderr
+    assert "choose one of 4.0.2, 4.1.2" in unknown.stderr
     assert larger.returncode == 2
     assert "up already with 1 node(s)" in larger.stderr
 

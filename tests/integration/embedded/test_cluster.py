@@ -11,9 +11,13 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from eosframework.embedded import start_kafka
+from eosframework.config import KafkaSettings
+from eosframework.embedded import KafkaCluster, start_kafka
+from eosframework.embedded.jars import KAFKA_VERSION
 from eosframework.embedded.ports import live_brokers
 from eosframework.errors import ConfigurationError
+from eosframework.kafka.inspect.probes import MetadataLevels, metadata_levels
+from eosframework.kafka.inspect.wire import Wire
 from tests.support.servers.kafka_admin import NewTopic
 from tests.support.servers.topics import create_topics
 from tests.support.verifiers.modes import open_to_others, open_umask
@@ -91,3 +95,29 @@ def test_one_data_directory_is_one_cluster(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigurationError, match=r"holds a cluster of 1 node\(s\), not 3"):
         start_kafka(tmp_path, nodes=3)
+
+
+@pytest.mark.exhaustive
+def test_an_upgrade_keeps_data_and_feature_levels_and_an_older_version_is_refused(
+    tmp_path: Path, topic_name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with start_kafka(tmp_path, kafka="4.0.2", fast_start=True) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        create_topics(admin, [NewTopic(topic_name, 1)])
+        old = levels_of(cluster)
+    with start_kafka(tmp_path, kafka=KAFKA_VERSION, fast_start=True) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        assert topic_name in admin.list_topics(timeout=60).topics
+        new = levels_of(cluster)
+
+    assert old.finalized == old.supported[1] == new.finalized < new.supported[1]
+    assert "formatted by Kafka 4.0.2, so the feature levels" in capsys.readouterr().err
+    with pytest.raises(
+        ConfigurationError, match=r"written by Kafka [0-9.]+, which Kafka 4\.1\.2 may"
+    ):
+        start_kafka(tmp_path, kafka="4.1.2")
+
+
+def levels_of(cluster: KafkaCluster) -> MetadataLevels:
+    with Wire(KafkaSettings(bootstrap_servers=cluster.bootstrap_servers)) as wire:
+        return metadata_levels(wire)

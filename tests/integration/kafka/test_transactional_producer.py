@@ -20,7 +20,7 @@ from eosframework.kafka.producer.transactional import TransactionalProducer
 from tests.conftest import SMALL_BROKER, KafkaService
 from tests.support.applications.pipeline import Pipeline, read_committed, wait_until
 from tests.support.servers.kafka_admin import NewTopic
-from tests.support.servers.kafka_versions import LAST_REFUSED, kafka_of
+from tests.support.servers.kafka_versions import kafka_before_4
 from tests.support.servers.topics import create_topics
 
 
@@ -290,7 +290,7 @@ def test_brokers_that_do_not_verify_transactions_are_refused(tmp_path: Path, set
 def test_brokers_older_than_kafka_4_are_refused_by_a_producer_and_a_worker(tmp_path: Path) -> None:
     """They verify, and still their group coordinator loses offsets to a late frame."""
     with (
-        kafka_of(LAST_REFUSED),
+        kafka_before_4(),
         start_kafka(tmp_path / "kafka", fast_start=True, properties=SMALL_BROKER) as cluster,
     ):
         producer = TransactionalProducer(

