@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -146,21 +146,28 @@ def _component_of(package: Package) -> Component:
     )
 
 
-def _jar_components() -> Iterator[Component]:
+def _jar_components() -> list[Component]:
+    """Return each jar once, with the names of all locks that contain it."""
+    found: dict[tuple[str, str], list[str]] = {}
     for lock in sorted(JARS.glob("*.lock")):
-        for jar, digest in parse_lock(lock.read_text(encoding="ascii")).items():
-            group, name, version = coordinates(jar)
-            url = PackageURL("maven", group, name, version)
-            yield Component(
-                type=ComponentType.LIBRARY,
-                group=group,
-                name=name,
-                version=version,
-                purl=url,
-                bom_ref=str(url),
-                hashes=[HashType(alg=HashAlgorithm.SHA_256, content=digest)],
-                properties=[Property(name="eosframework:lock", value=lock.name)],
-            )
+        for jar in parse_lock(lock.read_text(encoding="ascii")).items():
+            found.setdefault(jar, []).append(lock.name)
+    return [_component_of_jar(*jar, locks) for jar, locks in sorted(found.items())]
+
+
+def _component_of_jar(jar: str, digest: str, locks: Iterable[str]) -> Component:
+    group, name, version = coordinates(jar)
+    url = PackageURL("maven", group, name, version)
+    return Component(
+        type=ComponentType.LIBRARY,
+        group=group,
+        name=name,
+        version=version,
+        purl=url,
+        bom_ref=str(url),
+        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=digest)],
+        properties=[Property(name="eosframework:lock", value=lock) for lock in locks],
+    )
 
 
 def bill_of_materials() -> str:
@@ -174,7 +181,7 @@ def bill_of_materials() -> str:
         licenses=[DisjunctiveLicense(id=project["license"])],
     )
     packages = read_packages(PACKAGES.read_text(encoding="utf-8"))
-    jars = list(_jar_components())
+    jars = _jar_components()
     # Other environments may have another version of a package.
     components: dict[str, list[Component]] = {}
     wanted: dict[str, list[Component]] = {}
