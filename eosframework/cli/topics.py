@@ -67,9 +67,13 @@ def produce(
 
     Without --key-separator a line is a value, and the record has no key.
     """
+    from eosframework.errors import ConfigurationError
     from eosframework.kafka.client.plain_writes import feed
+    from eosframework.txnid import reserved_topic
 
     settings = options.load().kafka
+    if reason := reserved_topic(topic):
+        raise ConfigurationError(f"{reason}, whose state a foreign record would damage")
     _partitions_of(settings, topic)
     written = feed(settings, topic, _records(topic, key_separator))
     if as_json:

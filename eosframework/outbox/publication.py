@@ -17,6 +17,7 @@ from typing import Any, cast
 import orjson
 
 from eosframework.errors import ConfigurationError
+from eosframework.txnid import reserved_topic
 
 HeaderValue = bytes | str | None
 Headers = Mapping[str, HeaderValue] | Iterable[tuple[str, HeaderValue]]
@@ -47,7 +48,8 @@ def publish(
         headers: by name, or pairs where a name occurs more than once.
 
     Raises:
-        ConfigurationError: the topic's name is not valid, or the connection cannot be used.
+        ConfigurationError: the topic's name is not valid or is reserved, or the connection cannot
+            be used.
     """
     _execute(connection, *statement(topic, key, value, headers))
 
@@ -133,6 +135,8 @@ def _parameters(topic: str, key: Any, value: Any, headers: Headers | None) -> tu
             f"topic {topic!r} is not the name of a Kafka topic; use letters, digits, '.', '_' and "
             f"'-', at most 249 of them"
         )
+    if reason := reserved_topic(topic):
+        raise ConfigurationError(f"{reason}; publish to another topic")
     return topic, _bytes("key", key), _bytes("value", value), _encoded(headers)
 
 

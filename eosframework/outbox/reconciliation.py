@@ -37,7 +37,6 @@ from eosframework.outbox.relay_position import DatabaseState, RelayPosition, fit
 from eosframework.outbox.sharding import shard_of
 from eosframework.processing.ports import Commit, TransactionalOutput, TransactionalOutputs
 from eosframework.processing.transaction.producing import produce_all
-from eosframework.txnid import control_topic
 
 SHOWN = 20
 CHUNK = 2000
@@ -112,8 +111,7 @@ class Reconciler:
         self._positions = positions
         self._sent_log = sent_log
         self._counts = RelayCounts()
-        closed = {control_topic(name)}
-        self._refusals = Refusals(on_refused, destinations, closed, self._counts)
+        self._refusals = Refusals(on_refused, destinations, self._counts)
         self._wait = wait
         self._ids_of_rival = ids_of_rival
         self._patience_seconds = patience_seconds

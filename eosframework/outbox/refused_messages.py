@@ -33,6 +33,7 @@ from eosframework.outbox.outbox_ports import (
 from eosframework.outbox.relay_position import just_before
 from eosframework.processing.ports import Output
 from eosframework.records import TOPIC_NAME
+from eosframework.txnid import reserved_topic
 
 SHOWN = 20
 """Number of messages of a batch that are logged by id; the others are counted."""
@@ -47,7 +48,6 @@ class Refusals:
     Args:
         policy: set messages aside, or fail.
         destinations: describes topics.
-        closed: topics that only the relay may write to.
         counts: incremented for each message that is set aside.
     """
 
@@ -55,12 +55,10 @@ class Refusals:
         self,
         policy: OutboxRefusal,
         destinations: Destinations,
-        closed: Collection[str],
         counts: RelayCounts,
     ) -> None:
         self.policy = policy
         self._destinations = destinations
-        self._closed = frozenset(closed)
         self._counts = counts
         self._known: dict[str, Destination] = {}
         self._events = structlog.get_logger("eosframework.relay")
@@ -165,9 +163,7 @@ class Refusals:
                 f"topic {topic[:100]!r} is not the name of a Kafka topic, which has 1 to 249 of "
                 f"the characters a-z, A-Z, 0-9, '.', '_' and '-'"
             )
-        if topic in self._closed or topic.startswith("__"):
-            return f"topic {topic!r} is one that the relay or the brokers keep for themselves"
-        return None
+        return reserved_topic(topic)
 
     def _refused(
         self,

@@ -62,7 +62,7 @@ from eosframework.processing.measurements import Measures, MeasuresSnapshot, Tra
 from eosframework.processing.ports import TransactionalOutputs
 from eosframework.processing.session.session_group import SessionGroup
 from eosframework.processing.session.transaction_session import TransactionSession
-from eosframework.txnid import TransactionalId, control_topic
+from eosframework.txnid import TransactionalId
 
 SHARING_SECONDS = 1.0
 """Interval at which a relay checks for free shards and for relays that need some of its own."""
@@ -155,8 +155,7 @@ class Relay:
         self._outputs = outputs
         self._positions = positions
         self._options = options
-        closed = {control_topic(options.name)}
-        self._refusals = Refusals(options.on_refused, destinations, closed, self.counts)
+        self._refusals = Refusals(options.on_refused, destinations, self.counts)
         self._clock = clock
         self._sleep = sleep
         self._on_turn = on_turn

@@ -6,7 +6,7 @@ the record was processed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, NoReturn, cast
 
@@ -14,6 +14,7 @@ from eosframework.errors import SchemaRegistryUnavailable, SchemasRefused, raise
 from eosframework.processing.ports import Message
 from eosframework.records import LATEST_MS, TOPIC_NAME, Headers, Record, as_milliseconds
 from eosframework.topology.graph.graph import Source
+from eosframework.txnid import reserved_topic
 
 KNOWN_TOPICS = 10_000
 """The most topic names that are cached as checked."""
@@ -33,14 +34,10 @@ class TopicChoice:
     """Checks the topics that functions of sinks return; caches the names that passed.
 
     Args:
-        closed: topics that are reserved for the application.
         is_missing: returns whether a topic does not exist; None: cannot be checked.
     """
 
-    def __init__(
-        self, closed: Collection[str] = (), is_missing: Callable[[str], bool] | None = None
-    ) -> None:
-        self._closed = closed
+    def __init__(self, is_missing: Callable[[str], bool] | None = None) -> None:
         self._is_missing = is_missing
         self._known: set[str] = set()
 
@@ -69,11 +66,8 @@ class TopicChoice:
                 f"a sink's function chose {_short(name)}, which cannot be a topic; Kafka allows 1 "
                 f"to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'"
             )
-        if name in self._closed or name.startswith("__"):
-            raise ValueError(
-                f"a sink's function chose topic {name!r}, which the application or the brokers "
-                f"keep for themselves; choose another one"
-            )
+        if reason := reserved_topic(name):
+            raise ValueError(f"a sink's function chose a reserved topic: {reason}; choose another")
         if self._is_missing is not None and self._is_missing(name):
             raise ValueError(
                 f"a sink's function chose topic {name!r}, which does not exist; create it, or "

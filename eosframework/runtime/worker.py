@@ -311,7 +311,6 @@ def plan_of(
 
     context = CompileContext(
         receipts=receipts,
-        closed_topics=graph.internal_topics,
         limits=limits or {},
         is_missing=is_missing,
         own_topics=graph.repartition_topics,

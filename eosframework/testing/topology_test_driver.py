@@ -421,7 +421,6 @@ class TopologyTestDriver:
         timed = timed_topics(graph)
         context = CompileContext(
             batch_rows=batch_rows,
-            closed_topics=graph.internal_topics,
             own_topics=graph.repartition_topics,
             timed_topics=timed,
         )

@@ -93,6 +93,22 @@ class InternalTopic:
         return "-".join(filter(None, (self.application, part, self.kind)))
 
 
+def reserved_topic(topic: str) -> str | None:
+    """Return the reason why no record of a user may be written to a topic; None: there is none.
+
+    A foreign record in an internal topic would be taken for state or for input of its application,
+    which need not be the one that writes.
+    """
+    if topic.startswith("__"):
+        return f"topic {topic!r} is one that the brokers keep for themselves"
+    if (found := InternalTopic.parse(topic)) is not None:
+        return (
+            f"topic {topic!r} has the name of an internal topic of application "
+            f"{found.application!r} ({found.kind})"
+        )
+    return None
+
+
 def control_topic(application: str) -> str:
     """Return the topic in which an application keeps what has to outlast its offsets."""
     return str(InternalTopic(application, TopicKind.CONTROL))

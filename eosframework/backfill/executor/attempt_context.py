@@ -185,7 +185,6 @@ def attempt_context(spec: TaskSpec, partition: int) -> Generator[AttemptContext]
                     part,
                     CompileContext(
                         receipts=spec.settings.worker.receipts,
-                        closed_topics=graph.internal_topics,
                         limits=output_limits(spec.settings, spec.facts, graph),
                         is_missing=ChosenTopics(spec.settings.kafka, admin).is_missing,
                         own_topics=graph.repartition_topics,

@@ -39,7 +39,6 @@ class Derivation:
     ) -> None:
         sources = graph.sources
         context = CompileContext(
-            closed_topics=graph.internal_topics,
             is_missing=is_missing,
             own_topics=graph.repartition_topics,
         )

@@ -27,7 +27,6 @@ class CompileContext:
     Args:
         receipts: the outputs get receipts; the functions append to `ReceiptedOutputs`.
         batch_rows: the most rows of a batch; None: the whole slice.
-        closed_topics: topics that no function of a sink may choose.
         limits: by topic, the known limits on its records.
         is_missing: returns whether a chosen topic does not exist; None: cannot be checked.
         own_topics: repartition topics, which may contain watermarks.
@@ -37,7 +36,6 @@ class CompileContext:
 
     receipts: bool = False
     batch_rows: int | None = None
-    closed_topics: Collection[str] = ()
     limits: Mapping[str, OutputLimits] = field(default_factory=dict[str, OutputLimits])
     is_missing: Callable[[str], bool] | None = None
     own_topics: Collection[str] = ()
@@ -83,7 +81,7 @@ class Slots:
         self.reorder = reorder
         self.own_times = own_times
         self.closes_first = closes_first
-        self.choice = TopicChoice(context.closed_topics, context.is_missing)
+        self.choice = TopicChoice(context.is_missing)
         self.keyed: list[Keyed] = []
         self.emitting: list[Aggregate | StreamJoin | Processor | Reorder] = []
 

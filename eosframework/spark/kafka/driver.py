@@ -32,7 +32,7 @@ from eosframework.spark.kafka.shards import ShardSpec, attempts
 from eosframework.spark.kafka.sink_log import SETTLE_SECONDS, BatchLog
 from eosframework.spark.kafka.whole_batch import commit_whole, outputs_of
 from eosframework.spark.sink_entry import BatchIdentity, SinkBatch, shards_prefix
-from eosframework.txnid import TransactionalId
+from eosframework.txnid import TransactionalId, reserved_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -342,6 +342,9 @@ class KafkaSinkDriver:
         settings = self._options.settings
         producer = producer_client(settings, NOTHING_KNOWN)
         destinations = RelayDestinations(settings.kafka, self._admin, producer)
+        for topic in topics:
+            if reason := reserved_topic(topic):
+                raise StartRefused(f"sink {self.name!r} cannot write: {reason}; choose another")
         found = destinations.describe(topics)
         for topic, destination in found.items():
             if destination.refusal is not None:

@@ -16,6 +16,7 @@ from eosframework.txnid import (
     metric_name,
     ownership_topic,
     replay_topic,
+    reserved_topic,
 )
 
 LONGEST_TOPIC = 249
@@ -50,6 +51,19 @@ def _topic_names(app: LoadedApp) -> Iterator[Finding]:
                 f"topic {topic!r} has the name of an internal topic of this application "
                 f"({named.kind}); use another topic",
             )
+        elif path[-1] != "topic" or path[0] != "sources":
+            yield from _reserved(app, path, topic)
+
+
+def _reserved(app: LoadedApp, path: Path, topic: str) -> Iterator[Finding]:
+    if reason := reserved_topic(topic):
+        yield app.finding(
+            path,
+            "reserved-topic",
+            f"{reason}. If such an application exists, a record of another one damages its state; "
+            f"use another name",
+            Severity.WARNING,
+        )
 
 
 def internal_topic_findings(app: LoadedApp, lowered: Lowered) -> Iterator[Finding]:

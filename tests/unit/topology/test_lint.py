@@ -182,7 +182,10 @@ def test_names_of_topics_that_only_look_alike_are_free() -> None:
         grouped("y", "x", "x"),
         grouped("z", "z", "z"),
     ]
-    assert "topic-name" not in messages(f"{SOURCES}streams:\n  " + "\n  ".join(streams))
+    found = messages(f"{SOURCES}streams:\n  " + "\n  ".join(streams))
+    assert "topic-name" not in found
+    assert found.count("reserved-topic") == 2
+    assert "'b-x-changelog' has the name of an internal topic of application 'b'" in found
 
 
 def test_an_internal_topic_with_a_name_that_is_too_long_is_refused() -> None:

@@ -48,6 +48,15 @@ BEGIN
         RAISE EXCEPTION 'topic % belongs to the brokers', pg_catalog.quote_literal(topic)
             USING ERRCODE = 'invalid_parameter_value',
                   HINT = 'publish to a topic whose name does not begin with "__"';
+    -- As InternalTopic.parse (txnid/names.py).
+    ELSIF topic ~ '-(control|ownership|changelog|repartition|rows|retry|replay)$'
+          AND topic ~ ('^[a-z0-9][a-z0-9._-]*-(control|ownership'
+                       '|[a-z0-9_.]+-(changelog|repartition|rows|replay)'
+                       '|[a-z0-9_.]+[.][1-9][0-9]*(ms|s|m|h|d)-retry)$') THEN
+        RAISE EXCEPTION 'topic % has the name of an internal topic of an application',
+            pg_catalog.quote_literal(topic)
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = 'publish to a topic of another name; a foreign record damages its state';
     END IF;
     IF coalesce(pg_catalog.octet_length(key), 0)::bigint
        + coalesce(pg_catalog.octet_length(value), 0) > 67108864 THEN
