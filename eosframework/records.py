@@ -16,6 +16,18 @@ TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 """Valid names of topics, except "." and ".." (Kafka's Topic.validate)."""
 
 
+_WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")
+"""Offsets, partitions and ids: 18 digits fit into 64 bits."""
+
+
+def whole_number(text: str) -> int | None:
+    """Return the number that up to 18 decimal digits spell; None: the text is another one.
+
+    `str.isdigit` accepts "²" and thousands of digits, which `int` refuses.
+    """
+    return int(text) if _WHOLE_NUMBER.fullmatch(text) else None
+
+
 class TopicPartition(NamedTuple):
     """One partition of one topic."""
 

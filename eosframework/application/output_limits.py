@@ -15,7 +15,7 @@ from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.kafka.worker_clients import producer_client
 from eosframework.outbox.outbox_ports import Destination
 from eosframework.processing.failures.refused_outputs import BATCH_BYTES, OutputLimits
-from eosframework.records import LATEST_MS
+from eosframework.records import LATEST_MS, whole_number
 from eosframework.topology.graph.graph import Graph
 
 KNOWN_SECONDS = 1.0
@@ -132,5 +132,5 @@ def _largest_bytes(topic: TopicDescription, producer: Mapping[str, Any], overhea
 
 def _milliseconds(text: str | None) -> int | None:
     """Return a limit of time; None: it is unknown, or exceeds the range of timestamps."""
-    number = int(text) if text and text.isdigit() else None
+    number = whole_number(text or "")
     return None if number is None or number > LATEST_MS else number

@@ -19,7 +19,7 @@ from eosframework.topology.graph.graph import Graph
 
 EARLIEST, LATEST, COMMITTED = "earliest", "latest", "committed"
 _WISH = re.compile(
-    r"(?P<topic>[^\[\]=]+)(\[(?P<number>\d+)\])?=(?P<where>\d+|earliest|latest|committed)"
+    r"(?P<topic>[^\[\]=]+)(\[(?P<number>[0-9]{1,9})\])?=(?P<where>[0-9]{1,18}|earliest|latest|committed)"
 )
 
 

@@ -28,7 +28,7 @@ from eosframework.operations.dead_letters import (
     replay,
     targets,
 )
-from eosframework.records import TopicPartition
+from eosframework.records import TopicPartition, whole_number
 from eosframework.runtime.reset_plan import OUTPUTS_STAY, execute_reset, outputs_of, plan_reset
 
 Given = Mapping[str, str]
@@ -83,13 +83,14 @@ def plan_abort(app: Application, given: Given) -> Change:
 def _abort_plan(wire: Wire, given: Given) -> Plan:
     if transactional_id := given.get("id"):
         return plan_by_id(wire, transactional_id)
-    numbers = [given.get(name, "") for name in ("partition", "producer_id")]
-    if not given.get("topic") or not all(number.isdigit() for number in numbers):
+    partition, producer_id = (
+        whole_number(given.get(name, "")) for name in ("partition", "producer_id")
+    )
+    if not given.get("topic") or partition is None or producer_id is None:
         raise ConfigurationError(
             "name one transaction: its id, or its topic, partition and producer; the page of "
             "transactions has a link for each"
         )
-    partition, producer_id = map(int, numbers)
     return plan_by_producer(wire, TopicPartition(given["topic"], partition), producer_id)
 
 

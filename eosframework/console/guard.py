@@ -13,6 +13,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from eosframework.monitoring.http.host_names import is_accepted_host
+from eosframework.records import whole_number
 
 LARGEST_BODY = 16_384
 """Largest body of a request, in bytes: forms are small."""
@@ -103,7 +104,8 @@ def _refuse(status: HTTPStatus, message: str) -> PlainTextResponse:
 def _limited(scope: Scope, receive: Receive) -> Receive:
     """Return a `receive` that raises TooLarge."""
     lengths = [value for name, value in scope["headers"] if name == b"content-length"]
-    is_known_large = any(not v.isdigit() or int(v) > LARGEST_BODY for v in lengths)
+    numbers = [whole_number(length.decode("latin-1")) for length in lengths]
+    is_known_large = any(number is None or number > LARGEST_BODY for number in numbers)
     received = 0
 
     async def limited() -> Any:

@@ -21,6 +21,7 @@ from eosframework.console.pages.page import Console
 from eosframework.console.site import make_site
 from eosframework.errors import ConfigurationError
 from eosframework.monitoring.http.http_server import listen, own_names
+from eosframework.records import whole_number
 
 HEAD_SECONDS = 5.0
 """From the connection to the end of the request's head."""
@@ -105,7 +106,7 @@ def require_token_where_needed(address: str, *, has_token: bool, allow_changes: 
         ConfigurationError: names the setting.
     """
     host, colon, port = address.rpartition(":")
-    if not (host and colon and port.isdigit() and port.isascii()):
+    if not (host and colon and whole_number(port) is not None):
         raise ConfigurationError(
             f"--address {address!r} is not an address; expected HOST:PORT, for example "
             f"127.0.0.1:8088"

@@ -18,6 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eosframework.application.position_changes import PositionRequest
+from eosframework.backfill.job.ranges import parse_bound
 from eosframework.backfill.spark.ordering import _writer_of
 from eosframework.embedded.layout import load_layout
 from eosframework.embedded.postgres.record import load_record
@@ -25,16 +27,20 @@ from eosframework.errors import ConfigurationError, EosError, RunError
 from eosframework.kafka.inspect.formats import decode_offset, decode_state, transactional_id_of
 from eosframework.monitoring.tracing.trace_context import context_in
 from eosframework.operations.audit.application_audit import _number, _text
+from eosframework.operations.audit.audit_scope import Bound
 from eosframework.operations.dead_letters.dead_letter import DeadLetter
+from eosframework.operations.dead_letters.selection import DeadLetterPlace
 from eosframework.operators.entries import EntryFormat, unpacked
 from eosframework.operators.windows.window_entries import SpansFormat, WindowFormat
 from eosframework.postgres.outbox.pgoutput import PREFIX, events
 from eosframework.processing.failures.failure_headers import OWN_HEADERS, RetriedRecord
 from eosframework.processing.transaction.offsets import Progress
 from eosframework.processing.transaction.receipts import Receipt, Series
+from eosframework.records import whole_number
 from eosframework.serialization.serdes import JSON
 from eosframework.state.labels import StoreLabel, TaskLabel, decoded_time
 from eosframework.state.manifest import shortened, torn
+from eosframework.topology.spec.fields import duration_of
 from eosframework.txnid import TransactionalId
 from tests.unit.processing.messages import Sent
 
@@ -210,6 +216,24 @@ PARSERS = (
     ),
 )
 
+
+def of_text(parse: Callable[[str], object]) -> Callable[[bytes], object]:
+    """A parser of a command's argument or of a page's field."""
+    return lambda data: parse(data.decode("utf-8", "replace"))
+
+
+TEXTS = (
+    Parser("text", "bound", of_text(parse_bound), (b"orders[0]=12", b"2024-01-31"), (EosError,)),
+    Parser("text", "position", of_text(PositionRequest.parse), (b"orders[0]=12",), (EosError,)),
+    Parser(
+        "text", "dead letters", of_text(DeadLetterPlace.parse), (b"orders[0]@1-12",), (EosError,)
+    ),
+    Parser("text", "bound of an audit", of_text(Bound.parse), (b"orders[0]@12",), (EosError,)),
+    Parser("text", "duration", of_text(duration_of), (b"10m", b"1.5h"), (ValueError,)),
+    Parser("text", "whole number", of_text(whole_number), (b"12",), ()),
+)
+PARSERS += TEXTS
+
 PIECES = (
     b"9" * 5000,
     b"[" * 2000,
@@ -220,7 +244,7 @@ PIECES = (
     b"null",
     b"{}",
     b"1e999",
-    b"\xd9\xa3",
+    "²٣".encode(),
 )
 """What mutations put in: numbers of many digits, deep JSON, no UTF-8, digits of other scripts."""
 

@@ -15,11 +15,11 @@ from eosframework.backfill.job.job_entry import OffsetRange
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.operations.moments import moment_ms
-from eosframework.records import TopicPartition
+from eosframework.records import TopicPartition, whole_number
 
 BEGINNING, END = "beginning", "end"
 
-_ONE = re.compile(r"(?P<topic>[^\[\]=]+)(\[(?P<number>\d+)\])?=(?P<where>.+)")
+_ONE = re.compile(r"(?P<topic>[^\[\]=]+)(\[(?P<number>[0-9]{1,9})\])?=(?P<where>.+)")
 _EXPECTED = (
     "expected beginning, end, a time such as 2024-01-31 or 2024-01-31T06:00:00Z, TOPIC= with one "
     "of these, or TOPIC[PARTITION]=OFFSET"
@@ -52,9 +52,9 @@ def parse_bound(text: str) -> Bound:
     where = match["where"] if match else text
     topic = match["topic"] if match else None
     if match and match["number"] is not None:
-        if not where.isdigit():
+        if (offset := whole_number(where)) is None:
             raise ConfigurationError(f"{text!r} is not a bound: {where!r} is not an offset")
-        return Bound(topic, int(match["number"]), int(where), text)
+        return Bound(topic, int(match["number"]), offset, text)
     if where in (BEGINNING, END):
         return Bound(topic, None, where, text)
     try:

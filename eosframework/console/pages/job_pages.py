@@ -11,6 +11,7 @@ from eosframework.console.changes import PLANS, Change
 from eosframework.console.jobs import Done, Job, Progress
 from eosframework.console.pages.page import Console, Fields, Page
 from eosframework.operations.audit import Bound, Proof, Scope, audit_topology
+from eosframework.records import whole_number
 
 AUDIT = "Audit"
 """Title of the job of an audit."""
@@ -31,7 +32,12 @@ def start_audit(console: Console, form: Fields) -> Job:
         Refused: another job is running, or functions would run and changes are not allowed.
         EosError: the range cannot be used, or the topology does not resolve.
     """
-    proof = Proof(form.get("by", Proof.RECEIPTS))
+    by = form.get("by", Proof.RECEIPTS)
+    if by not in tuple(Proof):
+        raise Refused(
+            HTTPStatus.BAD_REQUEST, f"by={by!r:.100} is no proof; expected {', '.join(Proof)}"
+        )
+    proof = Proof(by)
     if proof is not Proof.RECEIPTS and not console.allow_changes:
         raise Refused(
             HTTPStatus.FORBIDDEN,
@@ -96,10 +102,11 @@ def job_page(console: Console, fields: Fields) -> Page:
     Raises:
         Refused: there is no such job.
     """
-    number = fields.get("number", "")
-    job = console.jobs.find(int(number)) if number.isdigit() else None
+    given = fields.get("number", "")
+    number = whole_number(given)
+    job = None if number is None else console.jobs.find(number)
     if job is None:
-        raise Refused(HTTPStatus.NOT_FOUND, f"job {number!r} is not known to this console")
+        raise Refused(HTTPStatus.NOT_FOUND, f"job {given!r:.100} is not known to this console")
     return Page("job.html", job.title, {"job": job}, is_live=job.is_running)
 
 

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 
 from eosframework.errors import ConfigurationError
 from eosframework.operations.moments import moment_ms
-from eosframework.records import TopicPartition
+from eosframework.records import TopicPartition, whole_number
 
 BEGINNING, END = "beginning", "end"
 
-_PLACE = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)\[(?P<partition>\d+)\]@(?P<offset>\d+)")
+_PLACE = re.compile(
+    r"(?P<topic>[A-Za-z0-9._-]+)\[(?P<partition>[0-9]{1,9})\]@(?P<offset>[0-9]{1,18})"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +43,8 @@ class Bound:
         text = text.strip()
         if text in (BEGINNING, END):
             return cls(text)
-        if text.isdecimal():
-            return cls(text, offset=int(text))
+        if (offset := whole_number(text)) is not None:
+            return cls(text, offset=offset)
         matches = [_PLACE.fullmatch(part.strip()) for part in text.split(",")]
         places = {
             TopicPartition(m["topic"], int(m["partition"])): int(m["offset"]) for m in matches if m
@@ -53,7 +55,7 @@ class Bound:
             return cls(text, moment=moment_ms(text))
         except ValueError:
             raise ConfigurationError(
-                f"{text!r} is not a bound; expected {BEGINNING}, {END}, a time "
+                f"{text!r:.100} is not a bound; expected {BEGINNING}, {END}, a time "
                 f"(2026-01-31T12:00:00Z, without a zone UTC), an offset for every input partition "
                 f"(1200), or TOPIC[PARTITION]@OFFSET, each partition once, separated by commas"
             ) from None

@@ -13,7 +13,7 @@ from eosframework.operations.moments import moment_ms
 from eosframework.records import TopicPartition
 
 _PLACES = re.compile(
-    r"(?P<topic>[A-Za-z0-9._-]+)\[(?P<partition>\d+)\]@(?P<first>\d+)(-(?P<last>\d+))?"
+    r"(?P<topic>[A-Za-z0-9._-]+)\[(?P<partition>[0-9]{1,9})\]@(?P<first>[0-9]{1,18})(-(?P<last>[0-9]{1,18}))?"
 )
 
 

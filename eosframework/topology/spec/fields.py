@@ -40,7 +40,7 @@ def duration_of(wanted: Any) -> timedelta:
     """
     found = wanted
     if isinstance(wanted, str) and (match := _FORM.fullmatch(wanted.strip())):
-        found = timedelta(seconds=float(match[1]) * _SECONDS[match[2]])
+        found = _timedelta(float(match[1]) * _SECONDS[match[2]])
     if not isinstance(found, timedelta):
         raise ValueError(
             f"{wanted!r} is no duration; expected a number and its unit, as in 500ms, 30s, 10m, "
@@ -49,6 +49,13 @@ def duration_of(wanted: Any) -> timedelta:
     if found < timedelta(0) or found % timedelta(milliseconds=1):
         raise ValueError(f"{wanted} cannot be used; expected whole milliseconds, not less than 0")
     return found
+
+
+def _timedelta(seconds: float) -> timedelta:
+    try:
+        return timedelta(seconds=seconds)
+    except OverflowError:
+        raise ValueError(f"a duration has at most {timedelta.max.days:,} days") from None
 
 
 def milliseconds(duration: timedelta) -> int:

@@ -14,6 +14,9 @@ from eosframework.topology.spec.fields import Duration, milliseconds, short
 
 _KINDS = ("tumbling", "hopping", "sliding", "session")
 
+MOST_WINDOWS = 10_000
+"""The most hopping windows of one record, each of which is an entry of a store."""
+
 
 class WindowKind(StrEnum):
     """The way event time is divided into windows."""
@@ -111,6 +114,11 @@ class WindowSpec(BaseModel):
             raise ValueError(
                 f"every has to be more than 0 and not more than the window ({self.size}): else "
                 f"there are records in no window"
+            )
+        if self.every is not None and self.size > MOST_WINDOWS * self.every:
+            raise ValueError(
+                f"each record falls into {self.size // self.every:,} windows of {short(self.size)} "
+                f"every {short(self.every)}; expected at most {MOST_WINDOWS:,}, so a larger every"
             )
         return self
 

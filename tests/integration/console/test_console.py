@@ -269,6 +269,7 @@ def test_an_audit_is_started_from_its_page_and_shows_its_verdict(
         page = console.get("/audit")
         functions = {"form_token": page.form_token, "by": "functions"}
         assert console.post("/audit", functions).status == 403
+        assert console.post("/audit", functions | {"by": "nonsense"}).status == 400
         job = console.post("/audit", {"form_token": page.form_token, "by": "receipts"})
         assert job.status == 303, job.text
         verdict = console.wait_for(job.headers["location"], "took effect exactly once")

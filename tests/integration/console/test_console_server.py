@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -55,6 +56,13 @@ def test_every_answer_forbids_what_the_pages_do_not_need(console: ConsoleProcess
         assert "<script>" not in answer.html
         assert " style=" not in answer.html
         assert "http://" not in answer.html.replace("http://www.w3.org/", "")
+
+
+@pytest.mark.parametrize("number", ["²".encode(), b"9" * 5000], ids=["superscript", "long"])
+def test_a_job_whose_number_is_none_is_not_known(console: ConsoleProcess, number: bytes) -> None:
+    answer = console.get(f"/jobs/{quote(number)}")
+    assert answer.status == 404
+    assert "is not known to this console" in answer.text
 
 
 @pytest.mark.parametrize("host", ["console.example.com", "evil.example:80"])

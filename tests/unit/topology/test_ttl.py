@@ -69,6 +69,7 @@ def test_both_forms_say_the_same_and_the_graph_has_it() -> None:
     [
         ("ttl: 30d", "ttl: 0s", "ttl: 0 keeps nothing"),
         ("ttl: 30d", "ttl: 1 day", "is no duration"),
+        ("ttl: 30d", f"ttl: {400 * '9'}d", "has at most 999,999,999 days"),
         ("ttl: 30d", "ttl: 1d, history: 2d", "leave out ttl, or history"),
         ("table: true, ttl: 30d", "global: true, ttl: 1d", "leave out global"),
         ("table: true, ttl: 30d", "ttl: 1d", "state table: true"),

@@ -81,6 +81,7 @@ def test_both_forms_say_the_same() -> None:
         ("count: {window: {tumbling: 1h, sliding: 1h}}", "exactly one kind, this one of 2"),
         ("count: {window: {hopping: 1h}}", "hopping and every go together"),
         ("count: {window: {tumbling: 1h, every: 1m}}", "hopping and every go together"),
+        ("count: {window: {hopping: 365d, every: 1ms}}", "every 1ms; expected at most 10,000"),
         ("count: {window: {hopping: 1h, every: 2h}}", "there are records in no window"),
         ("count: {window: {session: 0s}}", "no size of a window"),
         ("count: {window: {tumblin: 1h}}", "did you mean 'tumbling'"),
