@@ -52,7 +52,7 @@ def _curves(data: dict[str, Any], directory: Path) -> list[str]:
     return files
 
 
-def _of(points: Sequence[Mapping[str, Any]], contestant: str, figure: str) -> list[float]:
+def _of(points: Sequence[Mapping[str, Any]], contestant: str, figure: str) -> list[float | None]:
     return [point[figure] for point in points if point["contestant"] == contestant]
 
 
@@ -99,6 +99,7 @@ def _line(
     *,
     logarithmic: bool = False,
 ) -> str:
+    highest = max((value for values in series.values() for value in values if value), default=1)
     chart: Any = pygal.Line(
         title=title,
         style=CleanStyle,
@@ -107,7 +108,7 @@ def _line(
         logarithmic=logarithmic,
         height=360,
         width=720,
-        **({} if logarithmic else {"range": (0, max(v for s in series.values() for v in s if v))}),
+        **({} if logarithmic else {"range": (0, highest)}),
     )
     chart.x_labels = list(labels)
     for name, values in series.items():

@@ -25,6 +25,8 @@ from benchmarks.standings import Field, Standing, enter
 DEFAULT_RECORDS = 1_000_000
 DEFAULT_ROUNDS = 5
 KEYS = 1000
+NO_CACHE = {"BENCH_CACHE_BYTES": "0"}
+TRANSACTIONAL = {"BENCH_TRANSACTIONAL_STORES": "true"}
 
 GOALS_EACH = {"hand-written loop": 0.75, "Kafka Streams, no cache": 3.2, "Quix Streams": 12.0}
 GOALS_COMMIT = {"hand-written loop": 0.9, "Kafka Streams, cache": 3.0}
@@ -79,7 +81,8 @@ def _each() -> tuple[Contestant, ...]:
         _with_a_producer_each("each"),
         _handwritten("hand-written loop", "each", "each"),
         _handwritten("the same, changelog at the commit", "each", "commit"),
-        KafkaStreams("Kafka Streams, no cache", {"BENCH_CACHE_BYTES": "0"}),
+        KafkaStreams("Kafka Streams, no cache", NO_CACHE),
+        KafkaStreams("Kafka Streams, no cache, transactional stores", NO_CACHE | TRANSACTIONAL),
         QuixStreams(),
     )
 
@@ -90,6 +93,7 @@ def _commit() -> tuple[Contestant, ...]:
         _with_a_producer_each("commit"),
         _handwritten("hand-written loop", "commit", "commit"),
         KafkaStreams("Kafka Streams, cache"),
+        KafkaStreams("Kafka Streams, cache, transactional stores", TRANSACTIONAL),
     )
 
 

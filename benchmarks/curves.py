@@ -8,7 +8,13 @@ from benchmarks.contestants.framework import A_PRODUCER_EACH, EACH, Framework
 from benchmarks.contestants.work import Work
 from benchmarks.disciplines import JSON
 from benchmarks.inputs import PARTITIONS
-from benchmarks.measure import CommittedOffsets, Speed, speed_of_input, speed_over_rounds
+from benchmarks.measure import (
+    CommittedOffsets,
+    Speed,
+    TooFewRecords,
+    speed_of_input,
+    speed_over_rounds,
+)
 from benchmarks.options import Options
 from benchmarks.processes import Child
 from benchmarks.report import Report, Table
@@ -34,7 +40,9 @@ def run(session: Session, options: Options, report: Report) -> None:
 
     def add(to: str, commit_seconds: float, partitions: int) -> None:
         for contestant in (Framework(), Framework(EACH, A_PRODUCER_EACH)):
-            point = _point(session, options, contestant, seconds, commit_seconds, partitions)
+            point = _point(
+                session, options, report, contestant, seconds, commit_seconds, partitions
+            )
             found[to].append(point)
             report.progress(_told(point))
 
@@ -56,12 +64,17 @@ def run(session: Session, options: Options, report: Report) -> None:
 def _point(
     session: Session,
     options: Options,
+    report: Report,
     contestant: Framework,
     seconds: float,
     commit_seconds: float,
     partitions: int,
 ) -> dict[str, Any]:
-    speed = _speed(session, options, contestant, commit_seconds, partitions)
+    try:
+        speed = _speed(session, options, contestant, commit_seconds, partitions)
+    except TooFewRecords as reason:
+        speed = None
+        report.progress(f"no speed with commits every {commit_seconds:g} s: {reason}")
     waits = waits_of(
         session,
         contestant,
@@ -73,8 +86,8 @@ def _point(
         "contestant": contestant.name,
         "commit_seconds": commit_seconds,
         "partitions": partitions,
-        "records_per_second": round(speed.records_per_second),
-        "cpu_microseconds_per_record": round(speed.cpu_microseconds_per_record, 3),
+        "records_per_second": speed and round(speed.records_per_second),
+        "cpu_microseconds_per_record": speed and round(speed.cpu_microseconds_per_record, 3),
         "p50_milliseconds": round(waits.median, 1),
         "p99_milliseconds": round(waits.p99, 1),
     }
@@ -113,19 +126,17 @@ def _speed(
 
 
 def _row(point: dict[str, Any]) -> tuple[str, ...]:
+    speed, cpu = point["records_per_second"], point["cpu_microseconds_per_record"]
     return (
         point["contestant"],
         f"{point['commit_seconds']:g}",
         str(point["partitions"]),
-        f"{point['records_per_second']:,}",
-        f"{point['cpu_microseconds_per_record']:.2f}",
+        *(("too few records", "") if speed is None else (f"{speed:,}", f"{cpu:.2f}")),
         f"{point['p50_milliseconds']:.1f}",
         f"{point['p99_milliseconds']:.1f}",
     )
 
 
 def _told(point: dict[str, Any]) -> str:
-    return (
-        f"{point['contestant']}, {point['partitions']} partitions, {point['commit_seconds']:g} s: "
-        f"{point['records_per_second']:,} records/s, p50 {point['p50_milliseconds']:.1f} ms"
-    )
+    name, commit, partitions, speed, _, median, _ = _row(point)
+    return f"{name}, {partitions} partitions, {commit} s: records/s: {speed}, p50 {median} ms"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import subprocess
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
 from typing import Any
@@ -11,13 +12,15 @@ from typing import Any
 import confluent_kafka
 import psutil
 
+from benchmarks.contestants import quix, streams_jars
 from eosframework.embedded.jars import KAFKA_VERSION
 from eosframework.embedded.java import find_java, parse_java_version
+from eosframework.embedded.postgres.programs import MAJOR_VERSION
 
 
 @cache
 def describe_machine() -> dict[str, Any]:
-    """Cores, memory and the versions of everything that takes part."""
+    """Cores, memory and the versions that every benchmark uses."""
     answer = subprocess.run([find_java(), "-version"], capture_output=True, text=True, check=True)
     return {
         "cores": psutil.cpu_count(),
@@ -34,12 +37,24 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
-def machine_line() -> str:
-    """The machine in one line."""
+def describe_contestants(text: str) -> dict[str, str]:
+    """Return the versions of the programs of others that `text` names, by their names."""
+    versions = {
+        "Kafka Streams": streams_jars.VERSION,
+        "Quix Streams": quix.locked_version(),
+        "Spark": version("pyspark"),
+        "PostgreSQL": str(MAJOR_VERSION),
+    }
+    return {name: found for name, found in versions.items() if name in text}
+
+
+def machine_line(contestants: Mapping[str, str]) -> str:
+    """The machine in one line, with the versions of others that took part."""
     found = describe_machine()
     return (
         f"{found['cores']} cores, {found['memory_gibibytes']} GiB, Python {found['python']}, "
-        f"Java {found['java']}, Kafka {found['kafka']}, librdkafka {found['librdkafka']}; "
+        f"Java {found['java']}, Kafka {found['kafka']}, librdkafka {found['librdkafka']}"
+        f"{''.join(f', {name} {version}' for name, version in contestants.items())}; "
         f"the broker runs on the same cores"
     )
 

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import statistics
 import sys
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import psycopg
-from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.contestants import outbox_program
-from benchmarks.inputs import PARTITIONS, create_topics
+from benchmarks.inputs import create_topics
+from benchmarks.measure import WrittenRecords, speed_of_input
 from benchmarks.memory import PeakMemory
 from benchmarks.options import Options
 from benchmarks.outbox_latency import Latencies, latencies_at
-from benchmarks.processes import Child, Command, ProcessFailed, running
+from benchmarks.processes import Command, running
 from benchmarks.report import Report, Table
 from benchmarks.session import Session
 from eosframework.config import DatabaseSettings
@@ -34,8 +33,6 @@ ROWS_PER_SECOND = 1000
 GOAL_RATIO = 0.8
 GOAL_MEGABYTES = 250
 GOAL_MILLISECONDS = 150
-LOOK_SECONDS = 0.02
-STALLED_SECONDS = 60.0
 
 FILL = """
 INSERT INTO eosframework.outbox (topic, key, value)
@@ -68,17 +65,18 @@ def run(session: Session, options: Options, report: Report) -> None:
     same = Runs("SELECT and produce", "with-id")
     bare = Runs("the same without ids", "bare")
     all_runs = (ours, same, bare)
+    relay = session.name("relay")  # one for all turns: a database accepts one name
     with start_postgres(session.directory / "postgres") as server:
         migrate(Database(DatabaseSettings.model_validate({"dsn": server.dsn})))
         for number in range(options.rounds or DEFAULT_ROUNDS):
             for runs in all_runs if number % 2 else reversed(all_runs):
-                _turn(session, server.dsn, records, runs)
+                _turn(session, server.dsn, relay, records, runs)
                 report.progress(
                     f"round {number + 1}: {runs.name} {runs.rows_per_second[-1]:,.0f} rows/s, "
                     f"{runs.peak_megabytes[-1]:.0f} MB"
                 )
         _fill(server.dsn, "none", 0)
-        latencies = _latencies(session, server.dsn, options.seconds or DEFAULT_SECONDS)
+        latencies = _latencies(session, server.dsn, relay, options.seconds or DEFAULT_SECONDS)
     ratio, ratio_bare = _ratio(ours, same), _ratio(ours, bare)
     report.add(
         "outbox",
@@ -101,13 +99,12 @@ def _ratio(ours: Runs, theirs: Runs) -> float:
     )
 
 
-def _turn(session: Session, dsn: str, records: int, runs: Runs) -> None:
-    name = session.name("relay")
-    topic = f"{name}.orders"
+def _turn(session: Session, dsn: str, relay: str, records: int, runs: Runs) -> None:
+    topic = session.name("orders")
     create_topics(session.bootstrap_servers, topic)
     _fill(dsn, topic, records)
     command = (
-        relay_command(session, dsn, name)
+        relay_command(session, dsn, relay)
         if runs.what is None
         else Command(
             [
@@ -116,14 +113,15 @@ def _turn(session: Session, dsn: str, records: int, runs: Runs) -> None:
             ]
         )
     )
-    log_file = session.directory / f"{name}.log"
-    with running(command, log_file) as child, PeakMemory(child.pid) as peak:
-        samples = _samples(session, topic, child)
-        first = next(samples)
-        last = next(sample for sample in samples if sample[1] >= records * 0.95)
-    done = last[1] - first[1]
-    runs.rows_per_second.append(done / (last[0] - first[0]))
-    runs.cpu_microseconds.append((last[2] - first[2]) / done * 1e6)
+    log_file = session.directory / f"{topic}.log"
+    written = WrittenRecords(session.bootstrap_servers, topic)
+    try:
+        with running(command, log_file) as child, PeakMemory(child.pid) as peak:
+            speed = speed_of_input(written, child, records)
+    finally:
+        written.close()
+    runs.rows_per_second.append(speed.records_per_second)
+    runs.cpu_microseconds.append(speed.cpu_microseconds_per_record)
     runs.peak_megabytes.append(peak.bytes / 1e6)
 
 
@@ -147,39 +145,11 @@ def _fill(dsn: str, topic: str, records: int) -> None:
         connection.execute("CHECKPOINT")
 
 
-def _samples(session: Session, topic: str, child: Child) -> Iterator[tuple[float, int, float]]:
-    """Give time, visible records and processor time at each change of what readers see."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": session.bootstrap_servers,
-            "group.id": "watcher",
-            "isolation.level": "read_committed",
-        }
-    )
-    places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
-    seen, changed_at = 0, time.monotonic()
-    try:
-        while True:
-            found = sum(consumer.get_watermark_offsets(p, timeout=20)[1] for p in places)
-            now = time.monotonic()
-            if found != seen:
-                seen, changed_at = found, now
-                yield now, found, child.cpu_seconds()
-            elif now > changed_at + STALLED_SECONDS:
-                raise ProcessFailed(
-                    f"nothing was sent for {STALLED_SECONDS:g} s:\n{child.log_tail()}"
-                )
-            time.sleep(LOOK_SECONDS)
-    finally:
-        consumer.close()
-
-
-def _latencies(session: Session, dsn: str, seconds: float) -> Latencies:
-    name = session.name("relay")
-    topic = f"{name}.orders"
+def _latencies(session: Session, dsn: str, relay: str, seconds: float) -> Latencies:
+    topic = session.name("orders")
     create_topics(session.bootstrap_servers, topic)
-    log_file = session.directory / f"{name}.log"
-    with running(relay_command(session, dsn, name), log_file) as child:
+    log_file = session.directory / f"{topic}.log"
+    with running(relay_command(session, dsn, relay), log_file) as child:
         return latencies_at(
             dsn, session.bootstrap_servers, topic, ROWS_PER_SECOND, seconds, child.require_running
         )
@@ -192,8 +162,8 @@ def _table(
     beside = ("", f"{ratio:.2f} (goal ≥ {GOAL_RATIO})", f"{ratio_bare:.2f}")
     return Table(
         title=(
-            f"A backlog of {records:,} rows, and {ROWS_PER_SECOND:,} rows a second, each committed "
-            f"by itself"
+            f"A backlog of {records:,} rows in PostgreSQL, and {ROWS_PER_SECOND:,} rows a second, "
+            f"each committed by itself"
         ),
         columns=(
             *("", "rows/s", "spread", "relay-outbox beside it", "CPU µs/row"),

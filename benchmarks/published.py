@@ -37,7 +37,8 @@ def publish(report: Report, directory: Path) -> None:
         kept[name] = {
             "measured": datetime.now(UTC).date().isoformat(),
             "machine": describe_machine(),
-            "machine_line": machine_line(),
+            "contestants": table.contestants,
+            "machine_line": machine_line(table.contestants),
             "title": table.title,
             "columns": list(table.columns),
             "rows": [list(row) for row in table.rows],

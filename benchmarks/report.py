@@ -11,7 +11,7 @@ import orjson
 import rich.table
 from rich.console import Console
 
-from benchmarks.machine import describe_machine, machine_line
+from benchmarks.machine import describe_contestants, describe_machine, machine_line
 
 WIDTH = 118
 """Tables have as many columns, also where the output is not a terminal."""
@@ -24,6 +24,12 @@ class Table:
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
+
+    @property
+    def contestants(self) -> dict[str, str]:
+        """The versions of the programs of others that it names, by their names."""
+        cells = (cell for row in self.rows for cell in row)
+        return describe_contestants("\n".join((self.title, *self.columns, *cells)))
 
 
 @dataclass
@@ -47,7 +53,9 @@ class Report:
         """Keep the data of a benchmark and print its table."""
         self.results[name] = data
         self.tables[name] = table
-        printed = rich.table.Table(title=table.title, caption=machine_line(), title_justify="left")
+        printed = rich.table.Table(
+            title=table.title, caption=machine_line(table.contestants), title_justify="left"
+        )
         for number, column in enumerate(table.columns):
             printed.add_column(column, justify="left" if number == 0 else "right")
         for row in table.rows:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,9 +13,10 @@ import orjson
 import psycopg
 
 from benchmarks.inputs import PARTITIONS, create_topics, load
+from benchmarks.measure import STALLED_SECONDS, speed_of_input
 from benchmarks.memory import PeakMemory
 from benchmarks.options import Options
-from benchmarks.processes import Child, Command, ProcessFailed, running
+from benchmarks.processes import Command, ProcessFailed, running
 from benchmarks.report import Report, Table
 from benchmarks.session import Session
 from eosframework.embedded import start_postgres
@@ -26,8 +26,6 @@ DEFAULT_ROUNDS = 3
 COMMIT_SECONDS = 0.2
 GOAL_RATIO = 0.8
 GOAL_MEGABYTES = 250
-LOOK_SECONDS = 0.02
-STALLED_SECONDS = 60.0
 
 TOPOLOGY = """\
 application: APPLICATION
@@ -61,6 +59,21 @@ class Runs:
     records_per_second: list[float] = field(default_factory=list[float])
     cpu_microseconds: list[float] = field(default_factory=list[float])
     peak_megabytes: list[float] = field(default_factory=list[float])
+
+
+@dataclass(frozen=True)
+class WrittenRows:
+    """Looks at the positions in the database."""
+
+    connection: psycopg.Connection[tuple[object, ...]]
+    query: str
+    application: str
+
+    def total(self) -> int:
+        """Number of records."""
+        row = self.connection.execute(self.query.encode(), [self.application]).fetchone()
+        assert row is not None
+        return int(str(row[0]))
 
 
 def run(session: Session, options: Options, report: Report) -> None:
@@ -105,36 +118,14 @@ def _turn(
         query = OURS if is_ours else THEIRS
         log_file = session.directory / f"{application}.log"
         with running(command, log_file) as child, PeakMemory(child.pid) as peak:
-            samples = _samples(connection, query, application, child)
-            first = next(sample for sample in samples if sample[1] >= records // 10)
-            last = next(sample for sample in samples if sample[1] >= records)
+            progress = WrittenRows(connection, query, application)
+            speed = speed_of_input(progress, child, records)
         found = connection.execute("SELECT count(*) FROM orders").fetchone()
         if found != (records,):
             raise ProcessFailed(f"{runs.name} left {found} rows of {records}")
-    done = last[1] - first[1]
-    runs.records_per_second.append(done / (last[0] - first[0]))
-    runs.cpu_microseconds.append((last[2] - first[2]) / done * 1e6)
+    runs.records_per_second.append(speed.records_per_second)
+    runs.cpu_microseconds.append(speed.cpu_microseconds_per_record)
     runs.peak_megabytes.append(peak.bytes / 1e6)
-
-
-def _samples(
-    connection: psycopg.Connection[tuple[object, ...]], query: str, application: str, child: Child
-) -> Iterator[tuple[float, int, float]]:
-    """Give time, rows and processor time at each change of the positions in the database."""
-    done, changed_at = 0, time.monotonic()
-    while True:
-        row = connection.execute(query.encode(), [application]).fetchone()
-        assert row is not None
-        found, now = int(str(row[0])), time.monotonic()
-        if found != done:
-            done, changed_at = found, now
-            yield now, found, child.cpu_seconds()
-        elif now > changed_at + STALLED_SECONDS:
-            raise ProcessFailed(
-                f"nothing was written for {STALLED_SECONDS:g} s:\n{child.log_tail()}"
-            )
-        child.require_running()
-        time.sleep(LOOK_SECONDS)
 
 
 def _our_command(session: Session, dsn: str, topic: str, application: str) -> Command:
@@ -149,7 +140,7 @@ def _our_command(session: Session, dsn: str, topic: str, application: str) -> Co
     applied = Command([*own, "apply", str(file)], environment)
     with running(applied, session.directory / f"{application}.apply.log") as child:
         try:
-            code = child.process.wait(60)
+            code = child.process.wait(STALLED_SECONDS)
         except subprocess.TimeoutExpired:
             code = None
         if code != 0:
@@ -197,8 +188,8 @@ def _table(records: int, ours: Runs, theirs: Runs, ratio: float) -> Table:
     ]
     rows.append(("goal", "", "", "", f"< {GOAL_MEGABYTES}", f"{GOAL_RATIO:.1f}"))
     return Table(
-        title=f"Topic to table, {records:,} upserts of five columns, {PARTITIONS} partitions, "
-        f"commits every {COMMIT_SECONDS * 1000:.0f} ms",
+        title=f"Topic to table of PostgreSQL, {records:,} upserts of five columns, "
+        f"{PARTITIONS} partitions, commits every {COMMIT_SECONDS * 1000:.0f} ms",
         columns=(
             "contestant",
             "rows/s, median",

@@ -7,9 +7,10 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.contestants.streams_jars import KAFKA_VERSION, cache_directory, class_path
+from benchmarks.contestants.streams_jars import HOME, VERSION, class_path
 from benchmarks.contestants.work import Unavailable, Work
 from benchmarks.processes import Command
+from eosframework.embedded.jars import cache_directory
 from eosframework.embedded.java import find_java
 
 PROGRAMS = Path(__file__).parents[1] / "java"
@@ -36,7 +37,7 @@ class KafkaStreams:
 
     def prepare(self) -> str:
         compile_programs(_classes(), *PROGRAMS.glob("*.java"))
-        return f"{KAFKA_VERSION}, 1 thread"
+        return f"{VERSION}, 1 thread"
 
     def command(self, work: Work) -> Command:
         arguments = [
@@ -74,6 +75,6 @@ def compile_programs(classes: Path, *sources: Path) -> None:
 
 
 def _classes() -> Path:
-    directory = cache_directory() / f"kafka-streams-{KAFKA_VERSION}" / "classes"
+    directory = cache_directory() / HOME / "classes"
     directory.mkdir(parents=True, exist_ok=True)
     return directory

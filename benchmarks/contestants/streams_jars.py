@@ -1,10 +1,11 @@
-"""The jars of Kafka Streams that the broker does not bring, locked and kept beside its own."""
+"""The jars of Kafka Streams, locked and kept alongside those of brokers."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from benchmarks.contestants.work import Unavailable
+from eosframework.embedded.data_directory import exclusively
 from eosframework.embedded.jars import (
     KAFKA_VERSION,
     cache_directory,
@@ -14,24 +15,34 @@ from eosframework.embedded.jars import (
     parse_lock,
 )
 
-STREAMS = f"org.apache.kafka:kafka-streams:{KAFKA_VERSION}"
-_LOCK = Path(__file__).with_name(f"kafka-streams-{KAFKA_VERSION}.lock")
+VERSION = "4.4.0"
+"""Of Kafka Streams and of its clients; the broker's may differ."""
+
+STREAMS = f"org.apache.kafka:kafka-streams:{VERSION}"
+HOME = f"kafka-streams-{VERSION}"
+"""Its directory in the cache."""
+
+LOCK = Path(__file__).with_name(f"kafka-streams-{VERSION}.lock")
 
 
 def class_path() -> str:
-    """Give the class path of a Kafka Streams program; fetch what is missing.
+    """Return the class path of a Kafka Streams program; fetch missing jars.
+
+    The broker's jars come last, for their log binding: of two versions of a class, Java takes the
+    one that comes first.
 
     Raises:
-        Unavailable: a jar cannot be fetched or is not what the lock says.
+        Unavailable: a jar cannot be fetched or differs from the lock.
     """
-    home = cache_directory() / f"kafka-streams-{KAFKA_VERSION}"
+    home = cache_directory() / HOME
     jars = home / "jars"
-    jars.mkdir(parents=True, exist_ok=True)
-    locked = parse_lock(_LOCK.read_text(encoding="ascii"))
-    if missing := damaged_jars(jars, locked):
-        _fetch(home / "repository", jars, missing)
+    locked = parse_lock(LOCK.read_text(encoding="ascii"))
+    with exclusively(home, "jar cache", "set EOS_CACHE_DIR to a directory that can"):
+        jars.mkdir(exist_ok=True)
+        if missing := damaged_jars(jars, locked):
+            _fetch(home / "repository", jars, missing)
         if damaged := damaged_jars(jars, locked):
-            raise Unavailable(f"{', '.join(damaged)} in {jars} is not what the lock says")
+            raise Unavailable(f"{', '.join(damaged)} in {jars} differ from the lock")
     return f"{jars}/*:{fetched(kafka_release(KAFKA_VERSION))}/*"
 
 

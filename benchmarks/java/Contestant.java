@@ -32,6 +32,9 @@ public final class Contestant {
         properties.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, 1);
         properties.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, Math.round(commitSeconds * 1000));
         properties.put(StreamsConfig.STATE_DIR_CONFIG, work.get("BENCH_STATE_DIRECTORY"));
+        properties.put(
+                StreamsConfig.TRANSACTIONAL_STATE_STORES_CONFIG,
+                work.getOrDefault("BENCH_TRANSACTIONAL_STORES", "false"));
         if (work.containsKey("BENCH_CACHE_BYTES")) {
             properties.put(
                     StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG,
