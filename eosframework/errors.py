@@ -100,6 +100,10 @@ class ClusterUnreachable(UserError):
     """No broker of the configured cluster answered within the deadline."""
 
 
+class ConnectionRefused(ClusterUnreachable):
+    """The brokers refused the connection: credentials or TLS settings do not match."""
+
+
 class DatabaseUnusable(UserError):
     """The configured database cannot be connected to, or lacks what is needed."""
 

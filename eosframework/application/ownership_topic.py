@@ -48,16 +48,21 @@ _REMEDY = (
     "delete the topic, and run `eosframework apply APP`"
 )
 
-SETTINGS = {
-    **COMPACT,
-    "delete.retention.ms": str(7 * 86_400 * 1000),
-    "segment.bytes": str(16 * 2**20),
-}
-"""Topic settings at creation. Small segments: the active one is never compacted."""
-
-READ_AGAIN_SECONDS = 3600.0
+READ_AGAIN_SECONDS = 600.0
 """A content that is older is read from the beginning: brokers drop the record of a removal after
 delete.retention.ms, and a process that was suspended for so long would not see it."""
+
+SETTINGS = {
+    **COMPACT,
+    "delete.retention.ms": str(round(3 * READ_AGAIN_SECONDS * 1000)),
+    "max.compaction.lag.ms": str(round(READ_AGAIN_SECONDS * 1000)),
+    "min.compaction.lag.ms": "0",
+    "segment.bytes": str(2**20),
+}
+"""Topic settings at creation. They bound the records that a start reads to those of 40 minutes: a
+crash loop adds an entry and a removal per task each time. A reading whose beginning and end are
+READ_AGAIN_SECONDS apart counts for as long, so a removal is kept for more than twice that time.
+The active segment is never compacted: it is small, and rolled after the longest lag."""
 
 
 class OwnershipTopic:

@@ -149,6 +149,11 @@ class KafkaSettings(Section):
     request_timeout_seconds: float = Field(default=10.0, gt=0)
     """Seconds after which an unanswered request to a broker counts as failed."""
 
+    start_timeout_seconds: float = Field(default=60.0, ge=0)
+    """Seconds for which the start of a worker, a relay or a backfill repeats its checks while
+    brokers do not answer; a failed broker is replaced after broker.session.timeout.ms (9 s) and an
+    election. A worker that a supervisor restarts (--processes, --on) waits without limit."""
+
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         """Yield the fields to show, without passwords and keys."""
         shown = {n: "…" if is_secret(n) else value for n, value in self.properties.items()}

@@ -95,6 +95,7 @@ class RelayOptions:
     poll_interval_seconds: float
     keep_seconds: float
     transaction_timeout_seconds: float
+    start_timeout_seconds: float
     on_refused: OutboxRefusal = OutboxRefusal.SET_ASIDE
 
 
@@ -173,6 +174,7 @@ class Relay:
         )
         self._connected = False
         self._has_run = False
+        self._start_until = clock() + options.start_timeout_seconds
         self._is_unused = False
         self._stands_by = False
         self._unavailable: str | None = None
@@ -240,7 +242,7 @@ class Relay:
             self._lose_session(error)
             return False
         except ClusterUnreachable as error:
-            if not self._has_run:
+            if not self._has_run and self._clock() >= self._start_until:
                 raise
             self._back_off("cluster_unavailable", error)
             return False

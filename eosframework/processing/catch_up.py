@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from eosframework.errors import Retriable, StartRefused
 from eosframework.processing.ports import InputLog, ProgressLedger
@@ -53,6 +54,7 @@ class CatchUp:
         max_idle_seconds: float = 0.0,
     ) -> None:
         self._log = log
+        self._topics = plan.topics
         self._ledger = ledger
         self._hold_nothing = hold_nothing
         self._clock = clock
@@ -61,16 +63,31 @@ class CatchUp:
         self._look_at = clock()
         self._own_topics = sorted(plan.own_topics)
         self._levels = len(self._own_topics)
-        self._ends = log.end_offsets(log.partitions(plan.topics))
+        self._ends: dict[TopicPartition, int] | None = None
+        with suppress(Retriable):
+            self._read_ends()
 
     def is_done(self, tasks: Iterable[Task]) -> bool:
         """Return whether all input and its results in internal topics are processed."""
-        tasks = list(tasks)
-        while _is_read(tasks, self._ends) and self._others_have_read(tasks):
+        with suppress(Retriable):  # No broker answered; the next call asks again.
+            return self._is_done(list(tasks), self._ends or self._read_ends())
+        return False
+
+    def _read_ends(self) -> dict[TopicPartition, int]:
+        """Read the ends of the source topics, again if no broker answered at the start.
+
+        Raises:
+            Retriable: no broker answered.
+        """
+        self._ends = self._log.end_offsets(self._log.partitions(self._topics))
+        return self._ends
+
+    def _is_done(self, tasks: Sequence[Task], ends: dict[TopicPartition, int]) -> bool:
+        while _is_read(tasks, ends) and self._others_have_read(tasks, ends):
             if self._levels == 0:
                 return self._has_passed_time(tasks)
+            ends |= self._log.end_offsets(self._log.partitions(self._own_topics))
             self._levels -= 1
-            self._ends |= self._log.end_offsets(self._log.partitions(self._own_topics))
         return False
 
     def _has_passed_time(self, tasks: Sequence[Task]) -> bool:
@@ -87,9 +104,9 @@ class CatchUp:
         wait_seconds = IDLE_TIMES * self._max_idle_seconds + IDLE_LEAST_SECONDS
         return now - self._read_since >= wait_seconds
 
-    def _others_have_read(self, tasks: Sequence[Task]) -> bool:
+    def _others_have_read(self, tasks: Sequence[Task], ends: Mapping[TopicPartition, int]) -> bool:
         own = {partition for task in tasks for partition in task.partitions}
-        others = sorted(self._ends.keys() - own)
+        others = sorted(ends.keys() - own)
         if not others:
             return True
         if self._clock() < self._look_at:
@@ -101,7 +118,7 @@ class CatchUp:
             # Another worker may commit between the two reads, so its start may look lost. If it
             # really is, the worker that gets the partition refuses to start.
             return False
-        left = {p: (read_to[p], self._ends[p]) for p in others if read_to[p] < self._ends[p]}
+        left = {p: (read_to[p], ends[p]) for p in others if read_to[p] < ends[p]}
         return not left or (self._hold_nothing is not None and self._hold_nothing(left))
 
     def _committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:

@@ -14,6 +14,7 @@ from eosframework.application.control_topic import ControlTopic
 from eosframework.application.needed_access import control_topic_access, naming_needed_access
 from eosframework.application.output_limits import RelayDestinations
 from eosframework.application.relay_log import KafkaSentLog, RelayPositionLog
+from eosframework.application.start_wait import waiting_for_brokers
 from eosframework.config import OutboxSourceKind, Settings
 from eosframework.errors import DatabaseUnavailable
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
@@ -50,7 +51,8 @@ def run_relay(settings: Settings, *, until_caught_up: bool) -> RelayCounts:
     admin = ClusterAdmin(settings.kafka)
     source = _source(settings)
     _refuse_second_name(source)
-    _require_control_topic(settings, admin)
+    start_seconds = settings.kafka.start_timeout_seconds
+    waiting_for_brokers(lambda: _require_control_topic(settings, admin), start_seconds)
     outbox = settings.outbox
     options = RelayOptions(
         name=outbox.name,
@@ -60,6 +62,7 @@ def run_relay(settings: Settings, *, until_caught_up: bool) -> RelayCounts:
         poll_interval_seconds=outbox.poll_interval_seconds,
         keep_seconds=outbox.keep_seconds,
         transaction_timeout_seconds=settings.worker.transaction_timeout_seconds,
+        start_timeout_seconds=start_seconds,
         on_refused=outbox.on_refused,
     )
     events = structlog.get_logger("eosframework.relay")

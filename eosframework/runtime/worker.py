@@ -18,8 +18,9 @@ from eosframework.application.output_limits import output_limits
 from eosframework.application.ownership_topic import OwnershipTopic, ownership_of
 from eosframework.application.partition_growth import PartitionGrowth, partition_counter
 from eosframework.application.partitioner_checks import require_fitting_partitioners
-from eosframework.application.start_checks import check_worker_start
+from eosframework.application.start_checks import Facts, check_worker_start
 from eosframework.application.start_positions import StartPositions, UnmarkedStartPositions
+from eosframework.application.start_wait import waiting_for_brokers
 from eosframework.config import Guarantee, Producers, Settings
 from eosframework.errors import ConfigurationError, RunError
 from eosframework.kafka.admin.auto_creation import ChosenTopics
@@ -87,11 +88,13 @@ class Host:
         watch: over the worker's turns.
         began: called once with the function that stops the worker.
         turned: called after each turn with the counts and a function that takes a snapshot.
+        is_stopped: returns whether the worker was asked to stop while it starts.
     """
 
     watch: TurnWatch
     began: Callable[[Callable[[], None]], object]
     turned: Callable[[WorkerCounts, Callable[[], WorkerView]], object]
+    is_stopped: Callable[[], bool] = is_orphaned
 
 
 def load(application: str) -> Graph:
@@ -116,8 +119,12 @@ def check_start(graph: Graph, settings: Settings) -> None:
         UserError: nothing was started; names the cause and the next step.
     """
     context = connect(graph, settings)
-    facts = check_worker_start(context, id_source(settings))
-    require_fitting_partitioners(graph, settings, context.admin, facts.partitions)
+
+    def check() -> None:
+        facts = check_worker_start(context, id_source(settings))
+        require_fitting_partitioners(graph, settings, context.admin, facts.partitions)
+
+    waiting_for_brokers(check, settings.kafka.start_timeout_seconds)
     open_schemas(graph.codecs, settings.schema_registry)
     _require_tables(graph, settings)
 
@@ -134,7 +141,7 @@ def run_kind(graph: Graph, settings: Settings, kind: Kind, *, until_caught_up: b
         InstanceFenced: another worker took this one's identity over.
     """
     keep_little()
-    with _checked_instance(graph, settings, kind) as context:
+    with _checked_instance(graph, settings, kind, is_orphaned) as context:
         with (
             stop_requests(structlog.get_logger("eosframework.worker")) as request,
             _shown_progress() as show,
@@ -164,7 +171,7 @@ def run_embedded(
         RunError: processing cannot continue; complete transactions are committed.
         InstanceFenced: another worker took this one's identity over.
     """
-    with _checked_instance(graph, settings, kind) as context:
+    with _checked_instance(graph, settings, kind, host.is_stopped) as context:
         return _run(context, kind, host, until_caught_up=until_caught_up)
 
 
@@ -181,7 +188,8 @@ def _run(context: WorkerContext, kind: Kind, host: Host, *, until_caught_up: boo
         return _run_once(start, kind, replace(host, turned=turned), until_caught_up=until_caught_up)
 
     def checked_again() -> WorkerContext:
-        return _checked_context(context.graph, context.settings, context.instance, kind)
+        graph, settings, instance = context.graph, context.settings, context.instance
+        return _checked_context(graph, settings, instance, kind, host.is_stopped)
 
     return run_through_own_fence(run, context.instance)
 
@@ -233,10 +241,12 @@ def settings_of_child(settings: Settings, instance: str, all_instances: Sequence
 
 
 @contextmanager
-def _checked_instance(graph: Graph, settings: Settings, kind: Kind) -> Generator[WorkerContext]:
+def _checked_instance(
+    graph: Graph, settings: Settings, kind: Kind, is_stopped: Callable[[], bool]
+) -> Generator[WorkerContext]:
     """Hold an instance name during the block, and count the block as a sudden end until it ends."""
     with own_instance(graph.application, settings.worker.instance) as instance:
-        context = _checked_context(graph, settings, instance, kind)
+        context = _checked_context(graph, settings, instance, kind, is_stopped)
         ends = sudden_ends(graph.application, instance)
         if ends.are_suspect and (left := free_bytes()) is not None:
             # Import kafka-python only then.
@@ -247,15 +257,27 @@ def _checked_instance(graph: Graph, settings: Settings, kind: Kind) -> Generator
             yield context
 
 
-def _checked_context(graph: Graph, settings: Settings, instance: str, kind: Kind) -> WorkerContext:
+def _checked_context(
+    graph: Graph,
+    settings: Settings,
+    instance: str,
+    kind: Kind,
+    is_stopped: Callable[[], bool],
+) -> WorkerContext:
     opened = connect(graph, settings)
     admin, control_topic = opened.admin, opened.control_topic
-    facts = check_worker_start(opened, id_source(settings))
-    # The supervisor made these checks when it started. A child must also start while a server is
-    # unavailable.
+    # The supervisor made some checks when it started. A child must also start while a server is
+    # unavailable: if it ended, the supervisor would stop the other children.
     is_child = PIPE_VARIABLE in os.environ
-    if kind is Kind.TRANSFORMS and not is_child:
-        require_fitting_partitioners(graph, settings, admin, facts.partitions)
+
+    def check() -> Facts:
+        facts = check_worker_start(opened, id_source(settings))
+        if kind is Kind.TRANSFORMS and not is_child:
+            require_fitting_partitioners(graph, settings, admin, facts.partitions)
+        return facts
+
+    limit_seconds = None if is_child else settings.kafka.start_timeout_seconds
+    facts = waiting_for_brokers(check, limit_seconds, is_stopped)
     open_schemas(graph.codecs, settings.schema_registry, checked=not is_child)
     if kind is Kind.TABLES and not is_child:
         _require_tables(graph, settings)

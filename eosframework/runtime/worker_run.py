@@ -288,7 +288,7 @@ class WorkerRun:
                     self._graph,
                     part.settings,
                     part.kind,
-                    Host(watch, began, turned),
+                    Host(watch, began, turned, lambda: self._stopping),
                     until_caught_up=self._until_caught_up,
                 )
         except BaseException as error:

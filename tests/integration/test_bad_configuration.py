@@ -140,7 +140,8 @@ def test_a_transaction_timeout_above_the_brokers_names_both(on_broker: Folder) -
 def test_an_unreachable_broker_is_named_and_waited_for_a_limited_time(
     folder: Folder, command: str
 ) -> None:
-    done = folder.run(*command.split(), "app.yaml", "--set", "kafka.request_timeout_seconds=1")
+    short = ("--set", "kafka.request_timeout_seconds=1", "--set", "kafka.start_timeout_seconds=2")
+    done = folder.run(*command.split(), "app.yaml", *short)
     assert (done.exit_code, done.out) == (2, "")
     assert "no broker at 127.0.0.1:1 answered within 1 s" in done.error
     assert "start one (`eosframework broker up`), or correct kafka.bootstrap_servers" in done.error

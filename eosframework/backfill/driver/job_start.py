@@ -20,6 +20,7 @@ from eosframework.application.fencing import fence_workers
 from eosframework.application.internal_topics import task_counts
 from eosframework.application.partitioner_checks import require_fitting_partitioners
 from eosframework.application.start_checks import Facts, check_start
+from eosframework.application.start_wait import waiting_for_brokers
 from eosframework.backfill.job.fingerprint import differences, fingerprint
 from eosframework.backfill.job.job_entry import (
     Files,
@@ -90,7 +91,9 @@ def start(context: ApplicationContext, name: str, request: Request, pin: Pin) ->
     """
     graph, settings, admin = context.graph, context.settings, context.admin
     log = JobLog(check_name(name), graph.application, settings.kafka, admin)
-    facts = check_start(context, id_source(settings))
+    facts = waiting_for_brokers(
+        lambda: check_start(context, id_source(settings)), settings.kafka.start_timeout_seconds
+    )
     require_fitting_partitioners(graph, settings, admin, facts.partitions)
     open_schemas(graph.codecs, settings.schema_registry, patience_seconds=SCHEMAS_PATIENCE_SECONDS)
     _require_tables(graph, settings)

@@ -154,13 +154,15 @@ def require_verified(
 
     Raises:
         StartRefused: a broker is not protected, or its settings cannot be read.
+        ClusterUnreachable: some brokers answered, and others did not.
     """
     for broker, settings in sorted(brokers.items()):
         if settings is not None and (wrong := shortcoming(settings)):
             raise StartRefused(f"{cluster}: broker {broker} {wrong}")
     if not assume and (unknown := unread(cluster, brokers)):
         named = ", ".join(map(str, unknown))
-        raise StartRefused(
+        # If some answered, reading is allowed, and the others are unavailable.
+        raise (ClusterUnreachable if _some_unavailable(brokers) else StartRefused)(
             f"{SETTING} and the version of broker {named} of {cluster} cannot be read, expected "
             f"true and Kafka 4.0 or later, so it is not known whether a delayed frame could tear a "
             f"transaction. Grant DescribeConfigs on the cluster; see whether the broker is up; or, "

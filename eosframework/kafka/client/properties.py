@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from eosframework.config import KafkaSettings
 from eosframework.config.secrets import is_secret
-from eosframework.errors import ClusterUnreachable, ConfigurationError
+from eosframework.errors import ClusterUnreachable, ConfigurationError, ConnectionRefused
 from eosframework.kafka.client.token_function import TokenFunction, token_function
 from eosframework.process.logs import CLIENT_LOGGER
 from eosframework.serialization.package_data import read_table
@@ -83,7 +83,7 @@ def unreachable(servers: str, seconds: float, reason: str, *, refused: bool) -> 
         refused: the brokers answered, and refused the connection.
     """
     if refused:
-        return ClusterUnreachable(
+        return ConnectionRefused(
             f"the brokers at {servers} refused the connection{reason}; correct the "
             f"security.protocol, sasl and ssl entries of kafka.properties"
         )

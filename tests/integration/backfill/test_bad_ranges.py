@@ -204,8 +204,9 @@ def test_a_range_has_fewer_records_than_offsets_and_ends(
 def test_brokers_that_are_away_are_named(spark: SparkSession, orders: HandedOver) -> None:
     [port] = free_ports(1)
     away = f"kafka.bootstrap_servers=127.0.0.1:{port}"
+    short = ["kafka.request_timeout_seconds=3", "kafka.start_timeout_seconds=0"]
     with pytest.raises(ClusterUnreachable, match=f"127.0.0.1:{port}"):
-        job_of(orders, away, "kafka.request_timeout_seconds=3").run(spark)
+        job_of(orders, away, *short).run(spark)
 
 
 def test_of_two_drivers_that_start_a_job_at_once_one_fixes_its_range(orders: HandedOver) -> None:

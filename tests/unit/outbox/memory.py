@@ -272,6 +272,7 @@ class World:
             poll_interval_seconds=0.5,
             keep_seconds=keep_seconds,
             transaction_timeout_seconds=30.0,
+            start_timeout_seconds=60.0,
             on_refused=on_refused,
         )
         source = MemorySource(self.table, self.clock, shards=self.shards, name=name)

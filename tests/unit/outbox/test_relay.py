@@ -307,15 +307,17 @@ def test_a_database_that_changes_while_the_relay_runs_stops_it() -> None:
         relay.run()
 
 
-def test_a_cluster_that_is_away_at_the_start_is_said_at_once() -> None:
+def test_a_cluster_that_is_away_at_the_start_is_waited_for_as_long_as_an_election_takes() -> None:
     world = World()
 
     def unreachable() -> NoReturn:
         raise ClusterUnreachable("nobody")
 
     world.positions.read = unreachable
+    began = world.clock()
     with pytest.raises(ClusterUnreachable):
         world.caught_up()
+    assert world.clock() - began >= 60
 
 
 def test_a_position_reads_back_as_it_was_written() -> None:

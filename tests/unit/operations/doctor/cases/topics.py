@@ -240,9 +240,9 @@ CASES = [
     Case(
         "ownership-topic",
         E,
-        lambda: with_ownership(delete_retention_ms="3600000"),
-        "delete.retention.ms=3600000",
-        "--add-config delete.retention.ms=604800000",
+        lambda: with_ownership(delete_retention_ms="1000000"),
+        "delete.retention.ms=1000000",
+        "--add-config delete.retention.ms=1800000",
     ),
     Case(
         "ownership-topic",
