@@ -119,6 +119,11 @@ def key_of(message: Message) -> str:
     return (message.key() or b"").decode(errors="replace")
 
 
+def number_of(part: str) -> int | None:
+    """Return the number that is a part of a key; None: another program wrote the key."""
+    return int(part) if part.isascii() and part.isdecimal() and len(part) < 10 else None
+
+
 def _topic(_: Sequence[str], value: Any) -> None:
     _require(value["topic_id"], str)
     _require(value["partitions"], int)
@@ -153,7 +158,7 @@ def _replayed(parts: Sequence[str], value: Any) -> None:
     int(number)
     int(stretch)
     _require(value["topic_id"], str)
-    _require(value["ranges"], list)
+    _require([(int(first), int(end)) for first, end in value["ranges"]], list)
 
 
 def _backfill(_: Sequence[str], value: Any) -> None:

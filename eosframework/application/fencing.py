@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from eosframework.application.context import ApplicationContext
+from eosframework.application.control_entries import number_of
 from eosframework.application.control_topic import ControlState, ControlTopic
 from eosframework.application.ownership_topic import OwnershipTopic
 from eosframework.application.start_positions import recorded_ids
@@ -172,9 +173,9 @@ def all_ids(graph: Graph, control: ControlState, partitions: Mapping[str, int]) 
     ids = {*live_ids(graph, control, partitions), str(TransactionalId.replay(application))}
     for key in control.entries:
         match key.split("/"):
-            case ["backfill", job, "task", sub_topology, number]:
+            case ["backfill", job, "task", sub_topology, part] if number_of(part) is not None:
                 name = f"{job}.{sub_topology}"
-                ids.add(str(TransactionalId.backfill(application, name, int(number))))
+                ids.add(str(TransactionalId.backfill(application, name, int(part))))
             case _:
                 pass
     return tuple(sorted(ids))
