@@ -153,7 +153,7 @@ def _replayed(parts: Sequence[str], value: Any) -> None:
     int(number)
     int(stretch)
     _require(value["topic_id"], str)
-    _require(value["ranges"], list)
+    _require([(int(first), int(end)) for first, end in value["ranges"]], list)
 
 
 def _backfill(_: Sequence[str], value: Any) -> None:

@@ -6,7 +6,7 @@ entry, so a reader chooses to wait until all are decided, or to read up to there
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from eosframework.application.control_entries import (
@@ -21,7 +21,7 @@ from eosframework.config import KafkaSettings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.kafka.consumer.settled import decided_ends, settled_ends
-from eosframework.processing.ports import Output
+from eosframework.processing.ports import Message, Output
 from eosframework.records import TopicPartition
 from eosframework.txnid import control_topic
 
@@ -120,26 +120,32 @@ class ControlLog:
     def newest_of(self, keys: Collection[str], since: int = 0) -> dict[str, tuple[int, Any]]:
         """Return the newest entry of each key with its offset, even if it is undecided or aborted.
 
-        It shows that its writer is alive. Of a longer range the last `FIRST_TAIL_RECORDS` are read.
+        It shows that its writer is alive.
 
         Args:
             keys: of the entries.
-            since: first offset to read.
+            since: first offset that counts; 0: all count.
 
         Raises:
             ClusterUnreachable: no broker answered.
+            ControlTopicDamaged: the newest value of a key cannot be read.
         """
-        partition, end = self._partition, self.written_end()
-        start = max(since, end - FIRST_TAIL_RECORDS)
-        if not since:
-            start = max(start, self._admin.log_bounds([partition])[partition][0])
-        found: dict[str, tuple[int, Any]] = {}
-        for _, messages in read_ranges(self._settings, {partition: (start, end)}, undecided=True):
-            for message in messages:
-                if (key := key_of(message)) in keys:
-                    entry = read_entry(message)
-                    found[key] = message.offset(), None if entry is None else entry[1]
-        return found
+        end = self.written_end()
+        first = since or self._admin.log_bounds([self._partition])[self._partition][0]
+        newest: dict[str, Message] = {}
+        for range_ in _backwards(first, end):
+            ranges = {self._partition: range_}
+            older: dict[str, Message] = {}
+            for _, messages in read_ranges(self._settings, ranges, undecided=True):
+                older.update({key: m for m in messages if (key := key_of(m)) in keys})
+            newest = older | newest
+            if len(newest) == len(set(keys)):
+                break
+        entries = {key: read_entry(message) for key, message in newest.items()}
+        return {
+            key: (newest[key].offset(), None if entry is None else entry[1])
+            for key, entry in entries.items()
+        }
 
     def output(self, key: str, entry: Any) -> Output:
         """Return the record that writes an entry; None deletes it."""
@@ -155,14 +161,14 @@ class ControlLog:
         first = since
         if first is None:
             first = self._admin.log_bounds([self._partition])[self._partition][0]
-        tail = FIRST_TAIL_RECORDS
-        while True:
-            start = first if keys is None else max(first, end - tail)
-            entries = self._entries(start, end, prefix)
-            if start == first or all(key in entries for key in keys or ()):
-                wanted = entries if keys is None else keys
-                return readable({k: v for k, v in entries.items() if k in wanted})
-            tail *= 8
+        if keys is None:
+            return readable(self._entries(first, end, prefix))
+        entries: dict[str, Any] = {}
+        for start, stop in _backwards(first, end):
+            entries = self._entries(start, stop, prefix) | entries
+            if all(key in entries for key in keys):
+                break
+        return readable({key: value for key, value in entries.items() if key in keys})
 
     def _entries(self, start: int, end: int, prefix: str) -> dict[str, Any]:
         entries: dict[str, Any] = {}
@@ -171,3 +177,12 @@ class ControlLog:
                 if key_of(message).startswith(prefix):
                     take_entry(entries, message)
         return entries
+
+
+def _backwards(first: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges from the end back to `first`, each longer than the one before."""
+    records = FIRST_TAIL_RECORDS
+    while first < end:
+        start = max(first, end - records)
+        yield start, end
+        end, records = start, 8 * records

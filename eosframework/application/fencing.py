@@ -22,7 +22,7 @@ from eosframework.config import Ids, Settings
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.worker_clients import producers
-from eosframework.records import TopicPartition
+from eosframework.records import TopicPartition, whole_number
 from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import TopicKind, TransactionalId
 
@@ -172,9 +172,9 @@ def all_ids(graph: Graph, control: ControlState, partitions: Mapping[str, int]) 
     ids = {*live_ids(graph, control, partitions), str(TransactionalId.replay(application))}
     for key in control.entries:
         match key.split("/"):
-            case ["backfill", job, "task", sub_topology, number]:
+            case ["backfill", job, "task", sub_topology, part] if whole_number(part) is not None:
                 name = f"{job}.{sub_topology}"
-                ids.add(str(TransactionalId.backfill(application, name, int(number))))
+                ids.add(str(TransactionalId.backfill(application, name, int(part))))
             case _:
                 pass
     return tuple(sorted(ids))

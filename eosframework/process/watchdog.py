@@ -89,6 +89,8 @@ class Watchdog:
         self._turns = 0
         self._main = threading.get_ident()
         self._reading, self._writing = os.pipe()
+        self._arrivals = select.poll()
+        self._arrivals.register(self._reading, select.POLLIN)
         self._over = False
         self._former_wakeup = -1
 
@@ -134,8 +136,7 @@ class Watchdog:
     def _step(self) -> tuple[float, bool]:
         """Wait one step; return its seconds and whether a signal to stop was received."""
         started = time.monotonic()
-        ready, _, _ = select.select([self._reading], [], [], STEP_SECONDS)
-        came = os.read(self._reading, 64) if ready else b""
+        came = os.read(self._reading, 64) if self._arrivals.poll(STEP_SECONDS * 1000) else b""
         took_seconds = min(time.monotonic() - started, LONGEST_STEP_SECONDS)
         return took_seconds, any(number in came for number in _STOPPING)
 

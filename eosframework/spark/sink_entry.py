@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 
 from eosframework.backfill.job.job_entry import ControlEntry
+from eosframework.records import whole_number
 
 _OTHER = re.compile(r"[^a-z0-9_]")
 
@@ -121,6 +122,12 @@ def shards_prefix(sink: str) -> str:
 def is_batch_key(key: str) -> bool:
     """Return whether a key is that of a sink's last batch."""
     return key.startswith(batch_key("")) and "/" not in key.removeprefix(batch_key(""))
+
+
+def shard_of(sink: str, key: str) -> int | None:
+    """Return the shard of a progress key; None: the key belongs to no shard of this sink."""
+    prefix = shards_prefix(sink)
+    return whole_number(key.removeprefix(prefix)) if key.startswith(prefix) else None
 
 
 def shard_key(sink: str, shard: int) -> str:

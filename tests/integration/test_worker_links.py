@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import select
+import os
+import resource
 import socket
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+from multiprocessing.connection import wait
 
 import pytest
 
@@ -42,6 +44,23 @@ def pair(theirs: bytes = KEY) -> Generator[tuple[Link | None, Link | None]]:
                 side.close()
 
 
+def test_messages_arrive_through_descriptors_above_1023() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1024)]
+    try:
+        with pair() as (driver, task):
+            assert driver is not None
+            assert task is not None
+            assert min(driver.fileno(), task.fileno()) > 1023
+            assert task.send({"instance": "a"})
+            assert driver.first() == {"instance": "a"}
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 def test_messages_arrive_and_nobody_waits_for_one() -> None:
     with pair() as (driver, task):
         assert driver is not None
@@ -50,7 +69,7 @@ def test_messages_arrive_and_nobody_waits_for_one() -> None:
         assert driver.first() == {"instance": "a"}
         assert driver.received() is None
         assert driver.send({"stop": True})
-        select.select([task], [], [], 10)
+        wait([task], 10)
         assert task.received() == {"stop": True}
 
 
@@ -85,6 +104,6 @@ def test_the_end_of_either_side_is_told() -> None:
         assert driver is not None
         assert task is not None
         driver.close()
-        select.select([task], [], [], 10)
+        wait([task], 10)
         with pytest.raises(LinkClosed):
             task.received()

@@ -200,6 +200,7 @@ def _task_spec(started: StartedJob, state: JobState, stage: Stage) -> TaskSpec:
         facts=started.facts,
         own_topics=frozenset(writers_of(started.graph)),
         run=uuid.uuid4().hex[:8],
+        since=started.log.written_end(),
     )
 
 

@@ -71,11 +71,16 @@ class ProgressLog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LogOfTask:
-    """The `TaskLog` of one task in a job's log."""
+    """The `TaskLog` of one task in a job's log.
+
+    Args:
+        since: offset at which signs of life begin; 0: all entries are.
+    """
 
     log: ProgressLog
     sub_topology: str
     partition: int
+    since: int = 0
 
     def read(self) -> TaskProgress | None:
         """Return the progress, once all transactions are decided."""
@@ -91,7 +96,8 @@ class LogOfTask:
 
     def newest(self, since: int = 0) -> tuple[int, TaskProgress] | None:
         """Return the last written progress from an offset on, committed or not."""
-        return self.log.newest_of_task(self.sub_topology, self.partition, since)
+        first = max(since, self.since)
+        return self.log.newest_of_task(self.sub_topology, self.partition, first)
 
     def output(self, progress: TaskProgress) -> Output:
         """Return the record that commits progress within a transaction."""
@@ -111,6 +117,7 @@ class AttemptContext:
         origins: names in receipts of source topics whose rows have no offsets.
         state: None: the sub-topology is stateless.
         run: of the attempt; see `TaskSpec`.
+        since: see `TaskSpec`.
     """
 
     identity: TransactionalId
@@ -125,6 +132,7 @@ class AttemptContext:
     origins: Mapping[str, str] = field(default_factory=dict[str, str])
     state: LocalState | None = None
     run: str = ""
+    since: int = 0
 
     @property
     def partition(self) -> int:
@@ -142,7 +150,7 @@ class AttemptContext:
         return OwnedTask(
             transactional_id=str(self.identity),
             name=f"task {self.sub_topology}[{self.partition}] of the backfill",
-            log=LogOfTask(self.log, self.sub_topology, self.partition),
+            log=LogOfTask(self.log, self.sub_topology, self.partition, self.since),
             outputs=self.outputs,
             stall_seconds=self.settings.backfill.stall_seconds,
             timeout_seconds=self.settings.worker.transaction_timeout_seconds,
@@ -204,6 +212,7 @@ def attempt_context(spec: TaskSpec, partition: int) -> Generator[AttemptContext]
                 },
                 state=state,
                 run=spec.run,
+                since=spec.since,
             )
         finally:
             if state is not None:
@@ -278,6 +287,7 @@ class TaskSpec:
         own_topics: internal topics; their records get `WRITER_HEADER`.
         run: id of the stage in one driver. Its attempts may still be active, whatever number Spark
             gives the next attempt: after a lost shuffle it counts from 0 again.
+        since: end of the control topic before the run; later entries are signs of life.
     """
 
     graph: bytes
@@ -290,6 +300,7 @@ class TaskSpec:
     facts: Facts
     own_topics: frozenset[str]
     run: str = ""
+    since: int = 0
 
 
 _Headers = Sequence[tuple[str, bytes | None]] | None

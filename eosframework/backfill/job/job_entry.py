@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from eosframework.errors import ConfigurationError, ControlTopicDamaged
-from eosframework.records import TopicPartition
+from eosframework.records import TopicPartition, whole_number
 
 VERSION = 1
 FILES_PER_ENTRY = 1000
@@ -40,8 +40,22 @@ class ControlEntry(BaseModel):
 
     @classmethod
     def from_entry(cls, entry: Any) -> Self:
-        """Parse the result of `to_entry`."""
-        return cls.model_validate(entry)
+        """Parse the result of `to_entry`.
+
+        Raises:
+            ControlTopicDamaged: another program wrote the entry.
+        """
+        try:
+            return cls.model_validate(entry)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"])) or "entry"
+            raise ControlTopicDamaged(
+                f"an entry of the control topic cannot be read as {cls.__name__} ({place}: "
+                f"{first['msg']}): {entry!r:.80} was not written by this version of eosframework. "
+                f"Read the topic from its beginning and write the last good value of that key "
+                f"again; and allow only the application to write to the topic"
+            ) from error
 
 
 class OffsetRange(ControlEntry):
@@ -225,7 +239,8 @@ def task_of(name: str, key: str) -> tuple[str, int] | None:
     if not key.startswith(prefix):
         return None
     sub_topology, _, partition = key.removeprefix(prefix).rpartition("/")
-    return sub_topology, int(partition)
+    number = whole_number(partition)
+    return None if number is None else (sub_topology, number)
 
 
 def tables_key(name: str) -> str:
@@ -286,7 +301,7 @@ def from_entries(name: str, entries: Mapping[str, Any]) -> JobState | None:
         return None
     try:
         return _read(name, entries)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, ControlTopicDamaged) as error:
         raise ControlTopicDamaged(
             f"an entry of backfill job {name!r} in the control topic cannot be read "
             f"({type(error).__name__}: {error}); its key begins with {job_key(name)!r}. Read the "
@@ -310,8 +325,8 @@ def _read(name: str, entries: Mapping[str, Any]) -> JobState:
                 parts.setdefault(topic, {})[int(number)] = found
             case ["ends", topic]:
                 ends[topic] = tuple(entry)
-            case ["task", sub_topology, number]:
-                tasks[sub_topology, int(number)] = TaskProgress.from_entry(entry)
+            case ["task", *_] if (task := task_of(name, key)) is not None:
+                tasks[task] = TaskProgress.from_entry(entry)
             case ["tables"]:
                 tables_at = entry["at"]
             case ["cutover"]:

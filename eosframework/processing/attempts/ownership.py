@@ -160,6 +160,8 @@ class Ownership(SessionUser[TransactionSession, "P | None"], Generic[P]):
         self._stall_seconds = task.stall_seconds
         self._timeout_seconds = task.timeout_seconds
         self._taken_at = 0
+        self._newest: tuple[int, P] | None = None
+        self._looked_to = 0
         self._clock = clock
         self._sleep = sleep
         log = structlog.get_logger(task.logger).bind(attempt=attempt)
@@ -335,10 +337,13 @@ class Ownership(SessionUser[TransactionSession, "P | None"], Generic[P]):
         raise RunError(f"{self._task}: the brokers refuse its progress: {error}") from error
 
     def _look(self) -> SignOfLife:
-        newest = self._log.newest()
-        if newest is None:
+        # Other tasks' entries make the log long: each look resumes where the last one ended.
+        end = self._log.written_end()
+        self._newest = self._log.newest(self._looked_to) or self._newest
+        self._looked_to = end
+        if self._newest is None:
             return SignOfLife()
-        offset, progress = newest
+        offset, progress = self._newest
         ended = progress.ended
         if progress.complete:
             decided = self._log.watch()

@@ -31,7 +31,7 @@ from eosframework.spark.kafka.receipts import moved
 from eosframework.spark.kafka.shards import ShardSpec, attempts
 from eosframework.spark.kafka.sink_log import SETTLE_SECONDS, BatchLog
 from eosframework.spark.kafka.whole_batch import commit_whole, outputs_of
-from eosframework.spark.sink_entry import BatchIdentity, SinkBatch, shards_prefix
+from eosframework.spark.sink_entry import BatchIdentity, SinkBatch, shard_of
 from eosframework.txnid import TransactionalId, reserved_topic
 
 if TYPE_CHECKING:
@@ -276,9 +276,8 @@ class KafkaSinkDriver:
         """End transactions that killed attempts left open, instead of waiting for their timeout."""
         if log.is_settled(DECIDED_SECONDS):
             return
-        prefix = shards_prefix(self.name)
-        open_ = {key.removeprefix(prefix) for key in log.undecided() if key.startswith(prefix)}
-        self._fence(sorted(map(int, open_)))
+        found = {shard_of(self.name, key) for key in log.undecided()}
+        self._fence(sorted(shard for shard in found if shard is not None))
 
     # --- rows ---------------------------------------------------------------------------------
 

@@ -80,8 +80,7 @@ def take_shards(
     retrying = partial(patiently, task=task.name, events=events, clock=clock, sleep=sleep)
     newest = retrying(lambda: log.newest(shards))
     if number > 0 or _is_shared(newest, task.run):  # A1
-        look = partial(_look, log, shards)
-        wait_for_turn(look, task.stall_seconds, clock=clock, sleep=sleep)
+        wait_for_turn(_Watch(log, shards).look, task.stall_seconds, clock=clock, sleep=sleep)
         decided = retrying(lambda: log.watch(shards))
         for shard, attempt in attempts.items():
             if attempt.work.staged and shard in decided and decided[shard].complete:
@@ -107,14 +106,26 @@ def _is_shared(newest: Newest, run: str) -> bool:
     return bool(run) and any(name.endswith(run_suffix(run)) for name in names)
 
 
-def _look(log: ProgressLog, shards: Sequence[int]) -> SignOfLife:
-    """Return the sign of life of the other attempt, which writes one shard after the other."""
-    newest = log.newest(shards)
-    if not newest:
-        return SignOfLife()
-    offset, last = max(newest.values(), key=lambda one: one[0])
-    ended = last.ended
-    if all(shard in newest and newest[shard][1].complete for shard in shards):
-        decided = log.watch(shards)
-        ended = all(shard in decided and decided[shard].complete for shard in shards)
-    return SignOfLife(offset, ended)
+class _Watch:
+    """Looks at the other attempt, which writes one shard after the other."""
+
+    def __init__(self, log: ProgressLog, shards: Sequence[int]) -> None:
+        self._log = log
+        self._shards = shards
+        self._newest: dict[int, tuple[int, ShardProgress]] = {}
+        self._looked_to = 0
+
+    def look(self) -> SignOfLife:
+        """Return the sign of life in all entries up to now."""
+        end = self._log.written_end()
+        self._newest.update(self._log.newest(self._shards, self._looked_to))
+        self._looked_to = end
+        if not self._newest:
+            return SignOfLife()
+        offset, last = max(self._newest.values(), key=lambda one: one[0])
+        ended = last.ended
+        found = [self._newest.get(shard) for shard in self._shards]
+        if all(one is not None and one[1].complete for one in found):
+            decided = self._log.watch(self._shards)
+            ended = all(shard in decided and decided[shard].complete for shard in self._shards)
+        return SignOfLife(offset, ended)

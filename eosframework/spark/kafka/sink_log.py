@@ -15,6 +15,7 @@ from eosframework.spark.sink_entry import (
     SinkBatch,
     batch_key,
     shard_key,
+    shard_of,
     shards_prefix,
 )
 
@@ -58,10 +59,10 @@ class BatchLog:
 
     def shards_of(self, sequence: int) -> dict[int, ShardProgress]:
         """Return the progress of all shards in a batch, once all transactions are decided."""
-        prefix = shards_prefix(self.sink)
         found = {
-            int(key.removeprefix(prefix)): ShardProgress.from_entry(entry)
-            for key, entry in self.log.settled(prefix).items()
+            shard: ShardProgress.from_entry(entry)
+            for key, entry in self.log.settled(shards_prefix(self.sink)).items()
+            if (shard := shard_of(self.sink, key)) is not None
         }
         return {shard: one for shard, one in found.items() if one.sequence == sequence}
 

@@ -32,9 +32,11 @@ class Link:
 
     def __init__(self, connection: Connection[bytes, bytes]) -> None:
         self._connection = connection
+        self._room = select.poll()
+        self._room.register(connection, select.POLLOUT)
 
     def fileno(self) -> int:
-        """Return the file descriptor, for `select`."""
+        """Return the file descriptor, for a selector."""
         return self._connection.fileno()
 
     def send(self, message: Mapping[str, Any]) -> bool:
@@ -43,7 +45,7 @@ class Link:
         Raises:
             LinkClosed: the other side has ended.
         """
-        if not select.select([], [self._connection], [], 0)[1]:
+        if not self._room.poll(0):
             return False
         try:
             self._connection.send_bytes(orjson.dumps(message))

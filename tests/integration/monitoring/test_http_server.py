@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import select
 import socket
 import threading
 import time
@@ -14,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPResponse
+from multiprocessing.connection import wait
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -208,7 +208,7 @@ def test_a_probe_is_answered_where_the_process_has_no_descriptor_left(
         probe.settimeout(60)
         probe.connect((host, int(port)))
         # Looking for a further client needs a descriptor, too: it must not cost the one let in.
-        hung_up = select.select([probe], [], [], 0.2)[0]
+        hung_up = wait([probe], 0.2)
         probe.sendall(b"GET /echo HTTP/1.0\r\n\r\n")
         answer = probe.recv(1000)
     finally:

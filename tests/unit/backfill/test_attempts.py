@@ -229,8 +229,8 @@ def test_a_later_attempt_returns_when_the_first_one_is_done() -> None:
 
 def test_a_sign_of_life_counts_before_it_is_decided() -> None:
     world = World()
-    world.clock.events = {at: lambda: world.log.undecided.append(progress()) for at in (10.0, 25.0)}
-    world.clock.events[30.0] = world.log.undecided.clear
+    signs = (10.0, 25.0, 30.0)
+    world.clock.events = {at: lambda: world.log.undecided.append(progress()) for at in signs}
     assert world.run(1).complete
     assert 50 <= world.clock.now < 53
 

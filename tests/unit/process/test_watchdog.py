@@ -12,7 +12,10 @@ import pytest
 from eosframework.embedded.suspension import suspend_process
 
 STUCK = """
-import ctypes, signal
+import ctypes, os, resource, signal
+limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1024)]  # as a worker's connections
 from eosframework.process.watchdog import Watchdog
 signal.signal(signal.SIGTERM, lambda *_: None)
 with Watchdog(turn_seconds={turn}, stop_seconds={stop}, **{options}):
@@ -56,7 +59,7 @@ def test_a_stuck_process_ends_after_sigterm_and_says_where_it_stood(start: Start
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "did not end within worker.stop_deadline_seconds=1" in errors
-    assert "line 10" in errors
+    assert "line 13" in errors
 
 
 def test_a_turn_that_never_ends_ends_the_process(start: Start) -> None:

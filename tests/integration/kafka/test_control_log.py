@@ -1,0 +1,103 @@
+"""Entries of a control topic on a real broker, among thousands of others and foreign ones."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from eosframework.application.control_log import FIRST_TAIL_RECORDS, ControlLog
+from eosframework.application.control_topic import ControlTopic
+from eosframework.backfill.job.job_entry import TaskProgress, task_key
+from eosframework.backfill.job.job_log import JobLog
+from eosframework.config import KafkaSettings, Settings
+from eosframework.errors import ControlTopicDamaged
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
+from eosframework.kafka.client.properties import Role, client_properties
+from eosframework.spark.kafka.columns import KafkaColumns
+from eosframework.spark.kafka.driver import DECIDED_SECONDS, KafkaSinkOptions
+from eosframework.spark.kafka.sink_log import BatchLog
+from eosframework.spark.sink_entry import batch_key, shards_prefix
+
+Entries = Iterable[tuple[str, bytes]]
+
+
+class World:
+    """An application without workers."""
+
+    def __init__(self, bootstrap_servers: str, name: str) -> None:
+        self.name = name
+        self.settings = Settings(kafka=KafkaSettings(bootstrap_servers=bootstrap_servers))
+        self.admin = ClusterAdmin(self.settings.kafka)
+        topic = ControlTopic(name, self.settings.kafka, self.admin)
+        topic.ensure()
+        self.topic = topic.topic
+
+    def log(self) -> ControlLog:
+        return ControlLog(self.name, self.settings.kafka, self.admin, settle_seconds=20)
+
+    def write(self, entries: Entries) -> None:
+        producer = Producer(client_properties(self.settings.kafka, Role.PRODUCER))
+        for key, value in entries:
+            producer.produce(self.topic, value, key)
+        assert producer.flush(60) == 0
+
+    def begin(self, entries: Entries) -> Callable[[], None]:
+        """Write entries in a transaction, and return the function that aborts it."""
+        properties = client_properties(self.settings.kafka, Role.PRODUCER)
+        producer = Producer({**properties, "transactional.id": f"{self.name}-foreign"})
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        for key, value in entries:
+            producer.produce(self.topic, value, key)
+        assert producer.flush(60) == 0
+        return lambda: producer.abort_transaction(60)
+
+
+@pytest.fixture
+def world(kafka: Any, unique_name: Callable[[str], str]) -> World:
+    return World(kafka.bootstrap_servers, unique_name("job-app"))
+
+
+def test_a_sign_of_life_counts_among_the_entries_of_hundreds_of_tasks(world: World) -> None:
+    log = JobLog("job", world.name, world.settings.kafka, world.admin)
+    found = TaskProgress(
+        positions={"in/0": 7}, metadata="eos1;0;0", attempt="host/1@run", written_at=0
+    )
+    log.write({task_key("job", "part", 0): found.to_entry()})
+    place = log.newest_of_task("part", 0)
+    assert place is not None
+    other = task_key("job", "part", 1)
+    world.write([(other, b"{}")] * (9 * FIRST_TAIL_RECORDS + 1))
+    assert log.newest_of_task("part", 0) == place == (place[0], found)
+    assert log.newest_of_task("part", 0, since=place[0] + 1) is None
+    assert log.newest_of_task("part", 2) is None
+
+
+FOREIGN = ["abc", "", "-1", "1/2", "9" * 5000]
+
+
+def test_foreign_records_under_the_keys_of_shards_are_no_shards(
+    world: World, unique_name: Callable[[str], str]
+) -> None:
+    topic = unique_name("out")
+    world.admin.create_topics([TopicToCreate(topic, 1)])
+    columns = KafkaColumns(topic, None, None, "value", None, None, None)
+    options = KafkaSinkOptions(
+        world.name, "s", columns, shards=1, stage=False, follows=None, settings=world.settings
+    )
+    foreign = [(shards_prefix("s") + name, b"{}") for name in FOREIGN]
+    world.write(foreign)
+    abort = world.begin(foreign)
+    threading.Timer(4 * DECIDED_SECONDS, abort).start()
+    options.own().close()  # reads the keys of the open transaction, to end leftovers
+    assert BatchLog(world.log(), "s").shards_of(1) == {}
+
+
+def test_a_foreign_value_under_the_key_of_a_sink_is_named(world: World) -> None:
+    world.write([(batch_key("s"), b'{"sequence": "first"}')])
+    with pytest.raises(ControlTopicDamaged, match=r"SinkBatch \(sequence: .*last good value"):
+        BatchLog(world.log(), "s").read()
