@@ -44,7 +44,8 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from typing import TypeVar
 
 
 def raised_by_functions() -> tuple[type[BaseException], ...]:
@@ -292,3 +293,30 @@ class OutcomeUnknown(TransactionError):
 
 class TransactionFatal(TransactionError):
     """No transaction can succeed here until its cause is fixed."""
+
+
+_MILDEST_FIRST: tuple[tuple[type[BaseException], ...], ...] = (
+    (ClusterUnreachable, Retriable, OutcomeUnknown),
+    (TransactionAborted,),
+    (TaskFenced,),
+    (InstanceFenced,),
+    (EosError,),
+)
+"""Errors by their consequence: it passes, or ends a transaction, task, instance or process."""
+
+
+_Failure = TypeVar("_Failure", bound=BaseException)
+
+
+def worst(failures: Sequence[_Failure]) -> _Failure:
+    """Return the failure that decides: the one with the gravest consequence, of equals the first.
+
+    A failure that passes must not hide one that stays until its cause is fixed. An exception that
+    is not of this module is a bug, and the worst.
+    """
+
+    def weight(error: _Failure) -> int:
+        weights = range(len(_MILDEST_FIRST))
+        return next((n for n in weights if isinstance(error, _MILDEST_FIRST[n])), len(weights))
+
+    return max(failures, key=weight)

@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from eosframework import failpoints
-from eosframework.errors import TransactionError
+from eosframework.errors import TransactionError, worst
 from eosframework.kafka.client.background import discard
 from eosframework.kafka.client.defaults import idempotent_properties
 from eosframework.kafka.consumer.input_log import KafkaInputLog
@@ -121,7 +121,8 @@ class AtLeastOnceOutputs:
         except (KafkaException, SystemError) as error:
             return self._explained(error)
         failures, self._failures = self._failures, []
-        return self._explained(failures[0]) if failures else None
+        kinds = {failure.code(): failure for failure in failures}
+        return worst([*map(self._explained, kinds.values())]) if kinds else None
 
     def _explained(self, error: BaseException | KafkaError) -> TransactionError:
         failed = exception_for(error, Call.PRODUCE, transactional_id=None)

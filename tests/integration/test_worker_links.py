@@ -69,7 +69,7 @@ def test_messages_arrive_and_nobody_waits_for_one() -> None:
         assert driver.first() == {"instance": "a"}
         assert driver.received() is None
         assert driver.send({"stop": True})
-        wait([task], 10)
+        wait([task.fileno()], 10)
         assert task.received() == {"stop": True}
 
 
@@ -104,6 +104,6 @@ def test_the_end_of_either_side_is_told() -> None:
         assert driver is not None
         assert task is not None
         driver.close()
-        wait([task], 10)
+        wait([task.fileno()], 10)
         with pytest.raises(LinkClosed):
             task.received()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from eosframework.errors import ClusterUnreachable, TransactionError
+from eosframework.errors import ClusterUnreachable, TransactionError, worst
 from eosframework.kafka.client.call_threads import CallThreads, Hung
 from eosframework.kafka.client.deadline import Deadline
 from eosframework.kafka.client.properties import new_client
@@ -66,10 +66,10 @@ class ProducerPool:
             TransactionError: an id could not be initialized; the other outputs are closed again.
         """
         slots = [self._make(name) for name in transactional_ids]
-        for error in self._threads.each(self._init, slots):
-            if isinstance(error, Exception):
-                self.close(slots)
-                raise error
+        answers = self._threads.each(self._init, slots)
+        if failures := [answer for answer in answers if isinstance(answer, Exception)]:
+            self.close(slots)
+            raise worst(failures)
         return [*slots]
 
     def commit(

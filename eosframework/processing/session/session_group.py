@@ -15,7 +15,7 @@ time to show itself, and the user proves that it still owns the work (R0). It ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -33,8 +33,9 @@ from eosframework.errors import (
     TransactionError,
     TransactionFatal,
     TransactionTooLong,
+    worst,
 )
-from eosframework.processing.ports import Commit, TransactionalOutputs
+from eosframework.processing.ports import Commit, Committed, TransactionalOutputs
 from eosframework.processing.session.session_policy import FenceKind
 from eosframework.processing.session.session_states import Event, Outcome, State
 from eosframework.processing.session.transaction_session import TransactionSession
@@ -42,6 +43,7 @@ from eosframework.processing.session.transaction_session import TransactionSessi
 S = TypeVar("S", bound=TransactionSession)
 S_contra = TypeVar("S_contra", bound=TransactionSession, contravariant=True)
 P = TypeVar("P")
+F = TypeVar("F")
 
 
 class SessionUser(Protocol[S_contra, P]):
@@ -220,23 +222,36 @@ class SessionGroup(Generic[S, P]):
         began = self._clock()
         results = self._outputs.commit(commits, within_seconds)
         took_seconds = self._clock() - began
-        failures: list[Exception] = []
-        for session, result in zip(sessions, results, strict=True):
-            self._counts.recycles += result.recycled
-            try:
-                if result.error is not None:
-                    self.failed(session, result.error)
-                else:
-                    self._counts.commits += 1
-                    seconds = session.age_seconds()
-                    session.committed(Event.SUSPECTED if result.recycled else Event.COMMITTED)
-                    self._user.committed(session, seconds)
-            except Exception as error:
-                failures.append(error)
-        if failures:
-            raise failures[0]
+        self._each(zip(sessions, results, strict=True), self._decided)
         self._check([session for session in sessions if session.state is State.SUSPECT])
         return Round(took_seconds, any(result.recycled for result in results))
+
+    def _decided(self, session: S, result: Committed) -> None:
+        """Take the result of a commit."""
+        self._counts.recycles += result.recycled
+        if result.error is not None:
+            return self.failed(session, result.error)
+        self._counts.commits += 1
+        seconds = session.age_seconds()
+        session.committed(Event.SUSPECTED if result.recycled else Event.COMMITTED)
+        self._user.committed(session, seconds)
+
+    def _each(self, found: Iterable[tuple[S, F]], take: Callable[[S, F], object]) -> None:
+        """Let each session take what was found for it; of several failures, all are logged.
+
+        Raises:
+            Exception: the worst failure.
+        """
+        failures: list[tuple[S, Exception]] = []
+        for session, one in found:
+            try:
+                take(session, one)
+            except Exception as error:
+                failures.append((session, error))
+        for session, error in failures if len(failures) > 1 else ():
+            self._event("session_failed", session, error)
+        if failures:
+            raise worst([error for _, error in failures])
 
     def failed(self, session: S, error: TransactionError) -> None:
         """Decide the consequence of a failed call, and take the session out of service.
@@ -272,8 +287,7 @@ class SessionGroup(Generic[S, P]):
             for session in taken:
                 self._retry_later(session, error, Event.UNREAD)
             return
-        for session, progress in zip(taken, found, strict=True):
-            self._resume(session, progress)
+        self._each(zip(taken, found, strict=True), self._resume)
 
     def settle(self, session: S) -> Outcome:
         """Wait until a session is recovered, and return the outcome of its last transaction.
@@ -346,11 +360,13 @@ class SessionGroup(Generic[S, P]):
                 session.doubt(error, Event.UNREAD)
                 self._user.drop(session)
             return
-        for session, progress in zip(suspects, found, strict=True):
-            if self._user.outcome(session, progress) is Outcome.OVERTAKEN:
-                self.failed(session, self._user.overtaken(session, progress))
-            else:
-                session.resumed()
+        self._each(zip(suspects, found, strict=True), self._checked)
+
+    def _checked(self, session: S, progress: P) -> None:
+        if self._user.outcome(session, progress) is Outcome.OVERTAKEN:
+            self.failed(session, self._user.overtaken(session, progress))
+        else:
+            session.resumed()
 
     def _is_proven(self, session: S) -> bool:
         """Prove that this process still owns the work (R0)."""
@@ -364,13 +380,15 @@ class SessionGroup(Generic[S, P]):
     def _taken(self, due: Sequence[S]) -> list[S]:
         """Init the ids again (R1), and return the sessions for which that succeeded."""
         taken: list[S] = []
-        for session, error in self._inited(due):
+
+        def take(session: S, error: TransactionError | None) -> None:
             if error is not None:
-                self._retry_later(session, error, Event.REFUSED)
-                continue
+                return self._retry_later(session, error, Event.REFUSED)
             self._counts.recycles += 1
             session.move(Event.TAKEN)
             taken.append(session)
+
+        self._each(self._inited(due), take)
         return taken
 
     def _inited(self, due: Sequence[S]) -> Iterator[tuple[S, TransactionError | None]]:
@@ -413,6 +431,6 @@ class SessionGroup(Generic[S, P]):
             session.outcome = outcome
         session.resumed()
 
-    def _event(self, name: str, session: S, error: EosError, **facts: object) -> None:
+    def _event(self, name: str, session: S, error: Exception, **facts: object) -> None:
         id_ = session.transactional_id
         self._events.warning(name, transactional_id=id_, error=str(error), **facts)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from eosframework.errors import TransactionError
+from eosframework.errors import TransactionError, worst
 from eosframework.processing.ports import Commit
 from eosframework.processing.task import Task, producer_groups
 from eosframework.processing.transaction.commit_interval import CommitInterval
@@ -84,19 +84,36 @@ class CommitRounds:
         """Collect the parts of the producer groups, and commit them."""
         ready: list[ProducerGroup[Task]] = []
         commits: list[Commit] = []
+        failures: list[BaseException] = []
         try:
-            for group in groups:
-                if not group.has_open_progress:
-                    continue
-                try:
-                    commits.append(group.commit())
-                    ready.append(group)
-                except TransactionError as error:
-                    self._recovery.failed(group, error)
-        finally:
-            # Also if a group ends the worker: the results and changes of the others are in their
-            # transactions by now, and a second collection would add them twice.
+            self._collect(groups, ready, commits)
+        except BaseException as error:
+            failures.append(error)
+        # Also if a group ends the worker: the results and changes of the others are in their
+        # transactions by now, and a second collection would add them twice.
+        try:
             self._run(ready, commits, within_seconds)
+        except BaseException as error:
+            failures.append(error)
+        for error in failures if len(failures) > 1 else ():
+            self._events.error("round_failed", error=str(error))
+        if failures:
+            raise worst(failures)
+
+    def _collect(
+        self,
+        groups: Sequence[ProducerGroup[Task]],
+        ready: list[ProducerGroup[Task]],
+        commits: list[Commit],
+    ) -> None:
+        for group in groups:
+            if not group.has_open_progress:
+                continue
+            try:
+                commits.append(group.commit())
+                ready.append(group)
+            except TransactionError as error:
+                self._recovery.failed(group, error)
 
     def _run(
         self,

@@ -8,14 +8,19 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from eosframework.errors import (
+    ClusterUnreachable,
+    InstanceFenced,
     OutcomeUnknown,
     Retriable,
     RunError,
+    TaskFenced,
     TransactionAborted,
     TransactionError,
     TransactionFatal,
+    worst,
 )
 from eosframework.processing.ports import Commit, Fetched
 from eosframework.processing.task import Task
@@ -173,6 +178,30 @@ class LateLog(MemoryLog):
         for one in happens:
             one()
         return fetched
+
+
+@pytest.mark.parametrize("call", ["commit", "committed"])
+def test_of_several_failures_of_a_round_all_are_logged_and_the_worst_is_raised(call: str) -> None:
+    run = Run()
+    fails[0, "committed"] = ClusterUnreachable("no broker answered")
+    fails[2, call] = RunError("the disk is full")
+    with capture_logs() as events, pytest.raises(RunError, match="the disk is full"):
+        run.worker.run(until_caught_up=True)
+    logged = [e["error"] for e in events if e["event"] in ("session_failed", "round_failed")]
+    assert (
+        logged[:2]
+        == ["no broker answered", "the disk is full"][:: 1 if call == "committed" else -1]
+    )
+    assert run.findings() == []
+
+
+def test_what_passes_hides_nothing_that_needs_a_fix() -> None:
+    passing = [ClusterUnreachable("a"), Retriable("b"), OutcomeUnknown("c")]
+    grave = [TransactionAborted("d"), TaskFenced("e"), InstanceFenced("f"), RunError("g")]
+    found = [*passing, *grave, ZeroDivisionError("h")]
+    for count in range(len(passing) + 1, len(found) + 1):
+        assert worst(found[:count]) is worst(found[count - 1 :: -1]) is found[count - 1]
+    assert worst(passing) is passing[0]
 
 
 def test_an_end_that_was_fetched_before_a_rebalance_is_not_the_new_owners() -> None:
