@@ -18,6 +18,8 @@ OLDER_KAFKA = $(BIN)/python -c "from eosframework.embedded.jars import kafka_ver
 CORE := tests/integration/test_run_worker.py tests/integration/kafka/test_transactional_producer.py
 ON_CONTAINERS = $(PYTEST) tests/integration tests/faults -m "every_provider and not exhaustive" \
 	--eos-provider=containers $(REQUIRED) $(SIDE_BY_SIDE)
+ON_SPARK := tests/integration/backfill tests/integration/demo/test_demo_spark.py \
+	tests/faults/test_backfill_jobs.py tests/faults/test_workers_on_spark.py
 INDEX = index=$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null)}; \
 	[ -z "$$index" ] || export UV_DEFAULT_INDEX="$$index";
 COMPILE = $(INDEX) $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header \
@@ -64,6 +66,15 @@ test-all: check ## The same with every case, on containers too, and a longer soa
 	$(PYTEST) $(SERVICES) $(ALL) $(REQUIRED) $(SIDE_BY_SIDE)
 	$(MAKE) --no-print-directory older-kafka
 	$(ON_CONTAINERS)
+	$(MAKE) --no-print-directory earlier-sparks
+
+.PHONY: earlier-sparks
+earlier-sparks: spark-4.0 spark-4.1 ## Run the tests of sinks and backfills on Spark 4.0 and 4.1
+
+# Each has an environment of its own, with the pyspark of requirements/spark-VERSION.lock.
+.PHONY: spark-4.0 spark-4.1
+spark-4.0 spark-4.1: spark-%: build/spark-%/complete
+	build/$@/bin/python -m pytest $(ON_SPARK) $(ALL) $(REQUIRED) $(SIDE_BY_SIDE)
 
 .PHONY: older-kafka
 older-kafka: .venv ## Run the tests of the core on each older version of Kafka
@@ -188,6 +199,16 @@ clean: ## Remove what make made; broker data and downloaded jars stay
 .venv/complete: requirements/dev.lock pyproject.toml | $(BIN)/uv
 	$(INDEX) $(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps \
+		--no-build-isolation --editable .
+	@touch $@
+
+build/spark-%/complete: requirements/spark-%.lock requirements/dev.lock pyproject.toml | .venv
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(@D)
+	$(INDEX) $(BIN)/uv pip sync --quiet --python $(@D)/bin/python --require-hashes \
+		requirements/dev.lock
+	$(INDEX) $(BIN)/uv pip install --quiet --python $(@D)/bin/python --require-hashes --no-deps \
+		--requirement $<
+	$(BIN)/uv pip install --quiet --python $(@D)/bin/python --no-deps \
 		--no-build-isolation --editable .
 	@touch $@
 

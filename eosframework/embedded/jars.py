@@ -1,8 +1,8 @@
 """Jars of Apache Kafka and of Spark's connector, in a cache that is checked at every start.
 
 A lock file next to this module names every jar of a set with its sha256. A jar that is missing,
-truncated or changed is fetched again; if it still differs from the lock, it is refused. A version
-of Spark without a lock file is locked to the jars that were fetched first.
+truncated or changed is fetched again; if it still differs from the lock, it is refused. A set
+without a lock file is locked to the jars that were fetched first.
 """
 
 from __future__ import annotations
@@ -100,8 +100,34 @@ def kafka_release(version: str) -> JarSet:
     )
 
 
-def spark_connector(version: str) -> JarSet:
-    """Return the jars that a Spark of this version needs to read Kafka."""
+SPARK_CONNECTORS = {"4.0": "4.0.0", "4.1": "4.1.1", "4.2": "4.2.0"}
+"""The locked connector for each minor version of Spark."""
+
+
+def spark_connector_version(spark: str) -> str:
+    """Return the version of the connector for a Spark, whose last number may differ.
+
+    Raises:
+        ConfigurationError: no connector is locked for this Spark; names those that are.
+    """
+    minor = ".".join(spark.split(".")[:2])
+    if minor not in SPARK_CONNECTORS:
+        locked = ", ".join(f"{own} for Spark {its}" for its, own in SPARK_CONNECTORS.items())
+        raise ConfigurationError(
+            f"no Kafka connector for Spark {spark} is known; known are {locked}. Use pyspark "
+            f"{max(SPARK_CONNECTORS)}, or name a connector with --spark spark.jars=… or "
+            f"--spark spark.jars.packages=…"
+        )
+    return SPARK_CONNECTORS[minor]
+
+
+def spark_connector(spark: str) -> JarSet:
+    """Return the jars that a Spark of this version needs to read Kafka.
+
+    Raises:
+        ConfigurationError: no connector is locked for this Spark.
+    """
+    version = spark_connector_version(spark)
     own = ("spark-sql-kafka-0-10_2.13", "spark-token-provider-kafka-0-10_2.13")
     return JarSet(
         f"Spark's Kafka connector {version}",
@@ -201,9 +227,9 @@ def _fetch(jar_set: JarSet, names: Sequence[str]) -> None:
         except Exception as error:
             failure = error
             shutil.rmtree(repository, ignore_errors=True)
+    advice = "" if isinstance(failure, ComponentFailed) else "; check the network and start again"
     raise ComponentFailed(
-        f"the jars of {jar_set.title} could not be fetched into {jar_set.home}: {failure}; "
-        f"check the network and start again"
+        f"the jars of {jar_set.title} could not be fetched into {jar_set.home}: {failure}{advice}"
     ) from failure
 
 
@@ -223,7 +249,8 @@ def _resolve_into(jar_set: JarSet, repository: Path, names: Sequence[str]) -> No
     for name, file in files_by_name.items():
         if locked and digests[name] != locked[name]:
             raise ComponentFailed(
-                f"{name} has the sha256 {digests[name]}, but the lock says {locked[name]}"
+                f"{name} has the sha256 {digests[name]}, but the lock says {locked[name]}; it is "
+                f"not used. Check which repository or proxy answers as Maven Central"
             )
         file.replace(jars / name)
     if not locked:

@@ -60,9 +60,10 @@ class SinkGauges:
             self._gauges[gauge] = jvm.org.apache.spark.util.LongAccumulator()
             context._jsc.sc().register(self._gauges[gauge], name)  # noqa: SLF001
             named.put(name, self._gauges[gauge])
-        source = jvm.org.apache.spark.metrics.source.LongAccumulatorSource()
-        source.register(jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(named))
-        jvm.org.apache.spark.SparkEnv.get().metricsSystem().registerSource(source)
+        # Not through SparkEnv: py4j loads all classes of its methods, one of which Spark 4.3 lacks.
+        source = getattr(jvm.org.apache.spark.metrics.source, "LongAccumulatorSource$")
+        scala_map = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(named)
+        getattr(source, "MODULE$").register(context._jsc.sc(), scala_map)  # noqa: SLF001
 
     def add(self, progress: SinkProgress) -> None:
         """Add a batch."""

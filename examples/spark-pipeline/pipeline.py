@@ -1,6 +1,6 @@
 """Delays by airport and hour: from a Kafka topic through Spark into a topic and a table.
 
-    spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0 pipeline.py CHECKPOINT
+    spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 pipeline.py CHECKPOINT
 
 EOS_KAFKA__BOOTSTRAP_SERVERS and EOS_DATABASE__DSN name the cluster and the database.
 """

@@ -13,8 +13,10 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 from trove_classifiers import classifiers as known_classifiers
 
+from eosframework.embedded.jars import SPARK_CONNECTORS
 from tests.support.processes.environments import CleanEnvironment, build
 from tests.support.processes.programs import REPOSITORY
 
@@ -113,14 +115,20 @@ def test_a_package_whose_internals_are_used_is_held_to_its_minor_version() -> No
     assert (highest[0], int(highest[1])) == (lowest[0], int(lowest[1]) + 1)
 
 
-def test_the_spark_extra_installs_the_version_whose_connector_is_locked() -> None:
-    [pinned] = [
-        requirement.removeprefix("pyspark==")
-        for requirement in PROJECT["optional-dependencies"]["spark"]
-        if requirement.startswith("pyspark==")
+def test_each_spark_with_a_locked_connector_is_allowed_by_the_extra_and_tested() -> None:
+    [wanted] = [
+        requirement
+        for requirement in map(Requirement, PROJECT["optional-dependencies"]["spark"])
+        if requirement.name == "pyspark"
     ]
-    folder = REPOSITORY / "eosframework" / "embedded"
-    assert (folder / f"spark-kafka-{pinned}.lock").is_file()
+    folder = REPOSITORY / "requirements"
+    locks = [*folder.glob("spark-*.lock"), folder / "dev.lock"]
+    tested = [re.search(r"^pyspark==(\S+)", lock.read_text(), re.M) for lock in locks]
+    versions = [found[1] for found in tested if found]
+    assert len(versions) == len(locks)
+    assert all(version in wanted.specifier for version in versions)
+    assert f"<={max(versions)}" in str(wanted.specifier), "pip installs the one of `make test`"
+    assert {version.rpartition(".")[0] for version in versions} == set(SPARK_CONNECTORS)
 
 
 def test_outside_the_repository_it_says_its_version_helps_and_lints(

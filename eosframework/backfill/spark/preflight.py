@@ -14,6 +14,7 @@ from importlib import import_module, metadata
 from typing import TYPE_CHECKING
 
 from eosframework.backfill.spark.jvm import class_exists
+from eosframework.embedded.jars import spark_connector_version
 from eosframework.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -72,7 +73,8 @@ def check_session(spark: SparkSession) -> None:
             "spark-submit"
         )
     if not class_exists(spark, CONNECTOR):
-        package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark.version}"
+        version = spark_connector_version(spark.version)
+        package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version}"
         raise ConfigurationError(
             f"this Spark session cannot read Kafka: the class {CONNECTOR} is missing. Start it "
             f"with --packages {package} (spark-submit), or with .config('spark.jars.packages', "

@@ -196,7 +196,6 @@ def _with_connector(given: Mapping[str, str]) -> dict[str, str]:
     except ComponentFailed as error:
         raise ComponentFailed(
             f"{error}. If it is installed already, name it with --spark spark.jars=…, or let Spark "
-            f"fetch it with --spark spark.jars.packages=…; complete for certain is that of pyspark "
-            f"4.0.0"
+            f"fetch it with --spark spark.jars.packages=…"
         ) from error
     return {"spark.jars": ",".join([*filter(None, jars.split(",")), *map(str, ours)])}

@@ -33,7 +33,7 @@ def running_spark(
     """Spark as a backfill starts it; its tasks run two at a time and are tried four times."""
     from eosframework.backfill.spark.spark_session import spark_session
 
-    # It makes a directory `artifacts` where it is started, and its tasks import what is there.
+    # Tasks import what is in the directory in which it is started.
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("PYTHONPATH", str(request.config.rootpath), prepend=os.pathsep)
         patched.chdir(tmp_path_factory.mktemp("spark"))

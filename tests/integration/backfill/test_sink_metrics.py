@@ -17,10 +17,13 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 def exposed(world: SinkWorld) -> dict[str, float]:
     """What Spark's own servlet for Prometheus shows of the gauges of accumulators."""
-    jvm: Any = world.spark.sparkContext._jvm
-    sources = (
-        jvm.org.apache.spark.SparkEnv.get().metricsSystem().getSourcesByName("AccumulatorSource")
-    )
+    context: Any = world.spark.sparkContext
+    jvm = context._jvm
+    # By reflection: py4j cannot call methods of Spark 4.3's SparkEnv.
+    environment = jvm.java.lang.Class.forName("org.apache.spark.SparkEnv")
+    field = environment.getDeclaredField("metricsSystem")
+    field.setAccessible(True)
+    sources = field.get(context._jsc.sc().env()).getSourcesByName("AccumulatorSource")
     text = ""
     for index in range(sources.size()):
         registry = sources.apply(index).metricRegistry()

@@ -1,21 +1,21 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from eosframework.embedded.jars import (
     KAFKA_VERSION,
+    JarSet,
     damaged_jars,
     fetched,
     kafka_release,
     locked_jars,
-    spark_connector,
 )
 from eosframework.errors import ComponentFailed
 
@@ -62,17 +62,6 @@ def test_a_download_that_was_cut_short_is_repaired(cache: Path) -> None:
     assert damaged_jars(fetched(KAFKA), locked_jars(KAFKA)) == []
 
 
-def test_a_fetched_jar_that_differs_from_the_lock_is_refused(cache: Path) -> None:
-    changed = replace(KAFKA, name="kafka-changed")
-    cache.rename(changed.home)
-    wrong = {**locked_jars(KAFKA), SMALL_JARS[0]: "0" * 64}
-    lines = (f"{digest}  {name}\n" for name, digest in wrong.items())
-    (changed.home / "first-fetched.lock").write_text("".join(lines), encoding="ascii")
-
-    with pytest.raises(ComponentFailed, match=f"{SMALL_JARS[0]} has the sha256 .* lock says 0000"):
-        fetched(changed)
-
-
 def test_processes_that_start_together_fill_the_cache_once(cache: Path) -> None:
     (cache / "jars" / SMALL_JARS[0]).unlink()
     program = (
@@ -91,16 +80,30 @@ def test_processes_that_start_together_fill_the_cache_once(cache: Path) -> None:
     assert damaged_jars(cache / "jars", locked_jars(KAFKA)) == []
 
 
-def test_of_a_spark_without_a_lock_what_was_fetched_first_is_the_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    known = spark_connector("4.0.0")
-    unlocked = replace(known, name="spark-kafka-unlocked")
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JarSet:
+    """A set of one jar, which nothing locks."""
     monkeypatch.setenv("EOS_CACHE_DIR", str(tmp_path))
+    return JarSet("JSpecify", "small", "org.jspecify:jspecify:1.0.0")
 
-    jars = fetched(unlocked)
-    assert locked_jars(unlocked) == locked_jars(known)
 
-    damaged = next(jars.glob("commons-pool2-*.jar"))
-    damaged.write_bytes(b"")
-    assert damaged_jars(fetched(unlocked), locked_jars(known)) == []
+def test_of_a_set_without_a_lock_what_was_fetched_first_is_the_lock(small: JarSet) -> None:
+    directory = fetched(small)
+    assert locked_jars(small) == {SMALL_JARS[0]: locked_jars(KAFKA)[SMALL_JARS[0]]}
+
+    (directory / SMALL_JARS[0]).write_bytes(b"")
+    assert damaged_jars(fetched(small), locked_jars(small)) == []
+
+
+def test_a_jar_that_differs_from_its_lock_is_refused_by_name(small: JarSet) -> None:
+    directory = fetched(small)
+    (directory / SMALL_JARS[0]).unlink()
+    (small.home / "first-fetched.lock").write_text(f"{'0' * 64}  {SMALL_JARS[0]}\n")
+
+    with pytest.raises(ComponentFailed) as refused:
+        fetched(small)
+
+    said = str(refused.value)
+    assert re.search(rf"{SMALL_JARS[0]} has the sha256 \w{{64}}, but the lock says 0{{64}}", said)
+    assert said.endswith("Check which repository or proxy answers as Maven Central")
+    assert list(directory.iterdir()) == []

@@ -40,9 +40,6 @@ PATIENCE_SECONDS = 30.0
 ENGINE = b"dockerd"
 """Test processes share it, and the last that goes ends it (tests/support/servers/engine.py)."""
 
-OF_SPARK = "artifacts"
-"""The folder that Spark 4.0 leaves where a driver starts (SPARK-52396); git ignores it."""
-
 _PROC = Path("/proc")
 _KILLED_SECONDS = 10.0
 _EXECVE_SECONDS = 1.0
@@ -233,7 +230,6 @@ class Entries:
             for folder in self._folders
             for name in os.listdir(folder)
             if not (self._shared and name.startswith((".", "__pycache__")))
-            if not (self._shared and name == OF_SPARK)
         }
 
     def describe(self, key: str) -> str:

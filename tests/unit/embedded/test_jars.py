@@ -43,10 +43,16 @@ def test_a_version_without_a_lock_is_refused_with_those_that_have_one(version: s
         kafka_release(version)
 
 
-def test_the_lock_for_spark_names_what_spark_lacks_and_nothing_that_it_has() -> None:
-    names = sorted(name.rpartition("-")[0] for name in locked_jars(spark_connector("4.0.0")))
+@pytest.mark.parametrize(
+    ("spark", "connector"), [("4.0.5", "4.0.0"), ("4.1.4", "4.1.1"), ("4.2.1", "4.2.0")]
+)
+def test_the_lock_for_spark_names_what_spark_lacks_and_nothing_that_it_has(
+    spark: str, connector: str
+) -> None:
+    locked = locked_jars(spark_connector(spark))
 
-    assert names == [
+    assert f"spark-sql-kafka-0-10_2.13-{connector}.jar" in locked
+    assert sorted(name.rpartition("-")[0] for name in locked) == [
         "commons-pool2",
         "kafka-clients",
         "spark-sql-kafka-0-10_2.13",
@@ -54,12 +60,13 @@ def test_the_lock_for_spark_names_what_spark_lacks_and_nothing_that_it_has() -> 
     ]
 
 
-def test_nothing_is_known_of_a_spark_that_was_never_fetched(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("EOS_CACHE_DIR", str(tmp_path))
-
-    assert locked_jars(spark_connector("4.99.0")) == {}
+def test_a_spark_without_a_locked_connector_is_told_which_have_one() -> None:
+    with pytest.raises(
+        ConfigurationError,
+        match=r"for Spark 4\.3\.0 is known; known are 4\.0\.0 for Spark 4\.0, .*4\.2\.0 for Spark "
+        r"4\.2\. Use pyspark 4\.2, or name .*spark\.jars=",
+    ):
+        spark_connector("4.3.0")
 
 
 @pytest.mark.parametrize(
