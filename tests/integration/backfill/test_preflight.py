@@ -12,6 +12,7 @@ import pytest
 
 from eosframework.backfill.spark.preflight import check_executors
 from eosframework.backfill.spark.spark_session import own_session, spark_session
+from eosframework.embedded.jars import spark_connector_version
 from eosframework.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -79,7 +80,9 @@ def test_a_session_without_the_connector_and_a_master_that_is_none_are_refused(
     )
     assert "Spark cannot be started on 'nonsense'" in finished.stdout
     assert "cannot read Kafka: the class org.apache.spark.sql.kafka010" in finished.stdout
-    assert "--packages org.apache.spark:spark-sql-kafka-0-10_2.13:4." in finished.stdout
+    connector = spark_connector_version(metadata.version("pyspark"))
+    package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{connector}"
+    assert f"--packages {package} (spark-submit)" in finished.stdout
 
 
 def test_executors_that_have_all_that_is_needed_tell_where_they_are(spark: SparkSession) -> None:
