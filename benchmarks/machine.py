@@ -40,12 +40,12 @@ def describe_machine() -> dict[str, Any]:
 def describe_contestants(text: str) -> dict[str, str]:
     """Return the versions of the programs of others that `text` names, by their names."""
     versions = {
-        "Kafka Streams": streams_jars.VERSION,
-        "Quix Streams": quix.locked_version(),
-        "Spark": version("pyspark"),
-        "PostgreSQL": str(MAJOR_VERSION),
+        "Kafka Streams": lambda: streams_jars.VERSION,
+        "Quix Streams": quix.locked_version,
+        "Spark": lambda: version("pyspark"),
+        "PostgreSQL": lambda: str(MAJOR_VERSION),
     }
-    return {name: found for name, found in versions.items() if name in text}
+    return {name: find() for name, find in versions.items() if name in text}
 
 
 def machine_line(contestants: Mapping[str, str]) -> str:
