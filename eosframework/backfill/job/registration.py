@@ -20,7 +20,13 @@ import structlog
 from eosframework.backfill.job.job_entry import Job, JobState, to_entries
 from eosframework.backfill.job.job_log import JobLog
 from eosframework.config import Settings
-from eosframework.errors import ClusterUnreachable, TransactionError
+from eosframework.errors import (
+    ClusterUnreachable,
+    DataRejected,
+    RunError,
+    TransactionError,
+    TransactionFatal,
+)
 from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.kafka.worker_clients import producers
 from eosframework.processing.ports import Commit, TransactionalOutput
@@ -49,6 +55,7 @@ def register(
 
     Raises:
         ClusterUnreachable: the brokers do not commit it; whether it is written is unknown.
+        RunError: the brokers refuse the id or the entries, and would again.
     """
     outputs = producers(settings)
     try:
@@ -75,6 +82,11 @@ def _registered(
                 return state
             _write(job, log, outputs, opened[0])
             return JobState(job)
+        except (TransactionFatal, DataRejected) as error:
+            raise RunError(
+                f"job {job.name!r} cannot be written to the control topic of "
+                f"{job.application!r}: {error}"
+            ) from error
         except TransactionError as error:
             failed = error
             events.warning("job_start_repeated", error=str(error))

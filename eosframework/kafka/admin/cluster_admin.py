@@ -38,19 +38,16 @@ from eosframework.kafka.admin.metadata import (
 )
 from eosframework.kafka.admin.requests import (
     DENIED,
-    TRANSIENT,
     UNANSWERED,
     AccessDenied,
     AdminRequests,
+    is_transient,
 )
 from eosframework.kafka.client.partition_conversion import committed_position
 from eosframework.kafka.client.properties import Role, client_properties, new_client
+from eosframework.kafka.taxonomy import Call, classify
 from eosframework.records import Position, TopicPartition, partitions_of
 
-_NOT_YET = TRANSIENT | {
-    KafkaError._TIMED_OUT,  # noqa: SLF001
-    KafkaError._WAIT_COORD,  # noqa: SLF001
-}
 _DENIED: Any = object()
 """Placeholder for the description of a topic that may not be described."""
 
@@ -178,8 +175,8 @@ class ClusterAdmin(AdminRequests):
                 self._result(future)
                 names.append(name)
             except KafkaException as error:
-                if error.args[0].code() in UNANSWERED:
-                    raise self._explained(error) from error
+                if error.args[0].code() in UNANSWERED or is_transient(error.args[0]):
+                    raise self._explained(error, about=f"topic {name!r}") from error
                 if error.args[0].code() in DENIED:
                     raise StartRefused(
                         f"topic {name!r} may not be created; grant Create on it, or let "
@@ -279,9 +276,10 @@ class ClusterAdmin(AdminRequests):
             try:
                 return [committed_position(entry) for entry in _committed(consumer, wanted)]
             except KafkaException as error:
-                code = error.args[0].code()
+                reason = error.args[0]
                 self._client.poll(0)
-                if code not in _NOT_YET or time.monotonic() > deadline:
+                timed_out = reason.code() == KafkaError._TIMED_OUT  # noqa: SLF001
+                if not (timed_out or is_transient(reason)) or time.monotonic() > deadline:
                     raise self._explained(error) from error
 
     def _reader_of(self, group: str, *, stable: bool) -> Consumer:
@@ -320,6 +318,9 @@ class ClusterAdmin(AdminRequests):
                 f"stop its workers and try again"
             ) from error
         for entry in answer.topic_partitions:
+            if entry.error and is_transient(entry.error):
+                reason = KafkaException(entry.error)
+                raise self._explained(reason, about=f"group {group!r}") from reason
             if entry.error:
                 raise ConfigurationError(
                     f"position of {entry.topic}[{entry.partition}] of group {group!r} was not "
@@ -429,7 +430,9 @@ def _committed(consumer: Consumer, wanted: list[KafkaTopicPartition]) -> list[Ka
 
 
 def _not_created(name: str, error: KafkaError) -> str:
-    advice = "set topics.partitions and topics.replication_factor to what the cluster takes"
+    advice = classify(error, Call.COMMITTED).fix or (
+        "set topics.partitions and topics.replication_factor to what the cluster takes"
+    )
     if error.code() == KafkaError.TOPIC_EXCEPTION:
         advice = "give the topic, or the part of the topology it is named after, another name"
     return f"topic {name!r} was not created: {error.str()}; {advice}"

@@ -16,6 +16,7 @@ from eosframework.config import KafkaSettings
 from eosframework.errors import ClusterUnreachable, EosError, StartRefused
 from eosframework.kafka.client.background import discard_admin
 from eosframework.kafka.client.properties import Role, client_properties, new_client, unreachable
+from eosframework.kafka.taxonomy import Call, Category, classify
 
 Answer = TypeVar("Answer")
 Key = TypeVar("Key")
@@ -41,17 +42,15 @@ DENIED = {
 }
 """Kind of the resource on which an ACL is missing, by code."""
 
-TRANSIENT = {
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.UNSTABLE_OFFSET_COMMIT,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-}
-"""Transient codes of a cluster that has just started, moved a leader or created the topic."""
+
+def is_transient(error: KafkaError) -> bool:
+    """Return whether brokers that answered may answer the same request otherwise in a moment.
+
+    Examples are a cluster that has just started, moved a leader or created the topic.
+    """
+    if error.code() in UNANSWERED | {_UNKNOWN}:
+        return False
+    return classify(error, Call.COMMITTED).category is Category.RETRIABLE
 
 
 ABSENCE_SECONDS = 1.0
@@ -171,15 +170,15 @@ class AdminRequests:
                     return answers
                 time.sleep(0.05)
             except KafkaException as error:
-                if not self._is_passing(error.args[0].code(), began_at):
+                if not self._is_passing(error.args[0], began_at):
                     raise self._explained(error, about=key) from error
                 time.sleep(0.1)
                 self._look_for_leaders(began_at + self._deadline_seconds)
 
-    def _is_passing(self, code: int, began_at: float) -> bool:
-        if code == _UNKNOWN:
+    def _is_passing(self, error: KafkaError, began_at: float) -> bool:
+        if error.code() == _UNKNOWN:
             return self._others_may_know(began_at)
-        return code in TRANSIENT and time.monotonic() <= began_at + self._deadline_seconds
+        return is_transient(error) and time.monotonic() <= began_at + self._deadline_seconds
 
     def _others_may_know(self, began_at: float) -> bool:
         """Return whether a topic that one broker denies may exist.
@@ -227,7 +226,7 @@ class AdminRequests:
             codes.add(last.code())
         if codes & UNANSWERED:
             return self._unreachable()
-        if error.args[0].code() in TRANSIENT:
+        if is_transient(error.args[0]):
             request = "a request" if about is None else f"a request about {about}"
             return ClusterUnreachable(
                 f"the brokers at {self._settings.bootstrap_servers} did not serve {request} within "

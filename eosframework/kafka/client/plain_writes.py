@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from eosframework.config import KafkaSettings
-from eosframework.errors import ClusterUnreachable, ConfigurationError, RunError
+from eosframework.errors import ClusterUnreachable, ConfigurationError, EosError, RunError, worst
 from eosframework.kafka.client.properties import Role, client_properties, new_client
+from eosframework.kafka.taxonomy import Call, Category, classify, kafka_error
 
 FedRecord = tuple[bytes | None, bytes | None, int]
 """Key, value, and timestamp in milliseconds since the epoch."""
@@ -42,7 +43,8 @@ def feed(
         The number of records that were written and confirmed.
 
     Raises:
-        RunError: the cluster rejected a record.
+        ConfigurationError: the brokers reject a record.
+        ClusterUnreachable: some records were not acknowledged; they may arrive later.
     """
     failed: list[KafkaError] = []
 
@@ -63,17 +65,12 @@ def feed(
         _produce(producer, topic, key, value, timestamp, delivered)
         if fed % TURN_RECORDS == 0:
             producer.poll(0)
-            _require(failed, topic)
+            _require(failed, topic, settings)
             on_turn(fed)
             if records_per_second:
                 _poll_until(producer, started + fed / records_per_second)
     unsent = producer.flush(settings.request_timeout_seconds + 20)
-    _require(failed, topic)
-    if unsent:
-        raise RunError(
-            f"{unsent} records for topic {topic!r} were not taken; are the brokers at "
-            f"{settings.bootstrap_servers} up?"
-        )
+    _require(failed, topic, settings, unsent)
     on_turn(fed)
     return fed
 
@@ -110,9 +107,10 @@ class RecordWriter:
             values: by key; None writes a tombstone.
 
         Raises:
-            ConfigurationError: the broker rejected a record.
+            ConfigurationError: the broker rejected a record, and would again.
             ClusterUnreachable: not all records were acknowledged within the request timeout; they
                 may arrive later.
+            RunError: the producer can write nothing more.
         """
         failures: list[KafkaError] = []
 
@@ -122,19 +120,9 @@ class RecordWriter:
 
         producer = self._take_producer()  # kept only if all of this succeeds
         for key, value in values.items():
-            producer.produce(topic, value, key, on_delivery=delivered)
+            _produce(producer, topic, key.encode(), value, 0, delivered)
         unsent = producer.flush(self._settings.request_timeout_seconds)
-        if failures:
-            raise ConfigurationError(
-                f"topic {topic!r} was not written: {failures[0].str()}; allow this principal Write "
-                f"and Describe on it"
-            ) from KafkaException(failures[0])
-        if unsent:
-            raise ClusterUnreachable(
-                f"topic {topic!r} at {self._settings.bootstrap_servers} did not acknowledge "
-                f"{unsent} records within {self._settings.request_timeout_seconds:g} s; check that "
-                f"its replicas are in sync"
-            )
+        _require(failures, topic, self._settings, unsent)
         self._keep(producer)
 
     def close(self) -> None:
@@ -174,8 +162,41 @@ def _produce(
             return
         except BufferError:
             producer.poll(0.05)
+        except KafkaException as error:
+            delivered(kafka_error(error), None)
+            return
 
 
-def _require(failed: list[KafkaError], topic: str) -> None:
-    if failed:
-        raise RunError(f"{len(failed)} records for topic {topic!r} were refused: {failed[0].str()}")
+def _require(
+    failed: Sequence[KafkaError], topic: str, settings: KafkaSettings, unsent: int = 0
+) -> None:
+    """Raise the worst failure, if there is one, or that records were not acknowledged in time."""
+    kinds = {error.code(): error for error in failed}
+    if kinds:
+        raise worst([_explained(error, topic, settings) for error in kinds.values()])
+    if unsent:
+        raise ClusterUnreachable(
+            f"topic {topic!r} at {settings.bootstrap_servers} did not acknowledge {unsent} records "
+            f"within {settings.request_timeout_seconds:g} s; check that the brokers are up and "
+            f"that its replicas are in sync"
+        )
+
+
+def _explained(error: KafkaError, topic: str, settings: KafkaSettings) -> EosError:
+    """Return the failure of a record, by the meaning of its error."""
+    verdict = classify(error, Call.PRODUCE)
+    what = f"topic {topic!r} was not written: {verdict.name}: {verdict.meaning}"
+    if (reason := error.str()) and reason != verdict.meaning:
+        what = f"{what} [{reason}]"
+    found: EosError
+    if verdict.category is Category.INVALID_CONFIGURATION or verdict.data:
+        found = ConfigurationError(f"{what}. To fix it: {verdict.fix or 'see docs/errors.md'}")
+    elif verdict.category is Category.FATAL:
+        found = RunError(what)
+    else:
+        found = ClusterUnreachable(
+            f"{what}. The record may arrive later; check the brokers at "
+            f"{settings.bootstrap_servers}, and run this again"
+        )
+    found.__cause__ = KafkaException(error)
+    return found

@@ -19,6 +19,7 @@ from eosframework.kafka.client.properties import Role, client_properties, new_cl
 from eosframework.kafka.consumer.message_batches import by_partition, error_of
 from eosframework.kafka.consumer.read_committed import ReadCommittedConsumer
 from eosframework.kafka.consumer.unreadable_batches import UNREADABLE, unreadable
+from eosframework.kafka.taxonomy import Call, Category, classify
 from eosframework.processing.ports import Message
 from eosframework.records import TopicPartition
 
@@ -233,19 +234,9 @@ def _refuse(message: Any, error: KafkaError) -> None:
     if error.code() in UNREADABLE:
         partition = TopicPartition(message.topic(), message.partition())
         raise RunError(unreadable(partition, message.offset(), error)) from KafkaException(error)
-    if not error.retriable() and error.code() not in _PASSING:
+    # librdkafka looks up the coordinator of `_GROUP`, which the reader never uses.
+    is_lookup = error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+    if not is_lookup and classify(error, Call.CONSUME).category is not Category.RETRIABLE:
         raise RunError(
             f"{message.topic()}[{message.partition()}] cannot be read: {error.str()}"
         ) from KafkaException(error)
-
-
-_PASSING = {
-    KafkaError._TRANSPORT,  # noqa: SLF001
-    KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
-    KafkaError._TIMED_OUT,  # noqa: SLF001
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    # librdkafka looks up the coordinator of `_GROUP`, which the reader never uses.
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-}
-"""librdkafka retries these by itself."""

@@ -15,7 +15,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from eosframework.config import KafkaSettings
-from eosframework.errors import ClusterUnreachable, ConfigurationError, Retriable, TransactionError
+from eosframework.errors import (
+    ClusterUnreachable,
+    ConfigurationError,
+    OutcomeUnknown,
+    Retriable,
+    TransactionError,
+)
 from eosframework.kafka.client.properties import Role, client_properties
 from eosframework.kafka.inspect.coordinators import (
     ActiveProducer,
@@ -175,7 +181,7 @@ def _take_over(wire: Wire, settings: KafkaSettings, described: TransactionDescri
         # Nothing is produced, so there is nothing to protect from stragglers.
         with TransactionalProducer(properties, protection=False) as producer:
             producer.init_transactions(settings.request_timeout_seconds)
-    except Retriable as error:
+    except (Retriable, OutcomeUnknown) as error:
         raise ClusterUnreachable(f"it is not known whether it was aborted: {error}") from error
     except TransactionError as error:
         raise ConfigurationError(f"nothing was aborted: {error}") from error

@@ -26,6 +26,7 @@ from eosframework.errors import (
     ClusterUnreachable,
     ConfigurationError,
     PositionLost,
+    RunError,
     StartRefused,
 )
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
@@ -262,3 +263,15 @@ def test_what_the_session_lacks_is_said_before_anything_is_started(
     assert "cannot run eosframework" in done.error
     assert "PYSPARK_PYTHON" in done.error
     assert log_of(orders).read() is None
+
+
+def test_a_start_that_brokers_refuse_is_not_repeated(orders: HandedOver) -> None:
+    orders.feed(10)
+    chosen = [f"kafka.bootstrap_servers={orders.bootstrap_servers}"]
+    settings = load_settings(None, [*chosen, "worker.transaction_timeout_seconds=1000"])
+    given = from_entries(JOB, orders.job_entries(ClusterAdmin(settings.kafka)))
+    assert given is not None
+    pauses: list[float] = []
+    with pytest.raises(RunError, match=r"INVALID_TRANSACTION_TIMEOUT.*To fix it: lower worker"):
+        register(given.job, log_of(orders), settings, pause=pauses.append)
+    assert pauses == []

@@ -10,7 +10,10 @@ from confluent_kafka import KafkaError, KafkaException
 
 from eosframework.config import KafkaSettings
 from eosframework.errors import ClusterUnreachable
-from eosframework.kafka.admin.requests import TRANSIENT, AdminRequests
+from eosframework.kafka.admin.requests import AdminRequests, is_transient
+from eosframework.kafka.taxonomy import table
+
+TRANSIENT = [code for code in table().failures if is_transient(KafkaError(code))]
 
 
 @pytest.mark.parametrize("code", sorted(TRANSIENT), ids=lambda code: KafkaError(code).name())
@@ -28,3 +31,9 @@ def test_a_cluster_that_stays_in_motion_is_told_in_one_message(code: int) -> Non
         AdminRequests(settings)._request_each(call)
     assert KafkaError(code).name() in str(error.value)
     assert len(asked) > 1
+
+
+def test_brokers_whose_disk_or_quota_is_full_are_asked_again() -> None:
+    assert {KafkaError.KAFKA_STORAGE_ERROR, KafkaError.THROTTLING_QUOTA_EXCEEDED} < {*TRANSIENT}
+    assert KafkaError.UNKNOWN_TOPIC_OR_PART not in TRANSIENT
+    assert KafkaError.TOPIC_AUTHORIZATION_FAILED not in TRANSIENT
