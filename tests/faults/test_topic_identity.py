@@ -110,7 +110,11 @@ def follow(pipeline: Pipeline, told: str) -> None:
     """Run the first command that a message says to run."""
     command = re.search(r"eosframework ((?:positions set|apply) .*?)(?:[.;] |$)", told, re.M)
     assert command is not None, told[-3000:]
-    done = run(pipeline, *shlex.split(command[1]))
+    wanted = shlex.split(command[1])
+    done = run(pipeline, *wanted)
+    while "stop them before" in done.err:  # A killed worker is a member until its session ends.
+        time.sleep(0.5)
+        done = run(pipeline, *wanted)
     assert done.exit_code == 0, done.err
 
 
