@@ -14,6 +14,7 @@ EosError
 │   ├── RecordTooSlow           a record outlasted the transaction
 │   ├── DatabaseRefused         no database transaction can succeed until its cause is fixed
 │   ├── PositionLost            the next offset to read is gone from the log
+│   ├── IdentityChanged         a topic or committed offsets are not those of the application
 │   ├── StateDamaged            files of a store cannot be read; without them it is rebuilt
 │   ├── StateUnwritable         a store cannot write its files
 │   ├── EntryDamaged            an entry of a store or a global table cannot be decoded
@@ -140,6 +141,10 @@ class DatabaseRefused(RunError):
 
 class PositionLost(RunError):
     """The next offset to read no longer exists in the log."""
+
+
+class IdentityChanged(RunError):
+    """A topic was created again, or another consumer committed; nothing more is committed."""
 
 
 class StateDamaged(RunError):

@@ -1,6 +1,6 @@
 """Removal of an application's state from a cluster, in steps that can be repeated.
 
-    R1  refuse while its groups have members
+    R1  refuse while its groups have members, or if the ownership topic is not the recorded one
     R2  mark the control topic: no worker starts before the reset is complete, and a worker that had
         started and was no member meanwhile takes nothing over
     R3  init every id under which it wrote or may write: open transactions end, and a suspended
@@ -27,19 +27,25 @@ from eosframework.application.context import ApplicationContext
 from eosframework.application.control_topic import (
     OWNERSHIP,
     RESET,
+    WRITTEN,
     ControlState,
     committed_key,
+    is_reset_unfinished,
     topic_entry,
     topic_key,
 )
 from eosframework.application.deleted_topics import delete_and_wait
 from eosframework.application.fencing import IdsOf, fence, refuse_members
-from eosframework.application.ownership_topic import unrecorded_ids
+from eosframework.application.ownership_topic import (
+    ownership_of,
+    refuse_lost_ownership,
+    unrecorded_ids,
+)
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.records import Position
 
-FORGOTTEN = ("topic", "committed", "topology", "backfill", OWNERSHIP)
+FORGOTTEN = ("topic", WRITTEN, "committed", "topology", "backfill", OWNERSHIP)
 """Kinds of entries of the control topic that record the application's progress."""
 
 BEFORE_RESET = "the application is reset"
@@ -78,7 +84,7 @@ def refuse_unfinished_reset(application: str, control: ControlState) -> None:
     Raises:
         StartRefused: says how to finish it.
     """
-    if "begun_at" in control.entries.get(RESET, {}):
+    if is_reset_unfinished(control):
         raise StartRefused(
             f"a reset of application {application!r} was begun and is not through, so its state "
             f"and its positions do not fit together; finish it: eosframework reset APP"
@@ -89,13 +95,17 @@ def remove_state(reset: KafkaReset, context: ApplicationContext) -> None:
     """Perform R1 to R5; after an interruption it can be repeated.
 
     Raises:
-        StartRefused: there are members.
+        StartRefused: there are members, or the ids that may still write are unknown.
         TransactionError: an id could not be initialized.
         ClusterUnreachable: no broker answered in time.
     """
     admin, control_topic = context.admin, context.control_topic
     refuse_members(reset.groups, admin, BEFORE_RESET)
     control_topic.ensure()
+    control = control_topic.refresh()
+    if not is_reset_unfinished(control):
+        topic = ownership_of(context)
+        refuse_lost_ownership(control, topic.found_id(), topic.topic)
     control_topic.write({RESET: {"begun_at": round(time.time() * 1000)}})
     failpoints.hit("reset.after_mark")
     fence(reset.ids_of, context.settings, control_topic)

@@ -173,6 +173,7 @@ def _map(_: Sequence[str], value: Any) -> None:
 _CHECKS: Mapping[str, Check] = {
     "application": _map,
     "topic": _topic,
+    "written": lambda _, value: _require(value["topic_id"], str),
     "owner": lambda parts, _: parts[1],
     "leased": _leased,
     "sharing": _sharing,

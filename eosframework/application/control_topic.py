@@ -5,6 +5,7 @@ cannot undo each other's:
 
     application                           {"cluster_id": …, "version": 1}
     topic/TOPIC                           {"topic_id": …, "partitions": 4}
+    written/TOPIC                         {"topic_id": …}   a changelog or an output
     owner/TOPIC/SUB_TOPOLOGY              {}   processed under derived ids of this sub-topology
     leased/TOPIC/NUMBER/ID                {"application": …, "sub_topology": …}   …or under this id
     sharing/NUMBER                        {}   of earlier versions: an id was for so many partitions
@@ -43,7 +44,7 @@ from eosframework.application.control_entries import (
 from eosframework.application.needed_access import control_topic_access, refuse_denied
 from eosframework.config import Ids, KafkaSettings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
-from eosframework.kafka.admin.metadata import TopicDescription
+from eosframework.kafka.admin.metadata import TopicDescription, TopicIdentity
 from eosframework.kafka.client.plain_writes import RecordWriter
 from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.kafka.consumer.settled import settled_ends
@@ -55,21 +56,14 @@ VERSION = 1
 APPLICATION = "application"
 IDS = "ids"
 RESET = "reset"
+WRITTEN = "written"
 OWNERSHIP = "ownership"
 STOP_BEGUN, STOP_FENCED = "begun", "fenced"
 
 WRITTEN_ALONE = frozenset(
-    {APPLICATION, "topic", "owner", "leased", "sharing", IDS, "topology", RESET, OWNERSHIP}
+    {APPLICATION, "topic", WRITTEN, "owner", "leased", "sharing", IDS, "topology", RESET, OWNERSHIP}
 )
 """Kinds of entries that are never written in a transaction."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedTopic:
-    """A source topic as it was when the application first read it."""
-
-    topic_id: str
-    partitions: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +98,7 @@ class ControlState:
     Args:
         cluster_id: of the cluster it was created on; None: nothing was written yet.
         topics: source topics by name.
+        written: ids of changelogs and outputs, by topic.
         owners: by source topic, the sub-topologies that processed it under derived ids, sorted.
         leased: by partition, the leased ids under which it was ever processed and that are not
             released.
@@ -116,7 +111,8 @@ class ControlState:
     """
 
     cluster_id: str | None = None
-    topics: Mapping[str, RecordedTopic] = field(default_factory=dict[str, RecordedTopic])
+    topics: Mapping[str, TopicIdentity] = field(default_factory=dict[str, TopicIdentity])
+    written: Mapping[str, str] = field(default_factory=dict[str, str])
     owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     committed: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
     leased: Mapping[TopicPartition, tuple[TransactionalId, ...]] = field(
@@ -130,7 +126,8 @@ class ControlState:
 
 def interpret(entries: Mapping[str, Any]) -> ControlState:
     """Return the content of a control topic, from its entries."""
-    topics: dict[str, RecordedTopic] = {}
+    topics: dict[str, TopicIdentity] = {}
+    written: dict[str, str] = {}
     owners: dict[str, list[str]] = {}
     committed: dict[TopicPartition, str] = {}
     leased: dict[TopicPartition, list[TransactionalId]] = {}
@@ -138,7 +135,9 @@ def interpret(entries: Mapping[str, Any]) -> ControlState:
     for key, value in sorted(entries.items()):
         kind, _, rest = key.partition("/")
         if kind == "topic":
-            topics[rest] = RecordedTopic(value["topic_id"], value["partitions"])
+            topics[rest] = TopicIdentity(value["topic_id"], value["partitions"])
+        elif kind == WRITTEN:
+            written[rest] = value["topic_id"]
         elif kind == "owner":
             topic, _, sub_topology = rest.partition("/")
             owners.setdefault(topic, []).append(sub_topology)
@@ -156,6 +155,7 @@ def interpret(entries: Mapping[str, Any]) -> ControlState:
     return ControlState(
         cluster_id=entries.get(APPLICATION, {}).get("cluster_id"),
         topics=topics,
+        written=written,
         owners={topic: tuple(names) for topic, names in owners.items()},
         committed=committed,
         leased={partition: tuple(tasks) for partition, tasks in leased.items()},
@@ -164,6 +164,11 @@ def interpret(entries: Mapping[str, Any]) -> ControlState:
         ownership=None if asked is None else _recorded_ownership(asked),
         entries=dict(entries),
     )
+
+
+def is_reset_unfinished(control: ControlState) -> bool:
+    """Return whether a reset was begun and is not complete."""
+    return "begun_at" in control.entries.get(RESET, {})
 
 
 def _recorded_ownership(entry: Mapping[str, Any]) -> RecordedOwnership:
@@ -318,6 +323,11 @@ def topic_key(topic: str) -> str:
 def topic_entry(found: TopicDescription) -> dict[str, object]:
     """Return the entry of a topic as it is now."""
     return {"topic_id": found.topic_id, "partitions": found.partitions}
+
+
+def written_entries(topic_ids: Mapping[str, str]) -> dict[str, object]:
+    """Return the entries of topics that the application writes."""
+    return {f"{WRITTEN}/{topic}": {"topic_id": id_} for topic, id_ in topic_ids.items()}
 
 
 def owner_key(topic: str, sub_topology: str) -> str:

@@ -15,8 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from eosframework.application.context import ApplicationContext
-from eosframework.application.control_topic import ControlState, ControlTopic
-from eosframework.application.ownership_topic import OwnershipTopic
+from eosframework.application.control_topic import (
+    ControlState,
+    ControlTopic,
+    is_reset_unfinished,
+)
+from eosframework.application.ownership_topic import OwnershipTopic, refuse_lost_ownership
 from eosframework.application.start_positions import recorded_ids
 from eosframework.config import Ids, Settings
 from eosframework.errors import StartRefused
@@ -65,7 +69,8 @@ def fence(ids_of: IdsOf, settings: Settings, control_topic: ControlTopic) -> Con
         The content of the control topic, which no open transaction of these ids hides any more.
 
     Raises:
-        StartRefused: the brokers do not verify transactions.
+        StartRefused: the brokers do not verify transactions, or the ownership topic is not the
+            recorded one.
         TransactionError: an id could not be initialized.
         ClusterUnreachable: no broker answered in time.
     """
@@ -96,11 +101,21 @@ def _fence(ids_of: IdsOf, settings: Settings, control_topic: ControlTopic) -> Co
 
 
 def _recorded(settings: Settings, control_topic: ControlTopic) -> set[str]:
-    """Return the ids that entries of ownership name."""
-    if control_topic.state.ownership is None:
+    """Return the ids that entries of ownership name.
+
+    Raises:
+        StartRefused: the ownership topic is not the recorded one, so ids are unknown.
+    """
+    control = control_topic.state
+    if control.ownership is None:
         return set()
     application = control_topic.topic.removesuffix(f"-{TopicKind.CONTROL}")
-    return OwnershipTopic(application, settings.kafka, ClusterAdmin(settings.kafka)).ids()
+    topic = OwnershipTopic(application, settings.kafka, ClusterAdmin(settings.kafka))
+    found = topic.found_id()
+    if found is None and is_reset_unfinished(control):
+        return set()  # The reset fenced these ids before it deleted the topic.
+    refuse_lost_ownership(control, found, topic.topic)
+    return topic.ids()
 
 
 def fence_workers(context: ApplicationContext, partitions: Mapping[str, int]) -> None:

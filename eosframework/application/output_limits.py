@@ -11,7 +11,7 @@ from eosframework.application.start_checks import Facts
 from eosframework.config import KafkaSettings, Settings
 from eosframework.kafka.admin.auto_creation import AutoCreation, is_missing
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-from eosframework.kafka.admin.metadata import TopicDescription
+from eosframework.kafka.admin.metadata import TopicDescription, TopicIdentity
 from eosframework.kafka.worker_clients import producer_client
 from eosframework.outbox.outbox_ports import Destination
 from eosframework.processing.failures.refused_outputs import BATCH_BYTES, OutputLimits
@@ -50,6 +50,7 @@ class RelayDestinations:
         admin: describes topics of the same cluster.
         producer: properties of the producers that write to the topics.
         clock: seconds, monotonic.
+        seen: called with each topic that exists.
     """
 
     def __init__(
@@ -58,8 +59,11 @@ class RelayDestinations:
         admin: ClusterAdmin,
         producer: Mapping[str, Any],
         clock: Callable[[], float] = time.monotonic,
+        *,
+        seen: Callable[[str, TopicIdentity], object] | None = None,
     ) -> None:
         self._admin = admin
+        self._seen = seen
         self._producer = producer
         self._clock = clock
         self._impatient_until = clock()
@@ -92,6 +96,8 @@ class RelayDestinations:
             )
         if not facts.exists:
             return Destination(f"topic {topic!r} does not exist")
+        if self._seen is not None:
+            self._seen(topic, facts.identity)
         if missing := needed.missing(facts.allowed):
             return Destination(
                 f"this principal is not allowed {missing} on topic {topic}; grant {missing} on "

@@ -32,6 +32,7 @@ from eosframework.application.control_topic import (
     STOP_FENCED,
     ControlState,
 )
+from eosframework.application.group_members import strangers
 from eosframework.config import Ids, KafkaSettings
 from eosframework.errors import PositionLost, Retriable, RunError, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
@@ -109,6 +110,11 @@ class OwnershipTopic:
         """
         facts, _ = ensure_compacted(self._admin, self.as_topic(), _REMEDY)
         return facts.topic_id or ""
+
+    def found_id(self) -> str | None:
+        """Return the topic's id as it is now; None: there is none."""
+        found = self._admin.identities([self.topic]).get(self.topic)
+        return None if found is None else found.topic_id
 
     def prepare(self) -> None:
         """Connect for the first `write`, which would take half a second longer otherwise."""
@@ -275,6 +281,12 @@ def require_recording_members(group: GroupDescription) -> None:
     Raises:
         RunError: this worker takes nothing over.
     """
+    if foreign := strangers(group):
+        raise RunError(
+            f"{', '.join(foreign)} is a member of this worker's consumer group and is no worker: "
+            f"it takes partitions away, and the offsets that it commits are not those of this "
+            f"application. Stop it or give it a group of its own, then start this worker again"
+        )
     if silent := _silent(group):
         raise RunError(_SILENT.format(members=", ".join(silent)))
 

@@ -14,6 +14,7 @@ from eosframework.config import Guarantee
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import TopicDescription
+from eosframework.processing.transaction.offsets import Progress
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph.graph import Graph
 
@@ -186,7 +187,7 @@ def offsets_for(wanted: Mapping[TopicPartition, str], admin: ClusterAdmin) -> li
                 f"offset {where} of {partition} is not in the log, which holds {first} to {end}; "
                 f"give one of these"
             )
-        positions.append(Position(partition.topic, partition.partition, offset))
+        positions.append(Position(*partition, offset, str(Progress())))
     return positions
 
 

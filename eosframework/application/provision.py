@@ -9,6 +9,7 @@ from typing import Any
 
 from eosframework.application.backfill_jobs import JobStanding
 from eosframework.application.context import ApplicationContext
+from eosframework.application.control_topic import written_entries
 from eosframework.application.fencing import refuse_members
 from eosframework.application.internal_topics import own_topics, undersized_topics
 from eosframework.application.leases import refuse_moved_ids, task_names
@@ -25,9 +26,15 @@ from eosframework.application.start_checks import (
     retention_note,
     with_changes,
 )
+from eosframework.application.topic_identity import Use, refuse_replaced, written_uses
 from eosframework.application.topology_changes import refuse_changes
 from eosframework.config import Ids, Producers, Settings
-from eosframework.errors import DatabaseUnusable, StartRefused, TopologyError
+from eosframework.errors import (
+    ConfigurationError,
+    DatabaseUnusable,
+    StartRefused,
+    TopologyError,
+)
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.records import partitions_of
@@ -188,15 +195,20 @@ def plan(context: ApplicationContext, source: IdSource | None = None) -> Provisi
     )
 
 
-def apply(context: ApplicationContext) -> tuple[Provision, list[str]]:
+def apply(context: ApplicationContext, accept: Sequence[str] = ()) -> tuple[Provision, list[str]]:
     """Create the missing topics and return the plan with their names.
 
     Source topics have owners of their own: they are not created, and neither are topics whose
     number of partitions depends on a missing one. Internal topics that have too few partitions get
     more as long as nothing was ever processed; nothing else that exists is changed.
 
+    Args:
+        context: of the application.
+        accept: changelogs and outputs that may be others than the recorded ones.
+
     Raises:
-        StartRefused: the topology has changed so that no worker would start on it.
+        StartRefused: the topology has changed so that no worker would start on it, or a changelog
+            or an output is not the recorded one.
         ConfigurationError: the cluster rejects a topic.
         ClusterUnreachable: no broker answered in time.
     """
@@ -204,6 +216,7 @@ def apply(context: ApplicationContext) -> tuple[Provision, list[str]]:
     lasting = [change for change in planned.changes if change.verdict.is_refused]
     refuse_changes(context.graph.application, lasting, ())
     refuse_unfinished_stop(context.control_topic.state)
+    _refuse_unaccepted(context, accept)
     created = context.admin.create_topics(
         [
             TopicToCreate(
@@ -219,7 +232,27 @@ def apply(context: ApplicationContext) -> tuple[Provision, list[str]]:
     context.admin.grow_topics(planned.growing)
     if context.control_topic.ensure():
         created.append(context.control_topic.topic)
+    accepted = context.admin.identities(accept)
+    context.control_topic.write(written_entries({t: i.topic_id for t, i in accepted.items()}))
     return planned, [*created, *_applied_ownership(context, planned)]
+
+
+def _refuse_unaccepted(context: ApplicationContext, accept: Sequence[str]) -> None:
+    """Refuse topics that are not the recorded ones, unless they are to be accepted.
+
+    A running worker accepts another output as well (`TopicWatch`); a store needs a new task.
+    """
+    uses = written_uses(context.graph)
+    if unknown := sorted({*accept} - uses.keys()):
+        raise ConfigurationError(
+            f"{unknown[0]!r} is no changelog and no output of application "
+            f"{context.graph.application!r}; --accept takes {', '.join(sorted(uses)) or 'none'}"
+        )
+    if any(uses[topic] is Use.CHANGELOG for topic in accept):
+        refuse_members([context.graph.application], context.admin, "another changelog is accepted")
+    recorded = context.control_topic.state.written
+    left = {topic: use for topic, use in uses.items() if topic not in accept}
+    refuse_replaced(left, recorded, context.admin.identities(left.keys() & recorded.keys()))
 
 
 def _applied_ownership(context: ApplicationContext, planned: Provision) -> list[str]:

@@ -22,9 +22,11 @@ from eosframework.application.control_topic import (
     owner_key,
     topic_entry,
     topic_key,
+    written_entries,
 )
 from eosframework.application.fencing import fence_derived, fence_workers
 from eosframework.application.foreign_topics import foreign_topics, refuse_foreign_topics
+from eosframework.application.group_members import strangers
 from eosframework.application.internal_topics import refuse_unfit_topics
 from eosframework.application.leases import (
     given_ids,
@@ -52,7 +54,14 @@ from eosframework.application.ownership_topic import (
     refuse_silent_members,
 )
 from eosframework.application.producer_choice import chosen_producers
-from eosframework.application.start_positions import refuse_lost_offsets
+from eosframework.application.start_positions import refuse_foreign_offsets, refuse_lost_offsets
+from eosframework.application.topic_identity import (
+    Use,
+    refuse_replaced,
+    replaced,
+    resuming,
+    written_uses,
+)
 from eosframework.application.topology_changes import (
     refuse_changes,
     refuse_running_workers,
@@ -67,11 +76,11 @@ from eosframework.kafka.admin.metadata import (
     GroupDescription,
     SizeLimits,
     TopicDescription,
+    TopicIdentity,
     Values,
     size_limits,
 )
 from eosframework.kafka.admin.verification import require_answered
-from eosframework.kafka.client.properties import CLIENT_ID
 from eosframework.records import Position, TopicPartition, partitions_of
 from eosframework.topology.evolution import Change
 from eosframework.topology.graph.graph import Graph
@@ -100,6 +109,7 @@ class Facts:
         brokers: settings of each broker; None: they may not be read.
         ids: of all tasks, if a worker is to start.
         changes: of the topology since the last start of a worker.
+        ends: high watermarks of sources that were created again.
         unread: topics among these with unread records.
         foreign: internal topics with records that the application did not write.
         ownership: the ownership topic; None: no entries are recorded.
@@ -110,6 +120,7 @@ class Facts:
     topics: Mapping[str, TopicDescription]
     control: ControlState
     committed: Sequence[Position] = ()
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
     group: GroupDescription = field(default_factory=GroupDescription)
     tables_group: GroupDescription = field(default_factory=GroupDescription)
     brokers: Mapping[int, Values | None] = field(default_factory=dict[int, "Values | None"])
@@ -124,6 +135,11 @@ class Facts:
     def partitions(self) -> dict[str, int]:
         """The number of partitions of each topic."""
         return {name: topic.partitions for name, topic in self.topics.items()}
+
+    @property
+    def identities(self) -> dict[str, TopicIdentity]:
+        """The identity of each topic that exists; one that is only planned has no id."""
+        return {name: topic.identity for name, topic in self.topics.items() if topic.topic_id}
 
     def output_limits(self, graph: Graph) -> SizeLimits:
         """Return the size limits of the topics that `graph` writes, internal topics included."""
@@ -297,11 +313,28 @@ def gather(context: ApplicationContext) -> Facts:
         control=control,
         foreign=foreign,
         committed=_committed(graph.application, partitions, control, admin),
+        ends=_ends_of_replaced(graph, topics, control, admin),
         ownership=_ownership(graph.application, control, admin),
         group=group,
         tables_group=filling,
         brokers=brokers,
     )
+
+
+def _ends_of_replaced(
+    graph: Graph,
+    topics: Mapping[str, TopicDescription],
+    control: ControlState,
+    admin: ClusterAdmin,
+) -> dict[TopicPartition, int]:
+    found = {
+        name: topics[name].partitions
+        for name in graph.source_topics
+        if (known := control.topics.get(name)) is not None
+        and topics[name].exists
+        and known.topic_id != topics[name].topic_id
+    }
+    return admin.high_watermarks(partitions_of(found))
 
 
 def _ownership(
@@ -361,6 +394,7 @@ def refuse(graph: Graph, settings: Settings, facts: Facts) -> None:
     refuse_another_application(graph, facts)
     # Before topics that are missing: `apply` would create them, and refuses such a change as well.
     refuse_changes(graph.application, facts.changes, facts.unread)
+    refuse_replaced(written_uses(graph), facts.control.written, facts.identities)
     refuse_missing_topics(graph, facts)
     refuse_denied_access(graph, settings, facts)
     for part in graph.sub_topologies:
@@ -380,6 +414,7 @@ def refuse(graph: Graph, settings: Settings, facts: Facts) -> None:
         refuse_lost_ownership(facts.control, topic_id, ownership_topic(graph.application))
         refuse_denied_ownership(graph, found)
     refuse_lost_offsets(graph.application, facts.control, facts.committed)
+    refuse_foreign_offsets(facts.control, facts.committed, lambda: facts.group)
     refuse_long_transactions(settings, facts)
 
 
@@ -410,6 +445,13 @@ def new_entries(graph: Graph, facts: Facts) -> dict[str, object]:
     known = facts.control.entries
     lacking = {key: value for key, value in entries.items() if key not in known}
     lacking |= topology_entry(graph, facts.control, facts.topics)
+    recorded = facts.control.written
+    unrecorded = {
+        topic: facts.topics[topic].topic_id
+        for topic in written_uses(graph)
+        if topic not in recorded and facts.topics[topic].exists
+    }
+    lacking |= written_entries(unrecorded)
     return lacking | id_entries(graph, facts.ids, facts.control)
 
 
@@ -441,12 +483,11 @@ def refuse_another_application(graph: Graph, facts: Facts) -> None:
             f"fence each other. Give this one another name; or, if it is the same one with new "
             f"inputs, say so: eosframework positions set APP {declared[0]}=earliest"
         )
-    strangers = sorted({c for c in facts.group.client_ids if not c.startswith(CLIENT_ID)})
-    if strangers:
+    if foreign := strangers(facts.group):
         raise StartRefused(
             f"consumer group {graph.application!r} has members that are no eosframework workers "
-            f"(client.id {', '.join(strangers)}); expected none: they would take partitions "
-            f"away. Stop them, or give this application another name"
+            f"({', '.join(foreign)}); expected none: they would take partitions away. Stop them, "
+            f"or give this application another name"
         )
 
 
@@ -503,11 +544,10 @@ def refuse_changed_topics(graph: Graph, facts: Facts) -> None:
         if recorded is None:
             continue
         if recorded.topic_id != found.topic_id:
+            ends = {p.partition: end for p, end in facts.ends.items() if p.topic == topic}
             raise StartRefused(
-                f"source topic {topic!r} was deleted and created again: its id is "
-                f"{found.topic_id}, and the application has processed {recorded.topic_id}. Its "
-                f"offsets now mean other records. To process the new one, stop all workers and "
-                f"set where to start: eosframework positions set APP {topic}=earliest"
+                replaced(topic, Use.SOURCE, recorded.topic_id, found.identity)
+                + resuming(topic, found.identity, facts.committed, ends)
             )
         if recorded.partitions != found.partitions:
             raise StartRefused(

@@ -6,12 +6,18 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 
 from eosframework.application.control_topic import RESET, ControlState, ControlTopic
+from eosframework.application.group_members import (
+    foreign_offsets,
+    foreign_offsets_error,
+    strangers,
+)
 from eosframework.application.ownership_topic import entries as ownership_entries
 from eosframework.application.ownership_topic import require_recording_members
 from eosframework.config import Start
 from eosframework.errors import ClusterUnreachable, Retriable, RunError, StartRefused
 from eosframework.kafka.admin.metadata import GroupDescription
 from eosframework.processing.ports import InputLog, Output
+from eosframework.processing.transaction.offsets import Progress
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
 
@@ -62,10 +68,14 @@ class StartPositions:
             Retriable: the control topic or a log cannot be read now.
         """
         new = [p.topic_partition for p in committed if p.offset is None]
-        if not new:
+        if not new and not foreign_offsets(committed):
             return list(committed)
         # Partitions without a marker start as new ones, so no marker may be hidden.
-        refuse_lost_offsets(self._application, self._read(self._control_topic.settled), committed)
+        control = self._read(self._control_topic.settled)
+        refuse_foreign_offsets(control, committed, self._group)
+        refuse_lost_offsets(self._application, control, committed)
+        if not new:
+            return list(committed)
         late = [partition for partition in new if self.starts_at_end(partition)]
         early = [partition for partition in new if partition not in late]
         offsets = {
@@ -75,7 +85,9 @@ class StartPositions:
         return [
             position
             if position.offset is not None
-            else replace(position, offset=offsets[position.topic_partition])
+            else replace(
+                position, offset=offsets[position.topic_partition], metadata=str(Progress())
+            )
             for position in committed
         ]
 
@@ -256,6 +268,25 @@ def refuse_lost_offsets(
         f"go on: eosframework positions set APP {examples}. To process everything again on "
         f"purpose, use another application name"
     )
+
+
+def refuse_foreign_offsets(
+    control: ControlState,
+    committed: Iterable[Position],
+    group: Callable[[], GroupDescription],
+) -> None:
+    """Refuse offsets of another consumer in partitions that the application committed before.
+
+    Args:
+        control: the content of the control topic.
+        committed: positions of the application's group.
+        group: returns its members.
+
+    Raises:
+        StartRefused: names the offsets, the member if it is one, and what to do.
+    """
+    if foreign := foreign_offsets(committed, control.committed):
+        raise StartRefused(foreign_offsets_error(foreign, strangers(group())))
 
 
 class UnmarkedStartPositions(StartPositions):

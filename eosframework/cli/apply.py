@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from eosframework.cli import app
@@ -17,6 +19,16 @@ from eosframework.cli.stdout import print_json
 from eosframework.errors import StartRefused
 from eosframework.process.interrupts import note_remains
 
+AcceptOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--accept",
+        metavar="TOPIC",
+        help="A changelog or an output that was deleted, or created again: create it if it is "
+        "missing, and continue with it. The store of such a changelog starts empty.",
+    ),
+]
+
 
 @app.command()
 @with_settings
@@ -24,6 +36,7 @@ def apply(
     options: SettingsOptions,
     app_name: AppArgument,
     suffix: SuffixOption = None,
+    accept: AcceptOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Create the topics, tables and schemas that are missing.
@@ -32,7 +45,8 @@ def apply(
     must exist. A topic whose number of partitions follows from a missing source is not created.
     Tables get the columns of their models. If a schema is incompatible with its subject, nothing
     is created. Internal topics with too few partitions get more as long as the application has
-    processed nothing. Nothing else is changed or dropped.
+    processed nothing. Nothing else is changed or dropped. If a changelog or an output is not the
+    one that the application wrote, nothing is created until it is accepted.
     """
     from eosframework.application.provision import apply as apply_to
 
@@ -41,7 +55,7 @@ def apply(
     if problems := [schema.problem for schema in schemas if schema.problem is not None]:
         raise StartRefused("\n".join(problems))
     note_remains("created topics and tables stay; run the same command again to create the rest")
-    planned, created = apply_to(opened)
+    planned, created = apply_to(opened, accept or ())
     if tables is not None:
         from eosframework.runtime.table_writer import apply_database
 

@@ -296,6 +296,35 @@ class TransactionalOutputs(Protocol):
         ...
 
 
+Positions = Callable[[], Mapping[TopicPartition, int]]
+"""Returns the committed positions of a worker's tasks."""
+
+
+class Identities(Protocol):
+    """Compares topics and committed offsets with those that the worker started with."""
+
+    def turn(self, positions: Positions) -> None:
+        """Handle the last look's result, and begin another look when it is due; never waits.
+
+        Raises:
+            IdentityChanged: a topic or committed offsets are not those of the start.
+            RunError: a topic that is read has more partitions.
+        """
+        ...
+
+    def confirm(self, positions: Positions) -> bool:
+        """Look at once; return False if the brokers do not answer.
+
+        Raises:
+            IdentityChanged, RunError: as `turn`.
+        """
+        ...
+
+    def renewed(self) -> bool:
+        """Return whether topics of global tables were created again since the last call."""
+        ...
+
+
 class ProgressLedger(Protocol):
     """The application's start markers and transactional.ids, which do not expire."""
 

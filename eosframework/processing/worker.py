@@ -25,6 +25,7 @@ from eosframework import failpoints
 from eosframework.errors import (
     EntryDamaged,
     EosError,
+    IdentityChanged,
     Retriable,
     RunError,
     TransactionError,
@@ -38,6 +39,7 @@ from eosframework.processing.measurements import Measures
 from eosframework.processing.ownership.ownership import ByTask, Ownership, unrecorded
 from eosframework.processing.ports import (
     Fetched,
+    Identities,
     InputLog,
     ProgressLedger,
     Purger,
@@ -84,6 +86,7 @@ class Worker:
         ownership: the claims of the tasks; None: none are recorded.
         purger: deletes processed records of internal topics; None: they are kept.
         hold_nothing: returns whether ranges of partitions contain no record.
+        identities: compares topics with those of the start; None: they cannot change.
         now: seconds since the epoch, for retries.
         measured: whether to count records by topic, for `view`.
         on_round: called after each turn, with counts that are at most `COUNT_SECONDS` old.
@@ -101,6 +104,7 @@ class Worker:
         ownership: Ownership | None = None,
         purger: Purger | None = None,
         hold_nothing: Callable[[Bounds], bool] | None = None,
+        identities: Identities | None = None,
         measured: bool = False,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
@@ -112,6 +116,8 @@ class Worker:
         self._state = state
         self._purger = purger
         self._hold_nothing = hold_nothing
+        self._identities = identities
+        self._restored: list[Task] = []
         self._plan = plan
         self._log = log
         self._outputs = outputs
@@ -175,16 +181,21 @@ class Worker:
             )
         self.start()
         try:
-            while not self._stop and not self._is_caught_up():
+            while not self._stop and not (self._is_caught_up() and self._are_confirmed()):
                 self.turn()
+            if self._stop:
+                self._are_confirmed()
             self._rounds.commit([*self.tasks.values()], self._options.stop_deadline_seconds / 2)
-        except BaseException as error:
+        except BaseException as caught:
+            error = self._explained(caught)
             self._close_after(error)
             if self._stop and isinstance(error, Retriable):
                 self._events.warning("stopped_without_an_answer", error=str(error))
                 return self.counts
             if isinstance(error, EntryDamaged) and self._state is not None:
                 raise self._state.located(error) from error
+            if error is not caught:
+                raise error from caught
             raise
         self._close()
         return self.counts
@@ -292,6 +303,7 @@ class Worker:
         if not self._stop:
             self._recovery.turn(producer_groups(self.tasks.values()))
         self._resume_assigned()
+        self._compare()
         if self._state is not None:
             has_backlog = any(task.has_work for task in self.tasks.values())
             self._state.follow(self.tasks.keys(), busy=has_backlog)
@@ -356,6 +368,8 @@ class Worker:
         for number, task in enumerate([*tasks[first:], *tasks[:first]], first):
             if task.state is not TaskState.RUNNING:
                 continue
+            if self._state is not None and self._state.is_waiting(task):
+                continue
             if found and self._clock() >= ends:
                 self._next_task = number
                 break
@@ -386,14 +400,50 @@ class Worker:
             self._purger.committed(committed_positions(tasks, own))
 
     def _resume_assigned(self) -> None:
-        """Bring state up to date and resume (T4, T5)."""
-        ready = [task for task in self.tasks.values() if task.state is TaskState.ASSIGNED]
+        """Bring state up to date and resume (T4, T5).
+
+        The topics are compared between the two: ids never return, so what was restored came from
+        the recorded changelogs, and the committed positions belong to the recorded sources.
+        """
+        waiting = [task for task in self.tasks.values() if task.state is TaskState.ASSIGNED]
+        ready = [task for task in waiting if task not in self._restored]
         if self._state is not None:
             ready = self._state.turn(ready)
+        ready = [*(task for task in self._restored if task in waiting), *ready]
+        self._restored = []
+        if ready and not self._are_confirmed():
+            self._restored = ready
+            return
         for task in ready:
             failpoints.hit("takeover.after_assign")
             task.enter(TaskState.RUNNING)
             self._fetch_control.were_paused(task.partitions)
+
+    def _compare(self) -> None:
+        """Compare topics and committed offsets with those of the start, when it is due."""
+        if self._identities is None:
+            return
+        self._identities.turn(self._positions)
+        if self._state is not None and self._identities.renewed():
+            self._state.renew_tables()
+
+    def _are_confirmed(self) -> bool:
+        """Compare topics and committed offsets now; return False if the brokers do not answer."""
+        return self._identities is None or self._identities.confirm(self._positions)
+
+    def _positions(self) -> dict[TopicPartition, int]:
+        return {p: t.committed_offset(p) for t in self.tasks.values() for p in t.partitions}
+
+    def _explained(self, error: BaseException) -> BaseException:
+        """Return the error that ends the worker: another topic than before has many effects."""
+        if isinstance(error, RunError | TransactionError):
+            try:
+                self._are_confirmed()
+            except IdentityChanged as changed:
+                return changed
+            except RunError:
+                return error
+        return error
 
     def _is_caught_up(self) -> bool:
         if self._catch_up is None or not self._was_assigned:
@@ -420,7 +470,8 @@ class Worker:
     def _close_after(self, error: BaseException) -> None:
         """Commit complete work and close, without hiding `error`."""
         try:
-            if isinstance(error, EosError):
+            # Nothing of another topic may be committed as the application's.
+            if isinstance(error, EosError) and not isinstance(error, IdentityChanged):
                 complete = [task for task in self.tasks.values() if task.failure is None]
                 self._rounds.commit(complete, self._options.stop_deadline_seconds / 2)
         except EosError as second:

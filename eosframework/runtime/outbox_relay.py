@@ -15,6 +15,8 @@ from eosframework.application.needed_access import control_topic_access, naming_
 from eosframework.application.output_limits import RelayDestinations
 from eosframework.application.relay_log import KafkaSentLog, RelayPositionLog
 from eosframework.application.start_wait import waiting_for_brokers
+from eosframework.application.topic_watch import TopicWatch
+from eosframework.application.watched_cluster import WatchedTopics
 from eosframework.config import OutboxSourceKind, Settings
 from eosframework.errors import DatabaseUnavailable
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
@@ -72,9 +74,11 @@ def run_relay(settings: Settings, *, until_caught_up: bool) -> RelayCounts:
         _observed(settings, watchdog) as observed,
         returned_memory(),
     ):
+        watch = TopicWatch({}, {}, WatchedTopics(admin))
 
         def on_turn() -> None:
             watchdog.turn()
+            watch.turn(dict)
             if observed is not None:
                 observed.turn(relay.view)
 
@@ -86,14 +90,16 @@ def run_relay(settings: Settings, *, until_caught_up: bool) -> RelayCounts:
                 statistics=observed.statistics if observed else None,
             ),
             _positions(settings, admin),
-            RelayDestinations(settings.kafka, admin, _producer(settings)),
+            RelayDestinations(settings.kafka, admin, _producer(settings), seen=watch.add),
             options,
             on_turn=on_turn,
             measured=observed is not None,
         )
         request.forward_to(relay.stop)
         exclude_what_is_there()
-        return relay.run(until_caught_up=until_caught_up)
+        counts = relay.run(until_caught_up=until_caught_up)
+        watch.confirm(dict)
+        return counts
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from eosframework.config import Settings, StateBackendKind
 from eosframework.errors import ConfigurationError, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import TopicDescription
+from eosframework.processing.transaction.offsets import Progress
 from eosframework.records import Position, TopicPartition, partitions_of
 from eosframework.state.store_directories import (
     FoundStores,
@@ -254,7 +255,8 @@ def _positions(
     positions: list[Position] = []
     for partition, (first, end) in bounds.items():
         is_whole = to == BEGINNING or partition.topic in tables
-        positions.append(Position(*partition, first if is_whole else at.get(partition, end)))
+        offset = first if is_whole else at.get(partition, end)
+        positions.append(Position(*partition, offset, str(Progress())))
     return tuple(positions)
 
 

@@ -11,6 +11,9 @@ from eosframework.application.position_changes import (
     by_partition,
     offsets_for,
 )
+from eosframework.application.topic_identity import Use
+from eosframework.application.topic_watch import TopicWatch
+from eosframework.application.watched_cluster import WatchedCluster
 from eosframework.config import Settings, Start
 from eosframework.errors import ConfigurationError, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
@@ -211,8 +214,30 @@ def table_writer(context: WorkerContext, on_round: Callable[[WorkerCounts], None
         late=late,
         commit_to_group=log.tell,
         purger=_purger(settings),
+        identities=_watch(context),
         on_round=on_round,
     )
+
+
+class _WatchedRows(WatchedCluster):
+    """The `Cluster` of a table writer, whose positions are in the database."""
+
+    command = "eosframework positions set APP --tables"
+
+    def committed(self) -> Sequence[Position]:
+        """Return nothing: the group's offsets are for lag monitoring only."""
+        return ()
+
+    def positions(self) -> Sequence[Position]:
+        """Return the positions in the database."""
+        return table_positions(self.context.graph, self.context.settings)
+
+
+def _watch(context: WorkerContext) -> TopicWatch:
+    """Return the watch over the topics of a table writer."""
+    topics = {p.topic for p in context.graph.table_sinks}
+    known = {t: found for t, found in context.facts.identities.items() if t in topics}
+    return TopicWatch(known, dict.fromkeys(topics, Use.ROWS), _WatchedRows(context))
 
 
 def _purger(settings: Settings) -> RecordPurger | None:

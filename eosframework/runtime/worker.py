@@ -16,11 +16,13 @@ import structlog
 from eosframework.application.context import connect
 from eosframework.application.output_limits import output_limits
 from eosframework.application.ownership_topic import OwnershipTopic, ownership_of
-from eosframework.application.partition_growth import PartitionGrowth, partition_counter
 from eosframework.application.partitioner_checks import require_fitting_partitioners
 from eosframework.application.start_checks import Facts, check_worker_start
 from eosframework.application.start_positions import StartPositions, UnmarkedStartPositions
 from eosframework.application.start_wait import waiting_for_brokers
+from eosframework.application.topic_identity import Use, uses_of
+from eosframework.application.topic_watch import TopicWatch
+from eosframework.application.watched_cluster import WatchedCluster
 from eosframework.config import Guarantee, Producers, Settings
 from eosframework.errors import ConfigurationError, RunError
 from eosframework.kafka.admin.auto_creation import ChosenTopics
@@ -205,7 +207,6 @@ def _run_once(
 
         def on_round(counts: WorkerCounts) -> None:
             host.watch.turn()
-            growth.turn()
             host.turned(counts, worker.view)
             if observed is not None:
                 observed.turn(worker.view)
@@ -213,12 +214,13 @@ def _run_once(
                 worker.stop()
 
         context = replace(context, observed=observed)
-        growth = _growth(context, kind)
         worker: Worker | TableWriter
         if kind is Kind.TABLES:
             worker = _table_writer(context, on_round)
         else:
-            worker = _worker(context, _plan(context, make_task), growth, claims, on_round)
+            watch = _watch(context)
+            plan = _plan(context, make_task, watch)
+            worker = _worker(context, plan, watch, claims, on_round)
         host.began(worker.stop)
         return worker.run(until_caught_up=until_caught_up)
 
@@ -284,14 +286,14 @@ def _checked_context(
     return WorkerContext(graph, settings, admin, control_topic, instance, facts)
 
 
-def _plan(context: WorkerContext, make_task: Callable[..., Task]) -> Plan:
+def _plan(context: WorkerContext, make_task: Callable[..., Task], watch: TopicWatch) -> Plan:
     graph, settings = context.graph, context.settings
     plan = plan_of(
         graph.with_times_within(settings.worker.max_event_time_ahead),
         context.facts.ids,
         output_limits(settings, context.facts, graph),
         receipts=settings.worker.receipts,
-        is_missing=ChosenTopics(settings.kafka, context.admin).is_missing,
+        is_missing=ChosenTopics(settings.kafka, context.admin, watch.add).is_missing,
         partitions=context.facts.partitions,
     )
     own_id = None
@@ -351,7 +353,7 @@ def plan_of(
 def _worker(
     context: WorkerContext,
     plan: Plan,
-    growth: PartitionGrowth,
+    watch: TopicWatch,
     claims: OwnershipTopic,
     on_round: Callable[[WorkerCounts], None],
 ) -> Worker:
@@ -371,7 +373,7 @@ def _worker(
     # An audit by receipts reads processed records of repartition topics, so they are kept for it.
     purges = bool(graph.repartitions) and not worker.receipts
     state = _state(context)
-    log = _input_log(context, growth)
+    log = _input_log(context, watch)
     ledger = _ledger(context)
     return Worker(
         plan,
@@ -383,34 +385,31 @@ def _worker(
         ownership=_ownership(context, ledger, claims),
         purger=RecordPurger(settings.kafka) if purges else None,
         hold_nothing=partial(hold_nothing, settings.kafka, context.admin),
+        identities=watch,
         measured=context.observed is not None,
         on_round=on_round,
     )
 
 
-def _input_log(context: WorkerContext, growth: PartitionGrowth) -> KafkaInputLog:
+def _input_log(context: WorkerContext, watch: TopicWatch) -> KafkaInputLog:
     graph, settings = context.graph, context.settings
     return KafkaInputLog(
         consumer_client(settings, context.facts.largest_input_bytes(graph)),
         group_settings(graph.application, settings, context.instance),
         request_timeout_seconds=settings.kafka.request_timeout_seconds,
         statistics=context.statistics,
-        refuse=growth.refuse_new,
+        refuse=watch.refuse_new,
     )
 
 
-def _growth(context: WorkerContext, kind: Kind) -> PartitionGrowth:
-    """Return the check for topics that get partitions, which a table writer may read at once."""
-    graph = context.graph
-    counts = {
-        name: found.partitions for name, found in context.facts.topics.items() if found.exists
-    }
-    tables = set(graph.table_sink_topics)
-    if kind is Kind.TABLES:
-        known, read, whole = {t: n for t, n in counts.items() if t in tables}, (), ()
-    else:
-        known, read, whole = counts, graph.source_topics, graph.global_topics
-    return PartitionGrowth(known, read, whole, partition_counter(context.settings.kafka, known))
+def _watch(context: WorkerContext) -> TopicWatch:
+    """Return the watch over the topics of a worker of transforms."""
+    graph, facts = context.graph, context.facts
+    control_topic = context.control_topic.topic
+    uses = {**uses_of(graph), control_topic: Use.CONTROL}
+    known = {t: found for t, found in facts.identities.items() if t in uses}
+    known |= context.admin.identities([control_topic])
+    return TopicWatch(known, uses, WatchedCluster(context), facts.control.committed)
 
 
 def _state(context: WorkerContext) -> LocalState | None:

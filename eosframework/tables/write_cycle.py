@@ -19,9 +19,15 @@ from dataclasses import dataclass, replace
 import structlog
 
 from eosframework import failpoints
-from eosframework.errors import EosError, PositionLost, SchemaRegistryUnavailable
+from eosframework.errors import (
+    EosError,
+    IdentityChanged,
+    PositionLost,
+    RunError,
+    SchemaRegistryUnavailable,
+)
 from eosframework.processing.measurements import Measures
-from eosframework.processing.ports import Fetched, InputLog, Purger
+from eosframework.processing.ports import Fetched, Identities, InputLog, Purger
 from eosframework.processing.transaction.commit_interval import CommitInterval
 from eosframework.processing.worker_plan import WorkerCounts
 from eosframework.processing.worker_views import WorkerView
@@ -91,6 +97,7 @@ class TableWriter:
         commit_to_group: commits positions to the group, for lag monitoring only; called after each
             claim and each write.
         purger: deletes records of internal topics that are in the database; None: they stay.
+        identities: compares topics with those of the start; None: they cannot change.
         clock: monotonic, in seconds.
         chance: a number from 0 to 1, for the pauses of an outage.
         on_round: called with the counts after each turn.
@@ -108,6 +115,7 @@ class TableWriter:
         late: Collection[str] = (),
         commit_to_group: Callable[[Sequence[Position]], None],
         purger: Purger | None = None,
+        identities: Identities | None = None,
         clock: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
         on_round: Callable[[WorkerCounts], None] | None = None,
@@ -121,6 +129,8 @@ class TableWriter:
         self._start = start
         self._commit_to_group = commit_to_group
         self._purger = purger
+        self._identities = identities
+        self._claimed: list[PartitionTask] = []
         self._internal_topics = {s.topic for s in sinks if s.sub_topology is not None}
         self._clock = clock
         self._on_round = on_round
@@ -174,10 +184,18 @@ class TableWriter:
             self._ends = self._log.end_offsets(self._log.partitions(topics))
         self._log.subscribe(topics, self)
         try:
-            while not self._stop and not self._is_caught_up():
+            while not self._stop and not (self._is_caught_up() and self._are_confirmed()):
                 self._turn()
+            if self._stop:
+                self._are_confirmed()
             self._write(list(self.tasks.values()))
         except BaseException as error:
+            try:
+                if isinstance(error, RunError):
+                    self._are_confirmed()
+            except IdentityChanged as changed:
+                self._close_after(changed)
+                raise
             self._close_after(error)
             raise
         self._close()
@@ -219,14 +237,32 @@ class TableWriter:
         failed = any(task.failure for task in self.tasks.values())
         if full or failed or self._pace.is_due():
             self._write(list(self.tasks.values()))
+        if self._identities is not None:
+            self._identities.turn(self._positions)
         if self._on_round is not None:
             self._on_round(self._snapshot())
 
     def _claim_due(self) -> None:
-        """Claim the unclaimed partitions whose pause is over, and seek to their positions."""
-        if claimed := self._claims.claim_due():
+        """Claim the unclaimed partitions whose pause is over, and seek to their positions.
+
+        The topics are compared between the two, as in a worker's T5.
+        """
+        self._claimed = [t for t in self._claimed if self._is_waiting(t)] + self._claims.claim_due()
+        if self._claimed and self._are_confirmed():
+            claimed, self._claimed = self._claimed, []
             self._log.seek([Position(*task.partition, task.position) for task in claimed])
             self._log.resume([task.partition for task in claimed])
+
+    def _is_waiting(self, task: PartitionTask) -> bool:
+        """Return whether a claimed partition is still this one's, and was not read yet."""
+        return task.is_held and self.tasks.get(task.partition) is task
+
+    def _are_confirmed(self) -> bool:
+        """Compare topics with those of the start; return False if the brokers do not answer."""
+        return self._identities is None or self._identities.confirm(self._positions)
+
+    def _positions(self) -> dict[TopicPartition, int]:
+        return {task.partition: task.position for task in self.tasks.values() if task.is_held}
 
     def _begin(self, claims: Sequence[Claim]) -> Mapping[TopicPartition, int]:
         return _offsets_of(claims, self._log, self._start)
@@ -308,7 +344,7 @@ class TableWriter:
     def _close_after(self, error: BaseException) -> None:
         """Write what is complete and close, without hiding `error`."""
         try:
-            if isinstance(error, EosError):
+            if isinstance(error, EosError) and not isinstance(error, IdentityChanged):
                 self._write([task for task in self.tasks.values() if task.failure is None])
         except EosError as second:
             self._events.warning("last_write_failed", error=str(second))

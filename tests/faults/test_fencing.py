@@ -164,7 +164,7 @@ def epoch(pipeline: Pipeline) -> int:
 
 def commit_as(group: str, pipeline: Pipeline, offset: int) -> None:
     consumer = Consumer({"bootstrap.servers": pipeline.bootstrap_servers, "group.id": group})
-    positions = [TopicPartition(pipeline.source, 0, offset)]
+    positions = [TopicPartition(pipeline.source, 0, offset, metadata="eos1;0;0")]
     consumer.commit(offsets=positions, asynchronous=False)
     consumer.close()
 

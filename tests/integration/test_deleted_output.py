@@ -8,9 +8,9 @@ from collections.abc import Callable
 from confluent_kafka.admin import AdminClient
 
 from tests.support.applications.pipeline import KEEP, Pipeline, number_in
+from tests.support.processes.commands import here
 from tests.support.processes.waiting import wait_until
-from tests.support.servers.kafka_admin import NewTopic
-from tests.support.servers.topics import create_topics
+from tests.support.servers.topics import configure
 
 BEFORE, MEANWHILE = 40, 20
 
@@ -34,7 +34,16 @@ def test_a_deleted_output_is_named_and_once_it_is_back_everything_is_processed_e
     assert "eosframework apply APP" in str(told["fix"])
     assert pipeline.committed() == BEFORE
 
-    create_topics(admin, [NewTopic(deleted, 2, 1, config=KEEP)])
+    applied = here(
+        "apply",
+        str(pipeline.topology_file),
+        "--accept",
+        deleted,
+        "--set",
+        f"kafka.bootstrap_servers={pipeline.bootstrap_servers}",
+    )
+    assert applied.exit_code == 0, applied.err
+    configure(admin, deleted, KEEP)
     wait_until(lambda: pipeline.committed() == pipeline.fed, "all records")
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0, worker.log[-3000:]

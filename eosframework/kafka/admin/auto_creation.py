@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException, Producer
 from eosframework.config import KafkaSettings
 from eosframework.errors import EosError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-from eosframework.kafka.admin.metadata import TopicDescription
+from eosframework.kafka.admin.metadata import TopicDescription, TopicIdentity
 from eosframework.kafka.client.properties import Role, client_properties, new_client
 
 LOOK_SECONDS = 0.02
@@ -97,10 +97,21 @@ class ChosenTopics:
 
     A producer waits for an unknown topic until its records expire, and then the same records are
     produced again: without this check one record would stall its partition forever.
+
+    Args:
+        settings: how to reach the cluster.
+        admin: describes topics of the same cluster.
+        seen: called with each topic that exists.
     """
 
-    def __init__(self, settings: KafkaSettings, admin: ClusterAdmin) -> None:
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        admin: ClusterAdmin,
+        seen: Callable[[str, TopicIdentity], object] | None = None,
+    ) -> None:
         self._admin = admin
+        self._seen = seen
         self._creation = AutoCreation(settings, admin, assume=True)
         self._missing_since: dict[str, float] = {}
 
@@ -117,6 +128,8 @@ class ChosenTopics:
             # An unavailable cluster is not the record's fault.
             return False
         if not is_missing(facts):
+            if facts is not None and self._seen is not None:
+                self._seen(topic, facts.identity)
             return False
         if len(self._missing_since) >= MOST_MISSING:
             self._missing_since.clear()

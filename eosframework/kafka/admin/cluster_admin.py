@@ -30,6 +30,7 @@ from eosframework.errors import ConfigurationError, StartRefused
 from eosframework.kafka.admin.metadata import (
     GroupDescription,
     TopicDescription,
+    TopicIdentity,
     Values,
     group_facts,
     operation_names,
@@ -117,8 +118,8 @@ class ClusterAdmin(AdminRequests):
         """Return the description of each topic; None where this principal may not describe it."""
         return self._described(names, {KafkaError.TOPIC_AUTHORIZATION_FAILED: _DENIED})
 
-    def partition_counts(self, names: Iterable[str]) -> dict[str, int]:
-        """Return the number of partitions of each topic that exists."""
+    def identities(self, names: Iterable[str]) -> dict[str, TopicIdentity]:
+        """Return the identity of each topic that exists."""
         if not (wanted := sorted(set(names))):
             return {}
         described = self._request_each(
@@ -127,7 +128,15 @@ class ClusterAdmin(AdminRequests):
             ),
             absent=(KafkaError.UNKNOWN_TOPIC_OR_PART,),
         )
-        return {name: len(found.partitions) for name, found in described.items() if found}
+        return {
+            name: TopicIdentity(str(found.topic_id), len(found.partitions))
+            for name, found in described.items()
+            if found
+        }
+
+    def partition_counts(self, names: Iterable[str]) -> dict[str, int]:
+        """Return the number of partitions of each topic that exists."""
+        return {name: found.partitions for name, found in self.identities(names).items()}
 
     def broker_settings(self) -> dict[int, Values | None]:
         """Return the settings of each broker; None if denied, or if the broker does not answer."""

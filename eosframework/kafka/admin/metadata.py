@@ -13,6 +13,14 @@ Values = Mapping[str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
+class TopicIdentity:
+    """The identity of a topic: its id is another one if it is deleted and created again."""
+
+    topic_id: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
 class Placement:
     """The brokers that host a partition, by id.
 
@@ -47,6 +55,11 @@ class TopicDescription:
     values: Values | None = None
     allowed: frozenset[str] | None = None
     placements: tuple[Placement, ...] = ()
+
+    @property
+    def identity(self) -> TopicIdentity:
+        """The topic's identity, if it exists."""
+        return TopicIdentity(self.topic_id, self.partitions)
 
 
 @dataclass(frozen=True, slots=True)

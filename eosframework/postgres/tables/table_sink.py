@@ -158,7 +158,9 @@ class PostgresRowStore:
                     f"{next_offset} of a topic with id {stored}, and the topic of this name now "
                     f"has id {self._topic_ids[topic]}: it was deleted and created again. To "
                     f"write the new one's records as well, stop all workers and run: eosframework "
-                    f"positions set APP --tables {topic}=earliest"
+                    f"positions set APP --tables {topic}=earliest. If a table writer ran when it "
+                    f"was created, it may have written records of the new one up to that offset; "
+                    f"to write none twice: '{topic}[{partition}]={next_offset}'"
                 )
 
     def _advance(self, connection: Connection, batches: Sequence[Batch]) -> None:

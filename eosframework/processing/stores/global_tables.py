@@ -79,6 +79,12 @@ class GlobalTables:
             self._read(self._reading, 0.0)
         return self.is_complete
 
+    def renew(self) -> None:
+        """Read everything again, and let look-ups wait: a topic was created again."""
+        self.close()
+        self.is_complete = False
+        self._not_before = 0.0
+
     def close(self) -> None:
         """Stop reading."""
         if self._reading is not None:
@@ -86,7 +92,7 @@ class GlobalTables:
             self._reading = None
 
     def _begin(self) -> None:
-        """Read everything again; lookups use the previous rows until that is complete."""
+        """Read everything again; after a lost position lookups use the previous rows meanwhile."""
         if self.clock() < self._not_before:
             return
         wanted = [

@@ -88,6 +88,16 @@ class LocalState:
         self.restoring.let_go(ready)
         return ready
 
+    def renew_tables(self) -> None:
+        """Read the global tables again: a topic of theirs was created again."""
+        if self.global_tables is not None:
+            self.global_tables.renew()
+
+    def is_waiting(self, task: Task) -> bool:
+        """Return whether a task must not look rows up, because global tables are read again."""
+        tables = self.global_tables
+        return tables is not None and not tables.is_complete and task.stores is not None
+
     def follow(self, tasks: Collection[TransactionalId], *, busy: bool) -> None:
         """Advance the standby copies, if any.
 

@@ -34,6 +34,11 @@ class Progress:
     def __str__(self) -> str:
         return f"{_FORMAT};{self.transaction};{self.stream_time}"
 
+    @staticmethod
+    def is_in(metadata: str) -> bool:
+        """Return whether an offset was committed by this framework, by its metadata."""
+        return metadata.startswith(f"{_FORMAT};")
+
     @classmethod
     def parse(cls, metadata: str) -> Progress:
         """Parse the result of `str`; foreign metadata counts as no progress.

@@ -89,7 +89,7 @@ class Application:
             {**client_properties(self.settings.kafka, "consumer"), "group.id": self.name}
         )
         producer.send_offsets_to_transaction(
-            [KafkaTopicPartition(self.source, partition, offset)],
+            [KafkaTopicPartition(self.source, partition, offset, metadata="eos1;1;0")],
             consumer.consumer_group_metadata(),
         )
         producer.commit_transaction(60)

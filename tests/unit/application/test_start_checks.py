@@ -37,7 +37,7 @@ def registered_after_first_start() -> ControlState:
 KNOWN = replace(
     HEALTHY,
     control=registered_after_first_start(),
-    committed=(Position("raw", 0, None), Position("raw", 1, 17)),
+    committed=(Position("raw", 0, None), Position("raw", 1, 17, "eos1;1;0")),
 )
 
 
@@ -70,7 +70,8 @@ def test_an_application_of_spark_sinks_is_refused():
 
 
 def test_everything_is_registered_once():
-    expected = {"application", "topic/raw", "owner/raw/late", "topology"}
+    written = {"written/late", "written/dead"}
+    expected = {"application", "topic/raw", "owner/raw/late", "topology"} | written
     assert set(new_entries(GRAPH, HEALTHY)) == expected
     assert new_entries(GRAPH, KNOWN) == {}
 

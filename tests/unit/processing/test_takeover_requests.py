@@ -122,7 +122,7 @@ def asked_for(tasks: int, start: Start, known: bool, identify: Any) -> Counter[s
             names = {"application": "app", "sub_topology": "sub"}
             entries[f"leased/in/{number}/{task.leased}"] = names
         if known:
-            broker.positions[place] = Position(*place, 1)
+            broker.positions[place] = Position(*place, 1, "eos1;1;0")
             entries[committed_key("sub", place)] = {"topic_id": "id"}
     log = PipelinedQuery(broker, asked)
 
