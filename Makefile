@@ -157,7 +157,7 @@ bench-check: .venv ## Fail if a record costs more than it did, in minutes and on
 docs: .venv ## Write the generated pages of docs/ again
 	$(BIN)/eosframework explain errors --markdown > docs/errors.md
 	$(BIN)/eosframework explain metrics --markdown > docs/metrics.md
-	$(BIN)/eosframework doctor --markdown > docs/howto/doctor.md
+	$(BIN)/eosframework doctor --markdown > docs/reference/doctor.md
 	$(BIN)/python -m tests.support.documents.api_reference
 	$(BIN)/python -m tests.support.documents.reference_pages
 

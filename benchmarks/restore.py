@@ -24,7 +24,7 @@ from benchmarks.options import Options
 from benchmarks.processes import Child, ProcessFailed, running
 from benchmarks.report import Report, Table
 from benchmarks.session import Session
-from eosframework.application.internal_topics import SETTINGS, InternalRole
+from eosframework.application.topic_settings import TopicRole, settings_at_creation
 
 DEFAULT_KEYS = 1_000_000
 DEFAULT_KILLS = 5
@@ -39,7 +39,7 @@ def run(session: Session, options: Options, report: Report) -> None:
     """Fill a store, kill its worker again and again, then take its files away as well."""
     keys = options.records or DEFAULT_KEYS
     work = session.work(session.input_topic(keys, keys=keys), discipline="count")
-    settings = SETTINGS[InternalRole.CHANGELOG]
+    settings = settings_at_creation(TopicRole.CHANGELOG)
     create_topics(session.bootstrap_servers, work.changelog_topic, settings=settings)
     offsets = CommittedOffsets(session.bootstrap_servers, work.application, work.input_topic)
     try:

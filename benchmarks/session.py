@@ -24,7 +24,7 @@ from benchmarks.inputs import (
 )
 from benchmarks.measure import CommittedOffsets
 from benchmarks.processes import Child, running
-from eosframework.application.internal_topics import SETTINGS, InternalRole
+from eosframework.application.topic_settings import TopicRole, settings_at_creation
 from eosframework.embedded import start_kafka
 
 HEAP_MEGABYTES = 1024
@@ -115,7 +115,7 @@ class Session:
         servers = self.bootstrap_servers
         work = self.work(input_topic, outputs=outputs, **given)
         if changelog:
-            settings = SETTINGS[InternalRole.CHANGELOG]
+            settings = settings_at_creation(TopicRole.CHANGELOG)
             create_topics(
                 servers, work.changelog_topic, partitions=work.partitions, settings=settings
             )

@@ -271,7 +271,15 @@ class TransactionAborted(TransactionError):
 
 
 class DataRejected(TransactionAborted):
-    """As TransactionAborted, and the same output would be rejected again."""
+    """As TransactionAborted, and the same output would be rejected again.
+
+    Attributes:
+        topic: the topic that rejects it; None: unknown.
+        is_too_large: a smaller output would be accepted.
+    """
+
+    topic: str | None = None
+    is_too_large: bool = True
 
 
 class TransactionTooLong(TransactionAborted):

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from eosframework.application.internal_topics import refuse_unfit_settings
+from eosframework.application.topic_settings import TopicRole
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.admin.metadata import TopicDescription
 
-COMPACT = {"cleanup.policy": "compact"}
-
 
 def ensure_compacted(
-    admin: ClusterAdmin, topic: TopicToCreate, remedy: str
+    admin: ClusterAdmin, topic: TopicToCreate, role: TopicRole, remedy: str
 ) -> tuple[TopicDescription, bool]:
     """Create a topic of entries if it is missing; return its description, and whether it was.
 
     Args:
         admin: requests to the cluster.
         topic: as it is created.
-        remedy: the next step if a topic of this name would lose or split entries.
+        role: of the topic.
+        remedy: the next step if a topic of this name has several partitions.
 
     Raises:
         StartRefused: there is such a topic.
@@ -28,11 +29,19 @@ def ensure_compacted(
         # Another process may create it first.
         made = bool(admin.create_topics([topic]))
         found = admin.describe_topics([topic.name])[topic.name]
-    policy = (found.values or {}).get("cleanup.policy")
-    if policy not in (None, "compact") or found.partitions > 1:
+    refuse_unfit_entries(topic.name, role, found, remedy)
+    return found, made
+
+
+def refuse_unfit_entries(name: str, role: TopicRole, found: TopicDescription, remedy: str) -> None:
+    """Refuse a topic that would lose or split entries.
+
+    Raises:
+        StartRefused: names the topic, the found and the expected value.
+    """
+    refuse_unfit_settings(name, role, found)
+    if found.partitions > 1:
         raise StartRefused(
-            f"topic {topic.name!r} has cleanup.policy={policy} and {found.partitions} partitions, "
-            f"expected compact and 1: brokers would remove entries that the application needs, or "
+            f"{role} topic {name!r} has {found.partitions} partitions, expected 1: entries would "
             f"lose their order. {remedy}"
         )
-    return found, made

@@ -33,7 +33,7 @@ from typing import Any
 
 import orjson
 
-from eosframework.application.compacted_topics import COMPACT, ensure_compacted
+from eosframework.application.compacted_topics import ensure_compacted
 from eosframework.application.control_entries import (
     entry_output,
     key_of,
@@ -42,6 +42,7 @@ from eosframework.application.control_entries import (
     take_entry,
 )
 from eosframework.application.needed_access import control_topic_access, refuse_denied
+from eosframework.application.topic_settings import TopicRole, settings_at_creation
 from eosframework.config import Ids, KafkaSettings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.admin.metadata import TopicDescription, TopicIdentity
@@ -175,10 +176,7 @@ def _recorded_ownership(entry: Mapping[str, Any]) -> RecordedOwnership:
     return RecordedOwnership(entry["topic_id"], entry["fenced"], entry.get("stopping"))
 
 
-_REMEDY = (
-    "It is the application's control topic: set cleanup.policy=compact on it, or delete it if it "
-    "has more than one partition"
-)
+_REMEDY = "It is the application's control topic: delete it, and run `eosframework apply APP`"
 
 
 class ControlTopic:
@@ -217,7 +215,8 @@ class ControlTopic:
 
     def as_topic(self) -> TopicToCreate:
         """Return the topic as `ensure` creates it."""
-        return TopicToCreate(self.topic, 1, self._replication_factor, COMPACT)
+        settings = settings_at_creation(TopicRole.CONTROL, self._replication_factor)
+        return TopicToCreate(self.topic, 1, self._replication_factor, settings)
 
     def ensure(self) -> bool:
         """Create the topic if it is missing, and return whether it was.
@@ -225,7 +224,7 @@ class ControlTopic:
         Raises:
             StartRefused: a topic of this name exists that would lose or split entries.
         """
-        _, made = ensure_compacted(self._admin, self.as_topic(), _REMEDY)
+        _, made = ensure_compacted(self._admin, self.as_topic(), TopicRole.CONTROL, _REMEDY)
         return made
 
     def require_access(self) -> None:

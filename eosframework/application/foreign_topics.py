@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from eosframework.application.control_topic import ControlState, ControlTopic
-from eosframework.application.internal_topics import InternalRole, own_topics
+from eosframework.application.internal_topics import own_topics
+from eosframework.application.topic_settings import TopicRole
 from eosframework.application.topology_changes import recorded_stores
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
@@ -18,7 +19,7 @@ from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import Graph
 
-_CHECKED = (InternalRole.CHANGELOG, InternalRole.REPARTITION, InternalRole.RETRY, InternalRole.ROWS)
+_CHECKED = (TopicRole.CHANGELOG, TopicRole.REPARTITION, TopicRole.RETRY, TopicRole.ROWS)
 """Not replay topics: a command writes them, before the first worker that reads them starts."""
 
 
@@ -92,9 +93,9 @@ def _unrecorded(
     unrecorded: set[str] = set()
     for name, topic in own.items():
         match topic.role:
-            case InternalRole.CHANGELOG:
+            case TopicRole.CHANGELOG:
                 is_known = not is_first if stores is None else changelogs[name] in stores
-            case InternalRole.ROWS:
+            case TopicRole.ROWS:
                 is_known = not is_first
             case _:
                 is_known = name in control.topics

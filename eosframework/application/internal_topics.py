@@ -9,39 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
+from eosframework.application.topic_settings import (
+    TOMBSTONES_KEPT_MS,
+    Deviation,
+    TopicRole,
+    deviations,
+)
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.topology.graph.graph import Graph, Repartition, SubTopology
 
-TOMBSTONES_KEPT_SECONDS = 7 * 86_400
+TOMBSTONES_KEPT_SECONDS = TOMBSTONES_KEPT_MS // 1000
 """A store that was not written for half of this time is rebuilt, since deletions may be missing."""
-
-
-class InternalRole(StrEnum):
-    """Roles of internal topics."""
-
-    ROWS = "rows"
-    REPARTITION = "repartition"
-    RETRY = "retry"
-    REPLAY = "replay"
-    CHANGELOG = "changelog"
-
-
-_UNTIL_READ = {"retention.ms": "-1", "cleanup.policy": "delete"}
-
-SETTINGS: dict[InternalRole, dict[str, str]] = {
-    InternalRole.ROWS: {"retention.ms": "-1"},
-    InternalRole.REPARTITION: _UNTIL_READ,
-    InternalRole.RETRY: _UNTIL_READ,
-    InternalRole.REPLAY: _UNTIL_READ,
-    InternalRole.CHANGELOG: {
-        "cleanup.policy": "compact",
-        "delete.retention.ms": str(TOMBSTONES_KEPT_SECONDS * 1000),
-    },
-}
-"""Topic settings that `apply` sets at creation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +33,8 @@ class InternalTopic:
     """
 
     name: str
-    role: InternalRole
+    role: TopicRole
     partitions: int | None
-
-    @property
-    def settings(self) -> dict[str, str]:
-        """Topic settings at creation."""
-        return SETTINGS[self.role]
 
 
 def own_topics(graph: Graph, partitions: Mapping[str, int]) -> dict[str, InternalTopic]:
@@ -74,11 +49,10 @@ def own_topics(graph: Graph, partitions: Mapping[str, int]) -> dict[str, Interna
     tasks = {part.name: _tasks(part, counts) for part in graph.sub_topologies}
     for part in graph.sub_topologies:
         found += [
-            InternalTopic(s.changelog, InternalRole.CHANGELOG, tasks[part.name])
-            for s in part.stores
+            InternalTopic(s.changelog, TopicRole.CHANGELOG, tasks[part.name]) for s in part.stores
         ]
     found += [
-        InternalTopic(p.topic, InternalRole.ROWS, tasks[p.sub_topology])
+        InternalTopic(p.topic, TopicRole.ROWS, tasks[p.sub_topology])
         for p in graph.table_sinks
         if p.sub_topology is not None
     ]
@@ -104,10 +78,10 @@ def undersized_topics(graph: Graph, partitions: Mapping[str, int]) -> dict[str, 
     }
 
 
-def _role(repartition: Repartition) -> InternalRole:
+def _role(repartition: Repartition) -> TopicRole:
     if repartition.retry_of is None:
-        return InternalRole.REPARTITION
-    return InternalRole.REPLAY if repartition.retry_of.delay_ms is None else InternalRole.RETRY
+        return TopicRole.REPARTITION
+    return TopicRole.REPLAY if repartition.retry_of.delay_ms is None else TopicRole.RETRY
 
 
 def task_counts(graph: Graph, partitions: Mapping[str, int]) -> dict[str, int]:
@@ -123,39 +97,78 @@ def refuse_unfit_topics(graph: Graph, topics: Mapping[str, TopicDescription]) ->
     Raises:
         StartRefused: names the topic, the found and the expected value.
     """
+    for topic in existing_topics(graph, topics):
+        refuse_unfit_size(topic, topics[topic.name])
+        refuse_unfit_settings(topic.name, topic.role, topics[topic.name])
+
+
+def existing_topics(
+    graph: Graph, topics: Mapping[str, TopicDescription]
+) -> Iterator[InternalTopic]:
+    """Yield the internal topics that exist."""
     partitions = {name: found.partitions for name, found in topics.items()}
     for topic in own_topics(graph, partitions).values():
-        found = topics[topic.name]
-        if not found.exists or topic.role is InternalRole.ROWS:
-            continue
-        for complaint in _complaints(topic, found):
-            raise StartRefused(f"{topic.role} topic {topic.name!r} {complaint}")
+        if (found := topics.get(topic.name)) is not None and found.exists:
+            yield topic
 
 
-def _complaints(topic: InternalTopic, found: TopicDescription) -> Iterator[str]:
-    if topic.partitions and found.partitions != topic.partitions:
-        yield (
-            f"has {found.partitions} partitions, and there are {topic.partitions} tasks that "
-            f"need one each: the sources have another number of partitions than when it was made. "
-            f"Where nothing was processed yet, `eosframework apply APP` adds the partitions; else "
-            f"docs/howto/growing-partitions.md shows the way through: another application name, "
-            f"and a backfill"
+def refuse_unfit_size(topic: InternalTopic, found: TopicDescription) -> None:
+    """Refuse an internal topic with another number of partitions than there are tasks.
+
+    Rows topics are left out: no task reads them.
+
+    Raises:
+        StartRefused: names both numbers.
+    """
+    is_fixed = topic.partitions and topic.role is not TopicRole.ROWS
+    if is_fixed and found.partitions != topic.partitions:
+        raise StartRefused(
+            f"{topic.role} topic {topic.name!r} has {found.partitions} partitions, and there are "
+            f"{topic.partitions} tasks that need one each: the sources have another number of "
+            f"partitions than when it was made. Where nothing was processed yet, `eosframework "
+            f"apply APP` adds the partitions; else docs/howto/growing-partitions.md shows the way "
+            f"through: another application name, and a backfill"
         )
-    policy = (found.values or {}).get("cleanup.policy")
-    wanted = topic.settings["cleanup.policy"]
-    if policy is not None and policy != wanted:
-        yield (
-            f"has cleanup.policy={policy}, expected {wanted}: the brokers would remove what is "
-            f"still needed. Set it: kafka-configs --alter --topic {topic.name} --add-config "
-            f"cleanup.policy={wanted}"
-        )
-    retention = (found.values or {}).get("retention.ms")
-    if topic.settings is _UNTIL_READ and retention not in (None, "-1"):
-        yield (
-            f"has retention.ms={retention}, expected -1: records that a stopped application has "
-            f"not read would be deleted. Set it: kafka-configs --alter --topic {topic.name} "
-            f"--add-config retention.ms=-1"
-        )
+
+
+def refuse_unfit_settings(name: str, role: TopicRole, found: TopicDescription) -> None:
+    """Refuse an internal topic with settings that break the guarantee, or change event times.
+
+    Raises:
+        StartRefused: names the topic, the setting, both values and the consequence.
+    """
+    for deviation in deviations(name, role, found):
+        if deviation.requirement.refuses:
+            raise StartRefused(str(deviation))
+
+
+def doubtful_settings(graph: Graph, topics: Mapping[str, TopicDescription]) -> Iterator[Deviation]:
+    """Yield the settings that no start is refused for, but that have a consequence.
+
+    Args:
+        graph: of the application.
+        topics: every topic that the graph names.
+    """
+    for topic in existing_topics(graph, topics):
+        found = deviations(topic.name, topic.role, topics[topic.name])
+        yield from (one for one in found if not one.requirement.refuses)
+    for role in (TopicRole.SINK, TopicRole.SOURCE):
+        for name in _user_topics(graph, role):
+            if (of_user := topics.get(name)) is not None:
+                yield from deviations(name, role, of_user)
+
+
+def _user_topics(graph: Graph, role: TopicRole) -> list[str]:
+    """Return the outputs, or the sources whose Kafka timestamps decide results."""
+    if role is TopicRole.SINK:
+        return [name for name in graph.sink_topics if name not in graph.internal_topics]
+    if not graph.changelog_topics:
+        return []
+    return sorted(
+        source.topic
+        for source in graph.sources
+        if source.timestamp is None and source.topic not in graph.internal_topics
+    )
 
 
 def _counts(graph: Graph, partitions: Mapping[str, int]) -> dict[str, int]:

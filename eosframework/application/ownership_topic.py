@@ -22,7 +22,7 @@ from typing import Any
 
 import structlog
 
-from eosframework.application.compacted_topics import COMPACT, ensure_compacted
+from eosframework.application.compacted_topics import ensure_compacted, refuse_unfit_entries
 from eosframework.application.context import ApplicationContext
 from eosframework.application.control_entries import RECORDED_ENTRY, is_recorded
 from eosframework.application.control_topic import (
@@ -33,10 +33,15 @@ from eosframework.application.control_topic import (
     ControlState,
 )
 from eosframework.application.group_members import strangers
+from eosframework.application.topic_settings import (
+    READ_AGAIN_SECONDS,
+    TopicRole,
+    settings_at_creation,
+)
 from eosframework.config import Ids, KafkaSettings
 from eosframework.errors import PositionLost, Retriable, RunError, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
-from eosframework.kafka.admin.metadata import GroupDescription
+from eosframework.kafka.admin.metadata import GroupDescription, TopicDescription
 from eosframework.kafka.client.plain_writes import RecordWriter
 from eosframework.kafka.consumer.group import has_blocks, records_ownership
 from eosframework.kafka.consumer.range_reader import read_ranges
@@ -49,21 +54,14 @@ _REMEDY = (
     "delete the topic, and run `eosframework apply APP`"
 )
 
-READ_AGAIN_SECONDS = 600.0
-"""A content that is older is read from the beginning: brokers drop the record of a removal after
-delete.retention.ms, and a process that was suspended for so long would not see it."""
-
 SETTINGS = {
-    **COMPACT,
-    "delete.retention.ms": str(round(3 * READ_AGAIN_SECONDS * 1000)),
     "max.compaction.lag.ms": str(round(READ_AGAIN_SECONDS * 1000)),
     "min.compaction.lag.ms": "0",
     "segment.bytes": str(2**20),
 }
-"""Topic settings at creation. They bound the records that a start reads to those of 40 minutes: a
-crash loop adds an entry and a removal per task each time. A reading whose beginning and end are
-READ_AGAIN_SECONDS apart counts for as long, so a removal is kept for more than twice that time.
-The active segment is never compacted: it is small, and rolled after the longest lag."""
+"""Further settings at creation. With the time for which removals are kept they bound the records
+that a start reads to those of 40 minutes: a crash loop adds an entry and a removal per task each
+time. The active segment is never compacted: it is small, and rolled after the longest lag."""
 
 
 class OwnershipTopic:
@@ -100,7 +98,8 @@ class OwnershipTopic:
 
     def as_topic(self) -> TopicToCreate:
         """Return the topic as `ensure` creates it."""
-        return TopicToCreate(self.topic, 1, self._replication_factor, SETTINGS)
+        stated = settings_at_creation(TopicRole.OWNERSHIP, self._replication_factor)
+        return TopicToCreate(self.topic, 1, self._replication_factor, {**stated, **SETTINGS})
 
     def ensure(self) -> str:
         """Create the topic if it is missing, and return its id.
@@ -108,7 +107,7 @@ class OwnershipTopic:
         Raises:
             StartRefused: a topic of this name exists that would lose or split entries.
         """
-        facts, _ = ensure_compacted(self._admin, self.as_topic(), _REMEDY)
+        facts, _ = ensure_compacted(self._admin, self.as_topic(), TopicRole.OWNERSHIP, _REMEDY)
         return facts.topic_id or ""
 
     def found_id(self) -> str | None:
@@ -245,6 +244,15 @@ def refuse_lost_ownership(control: ControlState, topic_id: str | None, topic: st
             f"ownership topic {topic!r} was deleted or made anew (found id {topic_id or 'none'}, "
             f"expected {recorded.topic_id}): the ids that may still write are unknown. {_NEXT_STEP}"
         )
+
+
+def refuse_unfit_ownership(topic: str, found: TopicDescription) -> None:
+    """Refuse an ownership topic that would lose or split entries.
+
+    Raises:
+        StartRefused: names the found and the expected value.
+    """
+    refuse_unfit_entries(topic, TopicRole.OWNERSHIP, found, _REMEDY)
 
 
 def refuse_silent_members(group: GroupDescription) -> None:

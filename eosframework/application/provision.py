@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from enum import StrEnum
 from typing import Any
 
 from eosframework.application.backfill_jobs import JobStanding
 from eosframework.application.context import ApplicationContext
 from eosframework.application.control_topic import written_entries
+from eosframework.application.event_times import short_retentions
 from eosframework.application.fencing import refuse_members
-from eosframework.application.internal_topics import own_topics, undersized_topics
+from eosframework.application.internal_topics import (
+    doubtful_settings,
+    own_topics,
+    undersized_topics,
+)
 from eosframework.application.leases import refuse_moved_ids, task_names
 from eosframework.application.needed_access import Access, merged, ownership_access, worker_access
 from eosframework.application.ownership_stop import refuse_unfinished_stop
@@ -27,6 +31,7 @@ from eosframework.application.start_checks import (
     with_changes,
 )
 from eosframework.application.topic_identity import Use, refuse_replaced, written_uses
+from eosframework.application.topic_settings import TopicRole, settings_at_creation
 from eosframework.application.topology_changes import refuse_changes
 from eosframework.config import Ids, Producers, Settings
 from eosframework.errors import (
@@ -42,20 +47,6 @@ from eosframework.topology.evolution import Change
 from eosframework.topology.graph.graph import Graph, Sink
 from eosframework.topology.graph.walk import nodes_of
 from eosframework.txnid import DerivedIds, IdSource, TransactionalId, worker_pattern
-
-
-class TopicRole(StrEnum):
-    """Roles of the application's topics."""
-
-    SOURCE = "source"
-    SINK = "sink"
-    ROWS = "rows"
-    REPARTITION = "repartition"
-    RETRY = "retry"
-    REPLAY = "replay"
-    CHANGELOG = "changelog"
-    CONTROL = "control"
-    OWNERSHIP = "ownership"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +83,7 @@ class Provision:
             starts.
         changes: of the topology since the last start of a worker.
         jobs: backfill jobs of the application.
+        warnings: settings of topics with a consequence, for which no start is refused.
     """
 
     application: str
@@ -105,6 +97,7 @@ class Provision:
     refused: str | None
     changes: tuple[Change, ...] = ()
     jobs: tuple[JobStanding, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def is_one_each(self) -> bool:
@@ -188,7 +181,14 @@ def plan(context: ApplicationContext, source: IdSource | None = None) -> Provisi
             *(Access("Topic", t.name, ("Create",)) for t in topics if t.create),
             *(Access("Topic", t.name, ("Alter",)) for t in topics if t.grows_from is not None),
         ),
-        notes=(*([] if note is None else [note]), *_size_notes(graph, facts.topics)),
+        notes=(
+            *([] if note is None else [note]),
+            *_size_notes(graph, facts.topics),
+        ),
+        warnings=(
+            *map(str, doubtful_settings(graph, facts.topics)),
+            *map(str, short_retentions(graph, facts, settings.kafka, admin)),
+        ),
         refused=_refusal(graph, settings, facts, topics) or no_ids,
         changes=tuple(facts.changes),
         jobs=tuple(jobs_of(graph, facts)),
@@ -286,11 +286,15 @@ def _planned(
     planned: list[PlannedTopic] = []
     for name in sorted(topics):
         facts, ours, output = topics[name], own.get(name), stated.get(name)
-        settings_of_topic = ours.settings if ours else output and output.settings
+        replicas = facts.replication_factor or settings.topics.replication_factor
+        if ours is not None:
+            settings_of_topic = settings_at_creation(ours.role, replicas)
+        else:
+            settings_of_topic = output and output.settings
         decided = name in sinks if ours is None else ours.partitions is not None
         create = decided and not facts.exists
         if ours is not None:
-            role, partitions = TopicRole(ours.role.value), ours.partitions
+            role, partitions = ours.role, ours.partitions
         else:
             role = TopicRole.SINK if name in sinks else TopicRole.SOURCE
             partitions = (output and output.partitions) or settings.topics.partitions
@@ -301,7 +305,7 @@ def _planned(
                 role=role,
                 exists=facts.exists,
                 partitions=growing.get(name) or facts.partitions or partitions,
-                replication_factor=facts.replication_factor or settings.topics.replication_factor,
+                replication_factor=replicas,
                 create=create,
                 grows_from=facts.partitions if name in growing else None,
                 settings=(settings_of_topic or None) if create else None,
@@ -365,6 +369,7 @@ def _planned_own(role: TopicRole, wanted: TopicToCreate, facts: TopicDescription
         partitions=facts.partitions or wanted.partitions,
         replication_factor=facts.replication_factor or wanted.replication_factor,
         create=not facts.exists,
+        settings=None if facts.exists else wanted.config,
     )
 
 

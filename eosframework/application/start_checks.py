@@ -52,6 +52,7 @@ from eosframework.application.ownership_topic import (
     refuse_lost_ownership,
     refuse_members_with_blocks,
     refuse_silent_members,
+    refuse_unfit_ownership,
 )
 from eosframework.application.producer_choice import chosen_producers
 from eosframework.application.start_positions import refuse_foreign_offsets, refuse_lost_offsets
@@ -411,7 +412,10 @@ def refuse(graph: Graph, settings: Settings, facts: Facts) -> None:
     if facts.control.ownership is not None:
         found = facts.ownership
         topic_id = found.topic_id if found is not None and found.exists else None
-        refuse_lost_ownership(facts.control, topic_id, ownership_topic(graph.application))
+        name = ownership_topic(graph.application)
+        refuse_lost_ownership(facts.control, topic_id, name)
+        if found is not None:
+            refuse_unfit_ownership(name, found)
         refuse_denied_ownership(graph, found)
     refuse_lost_offsets(graph.application, facts.control, facts.committed)
     refuse_foreign_offsets(facts.control, facts.committed, lambda: facts.group)

@@ -73,6 +73,8 @@ def apply(
         done = [*(f"created {name}" for name in created), *grown]
         if done or not planned.missing_sources:
             typer.echo("\n".join(done) or "nothing was missing")
+    for warning in planned.warnings:
+        typer.echo(f"warning: {warning}", err=True)
     if planned.missing_sources:
         waiting = ", ".join(planned.waiting)
         raise StartRefused(
@@ -89,4 +91,5 @@ def apply(
         raise StartRefused("\n".join(tables.problems))
     if as_json:
         report = {"application": planned.application, "created": created, "grown": planned.growing}
+        report["warnings"] = list(planned.warnings)
         print_json(report)

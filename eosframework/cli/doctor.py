@@ -82,11 +82,23 @@ def _print(report: Report, application: str) -> None:
 
 
 def markdown() -> str:
-    """Return docs/howto/doctor.md."""
+    """Return docs/reference/doctor.md."""
+    from eosframework.application.topic_settings import REQUIREMENTS
     from eosframework.operations.doctor import CHECKS, Severity
 
     return page(
         "doctor",
         severities=((severity, severity.meaning) for severity in Severity),
         checks=((f"`{c.id}`", c.severity, c.expected, c.why, c.fix) for c in CHECKS),
+        settings=(
+            (
+                ", ".join(row.roles) + (f" with {row.replicas} replicas" * (row.replicas > 1)),
+                f"`{row.setting}`",
+                row.value,
+                row.expected,
+                row.why,
+                "refused" if row.refuses else "warning",
+            )
+            for row in REQUIREMENTS
+        ),
     )

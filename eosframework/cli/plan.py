@@ -87,6 +87,8 @@ def plan(
         typer.echo(f"  backfill job {job.name}: {job}")
     for note in planned.notes:
         typer.echo(f"  note: {note}")
+    for warning in planned.warnings:
+        typer.echo(f"  warning: {warning}")
     for problem in problems:
         typer.echo(f"  a worker would not start: {problem}")
     return 1 if problems else 0

@@ -7,6 +7,7 @@ and a commit that timed out as retriable although it may have been done.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -207,6 +208,16 @@ def _verdict(error: KafkaError, action: Action, meaning: str, fix: str | None) -
     )
 
 
+_REJECTED_BY = re.compile(r"ProduceRequest for (\S+) \[\d+\] ")
+"""The beginning of librdkafka's reason (rd_kafka_handle_Produce_error), with the topic."""
+
+_TOO_LARGE = (
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.RECORD_LIST_TOO_LARGE,
+    KafkaError.INVALID_MSG_SIZE,
+)
+
+
 class CallFailed(KafkaException):
     """Base of all exceptions of `raise_for`: `args[0]` is the KafkaError, as from librdkafka.
 
@@ -240,6 +251,12 @@ class CallAborted(CallFailed, errors.TransactionAborted):
 
 class OutputRejected(CallFailed, errors.DataRejected):
     """As CallAborted, and the same output would be rejected again."""
+
+    def __init__(self, error: KafkaError, verdict: Verdict, message: str) -> None:
+        super().__init__(error, verdict, message)
+        named = _REJECTED_BY.match(error.str() or "")
+        self.topic = None if named is None else named[1]
+        self.is_too_large = error.code() in _TOO_LARGE
 
 
 class ProducerFenced(CallFailed, errors.TaskFenced):

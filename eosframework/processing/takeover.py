@@ -28,6 +28,7 @@ from eosframework.errors import Retriable, TaskFenced
 from eosframework.processing.failures.failure_handler import FailureHandler
 from eosframework.processing.failures.retries import delays_of, task_queue
 from eosframework.processing.measurements import Measures, TransactionMeasures
+from eosframework.processing.old_outputs import OldOutputs
 from eosframework.processing.ownership.ownership import ByTask, Ownership
 from eosframework.processing.ports import (
     Commit,
@@ -97,6 +98,7 @@ class Takeover:
         self._events = structlog.get_logger("eosframework.worker", application=plan.application)
         self._unconfirmed = True
         self._fenced_starts = 0
+        self._kept_ms = dict(plan.kept_ms)
 
     def by_task(self, partitions: Sequence[TopicPartition]) -> ByTask:
         """Return the assigned partitions by task.
@@ -272,9 +274,14 @@ class Takeover:
             emissions=compiled.emissions,
             stores=stores,
             measures=None if self._measures is None else TransactionMeasures(self._measures),
-            failures=FailureHandler(delays_of(compiled.part), self._now),
+            failures=FailureHandler(
+                delays_of(compiled.part), self._now, self._plan.internal_topics
+            ),
             group=group,
             budget=self._budget,
+            old_outputs=OldOutputs(
+                self._kept_ms, compiled.part.sink_topics, self._clock, self._now
+            ),
             announcing=Announcing(
                 identity.partition,
                 self._plan.downstream.get(identity.sub_topology, ()),

@@ -35,6 +35,7 @@ from eosframework.processing.failures.failure_handler import (
 )
 from eosframework.processing.input_queues import ArrivalQueue, Pending, Queue
 from eosframework.processing.measurements import TransactionMeasures
+from eosframework.processing.old_outputs import OldOutputs
 from eosframework.processing.ports import Commit, Message, Output, TransactionalOutput
 from eosframework.processing.session.session_states import Outcome
 from eosframework.processing.stores.open_state import ChangesBudget, OpenState
@@ -78,6 +79,7 @@ class Task:
         group: the producer group, which begins the transactions.
         budget: memory budget of open transactions; None: the default, for this task alone.
         announcing: of stream time to downstream tasks; None: there are none.
+        old_outputs: sees the outputs, to warn; None: it does not.
         receipts: outputs get receipts; the sources are compiled for it.
         origins: names of source topics in receipts, where these differ from the topics'.
     """
@@ -102,6 +104,7 @@ class Task:
         failures: FailureHandler | None = None,
         budget: ChangesBudget | None = None,
         announcing: Announcing | None = None,
+        old_outputs: OldOutputs | None = None,
     ) -> None:
         self.identity = identity
         self.output = output
@@ -129,6 +132,7 @@ class Task:
         self._cut: Pending | None = None
         self._ran_by_clock = False
         self._measures = measures
+        self._old_outputs = old_outputs
         self.idle_since = clock()
         self._slice_size = SliceSize()
         self._budget = ChangesBudget() if budget is None else budget
@@ -323,7 +327,9 @@ class Task:
 
         Raises:
             RecordFailed: the record is known, and its dead letter was rejected as well.
+            RunError: a setting of an internal topic is at fault, and no record.
         """
+        self.failures.refuse_unfit_topic(error)
         reached, committed = self._offsets.reached, self._offsets.committed
         refused = RejectedTransaction(
             self.records_in_transaction, reached, committed, self._results, error
@@ -611,6 +617,8 @@ class Task:
         self._out.clear()
 
     def _produce_given(self, outputs: Sequence[Output]) -> None:
+        if self._old_outputs is not None:
+            self._old_outputs.look(outputs)
         self._produce(outputs)
 
     def _produce(self, outputs: Sequence[Output]) -> None:

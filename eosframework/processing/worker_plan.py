@@ -74,10 +74,12 @@ class Plan:
         parts: the compiled sub-topologies, by name.
         receipts: outputs get receipts; the parts are compiled for it.
         own_topics: source topics that the application itself writes.
+        internal_topics: all topics that only the application writes.
         make_task: creates a task.
         downstream: the timed topics that each sub-topology writes.
         own_id: the id of the producer that all tasks of this worker share; None: each task has the
             producer of its partition.
+        kept_ms: how long each output keeps records by their event times; others keep them.
     """
 
     application: str
@@ -85,11 +87,13 @@ class Plan:
     identify: Callable[[str, int], TransactionalId] = field(repr=False)
     receipts: bool = False
     own_topics: frozenset[str] = frozenset()
+    internal_topics: frozenset[str] = frozenset()
     make_task: Callable[..., Task] = field(default=Task, repr=False)
     downstream: Mapping[str, Sequence[Downstream]] = field(
         default_factory=dict[str, Sequence[Downstream]]
     )
     own_id: TransactionalId | None = None
+    kept_ms: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def producer_of(self, task: TransactionalId) -> str:
         """Return the transactional.id of the producer that writes for a task."""

@@ -14,6 +14,8 @@ from uuid import uuid4
 import structlog
 
 from eosframework.application.context import connect
+from eosframework.application.event_times import kept_outputs
+from eosframework.application.internal_topics import doubtful_settings
 from eosframework.application.output_limits import output_limits
 from eosframework.application.ownership_topic import OwnershipTopic, ownership_of
 from eosframework.application.partitioner_checks import require_fitting_partitioners
@@ -283,7 +285,15 @@ def _checked_context(
     open_schemas(graph.codecs, settings.schema_registry, checked=not is_child)
     if kind is Kind.TABLES and not is_child:
         _require_tables(graph, settings)
+    if kind is Kind.TRANSFORMS and not is_child:
+        _log_doubtful_settings(graph, facts)
     return WorkerContext(graph, settings, admin, control_topic, instance, facts)
+
+
+def _log_doubtful_settings(graph: Graph, facts: Facts) -> None:
+    events = structlog.get_logger("eosframework.worker")
+    for found in doubtful_settings(graph, facts.topics):
+        events.warning("topic_setting", topic=found.topic, reason=str(found))
 
 
 def _plan(context: WorkerContext, make_task: Callable[..., Task], watch: TopicWatch) -> Plan:
@@ -299,7 +309,8 @@ def _plan(context: WorkerContext, make_task: Callable[..., Task], watch: TopicWa
     own_id = None
     if context.facts.producers is Producers.WORKER:
         own_id = TransactionalId.worker(graph.application, context.instance)
-    return replace(plan, make_task=make_task, own_id=own_id)
+    kept_ms = kept_outputs(graph, context.facts)
+    return replace(plan, make_task=make_task, own_id=own_id, kept_ms=kept_ms)
 
 
 def plan_of(
@@ -346,6 +357,7 @@ def plan_of(
         identify=identify,
         receipts=receipts,
         own_topics=graph.repartition_topics,
+        internal_topics=graph.internal_topics.union(graph.rows_topics),
         downstream=downstream_of(timed, partitions or {}),
     )
 

@@ -57,7 +57,7 @@ from eosframework.errors import (
     TransactionError,
 )
 from eosframework.processing.attempts.ownership import Interrupted, Ownership, run_suffix
-from eosframework.processing.failures.failure_handler import describe
+from eosframework.processing.failures.failure_handler import FailureHandler, describe
 from eosframework.processing.ports import Message
 from eosframework.processing.stores.open_state import SHARE, ChangesBudget
 from eosframework.processing.task import Task
@@ -185,6 +185,7 @@ class AttemptRun:
             origins=context.origins,
             emissions=compiled.emissions,
             stores=None if state is None else state.open(compiled, context.partition),
+            failures=FailureHandler(internal_topics=context.internal_topics),
             budget=ChangesBudget(settings.worker.queue_megabytes * 2**20 // SHARE),
         )
         self._counters = Counters(self._task, compiled)

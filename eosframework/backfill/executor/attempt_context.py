@@ -113,6 +113,7 @@ class AttemptContext:
         starts: first positions of the task's source partitions.
         ends: their end offsets, where known.
         own_topics: internal topics that the task may write to; their records get a writer header.
+        internal_topics: all topics that only the application writes.
         holds_records: returns whether ranges contain any record.
         origins: names in receipts of source topics whose rows have no offsets.
         state: None: the sub-topology is stateless.
@@ -133,6 +134,7 @@ class AttemptContext:
     state: LocalState | None = None
     run: str = ""
     since: int = 0
+    internal_topics: frozenset[str] = frozenset()
 
     @property
     def partition(self) -> int:
@@ -204,6 +206,7 @@ def attempt_context(spec: TaskSpec, partition: int) -> Generator[AttemptContext]
                 starts={p: spec.starts[p] for p in own},
                 ends={p: end for p in own if (end := spec.ends.get(p)) is not None},
                 own_topics=_written(part, spec.own_topics),
+                internal_topics=graph.internal_topics.union(graph.rows_topics),
                 outputs=outputs,
                 log=JobLog(spec.job, graph.application, spec.settings.kafka, admin),
                 holds_records=_record_finder(spec.settings, admin),

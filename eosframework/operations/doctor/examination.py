@@ -1,7 +1,7 @@
 """The table of checks, and the report: all checks over a snapshot.
 
 A check without its data becomes a finding too. The table is in the order of the report and of
-docs/howto/doctor.md.
+docs/reference/doctor.md.
 """
 
 from __future__ import annotations

@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from eosframework.application.internal_topics import (
-    TOMBSTONES_KEPT_SECONDS,
-    InternalRole,
     InternalTopic,
+    doubtful_settings,
     own_topics,
 )
-from eosframework.application.ownership_topic import READ_AGAIN_SECONDS, refuse_lost_ownership
-from eosframework.application.ownership_topic import SETTINGS as OWNERSHIP_SETTINGS
+from eosframework.application.ownership_topic import refuse_lost_ownership
+from eosframework.application.topic_settings import Deviation, TopicRole, deviations
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.operations.doctor.findings import Observation, Severity
 from eosframework.operations.doctor.remedies import alter_topic
-from eosframework.operations.doctor.snapshot import Snapshot, number_of
+from eosframework.operations.doctor.snapshot import Snapshot
 from eosframework.txnid import ownership_topic
 
-UNLIMITED_MS = (1 << 63) - 1
-"""The brokers' default of message.timestamp.before.max.ms."""
+_OF_ALL_TOPICS = {"min.insync.replicas", "unclean.leader.election.enable"}
+"""Settings that other checks compare, of every topic."""
 
 Existing = dict[str, TopicDescription]
 
@@ -34,9 +33,42 @@ def internal_topics(snapshot: Snapshot) -> Iterator[Observation]:
     for topic in own_topics(snapshot.graph, inputs).values():
         if (found := existing.get(topic.name)) is not None:
             yield from _partitions(topic, found)
-            yield from _changed(snapshot, topic, found)
+            yield from _settings(snapshot, topic.name, topic.role, found)
             yield from _sizes(snapshot, topic, existing)
-            yield from _times(snapshot, topic, found)
+    for name, found in snapshot.existing(snapshot.registry).items():
+        yield from _settings(snapshot, name, TopicRole.CONTROL, found)
+
+
+def _settings(
+    snapshot: Snapshot, name: str, role: TopicRole, found: TopicDescription
+) -> Iterator[Observation]:
+    """Compare settings with the table; of several rows for one, the first that is not met."""
+    seen: set[str] = set()
+    for one in deviations(name, role, found):
+        setting = one.requirement.setting
+        if setting not in _OF_ALL_TOPICS | seen:
+            seen.add(setting)
+            yield _observed(snapshot, one)
+
+
+def _observed(snapshot: Snapshot, one: Deviation) -> Observation:
+    row = one.requirement
+    return Observation(
+        f"topic {one.topic}",
+        f"{row.setting}={one.found}",
+        expected=f"{row.setting}={row.expected}",
+        why=f"{row.why[0].upper()}{row.why[1:]}.",
+        fix=alter_topic(snapshot, one.topic, row.setting, row.value),
+        severity=Severity.ERROR if row.refuses else Severity.WARNING,
+    )
+
+
+def append_time(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find inputs and outputs that replace event times."""
+    existing = snapshot.existing()
+    for one in doubtful_settings(snapshot.graph, existing):
+        if one.role in (TopicRole.SOURCE, TopicRole.SINK):
+            yield _observed(snapshot, one)
 
 
 def _partitions(topic: InternalTopic, found: TopicDescription) -> Iterator[Observation]:
@@ -52,33 +84,9 @@ def _partitions(topic: InternalTopic, found: TopicDescription) -> Iterator[Obser
         )
 
 
-def _changed(
-    snapshot: Snapshot, topic: InternalTopic, found: TopicDescription
-) -> Iterator[Observation]:
-    """Compare the settings that `apply` sets; another check has those of row topics."""
-    if topic.role is InternalRole.ROWS:
-        return
-    for name, wanted in topic.settings.items():
-        value = (found.values or {}).get(name)
-        if value is None or value == wanted:
-            continue
-        severity = None
-        if name == "delete.retention.ms":
-            if int(value) >= TOMBSTONES_KEPT_SECONDS * 1000:
-                continue
-            severity = Severity.WARNING  # Stores are rebuilt sooner; nothing is lost.
-        yield Observation(
-            f"topic {topic.name}",
-            f"{name}={value}",
-            expected=f"{name}={wanted}",
-            fix=alter_topic(snapshot, topic.name, name, wanted),
-            severity=severity,
-        )
-
-
 def _sizes(snapshot: Snapshot, topic: InternalTopic, existing: Existing) -> Iterator[Observation]:
     """Compare the size limit with that of the inputs; another check has that of retry topics."""
-    if topic.role in (InternalRole.RETRY, InternalRole.REPLAY):
+    if topic.role in (TopicRole.RETRY, TopicRole.REPLAY):
         return
     inputs = snapshot.existing(*snapshot.sources) if snapshot.sources else {}
     limits = {name: found.max_message_bytes for name, found in inputs.items()}
@@ -94,34 +102,8 @@ def _sizes(snapshot: Snapshot, topic: InternalTopic, existing: Existing) -> Iter
         )
 
 
-def _times(
-    snapshot: Snapshot, topic: InternalTopic, found: TopicDescription
-) -> Iterator[Observation]:
-    values = found.values or {}
-    if values.get("message.timestamp.type") == "LogAppendTime":
-        yield Observation(
-            f"topic {topic.name}",
-            "message.timestamp.type=LogAppendTime",
-            expected="message.timestamp.type=CreateTime: event times are stored as timestamps",
-            fix=alter_topic(snapshot, topic.name, "message.timestamp.type", "CreateTime"),
-        )
-    name = "message.timestamp.before.max.ms"
-    limit_ms = number_of(values, name)
-    if limit_ms is not None and limit_ms < UNLIMITED_MS:
-        yield Observation(
-            f"topic {topic.name}",
-            f"{name}={limit_ms}",
-            expected="no limit: changelogs and repartition topics take any event time",
-            fix=alter_topic(snapshot, topic.name, name, UNLIMITED_MS),
-        )
-
-
 def ownership(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find an ownership topic that loses entries or their order, or is not the recorded one.
-
-    A worker reads the topic from its beginning if its last reading was long ago. In between brokers
-    have to keep the records of removals, or the worker keeps entries that were removed.
-    """
+    """Find an ownership topic that loses entries or their order, or is not the recorded one."""
     facts, name = snapshot.facts.read(), ownership_topic(snapshot.graph.application)
     found = facts.ownership
     if found is None:
@@ -135,14 +117,11 @@ def ownership(snapshot: Snapshot) -> Iterator[Observation]:
     if found.partitions != 1:
         fix = "stop all workers, delete it, and run eosframework apply APP"
         yield Observation(f"topic {name}", f"{found.partitions} partitions", fix=fix)
-    policy = (found.values or {}).get("cleanup.policy")
-    if policy not in (None, "compact"):
-        fix = alter_topic(snapshot, name, "cleanup.policy", "compact")
-        yield Observation(f"topic {name}", f"cleanup.policy={policy}", fix=fix)
-    kept_ms, setting = number_of(found.values, "delete.retention.ms"), "delete.retention.ms"
-    if kept_ms is not None and kept_ms < 2 * READ_AGAIN_SECONDS * 1000:
-        fix = alter_topic(snapshot, name, setting, OWNERSHIP_SETTINGS[setting])
-        yield Observation(f"topic {name}", f"{setting}={kept_ms}", fix=fix)
+    yield from _settings(snapshot, name, TopicRole.OWNERSHIP, found)
 
 
-CHECKS = {"internal-topics": internal_topics, "ownership-topic": ownership}
+CHECKS = {
+    "append-time": append_time,
+    "internal-topics": internal_topics,
+    "ownership-topic": ownership,
+}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from eosframework.application.event_times import EventTimes
 from eosframework.application.partitioner_checks import KeySample
 from eosframework.application.start_checks import Facts
 from eosframework.config import Settings
@@ -21,14 +22,6 @@ from eosframework.txnid import TransactionalId, control_topic
 
 COORDINATION = (TRANSACTION_STATE, CONSUMER_OFFSETS)
 """The brokers' topics for transactions and offsets."""
-
-
-@dataclass(frozen=True, slots=True)
-class EventTimes:
-    """The event times of a source's next records, in milliseconds since the epoch."""
-
-    earliest_ms: int
-    latest_ms: int
 
 
 @dataclass(frozen=True, slots=True)

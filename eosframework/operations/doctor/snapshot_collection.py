@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from eosframework.application.context import ApplicationContext
 from eosframework.application.control_topic import ControlTopic
+from eosframework.application.event_times import EventTimes, next_event_times
 from eosframework.application.leases import task_names
 from eosframework.application.partitioner_checks import KeySample, sample_keys
 from eosframework.application.producer_choice import chosen_by_settings
 from eosframework.application.start_checks import Facts, gather
 from eosframework.config import Ids, KafkaSettings, Producers, Settings
-from eosframework.errors import raised_by_functions
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import GroupDescription, TopicDescription, Values
-from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.kafka.inspect.formats import CONSUMER_OFFSETS, TRANSACTION_STATE
 from eosframework.kafka.inspect.wire import SHARE
 from eosframework.kafka.worker_clients import (
@@ -30,11 +29,9 @@ from eosframework.kafka.worker_clients import (
 )
 from eosframework.operations.doctor.coordinator_requests import ask_coordinators, seen
 from eosframework.operations.doctor.findings import Seen, Unseen, not_asked
-from eosframework.operations.doctor.snapshot import COORDINATION, EventTimes, Snapshot
-from eosframework.processing.conversions import as_milliseconds
-from eosframework.records import TopicPartition, partitions_of
+from eosframework.operations.doctor.snapshot import COORDINATION, Snapshot
 from eosframework.runtime.ids import id_source, known_leases
-from eosframework.topology.graph.graph import Graph, Source
+from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import TransactionalId, control_topic, ownership_topic
 from eosframework.txnid import tables_group as tables_group_of
 
@@ -217,53 +214,3 @@ def _some(asked: Seen[dict[int, Values | None]]) -> Mapping[int, Values]:
     """Return the settings of the brokers that answered."""
     answers = {} if isinstance(asked.found, Unseen) else asked.found
     return {broker: values for broker, values in answers.items() if values is not None}
-
-
-PARTITIONS = 16
-RECORDS = 5
-"""Sample size of each partition. If all is processed, the last records stand for the next ones."""
-
-
-def next_event_times(
-    settings: KafkaSettings,
-    admin: ClusterAdmin,
-    committed: Mapping[TopicPartition, int],
-    source: Source,
-    partitions: int,
-) -> EventTimes | None:
-    """Return the earliest and the latest event time; None: there is no record.
-
-    Args:
-        settings: connection to the cluster.
-        admin: admin client of the same cluster.
-        committed: next offsets of the application; a missing partition starts at its beginning.
-        source: its timestamp function gives the event time, if it has one.
-        partitions: number of partitions of its topic.
-    """
-    wanted = partitions_of({source.topic: min(partitions, PARTITIONS)})
-    ranges: dict[TopicPartition, tuple[int, int]] = {}
-    for partition, (first, end) in admin.log_bounds(wanted).items():
-        start = max(first, committed.get(partition, first))
-        if start >= end:
-            start = max(first, end - RECORDS)
-        ranges[partition] = (start, min(start + RECORDS, end))
-    times = [
-        time_ms
-        for _, messages in read_ranges(settings, ranges)
-        for message in messages
-        for time_ms in _event_time(source, message)
-    ]
-    return EventTimes(min(times), max(times)) if times else None
-
-
-def _event_time(source: Source, message: Any) -> Iterator[int]:
-    """Yield a record's event time, if it has one; `on_error` handles others at run time."""
-    if source.timestamp is None:
-        yield message.timestamp()[1]
-        return
-    value = message.value()
-    try:
-        decoded = value if value is None or not source.value.decode else source.value.decode(value)
-        yield as_milliseconds(source.timestamp.call(decoded))
-    except raised_by_functions():  # any exception of a user's function
-        return

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
+from eosframework.application.event_times import EventTimes, retention_ms
 from eosframework.application.partitioner_checks import misplaced_keys
 from eosframework.config import ForeignPartitioner
 from eosframework.kafka.admin.metadata import TopicDescription, Values
 from eosframework.operations.doctor.findings import NotSeen, Observation, Severity
 from eosframework.operations.doctor.remedies import alter_topic
-from eosframework.operations.doctor.snapshot import EventTimes, Snapshot, number_of
+from eosframework.operations.doctor.snapshot import Snapshot, number_of
 from eosframework.topology.graph.graph import SubTopology
 from eosframework.topology.graph.walk import policies_of
 
@@ -50,37 +51,12 @@ def chosen_outputs(snapshot: Snapshot) -> Iterator[Observation]:
             yield Observation(f"output {name}", "a function chooses its topics for each record")
 
 
-def registry_compaction(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find a control topic without compaction."""
-    for topic, facts in snapshot.existing(snapshot.registry).items():
-        policy = (facts.values or {}).get("cleanup.policy")
-        if policy not in (None, "compact"):
-            fix = alter_topic(snapshot, topic, "cleanup.policy", "compact")
-            yield Observation(f"topic {topic}", f"cleanup.policy={policy}", fix=fix)
-
-
 def compacted_topics(snapshot: Snapshot) -> Iterator[Observation]:
     """Find inputs and outputs with compaction."""
     for topic, facts in snapshot.existing(*snapshot.sources, *snapshot.sinks).items():
         policy = (facts.values or {}).get("cleanup.policy") or ""
         if "compact" in policy:
             yield Observation(f"topic {topic}", f"cleanup.policy={policy}")
-
-
-def rows_retention(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find row topics that may delete rows before the database has them."""
-    rows = {p.topic for p in snapshot.graph.table_sinks if p.sub_topology is not None}
-    for topic, facts in snapshot.existing(*rows).items() if rows else ():
-        values = facts.values or {}
-        if "compact" in (values.get("cleanup.policy") or ""):
-            fix = alter_topic(snapshot, topic, "cleanup.policy", "delete")
-            found = f"cleanup.policy={values['cleanup.policy']}"
-            yield Observation(f"topic {topic}", found, fix=fix)
-        for name in ("retention.ms", "retention.bytes"):
-            limit = number_of(values, name)
-            if limit is not None and limit >= 0:
-                fix = alter_topic(snapshot, topic, name, -1)
-                yield Observation(f"topic {topic}", f"{name}={limit}", fix=fix)
 
 
 def batch_size(snapshot: Snapshot) -> Iterator[Observation]:
@@ -136,28 +112,14 @@ def _failed_record_topics(snapshot: Snapshot, part: SubTopology) -> set[str]:
     return dead_letters | {it.topic for it in own if it.retry_of is not None}
 
 
-def append_time(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find outputs that replace event times."""
-    for topic, facts in snapshot.existing(*snapshot.sinks).items():
-        if (facts.values or {}).get("message.timestamp.type") == "LogAppendTime":
-            fix = alter_topic(snapshot, topic, "message.timestamp.type", "CreateTime")
-            yield Observation(f"topic {topic}", "message.timestamp.type=LogAppendTime", fix=fix)
-
-
 def retention_by_event_time(snapshot: Snapshot) -> Iterator[Observation]:
     """Find outputs whose retention deletes new records because of their event times."""
     for source, times, topic, values in _written_times(snapshot):
-        retention_ms = number_of(values, "retention.ms")
-        if retention_ms is None or retention_ms < 0:
-            continue
-        if "delete" not in (values.get("cleanup.policy") or ""):
-            continue
-        age_ms = _now_ms(snapshot) - times.earliest_ms
-        if age_ms > retention_ms:
+        kept_ms, age_ms = retention_ms(values), _now_ms(snapshot) - times.earliest_ms
+        if kept_ms is not None and age_ms > kept_ms:
             yield Observation(
                 f"topic {topic}",
-                f"retention.ms={retention_ms}, and {source} gives records of "
-                f"{_date(times.earliest_ms)}",
+                f"retention.ms={kept_ms}, and {source} gives records of {_date(times.earliest_ms)}",
                 expected=f"more than their age, {_length(age_ms)}",
                 fix=alter_topic(snapshot, topic, "retention.ms", -1),
             )
@@ -248,14 +210,11 @@ def _length(milliseconds: int) -> str:
 CHECKS = {
     "missing-topics": missing_topics,
     "chosen-outputs": chosen_outputs,
-    "registry-compaction": registry_compaction,
     "compacted-topics": compacted_topics,
-    "rows-retention": rows_retention,
     "partitioner": foreign_partitioners,
     "batch-size": batch_size,
     "record-size": record_size,
     "dead-letter-size": dead_letter_size,
-    "append-time": append_time,
     "retention-by-event-time": retention_by_event_time,
     "refused-event-times": refused_event_times,
     "refused-markers": refused_markers,

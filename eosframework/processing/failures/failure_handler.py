@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -71,14 +71,21 @@ class FailureHandler:
         delays: see `Delays`; if it lacks the delay of a policy, a record becomes a dead letter at
             once.
         now: returns seconds since the epoch.
+        internal_topics: topics that only the application writes.
     """
 
-    def __init__(self, delays: Delays | None = None, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        delays: Delays | None = None,
+        now: Callable[[], float] = time.time,
+        internal_topics: Collection[str] = (),
+    ) -> None:
         self.skipped = 0
         self.dead_letters = 0
         self.retries = 0
         self._delays = delays or {}
         self._now = now
+        self._internal_topics = internal_topics
 
     def __call__(
         self, site: Site, message: Message, error: BaseException, out: list[Output]
@@ -99,10 +106,37 @@ class FailureHandler:
             case Policy.FAIL:
                 raise RecordFailed(
                     f"{describe(message)} failed in step {site.name!r}: {summary(error)}. "
-                    f"Nothing after it was processed. Fix the function or the record, or let "
-                    f"the stream continue without it: on_error: skip, or {{dead_letter: TOPIC}}",
+                    f"Nothing after it was processed. {self._next_step(error)}",
                     offset=message.offset(),
                 ) from error
+
+    def _next_step(self, error: BaseException) -> str:
+        if isinstance(error, DataRejected) and error.topic in self._internal_topics:
+            return (
+                f"Raise max.message.bytes of {error.topic}, an internal topic: kafka-configs "
+                f"--alter --topic {error.topic} --add-config max.message.bytes=BYTES. Then start "
+                f"the workers again"
+            )
+        return (
+            "Fix the function or the record, or let the stream continue without it: on_error: "
+            "skip, or {dead_letter: TOPIC}"
+        )
+
+    def refuse_unfit_topic(self, error: DataRejected) -> None:
+        """Raise if an internal topic rejects a record for another reason than its size.
+
+        Its settings are at fault then: with those that a start requires it takes every record.
+
+        Raises:
+            RunError: names the topic.
+        """
+        if error.topic in self._internal_topics and not error.is_too_large:
+            raise RunError(
+                f"internal topic {error.topic!r} rejects a record of this application ({error}). "
+                f"No record is at fault, but a setting of the topic, which is not as it was "
+                f"created: `eosframework doctor APP` names it, and how to set it. Then start the "
+                f"workers again; nothing is lost"
+            ) from error
 
     def _put_aside(self, site: Site, message: Message, error: BaseException) -> Output:
         """Return the record for its retry topic, or as a dead letter.

@@ -60,10 +60,12 @@ def refuse_size(topic: str, size_bytes: int, limit_bytes: int) -> NoReturn:
     Raises:
         DataRejected: always.
     """
-    raise DataRejected(
+    error = DataRejected(
         f"topic {topic} refuses a value of {size_bytes} bytes: a value may have {limit_bytes} "
         f"there. Raise its max.message.bytes and start the workers again, or make the value smaller"
     )
+    error.topic = topic
+    raise error
 
 
 def refuse_time(topic: str, timestamp: int) -> NoReturn:

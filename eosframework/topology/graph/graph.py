@@ -574,6 +574,11 @@ class Graph:
         return self.repartition_topics.union(tables)
 
     @property
+    def rows_topics(self) -> frozenset[str]:
+        """Internal topics between transformed streams and their table sinks."""
+        return frozenset(sink.topic for sink in self.table_sinks if sink.sub_topology is not None)
+
+    @property
     def internal_topics(self) -> frozenset[str]:
         """Topics that only the application may write: a foreign record would corrupt its state."""
         retries = {source.topic for source in self.sources if source.retry_of is not None}

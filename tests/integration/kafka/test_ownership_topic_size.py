@@ -7,6 +7,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient
 
 from eosframework.application.ownership_topic import SETTINGS, OwnershipTopic
+from eosframework.application.topic_settings import TopicRole, settings_at_creation
 from eosframework.config import KafkaSettings
 from eosframework.embedded import start_kafka
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
@@ -72,8 +73,8 @@ def claims_of(process: int) -> list[Claim]:
 def make_faster(bootstrap_servers: str, topic: str) -> None:
     entries = [
         ConfigEntry(name, str(int(value) // FASTER), incremental_operation=AlterConfigOpType.SET)
-        for name, value in SETTINGS.items()
-        if name.endswith(".ms")
+        for name, value in {**settings_at_creation(TopicRole.OWNERSHIP), **SETTINGS}.items()
+        if name.endswith(".ms") and not name.startswith("message.")
     ]
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})

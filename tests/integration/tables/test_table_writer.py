@@ -159,7 +159,7 @@ def test_a_refused_row_stops_the_worker_after_what_comes_before_it(
 
 def complaints(world: TablesWorld) -> set[tuple[str, str]]:
     """What the doctor finds: about what, and what it is."""
-    checks = ("missing-topics", "rows-retention", "topic-and-group-acls", "not-checked")
+    checks = ("missing-topics", "internal-topics", "topic-and-group-acls", "not-checked")
     found = world.run("doctor", "--json").json["findings"]
     return {(row["about"], row["found"]) for row in found if row["check"] in checks}
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from eosframework import Topology, dead_letter
-from eosframework.application.internal_topics import InternalRole, own_topics
+from eosframework.application.internal_topics import own_topics
+from eosframework.application.topic_settings import TopicRole
 from eosframework.errors import TopologyError
 from eosframework.testing import TopologyTestDriver, crash_everywhere
 from eosframework.topology.graph.graph import Graph, RetryOf
@@ -47,9 +48,9 @@ def test_each_source_has_a_topic_for_each_delay_and_one_for_replays() -> None:
     assert part.sink_topics == ("a-s.10s-retry", "a-s.1m-retry", "dead", "out")
     own = own_topics(graph, {"raw": 4})
     assert {topic.name: (topic.role, topic.partitions) for topic in own.values()} == {
-        "a-s.10s-retry": (InternalRole.RETRY, 4),
-        "a-s.1m-retry": (InternalRole.RETRY, 4),
-        "a-s-replay": (InternalRole.REPLAY, 4),
+        "a-s.10s-retry": (TopicRole.RETRY, 4),
+        "a-s.1m-retry": (TopicRole.RETRY, 4),
+        "a-s-replay": (TopicRole.REPLAY, 4),
     }
 
 

@@ -7,7 +7,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from eosframework.application.control_topic import ControlState, interpret
+from eosframework.application.event_times import EventTimes
 from eosframework.application.start_checks import Facts, new_entries
+from eosframework.application.topic_settings import TopicRole, settings_at_creation
 from eosframework.config import KafkaSettings, Settings, WorkerSettings
 from eosframework.kafka.admin.metadata import (
     GroupDescription,
@@ -25,7 +27,7 @@ from eosframework.kafka.inspect.hanging import Health, OpenTransaction
 from eosframework.kafka.inspect.probes import Clock, MetadataLevels
 from eosframework.kafka.worker_clients import effective_consumer, effective_producer
 from eosframework.operations.doctor.findings import Seen, Unseen
-from eosframework.operations.doctor.snapshot import EventTimes, Snapshot
+from eosframework.operations.doctor.snapshot import Snapshot
 from eosframework.records import Position, TopicPartition
 from eosframework.serialization.serdes import JSON
 from eosframework.topology.graph.graph import Policy, TableSink
@@ -42,6 +44,7 @@ TOPIC_VALUES = {
     "message.timestamp.type": "CreateTime",
     "message.timestamp.before.max.ms": "9223372036854775807",
     "message.timestamp.after.max.ms": "3600000",
+    "retention.bytes": "-1",
     "max.message.bytes": "1048588",
 }
 BROKER_VALUES = {
@@ -81,10 +84,16 @@ def topic(partitions: int = 2, **values: str) -> TopicDescription:
     )
 
 
+def created(role: TopicRole, partitions: int = 2, **values: str) -> TopicDescription:
+    """A topic as it is created, but for some settings."""
+    stated = settings_at_creation(role, 3).items()
+    return topic(partitions, **{name.replace(".", "_"): value for name, value in stated} | values)
+
+
 TOPICS = {
     "orders": topic(),
     "large": topic(),
-    "shop-control": topic(1, cleanup_policy="compact"),
+    "shop-control": created(TopicRole.CONTROL, 1),
     "__transaction_state": topic(50, cleanup_policy="compact"),
     "__consumer_offsets": topic(50, cleanup_policy="compact"),
 }
@@ -165,8 +174,7 @@ def with_tables(name: str = "shop-kept-rows", **changes: Any) -> Snapshot:
         TableSink("kept", "shop-kept-rows", JSON, JSON, (), Policy.FAIL, "big"),
     )
     with_rows = graph_of("shop", {"big": (["orders"], ["large", "shop.kept.rows"])})
-    rows = topic(retention_ms="-1", retention_bytes="-1")
-    kept = {"payments": topic(), "shop-kept-rows": rows}
+    kept = {"payments": topic(), "shop-kept-rows": created(TopicRole.ROWS)}
     kept[name] = replace(kept[name], **changes)
     return snapshot(
         graph=replace(with_rows, table_sinks=table_sinks),

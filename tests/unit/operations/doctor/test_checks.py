@@ -123,5 +123,5 @@ def test_what_was_found_before_a_part_that_was_not_seen_is_kept() -> None:
 
 
 def test_the_page_of_the_checks_is_the_table() -> None:
-    page = Path(__file__).parents[4] / "docs" / "howto" / "doctor.md"
+    page = Path(__file__).parents[4] / "docs" / "reference" / "doctor.md"
     assert page.read_text(encoding="utf-8") == markdown()

@@ -7,19 +7,21 @@ from typing import Any
 from zlib import crc32
 
 from eosframework.application.control_topic import RecordedOwnership
+from eosframework.application.event_times import EventTimes
 from eosframework.application.partitioner_checks import KeySample
+from eosframework.application.topic_settings import TopicRole
 from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.kafka.client.partitioner import partition_of
 from eosframework.operations.doctor.findings import Seen
-from eosframework.operations.doctor.snapshot import EventTimes, Snapshot
+from eosframework.operations.doctor.snapshot import Snapshot
 from eosframework.topology.graph.graph import OnError, Policy
 from eosframework.topology.resolve.resolve import resolve
 from eosframework.topology.yaml_reader import read_yaml
 from tests.unit.operations.doctor.case import Case, E, N, W
 from tests.unit.operations.doctor.made_up import (
     GRAPH,
-    TOPIC_VALUES,
     TOPICS,
+    created,
     facts,
     ms,
     snapshot,
@@ -42,19 +44,16 @@ streams:
 """
 CHANGELOG, REPARTITION = "shop-counts-changelog", "shop-counted-repartition"
 INTERNAL = {
-    CHANGELOG: topic(cleanup_policy="compact", delete_retention_ms="604800000"),
-    REPARTITION: topic(retention_ms="-1"),
+    CHANGELOG: created(TopicRole.CHANGELOG),
+    REPARTITION: created(TopicRole.REPARTITION),
 }
-
-
-OWNERSHIP = {"cleanup_policy": "compact", "delete_retention_ms": "604800000"}
 
 
 def with_ownership(partitions: int = 1, recorded: str = "id", **values: str) -> Snapshot:
     """An application that records entries of ownership, but for its topic."""
     known = facts()
     control = replace(known.control, ownership=RecordedOwnership(recorded, True))
-    found = topic(partitions, **{**OWNERSHIP, **values})
+    found = created(TopicRole.OWNERSHIP, partitions, **values)
     return snapshot(facts=Seen(replace(known, control=control, ownership=found)))
 
 
@@ -149,8 +148,8 @@ CASES = [
     Case(
         "internal-topics",
         W,
-        lambda: with_internal(CHANGELOG, delete_retention_ms="1000"),
-        "delete.retention.ms=1000",
+        lambda: with_internal(CHANGELOG, delete_retention_ms="86400000"),
+        "delete.retention.ms=86400000",
         "delete.retention.ms=604800000",
     ),
     Case(
@@ -189,15 +188,15 @@ CASES = [
         "min.insync.replicas=2",
     ),
     Case(
-        "rows-retention",
-        W,
-        lambda: with_tables(values=TOPIC_VALUES),
+        "internal-topics",
+        E,
+        lambda: with_tables(values={"retention.ms": "604800000"}),
         "retention.ms=604800000",
         "retention.ms=-1",
     ),
     Case(
-        "rows-retention",
-        W,
+        "internal-topics",
+        E,
         lambda: with_tables(values={"cleanup.policy": "compact,delete"}),
         "cleanup.policy=compact,delete",
         "cleanup.policy=delete",
@@ -224,7 +223,7 @@ CASES = [
         "name them",
     ),
     Case(
-        "registry-compaction",
+        "internal-topics",
         E,
         lambda: with_topic("shop-control", topic(1, cleanup_policy="delete")),
         "cleanup.policy=delete",
