@@ -367,8 +367,14 @@ class Worker:
                     self._idle_windows.look_at(task, self.tasks.values(), self._membership)
                     self.counts.closed_by_clock = self._idle_windows.closings
                     self._quiet_tasks.look_at(task, self._membership)
+                if task.lags_behind_markers and self._has_rested(task):
+                    task.commit_markers(self._membership)
             except TransactionError as error:
                 self._recovery.failed(task.group, error)
+
+    def _has_rested(self, task: Task) -> bool:
+        """Return whether a task had no record for a commit interval."""
+        return self._clock() - task.idle_since >= self._options.commit_interval_seconds
 
     def _refuse_unreadable(self) -> None:
         """Raise for a batch that cannot be read, once all messages before it were run."""

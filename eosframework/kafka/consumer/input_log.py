@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NoReturn, cast
 
 import structlog
@@ -75,6 +76,9 @@ class KafkaInputLog:
         self._rebalancing: Rebalancing | None = None
         self._membership: tuple[int, Any] | None = None
         self._starts: dict[TopicPartition, KafkaPartition] = {}
+        self._next: dict[TopicPartition, int] = {}
+        self._empty: dict[TopicPartition, tuple[int, int]] = {}
+        """By partition, a range of offsets that was read and holds no record."""
         self._events = structlog.get_logger("eosframework.kafka").bind(
             group=group.group_id, instance=group.instance
         )
@@ -123,8 +127,11 @@ class KafkaInputLog:
         if any(map(error_of, messages)):
             messages = self._without_errors(messages, ends, damaged)
         found = by_partition(messages, self._topics)
-        for partition in self._starts.keys() & found.keys():
-            del self._starts[partition]
+        for partition, read in found.items():
+            self._starts.pop(partition, None)
+            self._next[partition] = cast("int", read[-1].offset()) + 1
+        for partition, end in ends.items():
+            self._empty[partition] = self._next.get(partition, end), end
         return Fetched(found, ends, self._current_membership(), sizes_of(found), damaged)
 
     def membership(self) -> Any:
@@ -197,6 +204,7 @@ class KafkaInputLog:
             InstanceFenced: nor will it be: another member joined with this one's instance name.
         """
         self._membership = None
+        positions = list(map(self._past_markers, positions))
         for position in positions:
             self._seek(to_kafka(position))
         self._note_starts(positions)
@@ -351,6 +359,16 @@ class KafkaInputLog:
             raise RunError(str(raised)) if isinstance(raised, TransactionError) else raised
         self._report_once(error)
 
+    def _past_markers(self, position: Position) -> Position:
+        """Return a position after markers that were read already.
+
+        1. a transaction is aborted before the marker after its last record is committed  2. its
+        worker rewinds to that marker, which retention has removed meanwhile. Nothing is lost.
+        """
+        since, until = self._empty.get(position.topic_partition, (0, 0))
+        is_known = position.offset is not None and since <= position.offset < until
+        return replace(position, offset=until) if is_known else position
+
     def _position_lost(self, partition: TopicPartition, position: int) -> PositionLost:
         try:
             first = self.beginning_offsets([partition])[partition]
@@ -383,6 +401,9 @@ class KafkaInputLog:
         """Note the positions from which partitions are read next, where a seek wakes librdkafka."""
         for position in positions:
             self._starts.pop(position.topic_partition, None)
+            self._next.pop(position.topic_partition, None)
+            if position.offset is not None:
+                self._next[position.topic_partition] = position.offset
             if position.offset:
                 self._starts[position.topic_partition] = to_kafka(position)
 
