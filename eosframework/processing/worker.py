@@ -36,6 +36,7 @@ from eosframework.processing.fetch_control import FetchControl
 from eosframework.processing.idle_windows import IdleWindows
 from eosframework.processing.measurements import Measures
 from eosframework.processing.ownership.ownership import ByTask, Ownership, unrecorded
+from eosframework.processing.passing import Passing
 from eosframework.processing.ports import (
     Fetched,
     InputLog,
@@ -45,7 +46,6 @@ from eosframework.processing.ports import (
 )
 from eosframework.processing.quiet_tasks import QuietTasks
 from eosframework.processing.stores.local_state import LocalState
-from eosframework.processing.stores.state_ports import Bounds
 from eosframework.processing.takeover import Takeover
 from eosframework.processing.task import RUN_SHARE, Task, producer_groups
 from eosframework.processing.task_states import TaskState
@@ -83,7 +83,6 @@ class Worker:
         state: the tasks' state on this machine; None: no sub-topology has stores.
         ownership: the claims of the tasks; None: none are recorded.
         purger: deletes processed records of internal topics; None: they are kept.
-        hold_nothing: returns whether ranges of partitions contain no record.
         now: seconds since the epoch, for retries.
         measured: whether to count records by topic, for `view`.
         on_round: called after each turn, with counts that are at most `COUNT_SECONDS` old.
@@ -100,7 +99,6 @@ class Worker:
         state: LocalState | None = None,
         ownership: Ownership | None = None,
         purger: Purger | None = None,
-        hold_nothing: Callable[[Bounds], bool] | None = None,
         measured: bool = False,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
@@ -111,7 +109,6 @@ class Worker:
         self._measures = Measures()
         self._state = state
         self._purger = purger
-        self._hold_nothing = hold_nothing
         self._plan = plan
         self._log = log
         self._outputs = outputs
@@ -143,8 +140,9 @@ class Worker:
         self._catch_up: CatchUp | None = None
         self._membership: object = None
         self._unreadable: dict[TopicPartition, RunError] = {}
-        self._idle_windows = IdleWindows(plan, log, state, clock)
-        self._quiet_tasks = QuietTasks(log, options.max_task_idle_seconds, clock)
+        self._idle_windows = IdleWindows(plan, log, clock)
+        self._quiet_tasks = QuietTasks(log, options.max_task_idle_seconds, clock, self._may_be_idle)
+        self._passing = Passing(plan, log, options.watermark_interval_seconds, clock)
         self._late_notice = LateNotice(clock)
         self._late_of_released: Counter[LatePlace] = Counter()
         self._events = structlog.get_logger("eosframework.worker", application=plan.application)
@@ -169,7 +167,6 @@ class Worker:
                 self._log,
                 self._plan,
                 self._ledger,
-                self._hold_nothing,
                 self._clock,
                 max_idle_seconds=self._options.max_task_idle_seconds,
             )
@@ -364,8 +361,9 @@ class Worker:
                     found = True
                     task.run(until)
                 if (task.stores or task.time.is_kept) and task.group.may_run(task):
-                    self._idle_windows.look_at(task, self.tasks.values(), self._membership)
+                    self._idle_windows.look_at(task, self._membership)
                     self.counts.closed_by_clock = self._idle_windows.closings
+                    self._passing.look_at(task, self.tasks.values(), self._membership)
                     self._quiet_tasks.look_at(task, self._membership)
                 if task.lags_behind_markers and self._has_rested(task):
                     task.commit_markers(self._membership)
@@ -403,6 +401,9 @@ class Worker:
         if self._catch_up is None or not self._was_assigned:
             return False
         return self._catch_up.is_done(self.tasks.values())
+
+    def _may_be_idle(self, task: Task, partitions: Sequence[TopicPartition]) -> bool:
+        return self._catch_up is None or self._catch_up.may_be_idle(task, partitions)
 
     def _report(self) -> None:
         self._late_notice.turn(late_records(self._late_of_released, self.tasks.values()))

@@ -7,7 +7,6 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -26,7 +25,6 @@ from eosframework.kafka.admin.auto_creation import ChosenTopics
 from eosframework.kafka.admin.purging import RecordPurger
 from eosframework.kafka.at_least_once import AtLeastOnceOutputs
 from eosframework.kafka.consumer.input_log import KafkaInputLog
-from eosframework.kafka.consumer.range_reader import hold_nothing
 from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.kafka.schema_registry.schema_codecs import open_schemas
 from eosframework.kafka.worker_clients import (
@@ -361,7 +359,6 @@ def _worker(
         state=state,
         ownership=_ownership(context, ledger, claims),
         purger=RecordPurger(settings.kafka) if purges else None,
-        hold_nothing=partial(hold_nothing, settings.kafka, context.admin),
         measured=context.observed is not None,
         on_round=on_round,
     )
@@ -375,6 +372,7 @@ def _input_log(context: WorkerContext, growth: PartitionGrowth) -> KafkaInputLog
         request_timeout_seconds=settings.kafka.request_timeout_seconds,
         statistics=context.statistics,
         refuse=growth.refuse_new,
+        admin=context.admin,
     )
 
 

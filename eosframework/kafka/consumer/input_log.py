@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from eosframework.errors import EosError, PositionLost, Retriable, RunError, TransactionError
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.client.deadline import Deadline
 from eosframework.kafka.client.partition_conversion import (
     committed_position,
@@ -54,6 +55,7 @@ class KafkaInputLog:
         repositioning: the command that sets the positions, wherever they are kept.
         statistics: collects the consumer's statistics; None: there are no metrics.
         refuse: raises if a member must not take over the partitions; None: it takes all.
+        admin: asked for ends of logs and decided positions; None: they are not needed.
     """
 
     def __init__(
@@ -65,8 +67,10 @@ class KafkaInputLog:
         repositioning: str = "eosframework positions set APP",
         statistics: ClientStatistics | None = None,
         refuse: Refuse | None = None,
+        admin: ClusterAdmin | None = None,
     ) -> None:
         self._group = group
+        self._admin = admin
         self._refuse = refuse
         self._repositioning = repositioning
         self._request_timeout_seconds = request_timeout_seconds
@@ -152,6 +156,14 @@ class KafkaInputLog:
         self._raise_any(answers, Call.COMMITTED)
         return [committed_position(answer) for answer in answers]
 
+    def decided(self, partitions: Sequence[TopicPartition]) -> list[Position]:
+        """Return the committed positions, without waiting for the offsets of open transactions.
+
+        A suspended worker may have left some, for as long as its transaction lasts.
+        """
+        assert self._admin is not None, "composed without an admin client"
+        return self._admin.committed(self._group.group_id, partitions, stable=False)
+
     def commit(self, positions: Sequence[Position]) -> None:
         """Commit positions outside any transaction, for at-least-once processing.
 
@@ -216,6 +228,11 @@ class KafkaInputLog:
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the last stable offset of each partition."""
         return self._offsets(partitions, _END)
+
+    def high_watermarks(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the end of each partition's log; a `read_committed` consumer cannot ask for it."""
+        assert self._admin is not None, "composed without an admin client"
+        return self._admin.high_watermarks(partitions)
 
     def partitions(self, topics: Sequence[str]) -> list[TopicPartition]:
         """Return every partition of `topics`.
