@@ -108,7 +108,7 @@ class CatchUp:
         return now - self._read_since >= wait_seconds
 
     def _is_settled(self, task: Task) -> bool:
-        """Return whether stream time of a task has come as far as this run can tell."""
+        """Return whether stream time of a task has come as far as it can in this run."""
         time, number = task.time, task.identity.partition
         if time.rests or not time.is_kept:
             return True

@@ -25,7 +25,7 @@ TimeOf = Callable[[Message], int]
 """Returns a message's event time in milliseconds."""
 
 HasMore = Callable[[TopicPartition, int], bool]
-"""Returns whether a partition's log is known to go on after an offset."""
+"""Returns whether a partition's log is known to continue after an offset."""
 
 
 def never_more(partition: TopicPartition, offset: int) -> bool:
@@ -168,7 +168,7 @@ class TimestampQueue:
         time_of: by source partition; of equal timestamps the partition listed first comes first.
         max_idle_seconds: the time for which an empty partition at its end is waited for.
         clock: seconds, monotonic.
-        has_more: tells an open transaction from the end of a log.
+        has_more: returns True for an open transaction at the last stable offset.
     """
 
     def __init__(

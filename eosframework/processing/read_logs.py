@@ -1,7 +1,7 @@
-"""Whether partitions have been read to the ends of their logs: the end is the high watermark.
+"""Comparison of positions with the ends of logs: the end is the high watermark.
 
-The last stable offset says nothing about records that wait: those of an open transaction are in the
-log behind it. An offset that is committed to the group up to the high watermark shows that nothing
+The last stable offset says nothing about records that wait: those of an open transaction follow it
+in the log. An offset that is committed to the group up to the high watermark shows that nothing
 waits, in whichever process the partition is read, and whether that process runs or not.
 """
 
