@@ -6,6 +6,10 @@ Each case draws upstream tasks with records out of order, some of which a filter
 random log of one downstream partition: records and watermarks of tasks of different speeds. The
 operators run over that log as ADR 20 says, and over all records sorted by L. Results and late
 records must be equal. Then one rule after the other is removed, which must show.
+
+The cases of idle sources have a clock, which gives records their times: writers are killed and
+taken over, sources are written in transactions, and stream time passes idle writers (W5). It must
+pass no record, and reach the greatest time in the end.
 """
 
 from __future__ import annotations
@@ -328,6 +332,123 @@ def differences(seed: int) -> set[str]:
     return found
 
 
+@dataclass(eq=False)
+class Source:
+    """The source of a writer: event times by offset, and the end of what is decided."""
+
+    times: list[int]
+    stable: int = 0
+    position: int = 0
+    is_alive: bool = True
+    is_idle: bool = False
+
+
+class Passing:
+    """A downstream task whose writers pause, are killed and taken over.
+
+    Args:
+        draw: of the schedule.
+        without: the removed rule; None: none.
+
+    Attributes:
+        is_wrong: stream time passed a record, or was held.
+    """
+
+    def __init__(self, draw: random.Random, without: str | None) -> None:
+        self._draw = draw
+        self._without = without
+        self._sources = [Source([]) for _ in range(draw.randint(2, 3))]
+        self._log: list[tuple[int, int, bool, bool]] = []
+        """The repartition partition: writer, time, whether it is idle, whether it is a record."""
+        self._read = self._clock = self._now = 0
+        self._known: dict[int, tuple[int, bool]] = {}
+        self._passed: dict[int, int] = {}
+        self._look: tuple[list[int], int, int] | None = None
+        self.is_wrong = False
+
+    def run(self) -> bool:
+        """Run a random schedule and then to the end; return whether it went wrong."""
+        steps = (self._arrive, self._decide, self._write, self._kill, self._take, self._ask)
+        for _ in range(self._draw.randint(20, 120)):
+            self._draw.choice(steps)(self._draw.choice(self._sources))
+        for source in self._sources:
+            source.is_alive = True
+        for _ in range(4):
+            for step in (self._decide, self._write, self._write, self._ask, self._take, self._ask):
+                for source in self._sources:
+                    for _ in range(len(self._log) + 1 if step == self._take else 1):
+                        step(source)
+        latest = max((time for source in self._sources for time in source.times), default=0)
+        return self.is_wrong or self._now != latest
+
+    def _arrive(self, source: Source) -> None:
+        self._clock += 1
+        source.times.append(self._clock)
+
+    def _decide(self, source: Source) -> None:
+        source.stable = len(source.times)
+
+    def _kill(self, source: Source) -> None:
+        source.is_alive = not source.is_alive
+
+    def _write(self, source: Source) -> None:
+        """Run what is decided, in one transaction; a writer that finds nothing is idle."""
+        if not source.is_alive:
+            return
+        writer, new = self._sources.index(source), source.times[source.position : source.stable]
+        self._log += [(writer, time, False, True) for time in new]
+        time = source.times[source.stable - 1] if source.stable else 0
+        self._log.append((writer, time, not new, False))
+        source.position = source.stable
+
+    def _take(self, _: Source) -> None:
+        """Take some entries, and let time pass the writers of the last look."""
+        for _ in range(min(self._draw.randint(1, 4), len(self._log) - self._read)):
+            writer, time, is_idle, is_record = self._log[self._read]
+            self._read += 1
+            self.is_wrong |= is_record and time < self._now
+            self._known[writer] = max(time, self._known.get(writer, (0, False))[0]), is_idle
+            self._move()
+        if self._look is not None and (self._without == "end" or self._read >= self._look[2]):
+            writers, until, _ = self._look
+            until = self._others() if self._without == "time" else until
+            self._passed |= dict.fromkeys(writers, until)
+            self._look = None
+        self._move()
+
+    def _ask(self, _: Source) -> None:
+        """Note the writers whose sources are read to their ends."""
+        if self._look is None and len(self._known) == len(self._sources):
+            ends = [s.stable if self._without == "log" else len(s.times) for s in self._sources]
+            read = [w for w, s in enumerate(self._sources) if s.position >= ends[w]]
+            found = [w for w in read if self._known[w][1]]
+            self._look = found, self._others(), len(self._log)
+
+    def _others(self) -> int:
+        active = [time for time, is_idle in self._known.values() if not is_idle]
+        return min(active) if active else max(time for time, _ in self._known.values())
+
+    def _move(self) -> None:
+        if len(self._known) == len(self._sources):
+            others = self._others()
+            passed = others if self._without == "look" else 0
+            times = [
+                max(time, passed, self._passed.get(writer, 0)) if is_idle else time
+                for writer, (time, is_idle) in self._known.items()
+            ]
+            self._now = max(self._now, min(times))
+
+
+IDLE = {
+    "idle, passed by a look": None,
+    "idle, passed by the claim": "look",
+    "idle, by the last stable offset": "log",
+    "idle, before the own log is read": "end",
+    "idle, up to a later time": "time",
+}
+"""The variants of idle sources, with the removed rule."""
+
+
 def main() -> int:
     """Run all cases; 0 if the rules hold, and each removed rule shows."""
     cases = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
@@ -335,16 +456,20 @@ def main() -> int:
     found: Counter[str] = Counter()
     for seed in range(first, first + cases):
         found.update(differences(seed * 1009))
-    whole = ("windows", "joins", "sessions, reordered", "two levels")
+        for name, without in IDLE.items():
+            found[name] += Passing(random.Random(seed), without).run()
+    [idle, *idle_broken] = IDLE
+    whole = ("windows", "joins", "sessions, reordered", "two levels", idle)
     broken = (
         "windows, late by T",
         "windows, greatest watermark",
         "joins, entries without L",
         "sessions, not reordered",
         "two levels, no hold",
+        *idle_broken,
     )
     for name in (*whole, *broken):
-        print(f"{name:30} {found[name]:>6} of {cases} differ from the sorted run")
+        print(f"{name:32} {found[name]:>6} of {cases} differ from the sorted run")
     return int(any(found[name] for name in whole) or not all(found[name] for name in broken))
 
 

@@ -101,7 +101,7 @@ class Reordering(TimedState):
         store: the transaction of its store, with values of bytes.
         alarm: set to the stream time that releases a record, and to 0 above the limit.
         partition: the partition of the task.
-        times: stream time, and whether all upstream tasks are idle.
+        times: stream time, and whether it has passed all upstream tasks.
         tables: the topics whose records are rows of tables.
         limit: the most records that may be held.
 
@@ -150,7 +150,7 @@ class Reordering(TimedState):
         if self.count > self.limit:
             return 0
         first = self._agenda.due()
-        return first if first == NEVER else first + (not self._times.all_are_idle)
+        return first if first == NEVER else first + (not self._times.all_are_passed)
 
     @property
     def first(self) -> int:
@@ -160,12 +160,12 @@ class Reordering(TimedState):
     def closing(self, now: int) -> Generator[HeldRecord]:
         """Yield the records that `now` has passed, in their order.
 
-        If all upstream tasks are idle, it has also passed its own time: the last records of a feed
-        would wait for the next feed.
+        If it has passed all upstream tasks, it has also passed its own time: the last records of a
+        feed would wait for the next feed.
 
         A record is removed when the next one is requested, so one that failed is still held.
         """
-        bound = now + self._times.all_are_idle
+        bound = now + self._times.all_are_passed
         while self._agenda.due() < bound:
             if (record := self._first()) is not None:
                 yield record

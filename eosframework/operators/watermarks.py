@@ -9,8 +9,9 @@ produces, so readers skip it without reading headers. Its value has one part for
     13 bytes  for each task: its number (4), its watermark in milliseconds (8), 1 if it is idle (1)
 
 Stream time of a task that reads such topics is the least watermark of all upstream tasks. An idle
-one is left out: at the end of its sources it writes nothing that could be late. If all are idle,
-the greatest counts. A task that has sent no watermark holds stream time. A source without
+one may be passed, up to the least time of the others; if all are idle, up to the greatest. That it
+is idle is a claim of a process that may be gone: `processing/passing` decides when its logs have
+been read to their ends. A task that has sent no watermark holds stream time. A source without
 watermarks counts like an upstream task, with the greatest event time of its records.
 """
 
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 from eosframework.errors import RunError
 from eosframework.operators.store_transaction import Journal, StoreTransaction
@@ -114,8 +115,10 @@ class UpstreamTimes:
         self._idle_own: set[str] = set()
         self._known: dict[Upstream, tuple[int, bool]] = {}
         self._changed: set[Upstream | str] = set()
-        self._slowest: int | None = None
-        """The least watermark of the upstream tasks that are not idle; None: all are idle."""
+        self._passed: dict[Upstream | str, int] = {}
+        """By idle source, the time up to which stream time may pass it."""
+        self._slowest = 0
+        """The least time of the upstream tasks."""
         self._is_loaded = False
 
     def start_at(self, stream_time: int) -> None:
@@ -130,6 +133,7 @@ class UpstreamTimes:
         self._changed.clear()
         self._known.clear()
         self._idle_own.clear()
+        self._passed.clear()
         for topic in self._own:
             entry = self._store.get(_OWN + topic.encode())
             self._own[topic] = 0 if entry is None else entry[1]
@@ -189,9 +193,42 @@ class UpstreamTimes:
             self.passed_over += 1
         return written
 
-    def own_is_idle(self, topic: str) -> int:
-        """Note that a source without watermarks is idle; return stream time after it."""
+    def own_is_idle(self, topic: str) -> None:
+        """Note that a source without watermarks is idle."""
         self._idle_own.add(topic)
+
+    @property
+    def others(self) -> int:
+        """The least time of the sources that are not idle; the greatest of all if all are."""
+        active = [time for time, is_idle in self._known.values() if not is_idle]
+        active += [self._own[topic] for topic in self.active_own]
+        return min(active) if active else self._greatest
+
+    @property
+    def held_by(self) -> list[Upstream | str]:
+        """The idle sources that have not been passed up to the time of the others."""
+        if len(self._known) < len(self._upstream):
+            return []
+        idle = [upstream for upstream, (_, is_idle) in self._known.items() if is_idle]
+        if not idle and not self._idle_own:
+            return []
+        until = self.others
+        # If all are idle, each is passed: the last records of a feed would wait for the next feed.
+        is_over = len(idle) == len(self._known) and not self.active_own
+        behind = (s for s in (*idle, *self._idle_own) if is_over or self._time_of(s) < until)
+        return [source for source in behind if self._passed.get(source, -1) < until]
+
+    def pass_sources(self, sources: Collection[Upstream | str], until: int) -> int:
+        """Let stream time pass sources that are still idle, and return it.
+
+        Args:
+            sources: their logs were read to the ends when the others had reached `until`.
+            until: the time of the others.
+        """
+        for source in sources:
+            if source in self._idle_own or self._known.get(cast("Upstream", source), (0, False))[1]:
+                self._passed[source] = max(until, self._passed.get(source, 0))
+        self._find_slowest()
         self._move()
         return self.now
 
@@ -207,19 +244,14 @@ class UpstreamTimes:
         return sorted(found, key=lambda upstream: (upstream.topic, upstream.task))
 
     @property
-    def is_idle(self) -> bool:
-        """True if every upstream task is idle."""
-        return len(self._known) == len(self._upstream) and self._slowest is None
-
-    @property
-    def all_are_idle(self) -> bool:
-        """True if every upstream task is idle, and so are sources without watermarks."""
-        return self.is_idle and not self.waits_for_own
-
-    @property
-    def waits_for_own(self) -> bool:
-        """True if sources without watermarks hold stream time unless they are idle."""
-        return bool(self.active_own)
+    def all_are_passed(self) -> bool:
+        """True if every source is idle, and stream time has passed them all."""
+        if self.active_own or len(self._known) < len(self._upstream):
+            return False
+        if not all(is_idle for _, is_idle in self._known.values()):
+            return False
+        until = self._greatest
+        return all(self._passed.get(source, -1) >= until for source in (*self._known, *self._own))
 
     @property
     def active_own(self) -> list[str]:
@@ -237,19 +269,26 @@ class UpstreamTimes:
         self._changed.clear()
         self._journal.clear()
 
+    @property
+    def _greatest(self) -> int:
+        times = [*self._own.values(), *(time for time, _ in self._known.values())]
+        return max(times, default=0)
+
+    def _time_of(self, source: Upstream | str) -> int:
+        """Return the time of a source, or that up to which it is passed."""
+        if isinstance(source, str):
+            time, is_idle = self._own[source], source in self._idle_own
+        else:
+            time, is_idle = self._known[source]
+        return max(time, self._passed.get(source, 0)) if is_idle else time
+
     def _find_slowest(self) -> None:
-        active = [time for time, is_idle in self._known.values() if not is_idle]
-        self._slowest = min(active, default=None)
+        self._slowest = min(map(self._time_of, self._known), default=0)
 
     def _move(self) -> None:
-        """Move stream time to the least time of what is not idle."""
-        if len(self._known) < len(self._upstream):
-            return
-        times = [] if self._slowest is None else [self._slowest]
-        times += [self._own[topic] for topic in self.active_own]
-        if not times:
-            times = [max([*self._own.values(), *(time for time, _ in self._known.values())])]
-        self.now = max(self.now, min(times))
+        """Move stream time to the least time of all sources."""
+        if len(self._known) == len(self._upstream):
+            self.now = max(self.now, min([self._slowest, *map(self._time_of, self._own)]))
 
 
 def _key(upstream: Upstream) -> bytes:

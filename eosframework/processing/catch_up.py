@@ -8,7 +8,6 @@ from contextlib import suppress
 
 from eosframework.errors import Retriable, StartRefused
 from eosframework.processing.ports import InputLog, ProgressLedger
-from eosframework.processing.stores.state_ports import Bounds
 from eosframework.processing.task import Task
 from eosframework.processing.task_states import TaskState
 from eosframework.processing.worker_plan import Plan
@@ -30,6 +29,10 @@ class CatchUp:
     Repartition topics get their end once their input is processed. Where such topics feed each
     other, this takes one pass for each of them.
 
+    The end of a run says nothing about a source: what it has not read yet comes in the next run. So
+    only a source that had no record since the last run may count as idle, and stream time stays at
+    the least time of the others. A run that finds no input thus ends with all results.
+
     A worker without partitions is not done: a rebalance may have taken them a moment ago and assign
     others next. So the partitions of other workers count as well, by their committed offsets.
 
@@ -37,8 +40,6 @@ class CatchUp:
         log: the worker's consumer.
         plan: the worker's plan.
         ledger: returns the start of partitions without a commit.
-        hold_nothing: returns whether ranges of partitions contain no record; None: every offset
-            counts as a record.
         clock: seconds, monotonic.
         max_idle_seconds: see `WorkerOptions.max_task_idle_seconds`.
     """
@@ -48,7 +49,6 @@ class CatchUp:
         log: InputLog,
         plan: Plan,
         ledger: ProgressLedger,
-        hold_nothing: Callable[[Bounds], bool] | None = None,
         clock: Callable[[], float] = time.monotonic,
         *,
         max_idle_seconds: float = 0.0,
@@ -56,7 +56,6 @@ class CatchUp:
         self._log = log
         self._topics = plan.topics
         self._ledger = ledger
-        self._hold_nothing = hold_nothing
         self._clock = clock
         self._max_idle_seconds = max_idle_seconds
         self._read_since: float | None = None
@@ -64,8 +63,31 @@ class CatchUp:
         self._own_topics = sorted(plan.own_topics)
         self._levels = len(self._own_topics)
         self._ends: dict[TopicPartition, int] | None = None
+        self._first_ends: dict[TopicPartition, int] = {}
+        self._silent: set[TopicPartition] = set()
         with suppress(Retriable):
-            self._read_ends()
+            self._first_ends = dict(self._read_ends())
+            if self._own_topics:
+                self._silent = self._without_input()
+
+    def may_be_idle(self, task: Task, partitions: Iterable[TopicPartition]) -> bool:
+        """Return whether sources of a task may count as idle in this run.
+
+        Internal topics may: whether their upstream tasks are idle follows from their own sources.
+        """
+        return all(
+            p.topic in self._own_topics
+            or (p in self._silent and task.read_to(p) <= self._first_ends[p])
+            for p in partitions
+        )
+
+    def _without_input(self) -> set[TopicPartition]:
+        """Return the partitions that were read to their ends before this run."""
+        try:
+            read_to = self._committed(sorted(self._first_ends))
+        except (Retriable, StartRefused):
+            return set()
+        return {p for p, end in self._first_ends.items() if read_to[p] >= end}
 
     def is_done(self, tasks: Iterable[Task]) -> bool:
         """Return whether all input and its results in internal topics are processed."""
@@ -85,24 +107,34 @@ class CatchUp:
     def _is_done(self, tasks: Sequence[Task], ends: dict[TopicPartition, int]) -> bool:
         while _is_read(tasks, ends) and self._others_have_read(tasks, ends):
             if self._levels == 0:
-                return self._has_passed_time(tasks)
+                return self._has_passed_time(tasks, ends)
             ends |= self._log.end_offsets(self._log.partitions(self._own_topics))
             self._levels -= 1
         return False
 
-    def _has_passed_time(self, tasks: Sequence[Task]) -> bool:
-        """Return whether tasks without input count as idle, or were waited for long enough.
+    def _has_passed_time(self, tasks: Sequence[Task], ends: dict[TopicPartition, int]) -> bool:
+        """Return whether stream time has come as far as it may, or was waited for long enough.
 
-        Until then stream time after a repartition topic is held, and with it results that wait
-        for it. New input may keep a task from being idle.
+        Until then results that wait for it may follow. New input may keep a task from being idle.
         """
-        if all(task.time.rests or not task.time.is_kept for task in tasks):
-            return True
+        if all(map(self._is_settled, tasks)):
+            ends |= self._log.end_offsets(self._log.partitions(self._own_topics))
+            return _is_read(tasks, ends)
         now = self._clock()
         if self._read_since is None:
             self._read_since = now
         wait_seconds = IDLE_TIMES * self._max_idle_seconds + IDLE_LEAST_SECONDS
         return now - self._read_since >= wait_seconds
+
+    def _is_settled(self, task: Task) -> bool:
+        """Return whether stream time of a task has come as far as it can in this run."""
+        time, number = task.time, task.identity.partition
+        if time.rests or not time.is_kept:
+            return True
+        rests_soon = time.upstream_is_idle and self.may_be_idle(task, task.partitions)
+        own = (TopicPartition(topic, number) for topic in time.active_own)
+        passes_soon = bool(time.held_by) or any(self.may_be_idle(task, [p]) for p in own)
+        return not rests_soon and not passes_soon and not time.is_untold
 
     def _others_have_read(self, tasks: Sequence[Task], ends: Mapping[TopicPartition, int]) -> bool:
         own = {partition for task in tasks for partition in task.partitions}
@@ -118,8 +150,7 @@ class CatchUp:
             # Another worker may commit between the two reads, so its start may look lost. If it
             # really is, the worker that gets the partition refuses to start.
             return False
-        left = {p: (read_to[p], ends[p]) for p in others if read_to[p] < ends[p]}
-        return not left or (self._hold_nothing is not None and self._hold_nothing(left))
+        return all(read_to[p] >= ends[p] for p in others)
 
     def _committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the committed position, or else the start, of each partition."""
@@ -133,6 +164,7 @@ def _is_read(tasks: Iterable[Task], ends: Mapping[TopicPartition, int]) -> bool:
         task.state is TaskState.RUNNING
         and not task.in_transaction
         and not task.has_waiting
+        and not task.lags_behind_markers
         and all(task.read_to(p) >= ends.get(p, 0) for p in task.partitions)
         for task in tasks
     )

@@ -1,25 +1,24 @@
 """Closing of windows by the clock for tasks without input, where the topology asks for it.
 
 No record may be late because it waited during an outage, so the clock alone closes nothing. A task
-must have been at the last stable offset of every source partition for the given time, and the input
-of the application's repartition topics must be processed as well. The brokers are asked repeatedly
+must have read the log of every source partition to its end for the given time, and the input of the
+application's repartition topics must be processed as well. The brokers are asked repeatedly
 meanwhile: after an outage, of the brokers or of this process, the time starts again, so that
 delayed producers can still send.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from weakref import WeakKeyDictionary
 
 from eosframework.errors import EosError
 from eosframework.processing.ports import InputLog
-from eosframework.processing.stores.local_state import LocalState
+from eosframework.processing.read_logs import holds_nothing, unread
 from eosframework.processing.task import Task
 from eosframework.processing.worker_plan import Plan
-from eosframework.records import TopicPartition
 
 LOOK_SECONDS = 1.0
 """Minimum interval between two checks of an idle task."""
@@ -62,22 +61,18 @@ class IdleWindows:
         closings: the number of times that windows of a task were closed.
     """
 
-    def __init__(
-        self, plan: Plan, log: InputLog, state: LocalState | None, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, plan: Plan, log: InputLog, clock: Callable[[], float]) -> None:
         self.closings = 0
         self._plan = plan
         self._log = log
-        self._state = state
         self._clock = clock
         self._looks: WeakKeyDictionary[Task, _Look] = WeakKeyDictionary()
 
-    def look_at(self, task: Task, here: Iterable[Task], membership: object) -> None:
+    def look_at(self, task: Task, membership: object) -> None:
         """Close the windows of a task that has been idle for long enough.
 
         Args:
             task: a running task of the worker.
-            here: all its tasks.
             membership: the membership of the last fetch; a worker that lost a partition since then
                 cannot commit.
 
@@ -100,7 +95,7 @@ class IdleWindows:
             return
         pause_seconds = max(LOOK_SECONDS, min(open_) / LOOKS)
         look.not_before = now + pause_seconds
-        if not self._is_all_read(task, here):
+        if not self._is_all_read(task):
             look.quiet_since = None
             return
         if look.quiet_since is None or now - look.looked_at > MISSED * pause_seconds:
@@ -114,36 +109,15 @@ class IdleWindows:
                 close = partial(task.stores.windows.close_by_clock, nodes)
                 task.run_by_clock(membership, "a step after windows that the clock closed", close)
 
-    def _is_all_read(self, task: Task, here: Iterable[Task]) -> bool:
+    def _is_all_read(self, task: Task) -> bool:
         """Ask the brokers whether no record waits for the task, in its topics or upstream of them.
 
         Upstream topics are checked first: their results are in the task's topics by then.
         """
         try:
             feeding = self._plan.feeding({p.topic for p in task.positions})
-            partitions = self._log.partitions(sorted(feeding)) if feeding else []
-            if partitions and not self._are_read(partitions, here):
+            if feeding and unread(self._log, self._log.partitions(sorted(feeding))):
                 return False
-            ends = self._log.end_offsets(task.partitions)
+            return holds_nothing(self._log, {p: task.read_to(p) for p in task.partitions})
         except EosError:
             return False
-        return all(end <= task.read_to(partition) for partition, end in ends.items())
-
-    def _are_read(self, partitions: Sequence[TopicPartition], here: Iterable[Task]) -> bool:
-        """Return whether the group has committed all records of some partitions.
-
-        The last record may be followed by transaction markers, which are never committed. For tasks
-        of this worker the position is known; for others the range is read.
-        """
-        ends = self._log.end_offsets(partitions)
-        through = [task for task in here if task.is_at_end and not task.in_transaction]
-        read_to = {p: task.read_to(p) for task in through for p in task.positions}
-        unread: dict[TopicPartition, tuple[int, int]] = {}
-        for position in self._log.committed(partitions):
-            partition, committed = position.topic_partition, position.offset
-            if committed is None and ends[partition] > 0:
-                return False
-            at = max(committed or 0, 0)
-            if at < ends[partition] > read_to.get(partition, 0):
-                unread[partition] = at, ends[partition]
-        return not unread or (self._state is not None and self._state.hold_nothing(unread))

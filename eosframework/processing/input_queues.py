@@ -3,8 +3,9 @@
 A task with one source partition runs its records in log order. A task with several runs the record
 with the smallest timestamp among the heads of its partitions, so that joins and windows give the
 same results when the same input is processed again. This needs the head of every partition: an
-empty partition is waited for until it has been read to its last stable offset for `max_idle`
-(`max.task.idle.ms` of Kafka Streams, KIP-353 and KIP-695). Order within a partition is kept.
+empty partition is waited for until it has been read to the end of its log for `max_idle`
+(`max.task.idle.ms` of Kafka Streams, KIP-353 and KIP-695): records of an open transaction are in
+the log already. Order within a partition is kept.
 """
 
 from __future__ import annotations
@@ -22,6 +23,14 @@ BUFFER_RECORDS = 4000
 
 TimeOf = Callable[[Message], int]
 """Returns a message's event time in milliseconds."""
+
+HasMore = Callable[[TopicPartition, int], bool]
+"""Returns whether a partition's log is known to continue after an offset."""
+
+
+def never_more(partition: TopicPartition, offset: int) -> bool:
+    """Return False: the last stable offset counts as the end."""
+    return False
 
 
 @dataclass(slots=True)
@@ -159,6 +168,7 @@ class TimestampQueue:
         time_of: by source partition; of equal timestamps the partition listed first comes first.
         max_idle_seconds: the time for which an empty partition at its end is waited for.
         clock: seconds, monotonic.
+        has_more: returns True for an open transaction at the last stable offset.
     """
 
     def __init__(
@@ -166,7 +176,9 @@ class TimestampQueue:
         time_of: Mapping[TopicPartition, TimeOf],
         max_idle_seconds: float,
         clock: Callable[[], float],
+        has_more: HasMore = never_more,
     ) -> None:
+        self._has_more = has_more
         self._time_of = time_of
         self._max_idle_seconds = max_idle_seconds
         self._clock = clock
@@ -190,7 +202,7 @@ class TimestampQueue:
         """Return whether a record waits and no other partition may still deliver an earlier one."""
         if not any(lane.parts for lane in self._lanes.values()):
             return False
-        return all(lane.parts or self._is_idle(lane) for lane in self._lanes.values())
+        return all(lane.parts or self._is_idle(p, lane) for p, lane in self._lanes.items())
 
     def take(self, limit: int) -> Pending:
         """Return messages of the partition with the earliest head, up to the next head's time."""
@@ -223,9 +235,12 @@ class TimestampQueue:
         """Discard everything; the partitions are read again."""
         self._lanes = {partition: _Lane() for partition in self._lanes}
 
-    def _is_idle(self, lane: _Lane) -> bool:
+    def _is_idle(self, partition: TopicPartition, lane: _Lane) -> bool:
         """Return whether an empty partition need not be waited for."""
         if lane.ended_at is None or lane.ended_at < lane.fetched_to:
+            return False
+        if self._has_more(partition, lane.ended_at):
+            lane.empty_since = None
             return False
         if lane.empty_since is None:
             lane.empty_since = self._clock()

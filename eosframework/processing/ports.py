@@ -138,6 +138,14 @@ class InputLog(Protocol):
         """
         ...
 
+    def decided(self, partitions: Sequence[TopicPartition]) -> list[Position]:
+        """Return the committed positions, without those of transactions that are still open.
+
+        Raises:
+            EosError: they could not be read within the request timeout.
+        """
+        ...
+
     def resume(self, partitions: Sequence[TopicPartition]) -> None:
         """Fetch these partitions again."""
         ...
@@ -156,6 +164,14 @@ class InputLog(Protocol):
 
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the last stable offset of each partition."""
+        ...
+
+    def high_watermarks(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the end of each partition's log, which includes open transactions.
+
+        Raises:
+            EosError: they could not be read within the request timeout.
+        """
         ...
 
     def partitions(self, topics: Sequence[str]) -> list[TopicPartition]:

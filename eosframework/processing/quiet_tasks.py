@@ -3,11 +3,13 @@
 A task that runs records announces its stream time with their transaction. One that does not still
 owes it: after a takeover, after a burst that was shorter than the interval, and when it is idle. A
 task is idle if its sources have been read to their ends for `worker.max_task_idle_seconds`, the
-brokers confirm that no record waits, and all of its upstream tasks are idle. An outage makes no
-task idle: the brokers are asked before each announcement.
+brokers confirm that no record waits, and stream time has passed all of its upstream tasks. An
+outage makes no task idle: the brokers are asked before each announcement.
 
 A source without watermarks next to a repartition topic is idle by the same rule, whatever the
 upstream tasks do: rows of a table may be rare, and hold stream time for that long only.
+
+That a task or a source is idle moves no time: see `passing`.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections.abc import Callable, Sequence
 
 from eosframework.errors import EosError
 from eosframework.processing.ports import InputLog
+from eosframework.processing.read_logs import holds_nothing
 from eosframework.processing.task import Task
 from eosframework.records import TopicPartition
 
@@ -30,10 +33,18 @@ class QuietTasks:
         log: asked for the ends of partitions.
         max_idle_seconds: see `WorkerOptions.max_task_idle_seconds`.
         clock: seconds, monotonic.
+        may_be_idle: returns whether some partitions of a task may count as idle.
     """
 
-    def __init__(self, log: InputLog, max_idle_seconds: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        log: InputLog,
+        max_idle_seconds: float,
+        clock: Callable[[], float],
+        may_be_idle: Callable[[Task, Sequence[TopicPartition]], bool],
+    ) -> None:
         self._log = log
+        self._may_be_idle = may_be_idle
         self._max_idle_seconds = max_idle_seconds
         self._clock = clock
         self._not_before = clock()
@@ -51,8 +62,9 @@ class QuietTasks:
         time = task.time
         if not time.is_kept or time.rests or task.failure is not None or task.is_bisecting:
             return
-        self._pass_own(task, membership)
-        if task.is_at_end and time.upstream_is_idle and self._is_over(task.idle_since):
+        for topic in time.active_own:
+            self._look_at_own(task, TopicPartition(topic, task.identity.partition))
+        if self._would_rest(task):
             if self._holds_nothing(task, task.partitions):
                 _rest(task, membership)
             else:
@@ -60,20 +72,23 @@ class QuietTasks:
         elif not task.in_transaction and time.owes_watermark:
             task.run_by_clock(membership)
 
-    def _pass_own(self, task: Task, membership: object) -> None:
-        """Leave sources without watermarks out of stream time while they are idle."""
-        for topic in task.time.active_own:
-            partition = TopicPartition(topic, task.identity.partition)
-            quiet_since = task.time.quiet_since(partition)
-            if task.has_fetched(partition) or not self._is_over(quiet_since) or not task.stores:
-                continue
-            if not self._holds_nothing(task, [partition]):
-                task.time.had_record(partition)
-                continue
-            task.time.pass_own(topic)
-            close = task.stores.windows.close_at
-            what = "a step after windows that closed at the end of a source"
-            task.run_by_clock(membership, what, close)
+    def _would_rest(self, task: Task) -> bool:
+        """Return whether a task is idle if the brokers confirm it."""
+        if not task.is_at_end or not self._is_over(task.idle_since):
+            return False
+        return task.time.upstream_is_idle and self._may_be_idle(task, task.partitions)
+
+    def _look_at_own(self, task: Task, partition: TopicPartition) -> None:
+        """Note a source without watermarks that is idle."""
+        quiet_since = task.time.quiet_since(partition)
+        if task.has_fetched(partition) or not self._is_over(quiet_since):
+            return
+        if not self._may_be_idle(task, [partition]):
+            return
+        if self._holds_nothing(task, [partition]):
+            task.time.own_is_idle(partition.topic)
+        else:
+            task.time.had_record(partition)
 
     def _is_over(self, since: float) -> bool:
         now = self._clock()
@@ -82,11 +97,10 @@ class QuietTasks:
     def _holds_nothing(self, task: Task, partitions: Sequence[TopicPartition]) -> bool:
         """Ask the brokers whether no record waits in some partitions of a task."""
         try:
-            ends = self._log.end_offsets(partitions)
+            return holds_nothing(self._log, {p: task.read_to(p) for p in partitions})
         except EosError:
             self._not_before = self._clock() + PAUSE_SECONDS
             return False
-        return all(end <= task.read_to(partition) for partition, end in ends.items())
 
 
 def _rest(task: Task, membership: object) -> None:

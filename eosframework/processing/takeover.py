@@ -163,6 +163,9 @@ class Takeover:
         """Stop the tasks' timer; no records run any more."""
         self._timer.close()
 
+    def _has_more(self, partition: TopicPartition, offset: int) -> bool:
+        return self._log.lag({partition: offset}) > 0
+
     def _take(self, by_task: ByTask, outputs: Sequence[TransactionalOutput]) -> None:
         """Fence the owners that are recorded (K2 to K4)."""
         was_recorded = self._ownership.records
@@ -270,7 +273,9 @@ class Takeover:
             timer=self._timer,
             clock=self._clock,
             receipts=self._plan.receipts,
-            queue=task_queue(compiled, partitions, self._options, self._clock, self._now),
+            queue=task_queue(
+                compiled, partitions, self._options, self._clock, self._now, self._has_more
+            ),
             emissions=compiled.emissions,
             stores=stores,
             measures=None if self._measures is None else TransactionMeasures(self._measures),

@@ -14,7 +14,7 @@ The steps of a transaction, as docstrings and tests number them:
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -177,6 +177,12 @@ class Task:
         """True if every source partition is processed up to its last stable offset."""
         return not self.has_waiting and self._offsets.are_at_end
 
+    @property
+    def lags_behind_markers(self) -> bool:
+        """True if all input is processed, and the committed positions lack the last markers."""
+        is_through = self.is_at_end and not self.in_transaction and not self.is_bisecting
+        return is_through and self._offsets.lag_behind_markers
+
     def read_to(self, partition: TopicPartition) -> int:
         """Return the offset up to which a partition is read, including the markers at its end."""
         return self._offsets.read_to(partition)
@@ -292,10 +298,16 @@ class Task:
                 self._emit(self.stores)
             self.stores.windows.remove_ended(self.time.now)
             self._produce(self.stores.changelog(self.time.now))
-        positions = self._offsets.to_commit(self.time.now)
+        positions = self._offsets.to_commit(self.time.now, self._unfinished())
         if markers := self._offsets.markers(positions):
             self._produce(markers)
         return Commit(self.output, positions, self._membership)
+
+    def _unfinished(self) -> Collection[TopicPartition]:
+        """Return the partitions whose last markers may not be committed yet."""
+        if self.is_bisecting:
+            return self.partitions
+        return {*self._queue.sizes(), *([self._cut.partition] if self._cut else ())}
 
     def committed(self) -> None:
         """Take the open transaction as committed (step 6).
@@ -475,6 +487,17 @@ class Task:
             except RecordFailed as error:
                 self.failure = error
             self._hand_out()
+
+    def commit_markers(self, membership: object) -> None:
+        """Begin a transaction of offsets alone, which include the markers that were read.
+
+        Raises:
+            TransactionError: as `run`.
+        """
+        with self.group.whole():
+            self._begin(None)
+            self._membership = membership
+            self._ran_by_clock = True
 
     def _begin(self, first: tuple[TopicPartition, int] | None) -> None:
         """Take part in the open transaction.

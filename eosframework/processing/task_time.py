@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from eosframework.operators.watermarks import Upstream, UpstreamTimes
 from eosframework.processing.ports import Output
@@ -65,11 +65,24 @@ class TaskTime:
 
     @property
     def upstream_is_idle(self) -> bool:
-        """True if no upstream task will move stream time; also where there is none."""
+        """True if stream time has passed all upstream tasks, or there is none."""
         if self.upstream is None:
             return True
         self.upstream.begin()
-        return self.upstream.is_idle
+        return self.upstream.all_are_passed
+
+    @property
+    def held_by(self) -> Sequence[Upstream | str]:
+        """The idle sources that stream time has not passed yet."""
+        if self.upstream is None:
+            return ()
+        self.upstream.begin()
+        return self.upstream.held_by
+
+    @property
+    def others(self) -> int:
+        """The time that stream time reaches without the idle sources."""
+        return 0 if self.upstream is None else self.upstream.others
 
     @property
     def missing(self) -> Sequence[Upstream]:
@@ -102,10 +115,15 @@ class TaskTime:
         self.upstream.begin()
         return self.upstream.active_own
 
-    def pass_own(self, topic: str) -> None:
-        """Leave a source without watermarks out: it is idle."""
+    def own_is_idle(self, topic: str) -> None:
+        """Note that a source without watermarks is idle."""
         if self.upstream is not None:
-            self.now = self.upstream.own_is_idle(topic)
+            self.upstream.own_is_idle(topic)
+
+    def pass_sources(self, sources: Collection[Upstream | str], until: int) -> None:
+        """Let stream time pass idle sources; see `UpstreamTimes`."""
+        if self.upstream is not None:
+            self.now = self.upstream.pass_sources(sources, until)
 
     def announces(self) -> bool:
         """Return whether the open transaction announces stream time, and note it (W2)."""

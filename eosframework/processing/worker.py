@@ -37,6 +37,7 @@ from eosframework.processing.fetch_control import FetchControl
 from eosframework.processing.idle_windows import IdleWindows
 from eosframework.processing.measurements import Measures
 from eosframework.processing.ownership.ownership import ByTask, Ownership, unrecorded
+from eosframework.processing.passing import Passing
 from eosframework.processing.ports import (
     Fetched,
     Identities,
@@ -47,7 +48,6 @@ from eosframework.processing.ports import (
 )
 from eosframework.processing.quiet_tasks import QuietTasks
 from eosframework.processing.stores.local_state import LocalState
-from eosframework.processing.stores.state_ports import Bounds
 from eosframework.processing.takeover import Takeover
 from eosframework.processing.task import RUN_SHARE, Task, producer_groups
 from eosframework.processing.task_states import TaskState
@@ -85,7 +85,6 @@ class Worker:
         state: the tasks' state on this machine; None: no sub-topology has stores.
         ownership: the claims of the tasks; None: none are recorded.
         purger: deletes processed records of internal topics; None: they are kept.
-        hold_nothing: returns whether ranges of partitions contain no record.
         identities: compares topics with those of the start; None: they cannot change.
         now: seconds since the epoch, for retries.
         measured: whether to count records by topic, for `view`.
@@ -103,7 +102,6 @@ class Worker:
         state: LocalState | None = None,
         ownership: Ownership | None = None,
         purger: Purger | None = None,
-        hold_nothing: Callable[[Bounds], bool] | None = None,
         identities: Identities | None = None,
         measured: bool = False,
         clock: Callable[[], float] = time.monotonic,
@@ -115,7 +113,6 @@ class Worker:
         self._measures = Measures()
         self._state = state
         self._purger = purger
-        self._hold_nothing = hold_nothing
         self._identities = identities
         self._restored: list[Task] = []
         self._plan = plan
@@ -149,8 +146,9 @@ class Worker:
         self._catch_up: CatchUp | None = None
         self._membership: object = None
         self._unreadable: dict[TopicPartition, RunError] = {}
-        self._idle_windows = IdleWindows(plan, log, state, clock)
-        self._quiet_tasks = QuietTasks(log, options.max_task_idle_seconds, clock)
+        self._idle_windows = IdleWindows(plan, log, clock)
+        self._quiet_tasks = QuietTasks(log, options.max_task_idle_seconds, clock, self._may_be_idle)
+        self._passing = Passing(plan, log, options.watermark_interval_seconds, clock)
         self._late_notice = LateNotice(clock)
         self._late_of_released: Counter[LatePlace] = Counter()
         self._events = structlog.get_logger("eosframework.worker", application=plan.application)
@@ -175,7 +173,6 @@ class Worker:
                 self._log,
                 self._plan,
                 self._ledger,
-                self._hold_nothing,
                 self._clock,
                 max_idle_seconds=self._options.max_task_idle_seconds,
             )
@@ -380,11 +377,18 @@ class Worker:
                     if task.group.room == 0:  # The next transaction is of the tasks after this one.
                         self._next_task = number + 1
                 if (task.stores or task.time.is_kept) and task.group.may_run(task):
-                    self._idle_windows.look_at(task, self.tasks.values(), self._membership)
+                    self._idle_windows.look_at(task, self._membership)
                     self.counts.closed_by_clock = self._idle_windows.closings
+                    self._passing.look_at(task, self.tasks.values(), self._membership)
                     self._quiet_tasks.look_at(task, self._membership)
+                if task.lags_behind_markers and self._has_rested(task):
+                    task.commit_markers(self._membership)
             except TransactionError as error:
                 self._recovery.failed(task.group, error)
+
+    def _has_rested(self, task: Task) -> bool:
+        """Return whether a task had no record for a commit interval."""
+        return self._clock() - task.idle_since >= self._options.commit_interval_seconds
 
     def _refuse_unreadable(self) -> None:
         """Raise for a batch that cannot be read, once all messages before it were run."""
@@ -449,6 +453,9 @@ class Worker:
         if self._catch_up is None or not self._was_assigned:
             return False
         return self._catch_up.is_done(self.tasks.values())
+
+    def _may_be_idle(self, task: Task, partitions: Sequence[TopicPartition]) -> bool:
+        return self._catch_up is None or self._catch_up.may_be_idle(task, partitions)
 
     def _report(self) -> None:
         self._late_notice.turn(late_records(self._late_of_released, self.tasks.values()))

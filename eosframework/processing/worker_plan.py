@@ -103,6 +103,15 @@ class Plan:
         """Return the sub-topology that reads a source topic."""
         return next(part for part in self.parts.values() if topic in part.sources)
 
+    def sources_of(self, topic: str) -> set[str]:
+        """Return the source topics of the sub-topology that writes a timed topic."""
+        return {
+            source
+            for writer, written in self.downstream.items()
+            if any(one.topic == topic for one in written)
+            for source in self.parts[writer].sources
+        }
+
     def feeding(self, topics: Set[str]) -> set[str]:
         """Return the source topics upstream of `topics`, through internal topics."""
         found: set[str] = set()

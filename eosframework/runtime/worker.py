@@ -7,7 +7,6 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -31,7 +30,6 @@ from eosframework.kafka.admin.auto_creation import ChosenTopics
 from eosframework.kafka.admin.purging import RecordPurger
 from eosframework.kafka.at_least_once import AtLeastOnceOutputs
 from eosframework.kafka.consumer.input_log import KafkaInputLog
-from eosframework.kafka.consumer.range_reader import hold_nothing
 from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.kafka.schema_registry.schema_codecs import open_schemas
 from eosframework.kafka.worker_clients import (
@@ -396,7 +394,6 @@ def _worker(
         state=state,
         ownership=_ownership(context, ledger, claims),
         purger=RecordPurger(settings.kafka) if purges else None,
-        hold_nothing=partial(hold_nothing, settings.kafka, context.admin),
         identities=watch,
         measured=context.observed is not None,
         on_round=on_round,
@@ -411,6 +408,7 @@ def _input_log(context: WorkerContext, watch: TopicWatch) -> KafkaInputLog:
         request_timeout_seconds=settings.kafka.request_timeout_seconds,
         statistics=context.statistics,
         refuse=watch.refuse_new,
+        admin=context.admin,
     )
 
 

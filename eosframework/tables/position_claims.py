@@ -197,6 +197,15 @@ class PartitionTask:
             self.failure, self.batch = error, self.batch.up_to(error.offset)
         self.records += len(messages)
 
+    def reached_end(self, offset: int) -> None:
+        """Note that the partition is read up to `offset`, its last stable offset.
+
+        The next write stores it as well: retention may remove the markers before it.
+        """
+        self.end_reached = offset
+        if self.batch is not None and self.failure is None:
+            self.batch.next_offset = max(self.batch.next_offset, offset)
+
     def refuse(self, error: RowRefused) -> None:
         """Remove the refused row's record and all later records from the batch."""
         assert self.batch is not None

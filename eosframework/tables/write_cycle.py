@@ -293,7 +293,7 @@ class TableWriter:
         for partition, offset in fetched.ends.items():
             task = self.tasks.get(partition)
             if task is not None and task.is_held:
-                task.end_reached = offset
+                task.reached_end(offset)
 
     # --- writing ------------------------------------------------------------------------
 

@@ -442,6 +442,10 @@ class MemoryInput:
         """Return the committed positions."""
         return [self.kafka.positions.get(p, Position(*p, None)) for p in partitions]
 
+    def decided(self, partitions: Sequence[TopicPartition]) -> list[Position]:
+        """Return the committed positions."""
+        return self.committed(partitions)
+
     def resume(self, partitions: Sequence[TopicPartition]) -> None:
         """Deliver messages of these partitions from now on."""
         self._require_assigned("resume", partitions)
@@ -463,6 +467,10 @@ class MemoryInput:
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the last stable offset of each partition."""
         return {partition: self.kafka.logs[partition].last_stable for partition in partitions}
+
+    def high_watermarks(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the end of each partition, which includes open transactions."""
+        return {partition: self.kafka.logs[partition].end for partition in partitions}
 
     def partitions(self, topics: Sequence[str]) -> list[TopicPartition]:
         """Return every partition of the topics."""

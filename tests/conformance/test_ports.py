@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 
 from eosframework.config import KafkaSettings
 from eosframework.errors import OutcomeUnknown, TaskFenced, TransactionError
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.client.properties import Role, client_properties
 from eosframework.kafka.consumer.group import GroupSettings
 from eosframework.kafka.consumer.input_log import KafkaInputLog
@@ -120,8 +121,11 @@ def on_kafka(name: str, bootstrap_servers: str) -> Iterator[World]:
     assert producer.flush(60) == 0
     settings = KafkaSettings(bootstrap_servers=bootstrap_servers)
 
+    asked = ClusterAdmin(settings)
+
     def new_log() -> InputLog:
-        return KafkaInputLog(client_properties(settings, Role.CONSUMER), GroupSettings(name))
+        client = client_properties(settings, Role.CONSUMER)
+        return KafkaInputLog(client, GroupSettings(name), admin=asked)
 
     outputs = ProducerPool(client_properties(settings, Role.PRODUCER))
     world = World(
@@ -191,6 +195,7 @@ def test_partitions_are_assigned_paused_and_read_in_order_to_their_end(world: Wo
     assert values == [b"0", b"1", b"2", b"3", b"4"][: len(values)]
     assert fetch(world, lambda f: bool(f.ends)).ends == {world.source: 5}
     assert world.log.end_offsets([world.source]) == {world.source: 5}
+    assert world.log.high_watermarks([world.source]) == {world.source: 5}
     assert world.log.beginning_offsets([world.source]) == {world.source: 0}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NoReturn, cast
 
 import structlog
@@ -12,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from eosframework.errors import EosError, PositionLost, Retriable, RunError, TransactionError
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.client.deadline import Deadline
 from eosframework.kafka.client.partition_conversion import (
     committed_position,
@@ -54,6 +56,7 @@ class KafkaInputLog:
         repositioning: the command that sets the positions, wherever they are kept.
         statistics: collects the consumer's statistics; None: there are no metrics.
         refuse: raises if a member must not take over the partitions; None: it takes all.
+        admin: asked for ends of logs and decided positions; None: they are not needed.
     """
 
     def __init__(
@@ -65,8 +68,10 @@ class KafkaInputLog:
         repositioning: str = "eosframework positions set APP",
         statistics: ClientStatistics | None = None,
         refuse: Refuse | None = None,
+        admin: ClusterAdmin | None = None,
     ) -> None:
         self._group = group
+        self._admin = admin
         self._refuse = refuse
         self._repositioning = repositioning
         self._request_timeout_seconds = request_timeout_seconds
@@ -76,6 +81,9 @@ class KafkaInputLog:
         self._rebalancing: Rebalancing | None = None
         self._membership: tuple[int, Any] | None = None
         self._starts: dict[TopicPartition, KafkaPartition] = {}
+        self._next: dict[TopicPartition, int] = {}
+        self._empty: dict[TopicPartition, tuple[int, int]] = {}
+        """By partition, a range of offsets that was read and holds no record."""
         self._events = structlog.get_logger("eosframework.kafka").bind(
             group=group.group_id, instance=group.instance
         )
@@ -125,8 +133,11 @@ class KafkaInputLog:
         if any(map(error_of, messages)):
             messages = self._without_errors(messages, ends, damaged)
         found = by_partition(messages, self._topics)
-        for partition in self._starts.keys() & found.keys():
-            del self._starts[partition]
+        for partition, read in found.items():
+            self._starts.pop(partition, None)
+            self._next[partition] = cast("int", read[-1].offset()) + 1
+        for partition, end in ends.items():
+            self._empty[partition] = self._next.get(partition, end), end
         return Fetched(found, ends, self._current_membership(), sizes_of(found), damaged)
 
     def membership(self) -> Any:
@@ -146,6 +157,14 @@ class KafkaInputLog:
             self._raise(error, Call.COMMITTED)
         self._raise_any(answers, Call.COMMITTED)
         return [committed_position(answer) for answer in answers]
+
+    def decided(self, partitions: Sequence[TopicPartition]) -> list[Position]:
+        """Return the committed positions, without waiting for the offsets of open transactions.
+
+        A suspended worker may have left some, for as long as its transaction lasts.
+        """
+        assert self._admin is not None, "composed without an admin client"
+        return self._admin.committed(self._group.group_id, partitions, stable=False)
 
     def commit(self, positions: Sequence[Position]) -> None:
         """Commit positions outside any transaction, for at-least-once processing.
@@ -199,6 +218,7 @@ class KafkaInputLog:
             InstanceFenced: nor will it be: another member joined with this one's instance name.
         """
         self._membership = None
+        positions = list(map(self._past_markers, positions))
         for position in positions:
             self._seek(to_kafka(position))
         self._note_starts(positions)
@@ -210,6 +230,11 @@ class KafkaInputLog:
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the last stable offset of each partition."""
         return self._offsets(partitions, _END)
+
+    def high_watermarks(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the end of each partition's log; a `read_committed` consumer cannot ask for it."""
+        assert self._admin is not None, "composed without an admin client"
+        return self._admin.high_watermarks(partitions)
 
     def partitions(self, topics: Sequence[str]) -> list[TopicPartition]:
         """Return every partition of `topics`.
@@ -353,6 +378,16 @@ class KafkaInputLog:
             raise RunError(str(raised)) if isinstance(raised, TransactionError) else raised
         self._report_once(error)
 
+    def _past_markers(self, position: Position) -> Position:
+        """Return a position after markers that were read already.
+
+        1. a transaction is aborted before the marker after its last record is committed  2. its
+        worker rewinds to that marker, which retention has removed meanwhile. Nothing is lost.
+        """
+        since, until = self._empty.get(position.topic_partition, (0, 0))
+        is_known = position.offset is not None and since <= position.offset < until
+        return replace(position, offset=until) if is_known else position
+
     def _position_lost(self, partition: TopicPartition, position: int) -> PositionLost:
         try:
             first = self.beginning_offsets([partition])[partition]
@@ -385,6 +420,9 @@ class KafkaInputLog:
         """Note the positions from which partitions are read next, where a seek wakes librdkafka."""
         for position in positions:
             self._starts.pop(position.topic_partition, None)
+            self._next.pop(position.topic_partition, None)
+            if position.offset is not None:
+                self._next[position.topic_partition] = position.offset
             if position.offset:
                 self._starts[position.topic_partition] = to_kafka(position)
 

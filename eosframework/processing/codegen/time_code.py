@@ -104,8 +104,6 @@ def write_watermark(code: CodeWriter, key: str, *, closes: bool, is_paced: bool)
     if is_paced:
         moves = "stream_time = time.now" if code.slots.has_ttl else "stream_time"
         code.line(3, f"{moves} = times.take(m, stream_time)")
-        if code.slots.reorder is not None:
-            code.line(3, "if times.all_are_idle: alarm.due = 0")
         if closes:
             write_closing(code, 3, receipts=code.slots.context.receipts)
     code.line(3, "continue")

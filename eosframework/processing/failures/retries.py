@@ -18,6 +18,7 @@ from eosframework.processing.failures.failure_headers import RetriedRecord
 from eosframework.processing.input_queues import (
     BUFFER_RECORDS,
     ArrivalQueue,
+    HasMore,
     Pending,
     Queue,
     TimestampQueue,
@@ -149,6 +150,7 @@ def task_queue(
     options: WorkerOptions,
     clock: Callable[[], float],
     now: Now,
+    has_more: HasMore,
 ) -> Queue:
     """Return the queue of a task.
 
@@ -158,12 +160,15 @@ def task_queue(
         options: the options of its worker.
         clock: seconds, monotonic.
         now: see `Now`.
+        has_more: see `TimestampQueue`.
     """
     again = {p for p in partitions if compiled.sources[p.topic].source.retry_of is not None}
     first = [p for p in partitions if p not in again]
     queue: Queue = ArrivalQueue()
     if len(first) > 1:
         times = {p: compiled.sources[p.topic].time_of for p in compiled.in_turn(first)}
-        idle_seconds = options.max_task_idle_seconds if compiled.merges else 0.0
-        queue = TimestampQueue(times, idle_seconds, clock)
+        if compiled.merges:
+            queue = TimestampQueue(times, options.max_task_idle_seconds, clock, has_more)
+        else:
+            queue = TimestampQueue(times, 0.0, clock)
     return RetryQueue(queue, again, now) if again else queue

@@ -15,7 +15,7 @@ from eosframework.processing.stores.open_state import OpenState
 from eosframework.processing.stores.restoration import Restoration
 from eosframework.processing.stores.shared_stores import SharedStores
 from eosframework.processing.stores.standby import Standby
-from eosframework.processing.stores.state_ports import Bounds, StateBackend, StoreIdentity
+from eosframework.processing.stores.state_ports import StateBackend, StoreIdentity
 from eosframework.processing.task import Task
 from eosframework.txnid import TransactionalId
 
@@ -108,10 +108,6 @@ class LocalState:
         if self.standby is not None:
             owned = {(task.sub_topology, task.partition) for task in tasks}
             self.standby.turn(owned, busy=busy or self.records_left > 0)
-
-    def hold_nothing(self, ranges: Bounds) -> bool:
-        """Return whether ranges of partitions contain no record; see `Restoration`."""
-        return self.restoring.hold_nothing(ranges)
 
     def located(self, error: EntryDamaged) -> EntryDamaged:
         """Return an error with the place of its entry, if a short search finds it."""

@@ -47,9 +47,6 @@ SLICE_SECONDS = 0.1
 
 RETRY_SECONDS = 1.0
 
-LOOK_SECONDS = 2.0
-"""The longest check of a range of a log."""
-
 EVENT_SECONDS = 5.0
 """Interval of progress events of a long restore."""
 
@@ -160,24 +157,6 @@ class Restoration:
         """Return whether a task's stores are up to date."""
         waits = any(part.task is task for job in self._jobs for part in job.waiting.values())
         return id(task) in self._begun and not waits
-
-    def hold_nothing(self, ranges: Bounds) -> bool:
-        """Return whether ranges of partitions contain transaction markers only.
-
-        Raises:
-            PositionLost: a range begins before the log's start.
-        """
-        reading = self.changelogs.open(ranges)
-        deadline = self.clock() + LOOK_SECONDS
-        try:
-            while self.clock() < deadline:
-                if any(reading.read(SLICE_SECONDS).values()):
-                    return False
-                if all(reading.read_to(p) >= end for p, (_, end) in ranges.items()):
-                    return True
-        finally:
-            reading.close()
-        return False
 
     def close(self) -> None:
         """Stop reading."""

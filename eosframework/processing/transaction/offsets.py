@@ -7,7 +7,7 @@ number does, because each transaction of a task increments it and commits it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -130,6 +130,11 @@ class TaskOffsets:
         """Return the offset up to which a partition is read, including the markers at its end."""
         return max(self.reached[partition], self._ends.get(partition, 0))
 
+    @property
+    def lag_behind_markers(self) -> bool:
+        """True if committed positions are followed by transaction markers alone."""
+        return any(self.read_to(p) > offset for p, offset in self.committed.items())
+
     def read_to_end(self, partition: TopicPartition, offset: int) -> None:
         """Note that a partition is read up to `offset`, its last stable offset."""
         self._ends[partition] = offset
@@ -146,18 +151,29 @@ class TaskOffsets:
             self._receipts.restart(positions)
         return self._progress.stream_time
 
-    def to_commit(self, stream_time: int) -> list[Position]:
-        """Return the positions that moved, or all if none did, because their number has changed."""
-        moved_none = not self.have_moved
+    def to_commit(
+        self, stream_time: int, unfinished: Collection[TopicPartition] = ()
+    ) -> list[Position]:
+        """Return the positions that moved, or all if none did, because their number has changed.
+
+        They include the markers that were read: retention may remove a marker, and the offset of a
+        removed one is not in the log any more.
+
+        Args:
+            stream_time: of the task.
+            unfinished: partitions with fetched messages that were not run.
+        """
+        sent = {p: r if p in unfinished else self.read_to(p) for p, r in self.reached.items()}
+        moved_none = sent == self.committed
         progress = Progress(self.transaction, stream_time)
         positions: list[Position] = []
-        for partition, offset in self.reached.items():
+        for partition, offset in sent.items():
             if moved_none or offset != self.committed[partition]:
                 metadata = str(progress)
                 if self._receipts is not None:
                     metadata += f";{self._receipts.series(partition)}"
                 positions.append(Position(*partition, offset, metadata))
-        self._sent = dict(self.reached)
+        self._sent = sent
         return positions
 
     def markers(self, positions: Sequence[Position]) -> list[Output]:
@@ -166,11 +182,11 @@ class TaskOffsets:
         return [self._markers[p] for p in partitions if p in self._markers]
 
     def were_committed(self, stream_time: int) -> None:
-        """Take the processed positions as committed."""
+        """Take the sent positions as committed."""
         self._progress = Progress(self.transaction, stream_time)
-        for partition, offset in self.reached.items():
+        for partition, offset in self._sent.items():
             if offset != self.committed[partition]:
-                self.committed[partition] = offset
+                self.committed[partition] = self.reached[partition] = offset
                 self._markers.pop(partition, None)
         if self._receipts is not None:
             self._receipts.committed()

@@ -226,3 +226,41 @@ def test_a_fenced_member_that_seeks_before_it_was_told_is_told_why_it_cannot(joi
     member = fenced(join)
     with pytest.raises(InstanceFenced):
         member.log.seek([Position(p.topic, p.partition, 1) for p in member.owned])
+
+
+def test_a_marker_that_was_read_and_removed_is_passed(
+    kafka: KafkaService, join: Join, topic: str
+) -> None:
+    """As after an abort: the worker rewinds to a position before the marker."""
+    servers = kafka.bootstrap_servers
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": topic})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(topic, b"last", partition=0)
+    producer.commit_transaction(60)
+    member = join(start=10)
+    wait_until(lambda: member.owns(2), "an assignment")
+    member.log.resume(sorted(member.owned))
+    place, ends = TopicPartition(topic, 0), dict[TopicPartition, int]()
+
+    def read_to_the_end() -> bool:
+        ends.update(member.log.fetch(100, 0.1).ends)
+        return ends.get(place) == 12
+
+    wait_until(read_to_the_end, "the end after the marker")
+    admin = AdminClient({"bootstrap.servers": servers})
+    for answer in admin.delete_records([KafkaPartition(topic, 0, 12)]).values():
+        answer.result(60)
+    member.log.seek([Position(*place, 11)])
+    assert not member.log.fetch(100, 1).messages
+    feeding = feeder(servers)
+    feeding.produce(topic, b"next", partition=0)
+    assert feeding.flush(60) == 0
+    found: list[int | None] = []
+
+    def arrived() -> bool:
+        found.extend(m.offset() for m in member.log.fetch(100, 0.1).messages.get(place, ()))
+        return bool(found)
+
+    wait_until(arrived, "the next record")
+    assert found == [12]

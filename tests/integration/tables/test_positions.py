@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.support.applications.pipeline import wait_until
@@ -128,3 +128,21 @@ def test_a_topic_made_again_is_refused_until_its_positions_are_set(world: Tables
     world.feed(10)
     world.finish()
     assert world.count() == 110
+
+
+def test_a_position_includes_the_last_marker(world: TablesWorld) -> None:
+    """Retention removes it, and nothing is lost."""
+    servers = {"bootstrap.servers": world.bootstrap_servers}
+    producer = Producer({**servers, "transactional.id": world.source})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(world.source, b'{"n": 100}', partition=0)
+    producer.commit_transaction(60)
+    world.finish()
+    assert world.count() == 101
+    admin = AdminClient(servers)
+    for answer in admin.delete_records([TopicPartition(world.source, 0, 102)]).values():
+        answer.result(60)
+    world.produce({"n": 101})
+    world.finish()
+    assert world.count() == 102

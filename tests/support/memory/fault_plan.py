@@ -65,6 +65,8 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "log.pause": ("RunError",),
     "log.resume": ("RunError",),
     "log.end_offsets": LOG,
+    "log.high_watermarks": LOG,
+    "log.decided": LOG,
     "log.partitions": LOG,
     "ledger.starting_positions": ("StartRefused", "Retriable"),
     "ledger.confirm_ids": ("RunError", "Retriable"),

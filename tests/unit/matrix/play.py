@@ -264,7 +264,6 @@ def _worker(
         faulty_start_positions(log, faults),
         options,
         state=state,
-        hold_nothing=restoring.hold_nothing,
         clock=lambda: log.now,
         now=lambda: log.now,
         on_round=on_round,

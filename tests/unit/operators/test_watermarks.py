@@ -76,23 +76,29 @@ def test_time_never_goes_back() -> None:
     assert times.take(mark(0, 20), 50) == 50
 
 
-def test_an_idle_task_is_left_out_and_counts_again_afterwards() -> None:
+def test_an_idle_task_is_passed_as_far_as_its_log_was_read_and_counts_again_afterwards() -> None:
     times = Vector(orders=2).times
     times.take(mark(0, 50), 0)
     times.take(mark(1, 10, is_idle=True), 10)
-    assert times.now == 50
+    [idle] = times.held_by
+    assert (times.now, idle, times.others) == (10, Upstream("orders", 1), 50)
+    assert times.pass_sources([idle], 50) == 50
     times.take(mark(0, 90), 50)
-    times.take(mark(1, 60), 90)
-    assert (times.now, times.take(mark(0, 95), 90), times.is_idle) == (90, 90, False)
-    times.take(mark(1, 93), 90)
-    assert times.now == 93
+    assert (times.now, times.held_by) == (50, [idle]), "its log may have more by now"
+    times.take(mark(1, 60), 50)
+    assert times.pass_sources([idle], 90) == 60, "it took back that it is idle"
+    assert (times.held_by, times.all_are_passed) == ([], False)
 
 
-def test_the_greatest_counts_once_all_are_idle() -> None:
+def test_the_greatest_counts_once_all_are_idle_and_passed() -> None:
     times = Vector(orders=2, payments=1).times
     for task, at, topic in ((0, 50, "orders"), (1, 10, "orders"), (0, 70, "payments")):
         times.take(mark(task, at, is_idle=True, topic=topic), times.now)
-    assert (times.now, times.is_idle) == (70, True)
+    assert (times.now, times.all_are_passed) == (10, False)
+    slow = Upstream("orders", 1)
+    assert times.pass_sources([u for u in times.held_by if u != slow], 70) == 10
+    assert (times.held_by, times.all_are_passed) == ([slow], False)
+    assert (times.pass_sources([slow], 70), times.all_are_passed) == (70, True)
 
 
 def test_own_sources_hold_time_until_they_are_idle() -> None:
@@ -100,19 +106,24 @@ def test_own_sources_hold_time_until_they_are_idle() -> None:
     times.take(mark(0, 50), 0)
     assert (times.moved("rates", 30), times.now) == (30, 0)
     assert (times.moved("rules", 20), times.now) == (20, 20)
-    assert times.own_is_idle("rules") == 30
-    assert (times.active_own, times.waits_for_own) == (["rates"], True)
-    assert times.own_is_idle("rates") == 50
-    assert (times.active_own, times.waits_for_own, times.passed_over) == ([], False, 0)
+    times.own_is_idle("rules")
+    assert (times.now, times.held_by, times.others) == (20, ["rules"], 30)
+    assert times.pass_sources(["rules"], 30) == 30
+    assert times.active_own == ["rates"]
+    times.own_is_idle("rates")
+    assert times.pass_sources(times.held_by, times.others) == 50
+    assert (times.active_own, times.passed_over) == ([], 0)
 
 
 def test_a_record_of_a_source_that_counted_as_idle_is_counted_if_it_is_below_time() -> None:
     times = Vector("rates", orders=1).times
     times.take(mark(0, 50), 0)
     times.own_is_idle("rates")
+    times.pass_sources(["rates"], times.others)
     assert (times.moved("rates", 60), times.now, times.passed_over) == (60, 50, 0)
     times.own_is_idle("rates")
     times.take(mark(0, 90), 50)
+    times.pass_sources(["rates"], times.others)
     assert (times.moved("rates", 70), times.now, times.passed_over) == (70, 90, 1)
     assert times.active_own == ["rates"]
 
@@ -122,12 +133,14 @@ def test_the_times_are_the_same_after_a_restart() -> None:
     vector.times.take(mark(0, 50), 0)
     vector.times.take(mark(1, 40, is_idle=True), 0)
     vector.times.moved("rates", 60)
-    assert vector.times.now == 50
+    assert vector.times.pass_sources(vector.times.held_by, vector.times.others) == 50
     vector.commit()
     vector.times.take(mark(0, 1000), 50)
     times = vector.restarted(50)
     assert (times.now, times.missing) == (50, [])
-    assert times.take(mark(0, 70), 50) == 60
+    assert times.take(mark(0, 70), 50) == 50, "how far the idle one was passed is not kept"
+    assert times.held_by == [Upstream("orders", 1)]
+    assert times.pass_sources(times.held_by, times.others) == 60
 
 
 def test_a_new_upstream_task_holds_time() -> None:

@@ -471,7 +471,7 @@ def without_written(headers: Any, timestamp: int) -> tuple[Any, int]:
 def fastest(times: UpstreamTimes) -> None:
     """Take the greatest watermark instead of the least."""
     found = [time for time, _ in times._known.values()]
-    times._slowest = max(found, default=None)
+    times._slowest = max(found, default=0)
     times._upstream = set(times._known)
 
 

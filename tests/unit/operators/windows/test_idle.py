@@ -9,10 +9,7 @@ import pytest
 
 from eosframework import Topology, WindowResult, session, sliding, tumbling
 from eosframework.errors import ClusterUnreachable
-from eosframework.processing.stores.restoration import Restoration
-from eosframework.records import TopicPartition
 from eosframework.testing import TopologyTestDriver, crash_everywhere
-from eosframework.testing.memory_kafka import MemoryChangelogs
 from tests.unit.operators.windows.functions import append, empty, joined
 
 KINDS = {"tumbling": tumbling("10ms"), "sliding": sliding("10ms"), "session": session("10ms")}
@@ -103,7 +100,7 @@ def test_brokers_that_do_not_answer_close_nothing(monkeypatch: pytest.MonkeyPatc
         raise ClusterUnreachable("no broker answers")
 
     with monkeypatch.context() as patched:
-        patched.setattr("eosframework.testing.memory_kafka.MemoryInput.end_offsets", away)
+        patched.setattr("eosframework.testing.memory_kafka.MemoryInput.high_watermarks", away)
         driver.advance(timedelta(seconds=100))
         assert shown(driver) == []
     driver.advance(timedelta(seconds=40))
@@ -121,7 +118,7 @@ def test_after_an_outage_the_time_begins_anew(monkeypatch: pytest.MonkeyPatch) -
         raise ClusterUnreachable("no broker answers")
 
     with monkeypatch.context() as patched:
-        patched.setattr("eosframework.testing.memory_kafka.MemoryInput.end_offsets", away)
+        patched.setattr("eosframework.testing.memory_kafka.MemoryInput.high_watermarks", away)
         driver.advance(timedelta(seconds=20))
     driver.advance(timedelta(seconds=20))
     assert shown(driver) == []
@@ -202,32 +199,18 @@ def test_a_crash_at_any_step_leaves_no_trace(window: Any) -> None:
     assert crash_everywhere(app, scenario) > 30
 
 
-def test_a_range_with_nothing_but_a_marker_holds_nothing() -> None:
-    driver = TopologyTestDriver(grouped())
-    fill(driver, ("a", 1))
-    driver.run()
-    between = TopicPartition("w-in.str_of_value-repartition", 0)
-    restoring = Restoration(MemoryChangelogs(driver.kafka), 1.0)
-    log = driver.kafka.logs[between]
-    last, end = log.messages[-1].offset(), log.end
-    assert not restoring.hold_nothing({between: (0, end)})
-    assert restoring.hold_nothing({between: (last + 1, end)})
-
-
 @pytest.mark.parametrize("waits", [True, False])
 def test_what_feeds_a_task_may_be_on_another_worker(waits: bool) -> None:
-    """After the committed offset lies a record, or only a transaction marker."""
+    """The committed positions show whether a record waits there."""
     driver = TopologyTestDriver(grouped())
     fill(driver, ("a", 1))
     driver.run()
     if waits:
         fill(driver, ("a", 3))
-    else:
-        driver.kafka.logs[TopicPartition("in", 0)].end += 1
     worker = driver._worker
     idle = worker._idle_windows
     task = next(t for t in worker.tasks.values() if t.partitions[0].topic != "in")
     for _ in range(40):
         driver.kafka.now += 1
-        idle.look_at(task, [task], "member")
+        idle.look_at(task, "member")
     assert task.in_transaction == (not waits)
