@@ -63,8 +63,8 @@ class Cluster(Protocol):
         """Return where to resume in a source that was created again, and the command for it."""
         ...
 
-    def accepted(self, topic: str) -> str | None:
-        """Return the id that the control topic has for a topic that is written, as of now."""
+    def recorded(self, topic: str) -> str | None:
+        """Return the id that the control topic has for a topic, as of now; None: it has none."""
         ...
 
 
@@ -223,27 +223,32 @@ class TopicWatch:
         if found is None and use in (Use.OUTPUT, Use.CHOSEN, Use.GLOBAL):
             return  # Transactions cannot commit without it, and report it; rows stay as they are.
         start = replaced(topic, use, before.topic_id, found)
+        recorded = self._recorded(topic)
         if use is Use.GLOBAL and found is not None:
             if found.partitions != before.partitions:
                 raise IdentityChanged(f"{start}It has another number of partitions. Start again")
             self._events.warning("global_table_replaced", topic=topic, topic_id=found.topic_id)
             self._known[topic] = found
             self._is_renewed = True
-        elif use in (Use.SOURCE, Use.ROWS):
-            raise IdentityChanged(start + self._resuming(topic, found, dict(positions())))
-        elif found is not None and self._is_accepted(topic, found):
+        elif use is Use.OUTPUT and found is not None and recorded == found.topic_id:
             self._events.info("topic_accepted", topic=topic, topic_id=found.topic_id)
             self._known[topic] = found
+        elif recorded != before.topic_id:
+            raise IdentityChanged(
+                f"{start}The control topic no longer has that id: the application was reset, or "
+                f"accepts another topic, since this worker started; start this worker again"
+            )
+        elif use in (Use.SOURCE, Use.ROWS):
+            raise IdentityChanged(start + self._resuming(topic, found, dict(positions())))
         else:
             raise IdentityChanged(start + next_step(topic, use))
 
-    def _is_accepted(self, topic: str, found: TopicIdentity) -> bool:
-        """Return whether an output was accepted while this worker runs (`apply --accept`)."""
-        with suppress(*REQUEST_FAILED):
-            return (
-                self._uses[topic] is Use.OUTPUT and self._cluster.accepted(topic) == found.topic_id
-            )
-        return False
+    def _recorded(self, topic: str) -> str | None:
+        """Return the id that the control topic has; the known one if that cannot be read."""
+        if self._uses[topic] in (Use.SOURCE, Use.CHANGELOG, Use.OUTPUT):
+            with suppress(*REQUEST_FAILED):
+                return self._cluster.recorded(topic)
+        return self._known[topic].topic_id
 
     def _resuming(
         self, topic: str, found: TopicIdentity | None, now: Mapping[TopicPartition, int]

@@ -38,7 +38,7 @@ class WatchedTopics:
         """Return nothing: no topic is read."""
         return ""
 
-    def accepted(self, topic: str) -> str | None:
+    def recorded(self, topic: str) -> str | None:
         """Return None: no topic is recorded."""
         return None
 
@@ -89,6 +89,8 @@ class WatchedCluster:
         positions = self.positions()
         return resuming(topic, found, positions, ends, untouched=untouched, command=self.command)
 
-    def accepted(self, topic: str) -> str | None:
-        """Return the id that the control topic has for a topic that is written."""
-        return self.context.control_topic.refresh().written.get(topic)
+    def recorded(self, topic: str) -> str | None:
+        """Return the id that the control topic has for a source, a changelog or an output."""
+        control = self.context.control_topic.refresh()
+        source = control.topics.get(topic)
+        return control.written.get(topic) if source is None else source.topic_id

@@ -35,7 +35,7 @@ class Cluster:
         self.found = {topic: TopicIdentity(f"{topic}#1", n) for topic, n in counts.items()}
         self.offsets: list[Position] = []
         self.members: list[str] = []
-        self.accepted_ids: dict[str, str] = {}
+        self.recorded_ids: dict[str, str | None] = {}
         self.at = {IN: 5}
         self.is_away = False
         self.looks = 0
@@ -60,8 +60,8 @@ class Cluster:
         positions = [Position(*p, offset) for p, offset in self.at.items()]
         return resuming(topic, found, positions, {0: 100, 1: 100}, untouched=untouched)
 
-    def accepted(self, topic: str) -> str | None:
-        return self.accepted_ids.get(topic)
+    def recorded(self, topic: str) -> str | None:
+        return self.recorded_ids.get(topic, f"{topic}#1")
 
     def make_anew(self, topic: str, partitions: int | None = None) -> None:
         self.found[topic] = TopicIdentity(f"{topic}#2", partitions or self.found[topic].partitions)
@@ -156,11 +156,22 @@ def test_an_output_that_is_gone_is_waited_for_and_one_that_was_accepted_is_writt
     cluster.look()
     cluster.found["out"] = gone
     cluster.make_anew("out")
-    cluster.accepted_ids["out"] = "out#2"
+    cluster.recorded_ids["out"] = "out#2"
     with capture_logs() as logs:
         cluster.look()
         cluster.look()
     assert [log["event"] for log in logs] == ["topic_accepted"]
+
+
+@pytest.mark.parametrize(("topic", "recorded"), [("in", "in#2"), ("sums-changelog", None)])
+def test_a_change_that_a_command_explains_asks_for_another_start(
+    topic: str, recorded: str | None
+) -> None:
+    cluster = Cluster()
+    cluster.make_anew(topic)
+    cluster.recorded_ids[topic] = recorded
+    with pytest.raises(IdentityChanged, match="start this worker again"):
+        cluster.look()
 
 
 def test_a_global_table_is_read_again_once() -> None:
