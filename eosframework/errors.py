@@ -33,6 +33,7 @@ EosError
     ├── TransactionAborted      abort, drop the batch's effects, recycle, rewind
     │   ├── DataRejected        the same, and the same data will be rejected again
     │   ├── TransactionTooLong  the same, and the same records would outlast it again
+    │   ├── TransactionThrottled  the same: brokers throttle the client for too long
     │   └── SchemaRegistryUnavailable         the same: the schema registry is unavailable
     ├── TaskFenced              this producer is no longer the owner of its transactional.id
     │   └── IdExpired           the brokers removed the transactional.id, which was idle too long
@@ -269,6 +270,18 @@ class DataRejected(TransactionAborted):
 
 class TransactionTooLong(TransactionAborted):
     """As TransactionAborted; the same records are processed again, fewer to a transaction."""
+
+
+class TransactionThrottled(TransactionAborted):
+    """As TransactionAborted: a quota of the brokers leaves it too little time.
+
+    Args:
+        seconds: for which the brokers read nothing more from the client.
+    """
+
+    def __init__(self, message: str, *, seconds: float = 0.0) -> None:
+        super().__init__(message)
+        self.seconds = seconds
 
 
 class SchemaRegistryUnavailable(TransactionAborted):

@@ -260,7 +260,12 @@ class Relay:
             self._connected = True
             self._share_at = self._clock()
         self._share()
-        running = [s for s in self._shards.values() if not s.session.is_out]
+        sessions = {shard: shard.session for shard in self._shards.values()}
+        running = [
+            shard
+            for shard, session in sessions.items()
+            if not session.is_out and session.size.rest_seconds == 0
+        ]
         waits = self._source.look() if running else False
         more = self._round(running)
         self._look_at_backlog()

@@ -82,6 +82,10 @@ class ShardProgress(SessionUser[TransactionSession, "RelayPosition | None"]):
         """Take the messages of the transaction as sent."""
         self._on_committed(self._shards[session], seconds)
 
+    def records(self, session: TransactionSession) -> int:
+        """Return the number of messages in the transaction."""
+        return self._shards[session].rows
+
     def reject(self, session: TransactionSession, error: DataRejected) -> None:
         """Bisect the messages; see `Shard.reject`."""
         self._shards[session].reject(error)

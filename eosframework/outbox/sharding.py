@@ -124,7 +124,8 @@ class Shard:
             self._end(source)
             return True
         self._set_aside_confirmed(source)
-        limit = self._limit or self._batch_rows
+        limits = [n for n in (self._limit, self.session.size.limit) if n is not None]
+        limit = min(self._batch_rows, *limits) if limits else self._batch_rows
         while True:
             batch = source.read(self.number, self._read_to, limit)
             failpoints.hit("relay.after_read")
@@ -133,7 +134,7 @@ class Shard:
             if batch.cut_by and not (batch.outputs or self.in_transaction):
                 raise RunError(batch.cut_by)
             self._read_to = batch.position
-            is_cut = self._limit is not None and bool(self.rows or batch.outputs)
+            is_cut = bool(limits) and bool(self.rows or batch.outputs)
             ends = batch.is_last or is_cut or bool(batch.cut_by) or is_over()
             if not ends:
                 source.read_ahead(self.number, self._read_to, limit)

@@ -234,10 +234,12 @@ class Committed:
     Args:
         error: None if the broker confirmed the commit; otherwise the error.
         recycled: the producer was suspect and has been replaced.
+        throttled_seconds: for which the brokers throttled the transaction, as far as is known.
     """
 
     error: TransactionError | None = None
     recycled: bool = False
+    throttled_seconds: float = 0.0
 
 
 class TransactionalOutputs(Protocol):

@@ -217,7 +217,7 @@ class Task:
         """True if the transaction must be committed before more records go into it."""
         records, bisection = self.records_in_transaction, self._bisection
         is_full = bisection is not None and bisection.is_full(records)
-        return self.failure is not None or self._is_heavy or is_full
+        return self.failure is not None or self._is_heavy or is_full or self.group.room == 0
 
     @property
     def closes_windows_again(self) -> bool:
@@ -381,7 +381,8 @@ class Task:
         limit = self._slice_size.limit()
         if self._bisection is not None:
             limit = min(limit, self._bisection.room(self.records_in_transaction))
-        return limit
+        room = self.group.room
+        return limit if room is None else max(1, min(limit, room))
 
     def _next(self) -> Pending:
         """Return the next slice; first the rest of a run that ended early."""
@@ -614,6 +615,7 @@ class Task:
 
     def _produce(self, outputs: Sequence[Output]) -> None:
         produce_all(self.output, outputs)
+        self.group.session.size.wrote(outputs)
         if self._measures is not None:
             self._measures.wrote(outputs)
 

@@ -14,6 +14,7 @@ from weakref import WeakSet
 
 import orjson
 
+from eosframework.kafka.client.throttling import announced_seconds
 from eosframework.records import TopicPartition
 
 INTERVAL_SECONDS = 2.0
@@ -50,12 +51,14 @@ class Clients:
         disconnects: connections that broke since the process began.
         timeouts: requests that timed out since the process began.
         queued_bytes: of records that were fetched and not consumed, or produced and not delivered.
+        throttled_seconds: for which brokers throttled since the process began.
     """
 
     round_trip_seconds: float | None = None
     disconnects: int = 0
     timeouts: int = 0
     queued_bytes: int = 0
+    throttled_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,7 @@ class ClientStatistics:
         self._clock = clock
         self._consumer: str | None = None
         self._outputs: WeakSet[HasStatistics] = WeakSet()
-        self._counted = {CONSUMER: _Counted(timed=False), PRODUCER: _Counted(timed=True)}
+        self._counted = {CONSUMER: _Counted(CONSUMER), PRODUCER: _Counted(PRODUCER)}
         self._seen = ClientsSeen()
         self._look_at = 0.0
 
@@ -136,8 +139,8 @@ class ClientStatistics:
 class _Counted:
     """Sums counters over changing clients: a recycled producer begins at 0."""
 
-    def __init__(self, *, timed: bool) -> None:
-        self._timed = timed
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
         self._round_trip_seconds: float | None = None
         self._last: dict[tuple[str, str], int] = {}
         self._totals = {"disconnects": 0, "req_timeouts": 0}
@@ -156,13 +159,14 @@ class _Counted:
         for key, count in now.items():
             self._totals[key[1]] += max(0, count - self._last.get(key, 0))
         self._last = now
-        if self._timed and round_trip_microseconds > 0:
+        if self._kind == PRODUCER and round_trip_microseconds > 0:
             self._round_trip_seconds = round_trip_microseconds / 1e6
         return Clients(
             self._round_trip_seconds,
             self._totals["disconnects"],
             self._totals["req_timeouts"],
             queued_bytes,
+            announced_seconds(self._kind),
         )
 
 

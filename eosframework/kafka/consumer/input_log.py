@@ -20,7 +20,8 @@ from eosframework.kafka.client.partition_conversion import (
     to_kafka,
 )
 from eosframework.kafka.client.properties import new_client
-from eosframework.kafka.client.statistics import ClientStatistics
+from eosframework.kafka.client.statistics import CONSUMER, ClientStatistics
+from eosframework.kafka.client.throttling import Throttling
 from eosframework.kafka.consumer.group import GroupSettings
 from eosframework.kafka.consumer.message_batches import by_partition, error_of, sizes_of
 from eosframework.kafka.consumer.read_committed import ReadCommittedConsumer
@@ -88,6 +89,7 @@ class KafkaInputLog:
                 "enable.auto.offset.store": False,
                 "auto.offset.reset": "error",
                 "error_cb": self._remember,
+                "throttle_cb": Throttling(CONSUMER),
             },
         )
 

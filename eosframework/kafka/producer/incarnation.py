@@ -14,6 +14,8 @@ from eosframework.kafka.client.background import discard
 from eosframework.kafka.client.deadline import Deadline
 from eosframework.kafka.client.defaults import Properties, with_connection_log
 from eosframework.kafka.client.properties import new_client
+from eosframework.kafka.client.statistics import PRODUCER
+from eosframework.kafka.client.throttling import Throttling
 from eosframework.kafka.producer.straggler_detection import StragglerDetection
 from eosframework.kafka.taxonomy import kafka_error
 
@@ -50,8 +52,10 @@ class Incarnation:
 
     def __init__(self, properties: Properties) -> None:
         self.statistics = Statistics(properties.get("stats_cb"))
+        self.throttling = Throttling(PRODUCER, properties.get("throttle_cb"))
         complete, connections = with_connection_log(properties)
-        self.producer = new_client(Producer, {**complete, "stats_cb": self.statistics})
+        own = {"stats_cb": self.statistics, "throttle_cb": self.throttling}
+        self.producer = new_client(Producer, {**complete, **own})
         # Not a method of this object: in a cycle of references the closed client would keep its
         # thread-local key, of which a process has 1024, until the garbage collector comes.
         self.stragglers = StragglerDetection(connections, partial(_serve, self.producer, 0))
@@ -71,6 +75,7 @@ class Incarnation:
         """Begin a transaction."""
         self.producer.begin_transaction()
         self._began_at = time.monotonic()
+        self.throttling.restart()
 
     def serve(self, seconds: float) -> None:
         """Serve queued events; the next transactional call reports an error that occurs here."""

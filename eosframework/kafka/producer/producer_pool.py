@@ -97,19 +97,26 @@ class ProducerPool:
 
         def is_stalled(commit: Commit, waited_seconds: float) -> bool:
             limit = self._request_timeout_seconds
+            if _slot(commit.output).is_throttled_for_long():
+                return True
             if waited_seconds > limit and _slot(commit.output).sends_offsets_for(limit):
                 stalled.set()  # the calls that follow would wait for the same coordinator
                 return True
             return False
 
         answers = self._threads.each(send, commits, seconds, is_stalled=is_stalled)
+        slots = [_slot(commit.output) for commit in commits]
+        for slot in slots:
+            slot.note_throttling()
         errors = [
-            _slot(commit.output).abandon() if isinstance(answer, Hung) else answer
-            for commit, answer in zip(commits, answers, strict=True)
+            slot.abandon() if isinstance(answer, Hung) else answer
+            for slot, answer in zip(slots, answers, strict=True)
         ]
         return [
-            Committed(error, was_suspect)
-            for error, was_suspect in zip(errors, self._verify(commits, seconds), strict=True)
+            Committed(error, was_suspect, slot.throttled_seconds)
+            for slot, error, was_suspect in zip(
+                slots, errors, self._verify(commits, seconds), strict=True
+            )
         ]
 
     def abort(self, outputs: Sequence[TransactionalOutput]) -> list[TransactionError | None]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from confluent_kafka import KafkaError
 
 from eosframework import failpoints
-from eosframework.errors import TransactionError
+from eosframework.errors import TransactionError, TransactionThrottled
 from eosframework.kafka.client.background import DRAIN
 from eosframework.kafka.client.deadline import Deadline
 from eosframework.kafka.client.partition_conversion import to_kafka
@@ -22,6 +22,9 @@ from eosframework.kafka.taxonomy import (
     kafka_error,
 )
 from eosframework.processing.ports import Commit
+
+CAREFUL_SECONDS = 60.0
+"""Time after a throttle for which each transaction expects another one."""
 
 
 class ProducerSlot:
@@ -41,9 +44,13 @@ class ProducerSlot:
     ) -> None:
         self.producer = make()
         self.transactional_id = self.producer.transactional_id
+        self.throttled_seconds = 0.0
+        """Time for which the brokers throttled the last transaction."""
+        self._careful_until = 0.0
         self._sending: tuple[TransactionalProducer, float] | None = None
         self._make = make
         self._timeout_seconds = transaction_timeout_seconds
+        self._longest_throttle_seconds = transaction_timeout_seconds / 2
         self._topics = topics
 
     @property
@@ -121,6 +128,9 @@ class ProducerSlot:
             TransactionError: the classified failure.
         """
         producer = self.producer
+        if time.monotonic() < self._careful_until:
+            producer.deliver(self._timeout_seconds)
+            self._wait_while_throttled(producer)
         if commit.positions:  # an outbox relay writes its positions as outputs
             self._send_offsets(producer, commit)
         failpoints.hit("transaction.after_send_offsets")
@@ -128,6 +138,39 @@ class ProducerSlot:
         if producer is self.producer:
             producer.commit_unverified(self._timeout_seconds)
         failpoints.hit("transaction.after_commit")
+
+    def _wait_while_throttled(self, producer: TransactionalProducer) -> None:
+        """Send nothing while brokers read nothing: each request would time out.
+
+        Raises:
+            TransactionThrottled: that takes more than half of the transaction timeout.
+        """
+        producer.serve()
+        seconds = producer.throttling.remaining_seconds()
+        if seconds > self._longest_throttle_seconds:
+            raise TransactionThrottled(
+                f"transactional.id {self.transactional_id}: a quota of the brokers throttles this "
+                f"client for {seconds:.1f} s, and a transaction may take {self._timeout_seconds:g} "
+                f"s",
+                seconds=seconds,
+            )
+        time.sleep(seconds)
+
+    def is_throttled_for_long(self) -> bool:
+        """Return whether brokers read nothing more of the transaction in time; during a call."""
+        self.producer.serve()
+        return self.producer.throttling.remaining_seconds() > self._longest_throttle_seconds
+
+    def note_throttling(self) -> None:
+        """Keep the time for which brokers throttled the transaction, before a recycle forgets it.
+
+        Transactions after a throttled one wait for all deliveries, and for the time that brokers
+        announce with them, before they send their offsets.
+        """
+        self.producer.serve()
+        self.throttled_seconds = self.producer.throttling.seconds
+        if self.throttled_seconds > 0:
+            self._careful_until = time.monotonic() + CAREFUL_SECONDS
 
     def sends_offsets_for(self, seconds: float) -> bool:
         """Return whether the current producer has been sending offsets for longer than that."""

@@ -31,6 +31,7 @@ from eosframework.kafka.admin.verification import require_transaction_verificati
 from eosframework.kafka.client.background import DRAIN
 from eosframework.kafka.client.deadline import Deadline
 from eosframework.kafka.client.defaults import Properties, producer_properties
+from eosframework.kafka.client.throttling import Throttling
 from eosframework.kafka.producer.incarnation import Incarnation
 from eosframework.kafka.producer.producer_states import Event, State, StateTable
 from eosframework.kafka.taxonomy import Call, CallFailed, exception_for, kafka_error, raise_for
@@ -109,6 +110,15 @@ class TransactionalProducer:
         There are none at all without the property `statistics.interval.ms`.
         """
         return self._current.statistics.text
+
+    @property
+    def throttling(self) -> Throttling:
+        """Times for which brokers throttle the current producer, as far as they were polled."""
+        return self._current.throttling
+
+    def serve(self) -> None:
+        """Serve queued events, also while another thread waits in a call."""
+        self._current.serve(0)
 
     def init_transactions(self, timeout: float = -1) -> None:
         """Take the transactional.id: fence its last owner and end its open transaction.

@@ -139,6 +139,7 @@ def _clients(seen: ClientsSeen) -> MetricValues:
         **({"client_round_trip_seconds": _by_label(dict(round_trips))} if round_trips else {}),
         "client_disconnects_total": [((kind,), c.disconnects) for kind, c in clients],
         "client_request_timeouts_total": [((kind,), c.timeouts) for kind, c in clients],
+        "client_throttled_seconds_total": [((k,), c.throttled_seconds) for k, c in clients],
         "client_queued_bytes": [((kind,), c.queued_bytes) for kind, c in clients],
     }
 

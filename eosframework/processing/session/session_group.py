@@ -32,6 +32,7 @@ from eosframework.errors import (
     TransactionAborted,
     TransactionError,
     TransactionFatal,
+    TransactionThrottled,
     TransactionTooLong,
 )
 from eosframework.processing.ports import Commit, TransactionalOutputs
@@ -60,6 +61,10 @@ class SessionUser(Protocol[S_contra, P]):
             RunError: there is no other data.
         """
         ...
+
+    def records(self, session: S_contra) -> int:
+        """Return the number of records in the open transaction; 1 if it cannot have fewer."""
+        return 1
 
     def is_excused(self, session: S_contra, error: TransactionFatal) -> bool:
         """Return whether another transaction can succeed after a fatal error; by default none."""
@@ -223,12 +228,16 @@ class SessionGroup(Generic[S, P]):
         failures: list[Exception] = []
         for session, result in zip(sessions, results, strict=True):
             self._counts.recycles += result.recycled
+            records = self._user.records(session)
+            session.size.sent(records, result.throttled_seconds)
             try:
                 if result.error is not None:
+                    session.size.failed(records, result.throttled_seconds)
                     self.failed(session, result.error)
                 else:
                     self._counts.commits += 1
                     seconds = session.age_seconds()
+                    session.size.committed()
                     session.committed(Event.SUSPECTED if result.recycled else Event.COMMITTED)
                     self._user.committed(session, seconds)
             except Exception as error:
@@ -284,6 +293,8 @@ class SessionGroup(Generic[S, P]):
         while session.is_out:
             self._sleep(max(session.not_before - self._clock(), 0.0))
             self.recover([session])
+        if (rest_seconds := session.size.rest_seconds) > 0:
+            self._sleep(rest_seconds)
         return session.outcome
 
     def _decide(self, session: S, error: TransactionError) -> None:
@@ -295,6 +306,11 @@ class SessionGroup(Generic[S, P]):
             case TransactionTooLong():
                 self._event("transaction_too_long", session, error)
                 self._abort(session)
+            case TransactionThrottled():
+                self._event("transaction_throttled", session, error)
+                self._counts.aborts += 1
+                session.abort_later(error)
+                session.size.refuse(error)
             case TransactionAborted():
                 self._event("transaction_aborted", session, error)
                 self._counts.aborts += 1

@@ -13,6 +13,7 @@ from eosframework.processing.session.session_policy import (
     fence_kind,
 )
 from eosframework.processing.session.session_states import MOVES, OUT, Event, Outcome, State
+from eosframework.processing.session.transaction_size import TransactionSize
 from eosframework.processing.transaction.producing import produce_all
 
 
@@ -28,6 +29,7 @@ class TransactionSession:
 
     Attributes:
         outcome: of the last transaction, as far as it is known.
+        size: the most records of a transaction.
         is_in_doubt: the progress has to show whether the last transaction was committed.
         fence: cause of the fence from which the session recovers; None: there was none.
     """
@@ -42,6 +44,7 @@ class TransactionSession:
         self.outcome = Outcome.NOT_COMMITTED
         self.not_before = 0.0
         self.attempts = 0
+        self.size = TransactionSize(policy.timeout_seconds, clock)
         self._policy = policy
         self._clock = clock
         self._began_at: float | None = None
@@ -69,6 +72,7 @@ class TransactionSession:
         self.require(Event.BEGUN)
         self.outcome = Outcome.NOT_COMMITTED
         self.output.begin()
+        self.size.begin()
         self.move(Event.BEGUN)
         self._began_at = self._clock()
 
@@ -86,6 +90,7 @@ class TransactionSession:
         """
         self.require(Event.COMMITTING)
         produce_all(self.output, outputs, when_full)
+        self.size.wrote(outputs)
 
     def age_seconds(self) -> float:
         """Return the age of the last transaction that was begun; 0 if its outcome is known."""

@@ -112,6 +112,17 @@ class ProducerGroup(Generic[T]):
         """True if the open transaction has something that may be committed."""
         return not self._is_broken and any(task.has_open_progress for task in self.tasks)
 
+    @property
+    def records(self) -> int:
+        """The number of records in the open transaction."""
+        return sum(task.records_in_transaction for task in self.tasks)
+
+    @property
+    def room(self) -> int | None:
+        """The most records that the open transaction may still take; None: there is no limit."""
+        size = self.session.size
+        return None if size.limit is None else size.room(self.records)
+
     @contextmanager
     def whole(self) -> Generator[None]:
         """Keep the transaction from being committed if an exception leaves the block.
@@ -151,6 +162,8 @@ class ProducerGroup(Generic[T]):
 
         Each task of a worker asks in each turn, so it looks at all of them in a bisection only.
         """
+        if self.session.size.rest_seconds > 0:
+            return False
         if not self._bisecting:
             return True
         return next((other for other in self.tasks if other in self._bisecting), task) is task

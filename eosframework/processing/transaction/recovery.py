@@ -161,6 +161,10 @@ class Recovery(SessionUser[TransactionSession, Settled]):
         with group.whole():
             group.committed()
 
+    def records(self, session: TransactionSession) -> int:
+        """Return the number of records in the producer group's transaction."""
+        return self._groups[session].records
+
     def reject(self, session: TransactionSession, error: DataRejected) -> None:
         """Bisect the transaction; see `ProducerGroup.reject`."""
         self._groups[session].reject(error)

@@ -228,7 +228,7 @@ class ShardAttempt:
         if known is not None and known.complete:
             raise self._changed(known)
         while self._chunk:
-            count = min(len(self._chunk), self._limit or len(self._chunk))
+            count = self._part_rows()
             part = self._chunk.first(count)
             progress = self._progress(
                 rows=self._seen + count,
@@ -239,6 +239,11 @@ class ShardAttempt:
                 self._chunk.take(count)
                 self._seen, self._seen_digest = progress.rows, progress.digest
         self._bytes_left = self.work.chunk_bytes
+
+    def _part_rows(self) -> int:
+        """Return the rows of the next transaction: fewer while brokers reject one, or throttle."""
+        limits = (len(self._chunk), self._limit, self.ownership.session.size.limit)
+        return min(limit for limit in limits if limit is not None)
 
     def _receipted(self, part: ShardRows) -> list[Output]:
         receipts = self.work.receipts
@@ -264,7 +269,7 @@ class ShardAttempt:
         Raises:
             RunError: names the record.
         """
-        count = min(len(self._chunk), self._limit or len(self._chunk))
+        count = self._part_rows()
         if count > 1:
             self._limit = count // 2
             return
