@@ -151,7 +151,7 @@ class ProducerSlot:
             raise TransactionThrottled(
                 f"transactional.id {self.transactional_id}: a quota of the brokers throttles this "
                 f"client for {seconds:.1f} s, and a transaction may take {self._timeout_seconds:g} "
-                f"s; its records are sent again, fewer at a time",
+                f"s",
                 seconds=seconds,
             )
         time.sleep(seconds)

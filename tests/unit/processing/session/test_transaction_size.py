@@ -35,7 +35,7 @@ class QuotaRun:
         self.size.begin()
         room = self.size.room(0)
         records = BACKLOG if room is None else min(room, BACKLOG)
-        self.size.wrote([("out", b"v" * RECORD_BYTES, None)] * records)
+        self.size.wrote([("out", b"v" * RECORD_BYTES, None, 0, None, None, 0, None)] * records)
         self.sent.append((self.now, records * RECORD_BYTES))
         seconds = self.throttle_seconds()
         self.size.sent(records, seconds)
