@@ -14,6 +14,12 @@ SERVICES := tests/comparison tests/conformance tests/containers tests/integratio
 ALL := -m "exhaustive or not exhaustive"
 ON_CONTAINERS = $(PYTEST) tests/integration tests/faults -m "every_provider and not exhaustive" \
 	--eos-provider=containers $(REQUIRED) $(SIDE_BY_SIDE)
+# Other versions than those of .venv and of the wheel; an interpreter that is not here is passed over.
+PYTHONS ?= 3.12 3.13 3.14
+POSTGRES ?= 14 15 16 17
+ON_PYTHON := tests/integration/kafka/test_transactional_producer.py tests/integration/test_windows.py
+ON_POSTGRES := $(addprefix tests/integration/,postgres/test_row_store.py postgres/test_tables.py \
+	postgres/test_leased_ids.py postgres/test_migrating.py outbox/test_relay_outbox.py)
 INDEX = index=$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null)}; \
 	[ -z "$$index" ] || export UV_DEFAULT_INDEX="$$index";
 COMPILE = $(INDEX) $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header \
@@ -59,6 +65,29 @@ test-all: check ## The same with every case, on containers too, and a longer soa
 	$(UNIT) -m exhaustive
 	$(PYTEST) $(SERVICES) $(ALL) $(REQUIRED) $(SIDE_BY_SIDE)
 	$(ON_CONTAINERS)
+	$(MAKE) --no-print-directory test-pythons test-postgres
+
+.PHONY: test-pythons
+test-pythons: .venv ## Run the unit tests and a part of the core on other Pythons: PYTHONS=
+	@set -e; for version in $(PYTHONS); do \
+		python=; for each in python$$version $(HOME)/.pyenv/versions/$$version.*/bin/python; do \
+			"$$each" -c "" 2>/dev/null && python="$$each"; \
+		done; \
+		if [ -z "$$python" ]; then echo "not tested: Python $$version is not here"; continue; fi; \
+		"$$python" -m venv --without-pip build/python$$version; \
+		own=build/python$$version/bin/python; \
+		$(INDEX) $(BIN)/uv pip sync --quiet --python $$own --require-hashes requirements/dev.lock; \
+		$(BIN)/uv pip install --quiet --python $$own --no-deps --no-build-isolation --editable .; \
+		$$own --version; \
+		$$own -m pytest tests/unit $(ON_PYTHON) $(REQUIRED) -n 2 --dist loadscope -q; \
+	done
+
+.PHONY: test-postgres
+test-postgres: .venv ## Run tables, outbox, ids and migrations on other PostgreSQLs: POSTGRES=
+	@set -e; for version in $(POSTGRES); do \
+		echo "PostgreSQL $$version"; \
+		$(PYTEST) $(ON_POSTGRES) --postgres-version $$version $(REQUIRED) -n 2 --dist loadscope -q; \
+	done
 
 .PHONY: check
 check: .venv ## Format, lint, types, imports and unit tests: a minute or two
