@@ -20,6 +20,12 @@ ON_CONTAINERS = $(PYTEST) tests/integration tests/faults -m "every_provider and 
 	--eos-provider=containers $(REQUIRED) $(SIDE_BY_SIDE)
 ON_SPARK := tests/integration/backfill tests/integration/demo/test_demo_spark.py \
 	tests/faults/test_backfill_jobs.py tests/faults/test_workers_on_spark.py
+# Other versions than those of .venv and of the wheel; an interpreter that is not here is passed over.
+PYTHONS ?= 3.12 3.13 3.14
+POSTGRES ?= 14 15 16 17
+ON_PYTHON := tests/integration/kafka/test_transactional_producer.py tests/integration/test_windows.py
+ON_POSTGRES := $(addprefix tests/integration/,postgres/test_row_store.py postgres/test_tables.py \
+	postgres/test_leased_ids.py postgres/test_migrating.py outbox/test_relay_outbox.py)
 INDEX = index=$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null)}; \
 	[ -z "$$index" ] || export UV_DEFAULT_INDEX="$$index";
 COMPILE = $(INDEX) $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header \
@@ -66,7 +72,7 @@ test-all: check ## The same with every case, on containers too, and a longer soa
 	$(PYTEST) $(SERVICES) $(ALL) $(REQUIRED) $(SIDE_BY_SIDE)
 	$(MAKE) --no-print-directory older-kafka
 	$(ON_CONTAINERS)
-	$(MAKE) --no-print-directory earlier-sparks
+	$(MAKE) --no-print-directory earlier-sparks test-pythons test-postgres
 
 .PHONY: earlier-sparks
 earlier-sparks: spark-4.0 spark-4.1 ## Run the tests of sinks and backfills on Spark 4.0 and 4.1
@@ -80,6 +86,28 @@ spark-4.0 spark-4.1: spark-%: build/spark-%/complete
 older-kafka: .venv ## Run the tests of the core on each older version of Kafka
 	for version in $$($(OLDER_KAFKA)); do \
 		EOS_TEST_KAFKA_VERSION=$$version $(PYTEST) $(CORE) $(REQUIRED) -n 2 || exit 1; done
+
+.PHONY: test-pythons
+test-pythons: .venv ## Run the unit tests and a part of the core on other Pythons: PYTHONS=
+	@set -e; for version in $(PYTHONS); do \
+		python=; for each in python$$version $(HOME)/.pyenv/versions/$$version.*/bin/python; do \
+			"$$each" -c "" 2>/dev/null && python="$$each"; \
+		done; \
+		if [ -z "$$python" ]; then echo "not tested: Python $$version is not here"; continue; fi; \
+		"$$python" -m venv --without-pip build/python$$version; \
+		own=build/python$$version/bin/python; \
+		$(INDEX) $(BIN)/uv pip sync --quiet --python $$own --require-hashes requirements/dev.lock; \
+		$(BIN)/uv pip install --quiet --python $$own --no-deps --no-build-isolation --editable .; \
+		$$own --version; \
+		$$own -m pytest tests/unit $(ON_PYTHON) $(REQUIRED) -n 2 --dist loadscope -q; \
+	done
+
+.PHONY: test-postgres
+test-postgres: .venv ## Run tables, outbox, ids and migrations on other PostgreSQLs: POSTGRES=
+	@set -e; for version in $(POSTGRES); do \
+		echo "PostgreSQL $$version"; \
+		$(PYTEST) $(ON_POSTGRES) --postgres-version $$version $(REQUIRED) -n 2 --dist loadscope -q; \
+	done
 
 .PHONY: check
 check: .venv ## Format, lint, types, imports and unit tests: a minute or two

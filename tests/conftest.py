@@ -110,6 +110,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="a service that cannot be had is a failure, not a reason to skip",
     )
+    parser.addoption(
+        "--postgres-version",
+        choices=("14", "15", "16", "17"),
+        help="major version of the shared PostgreSQL (default: the wheel's)",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -196,6 +201,23 @@ def postgres(request: pytest.FixtureRequest) -> Iterator[PostgresService]:
     whole = not _has_other_users(request, "postgres")
     with _guard(request.config).databases.watched(dsn, whole=whole):
         yield PostgresService(dsn)
+
+
+@pytest.fixture(scope="session")
+def postgres_server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """The server of the plugin, unless a version was chosen."""
+    version = request.config.getoption("--postgres-version")
+    if version is None:
+        yield request.getfixturevalue("postgres_server")
+        return
+    from eosframework.embedded import start_postgres
+    from tests.support.servers.zonky_postgres import zonky_programs
+
+    folder, programs = tmp_path_factory.mktemp("postgres"), zonky_programs(version)
+    with start_postgres(folder, programs=programs, settings=QUICK_POSTGRES) as server:
+        yield server.dsn
 
 
 @pytest.fixture(scope="session")

@@ -50,6 +50,7 @@ class JarSet:
         root: coordinates of the jar that is fetched with its dependencies.
         besides: coordinates of jars that are fetched without dependencies.
         artifacts: the only ones to fetch, because the others are present; None: all.
+        digests: sha256 by file name; None: those of the lock file.
     """
 
     title: str
@@ -57,6 +58,7 @@ class JarSet:
     root: str
     besides: tuple[str, ...] = ()
     artifacts: frozenset[str] | None = None
+    digests: Mapping[str, str] | None = None
 
     @property
     def home(self) -> Path:
@@ -146,6 +148,8 @@ def cache_directory() -> Path:
 
 def locked_jars(jar_set: JarSet) -> dict[str, str]:
     """Return the sha256 of every jar by file name; empty if the set has no lock yet."""
+    if jar_set.digests is not None:
+        return dict(jar_set.digests)
     lock = files("eosframework.embedded") / f"{jar_set.name}.lock"
     if not lock.is_file():
         lock = jar_set.home / _FIRST_FETCHED

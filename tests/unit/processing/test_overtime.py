@@ -546,7 +546,10 @@ def test_close_ends_the_watcher_unless_another_timer_is_armed(
     assert is_ended(SOON, sleep, one)
 
 
-def test_timers_work_again_after_a_fork(run: Run) -> None:
+def test_timers_work_again_after_a_fork(run: Run, request: pytest.FixtureRequest) -> None:
+    if run is in_a_thread and sys.version_info[:3] == (3, 13, 0):
+        why = "in a child that another thread forked, CPython 3.13.0 runs no handler during a loop"
+        request.applymarker(pytest.mark.xfail(strict=True, reason=why))
     timer, armed = RecordTimer(), RecordTimer()
     timer.start(LATE)
     timer.stop()
@@ -560,6 +563,7 @@ def test_timers_work_again_after_a_fork(run: Run) -> None:
 
     with overtime._watcher._lock:  # As it is when the watcher looks during the fork.
         process = run(lambda: ChildProcess(child))
-    assert process.wait() == 0
+    code = process.wait()
     armed.stop()
+    assert code == 0
     assert is_ended(SOON, loop, timer)
