@@ -135,7 +135,7 @@ class KafkaInputLog:
         found = by_partition(messages, self._topics)
         for partition, read in found.items():
             self._starts.pop(partition, None)
-            self._next[partition] = cast("int", read[-1].offset()) + 1
+            self._next[partition] = read[-1].offset() + 1
         for partition, end in ends.items():
             self._empty[partition] = self._next.get(partition, end), end
         return Fetched(found, ends, self._current_membership(), sizes_of(found), damaged)
