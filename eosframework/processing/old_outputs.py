@@ -46,12 +46,13 @@ class OldOutputs:
         if not self._watched or self._clock() < self._not_before:
             return
         self._watched &= self._kept_ms.keys()
-        self._not_before = self._clock() + LOOK_SECONDS
         newest: dict[str, int] = {}
         for output in outputs:
             topic, time_ms = output[0], output[6]
             if topic in self._watched and time_ms > newest.get(topic, -1):
                 newest[topic] = time_ms
+        if newest:
+            self._not_before = self._clock() + LOOK_SECONDS
         now_ms = round(self._now() * 1000)
         for topic, time_ms in newest.items():
             if now_ms - time_ms > self._kept_ms[topic]:
