@@ -26,7 +26,7 @@ from eosframework.topology.spec.window_spec import windows_in_words
 from eosframework.topology.yaml_reader import read_yaml
 
 MODELS = "tests.unit.topology.evolution.models"
-PAGE = Path(__file__).resolve().parents[4] / "docs" / "howto" / "upgrades.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "reference" / "changes.md"
 
 F = "tests.support.applications.functions"
 
