@@ -401,8 +401,9 @@ def refuse(graph: Graph, settings: Settings, facts: Facts) -> None:
     for part in graph.sub_topologies:
         counts = {source.topic: facts.partitions[source.topic] for source in part.sources}
         co_partitioned(part.name, counts)
-    refuse_unfit_topics(graph, facts.topics)
+    # A foreign topic first: its settings and partitions are those of another program.
     refuse_foreign_topics(graph, facts.foreign, facts.topics)
+    refuse_unfit_topics(graph, facts.topics)
     refuse_changed_topics(graph, facts)
     refuse_running_workers(graph.application, facts.changes, facts.group.client_ids)
     refuse_changing_ids(settings.worker.ids, facts.control, facts.group.client_ids)
