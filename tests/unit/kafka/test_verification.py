@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from eosframework.errors import StartRefused
+from eosframework.errors import ClusterUnreachable, StartRefused
 from eosframework.kafka.admin import verification
 from eosframework.kafka.admin.verification import require_answered, require_verified
 
@@ -67,18 +67,18 @@ def test_one_broker_that_does_not_is_refused_whatever_the_others_are(
 
 
 @pytest.mark.parametrize(
-    ("brokers", "named"),
+    ("brokers", "named", "error"),
     [
-        ({1: KAFKA_4, 2: None}, "broker 2 of"),
-        ({1: None, 2: None}, "broker 1, 2 of"),
-        ({1: KAFKA_4, 2: FEW}, "broker 2 of"),
+        ({1: KAFKA_4, 2: None}, "broker 2 of", ClusterUnreachable),
+        ({1: None, 2: None}, "broker 1, 2 of", StartRefused),
+        ({1: KAFKA_4, 2: FEW}, "broker 2 of", StartRefused),
     ],
     ids=["one", "all", "few settings"],
 )
 def test_what_cannot_be_read_is_unknown_and_refused_unless_assumed(
-    cluster: str, brokers: Mapping[int, Settings | None], named: str
+    cluster: str, brokers: Mapping[int, Settings | None], named: str, error: type[Exception]
 ) -> None:
-    with pytest.raises(StartRefused, match=named) as refusal:
+    with pytest.raises(error, match=named) as refusal:
         require_verified(cluster, brokers)
     for part in ("cannot be read", "4.0", "DescribeConfigs", "assume_transaction_verification"):
         assert part in str(refusal.value)
@@ -88,7 +88,7 @@ def test_what_cannot_be_read_is_unknown_and_refused_unless_assumed(
 def test_a_broker_that_was_read_before_may_be_away(cluster: str) -> None:
     require_verified(cluster, {1: KAFKA_4, 2: KAFKA_4})
     require_verified(cluster, {1: KAFKA_4, 2: None})
-    with pytest.raises(StartRefused, match="broker 3 of"):
+    with pytest.raises(ClusterUnreachable, match="broker 3 of"):
         require_verified(cluster, {1: KAFKA_4, 2: None, 3: None})
 
 
@@ -123,7 +123,7 @@ def test_a_broker_that_neither_leaves_nor_answers_is_refused_after_a_while(
 ) -> None:
     monkeypatch.setattr(verification, "RETRY_SECONDS", 0)
     silent: Mapping[int, Settings | None] = {1: KAFKA_4, 2: None}
-    with pytest.raises(StartRefused, match="broker 2 of"):
+    with pytest.raises(ClusterUnreachable, match="broker 2 of"):
         require_answered(cluster, silent, lambda: silent, assume=False, within_seconds=0.01)
 
 
