@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -132,7 +133,7 @@ def test_a_topic_made_again_is_refused_until_its_positions_are_set(world: Tables
 
 def test_a_position_includes_the_last_marker(world: TablesWorld) -> None:
     """Retention removes it, and nothing is lost."""
-    servers = {"bootstrap.servers": world.bootstrap_servers}
+    servers: dict[str, Any] = {"bootstrap.servers": world.bootstrap_servers}
     producer = Producer({**servers, "transactional.id": world.source})
     producer.init_transactions()
     producer.begin_transaction()
