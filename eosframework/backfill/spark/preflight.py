@@ -14,7 +14,6 @@ from importlib import import_module, metadata
 from typing import TYPE_CHECKING
 
 from eosframework.backfill.spark.jvm import class_exists
-from eosframework.embedded.jars import spark_connector_version
 from eosframework.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -73,6 +72,8 @@ def check_session(spark: SparkSession) -> None:
             "spark-submit"
         )
     if not class_exists(spark, CONNECTOR):
+        from eosframework.embedded.jars import spark_connector_version
+
         version = spark_connector_version(spark.version)
         package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version}"
         raise ConfigurationError(
@@ -156,12 +157,13 @@ def _looking() -> Callable[[int], _Answer]:
 def _ask(spark: SparkSession, look: Callable[[int], _Answer]) -> set[_Answer]:
     """Return the executors' answers; more tasks than cores reach all of them."""
     from py4j.protocol import Py4JJavaError  # pyright: ignore[reportMissingTypeStubs]
+    from pyspark.errors import PySparkException
 
     context = spark.sparkContext
     tasks = min(2 * context.defaultParallelism, _MOST_TASKS)
     try:
         return set(context.parallelize(range(tasks), tasks).map(look).collect())
-    except Py4JJavaError as error:
+    except (Py4JJavaError, PySparkException) as error:
         raise ConfigurationError(failed_job(str(error))) from error
 
 
