@@ -16,6 +16,9 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from eosframework.config import KafkaSettings
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.records import partitions_of
 from tests.support.applications.feeding import Feeder, feeder
 from tests.support.processes.commands import here
 from tests.support.processes.programs import (
@@ -283,6 +286,16 @@ class Pipeline:
             return sum(max(position.offset, 0) for position in answers)
         finally:
             consumer.close()
+
+    def unread(self, *topics: str) -> int:
+        """How many offsets of some topics the group has not committed, with those of markers."""
+        admin = ClusterAdmin(KafkaSettings(bootstrap_servers=self.bootstrap_servers))
+        found = admin.describe_topics(topics)
+        partitions = partitions_of({topic: facts.partitions for topic, facts in found.items()})
+        # Positions are read before ends: in the other order, results in between would not count.
+        committed = admin.committed(self.name, partitions)
+        ends = admin.high_watermarks(partitions)
+        return sum(ends[p.topic_partition] - (p.offset or 0) for p in committed)
 
     def nothing_is_open(self) -> bool:
         """Whether every output partition's last stable offset is its end."""
