@@ -260,11 +260,24 @@ class Pipeline:
         self.workers.append(worker)
         return worker
 
-    def finish(self, *, instance: str | None = None, seconds: float = 2 * PATIENCE_SECONDS) -> None:
+    def finish(
+        self,
+        *,
+        instance: str | None = None,
+        settings: Sequence[str] = (),
+        seconds: float = 2 * PATIENCE_SECONDS,
+    ) -> WorkerProcess:
         """Let a healthy worker read the input to its end, and see it end well."""
-        worker = self.start_worker(instance=instance, until_caught_up=True)
+        worker = self.start_worker(instance=instance, settings=settings, until_caught_up=True)
         code = worker.wait(seconds)
         assert code == 0, f"exit code {code}:\n{worker.log[-4000:]}"
+        return worker
+
+    def finish_all(
+        self, *, instance: str | None = None, settings: Sequence[str] = ()
+    ) -> list[WorkerProcess]:
+        """Finish, and send what waits for stream time: in a second run, which finds no input."""
+        return [self.finish(instance=instance, settings=settings) for _ in range(2)]
 
     def committed(self) -> int:
         """How many input offsets the group has committed, over all partitions."""
