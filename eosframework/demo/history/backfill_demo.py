@@ -147,7 +147,10 @@ class _BackfillDemo(Demo[BackfillPlan]):
         workers.require_running()
 
     def _process(self, world: World, workers: Workers) -> None:
-        """Let the workers process nearly everything, and one more worker the rest."""
+        """Let the workers process nearly everything, and two more runs the rest.
+
+        The second run finds no input, so it sends what waits for stream time.
+        """
         lag = left = world.lag()
         with self._story.bars(lag, "processed") as bars:
 
@@ -169,11 +172,12 @@ class _BackfillDemo(Demo[BackfillPlan]):
                 ),
             )
         workers.stop()
-        last = world.start("run-worker", "--until-caught-up")
-        try:
-            last.finish(CATCH_UP_SECONDS, self._check)
-        finally:
-            last.end()
+        for _ in range(2):
+            last = world.start("run-worker", "--until-caught-up")
+            try:
+                last.finish(CATCH_UP_SECONDS, self._check)
+            finally:
+                last.end()
         self._story.say("they are processed")
 
     def _judge(self, backfilled: World, live: World) -> Outcome:

@@ -59,7 +59,8 @@ def test_pages_say_what_the_commands_say_and_survive_a_killed_worker(
     totals.feed(200)
     worker, address = started(totals, "one")
     wait_until_ready(address)
-    wait_until(lambda: totals.committed() >= 200, "all input committed")
+    read = [totals.source, *(f"{totals.name}-{s}-repartition" for s in ("totals", "latest"))]
+    wait_until(lambda: totals.committed() >= 200 and not totals.unread(*read), "no lag, at rest")
     app = str(totals.topology_file)
     with console_of(totals, "--ask", address) as console:
         console.wait_for("/topology", "1 member, 6 tasks, lag 0")

@@ -16,6 +16,9 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from eosframework.config import KafkaSettings
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.records import partitions_of
 from tests.support.applications.feeding import Feeder, feeder
 from tests.support.processes.commands import here
 from tests.support.processes.programs import (
@@ -257,11 +260,24 @@ class Pipeline:
         self.workers.append(worker)
         return worker
 
-    def finish(self, *, instance: str | None = None, seconds: float = 2 * PATIENCE_SECONDS) -> None:
+    def finish(
+        self,
+        *,
+        instance: str | None = None,
+        settings: Sequence[str] = (),
+        seconds: float = 2 * PATIENCE_SECONDS,
+    ) -> WorkerProcess:
         """Let a healthy worker read the input to its end, and see it end well."""
-        worker = self.start_worker(instance=instance, until_caught_up=True)
+        worker = self.start_worker(instance=instance, settings=settings, until_caught_up=True)
         code = worker.wait(seconds)
         assert code == 0, f"exit code {code}:\n{worker.log[-4000:]}"
+        return worker
+
+    def finish_all(
+        self, *, instance: str | None = None, settings: Sequence[str] = ()
+    ) -> list[WorkerProcess]:
+        """Finish, and send what waits for stream time: in a second run, which finds no input."""
+        return [self.finish(instance=instance, settings=settings) for _ in range(2)]
 
     def committed(self) -> int:
         """How many input offsets the group has committed, over all partitions."""
@@ -283,6 +299,16 @@ class Pipeline:
             return sum(max(position.offset, 0) for position in answers)
         finally:
             consumer.close()
+
+    def unread(self, *topics: str) -> int:
+        """How many offsets of some topics the group has not committed, with those of markers."""
+        admin = ClusterAdmin(KafkaSettings(bootstrap_servers=self.bootstrap_servers))
+        found = admin.describe_topics(topics)
+        partitions = partitions_of({topic: facts.partitions for topic, facts in found.items()})
+        # Positions are read before ends: in the other order, results in between would not count.
+        committed = admin.committed(self.name, partitions)
+        ends = admin.high_watermarks(partitions)
+        return sum(ends[p.topic_partition] - (p.offset or 0) for p in committed)
 
     def nothing_is_open(self) -> bool:
         """Whether every output partition's last stable offset is its end."""
