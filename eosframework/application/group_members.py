@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from eosframework.kafka.admin.metadata import GroupDescription
-from eosframework.kafka.client.properties import CLIENT_ID
+from eosframework.kafka.consumer.group import is_worker
 from eosframework.processing.transaction.offsets import Progress
 from eosframework.records import Position, TopicPartition
 
@@ -21,7 +21,7 @@ def strangers(group: GroupDescription) -> list[str]:
         {
             f"client.id {client} at {host}" if host else f"client.id {client}"
             for client, host in zip(group.client_ids, hosts, strict=True)
-            if not client.startswith(CLIENT_ID)
+            if not is_worker(client)
         }
     )
 

@@ -217,6 +217,7 @@ def apply(context: ApplicationContext, accept: Sequence[str] = ()) -> tuple[Prov
     refuse_changes(context.graph.application, lasting, ())
     refuse_unfinished_stop(context.control_topic.state)
     _refuse_unaccepted(context, accept)
+    _forget_outputs(context, accept)
     created = context.admin.create_topics(
         [
             TopicToCreate(
@@ -253,6 +254,16 @@ def _refuse_unaccepted(context: ApplicationContext, accept: Sequence[str]) -> No
     recorded = context.control_topic.state.written
     left = {topic: use for topic, use in uses.items() if topic not in accept}
     refuse_replaced(left, recorded, context.admin.identities(left.keys() & recorded.keys()))
+
+
+def _forget_outputs(context: ApplicationContext, accept: Sequence[str]) -> None:
+    """Remove the recorded ids of outputs that are accepted, before these are created again."""
+    # 1. `apply` creates the output
+    # 2. a running worker finds another id than the recorded one, and ends
+    # 3. `apply` records the new id, too late
+    uses, recorded = written_uses(context.graph), context.control_topic.state.written
+    outputs = {topic: "" for topic in accept if uses[topic] is Use.OUTPUT and topic in recorded}
+    context.control_topic.write(dict.fromkeys(written_entries(outputs)))
 
 
 def _applied_ownership(context: ApplicationContext, planned: Provision) -> list[str]:

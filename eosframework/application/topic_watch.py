@@ -233,6 +233,8 @@ class TopicWatch:
         elif use is Use.OUTPUT and found is not None and recorded == found.topic_id:
             self._events.info("topic_accepted", topic=topic, topic_id=found.topic_id)
             self._known[topic] = found
+        elif use is Use.OUTPUT and found is not None and recorded is None:
+            return  # `apply --accept` has yet to record this one.
         elif recorded != before.topic_id:
             raise IdentityChanged(
                 f"{start}The control topic no longer has that id: the application was reset, or "

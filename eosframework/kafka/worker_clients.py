@@ -112,7 +112,7 @@ def producer_pool(
 
 
 def consumer_client(settings: Settings, largest_input_bytes: int | None = None) -> dict[str, Any]:
-    """Return the properties of a group member that runs tasks.
+    """Return the properties of a member of an application's group.
 
     A broker answers with a whole batch, however large (KIP-74), which the client must accept.
 

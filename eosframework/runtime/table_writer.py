@@ -18,9 +18,8 @@ from eosframework.config import Settings, Start
 from eosframework.errors import ConfigurationError, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.purging import RecordPurger
-from eosframework.kafka.client.properties import Role, client_properties
 from eosframework.kafka.consumer.input_log import KafkaInputLog
-from eosframework.kafka.worker_clients import tables_group_settings
+from eosframework.kafka.worker_clients import consumer_client, tables_group_settings
 from eosframework.postgres import Database
 from eosframework.postgres.tables.table_positions import (
     StoredPosition,
@@ -188,7 +187,7 @@ def table_writer(context: WorkerContext, on_round: Callable[[WorkerCounts], None
     """
     graph, settings = context.graph, context.settings
     log = KafkaInputLog(
-        client_properties(settings.kafka, Role.CONSUMER),
+        consumer_client(settings),
         tables_group_settings(graph.application, settings, context.instance),
         request_timeout_seconds=settings.kafka.request_timeout_seconds,
         repositioning="eosframework positions set APP --tables",

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 
+import pytest
 from confluent_kafka.admin import AdminClient
 
+from eosframework.application.topic_watch import CONFIRM_SECONDS, LOOK_SECONDS
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from tests.support.applications.pipeline import KEEP, Pipeline, number_in
 from tests.support.processes.commands import here
 from tests.support.processes.waiting import wait_until
@@ -14,10 +18,14 @@ from tests.support.servers.topics import configure
 
 BEFORE, MEANWHILE = 40, 20
 
+A_LOOK = LOOK_SECONDS + CONFIRM_SECONDS + 1
 
+
+@pytest.mark.parametrize("pause_seconds", [0.0, pytest.param(A_LOOK, marks=pytest.mark.exhaustive)])
 def test_a_deleted_output_is_named_and_once_it_is_back_everything_is_processed_exactly_once(
-    make_pipeline: Callable[..., Pipeline],
+    make_pipeline: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch, pause_seconds: float
 ) -> None:
+    """The worker looks at the topics while `apply` has created this one, and not yet recorded."""
     pipeline = make_pipeline(partitions=2)
     deleted, kept = pipeline.outputs
     admin = AdminClient({"bootstrap.servers": pipeline.bootstrap_servers})
@@ -31,9 +39,17 @@ def test_a_deleted_output_is_named_and_once_it_is_back_everything_is_processed_e
     worker.wait_for_event("output_topic_missing")
     [told] = worker.events("output_topic_missing")
     assert (told["topic"], told["level"]) == (deleted, "warning")
-    assert "eosframework apply APP" in str(told["fix"])
+    assert f"eosframework apply APP --accept {deleted}" in str(told["fix"])
     assert pipeline.committed() == BEFORE
 
+    create, created = ClusterAdmin.create_topics, list[str]()
+
+    def create_slowly(admin: ClusterAdmin, topics: Sequence[TopicToCreate]) -> list[str]:
+        created.extend(create(admin, topics))
+        time.sleep(pause_seconds)
+        return created
+
+    monkeypatch.setattr(ClusterAdmin, "create_topics", create_slowly)
     applied = here(
         "apply",
         str(pipeline.topology_file),
@@ -43,6 +59,7 @@ def test_a_deleted_output_is_named_and_once_it_is_back_everything_is_processed_e
         f"kafka.bootstrap_servers={pipeline.bootstrap_servers}",
     )
     assert applied.exit_code == 0, applied.err
+    assert created == [deleted]
     configure(admin, deleted, KEEP)
     wait_until(lambda: pipeline.committed() == pipeline.fed, "all records")
     worker.signal(signal.SIGTERM)

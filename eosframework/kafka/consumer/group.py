@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from eosframework.kafka.client.properties import CLIENT_ID
+
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
@@ -60,6 +62,11 @@ def records_ownership(client_id: str) -> bool:
     In earlier versions `has_blocks` may follow.
     """
     return client_id.endswith(RECORDS) or f"{RECORDS}." in client_id
+
+
+def is_worker(client_id: str) -> bool:
+    """Return whether a member is a worker, by its client id, which may begin as its user chose."""
+    return client_id.startswith(CLIENT_ID) or records_ownership(client_id)
 
 
 def has_blocks(client_id: str) -> bool:

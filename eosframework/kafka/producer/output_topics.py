@@ -86,8 +86,8 @@ class OutputTopics:
                 topic=topic,
                 consequence="nothing that is written with it can be committed; the records are "
                 "processed again until it exists",
-                fix="create it with as many partitions as before (`eosframework apply APP`), or "
-                "stop the workers and take it out of the topology",
+                fix="create it with as many partitions as before (`eosframework apply APP "
+                f"--accept {topic}`), or stop the workers and take it out of the topology",
             )
 
     def unwritable(self, timeout_seconds: float) -> list[str]:

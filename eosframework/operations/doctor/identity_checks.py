@@ -15,7 +15,7 @@ from eosframework.application.start_checks import (
 from eosframework.application.start_positions import refuse_lost_offsets
 from eosframework.errors import StartRefused, TopologyError
 from eosframework.kafka.admin.metadata import GroupDescription
-from eosframework.kafka.client.properties import CLIENT_ID
+from eosframework.kafka.consumer.group import is_worker
 from eosframework.kafka.inspect.coordinators import TransactionListing
 from eosframework.kafka.inspect.formats import State
 from eosframework.operations.doctor.findings import Observation, Seen, Unseen
@@ -135,7 +135,7 @@ def _refused(snapshot: Snapshot, rule: Callable[[], object]) -> Iterator[Observa
 
 def _strangers(group: Seen[GroupDescription]) -> list[str]:
     members = group.read().client_ids
-    return [client_id for client_id in members if not client_id.startswith(CLIENT_ID)]
+    return [client_id for client_id in members if not is_worker(client_id)]
 
 
 def _known_sub_topologies(snapshot: Snapshot) -> Iterator[str]:

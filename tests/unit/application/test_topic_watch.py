@@ -156,8 +156,11 @@ def test_an_output_that_is_gone_is_waited_for_and_one_that_was_accepted_is_writt
     cluster.look()
     cluster.found["out"] = gone
     cluster.make_anew("out")
-    cluster.recorded_ids["out"] = "out#2"
+    cluster.recorded_ids["out"] = None
     with capture_logs() as logs:
+        cluster.look()
+        assert logs == []
+        cluster.recorded_ids["out"] = "out#2"
         cluster.look()
         cluster.look()
     assert [log["event"] for log in logs] == ["topic_accepted"]

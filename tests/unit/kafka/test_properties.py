@@ -26,10 +26,6 @@ def test_each_client_gets_its_own_properties_and_the_common_ones():
     assert mine & set(client_properties(SETTINGS, "admin")) == {"sasl.username"}
 
 
-def test_client_ids_tell_workers_from_strangers():
-    assert client_properties(SETTINGS, "consumer")["client.id"].startswith("eosframework")
-
-
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [

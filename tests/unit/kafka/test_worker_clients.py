@@ -9,6 +9,7 @@ from confluent_kafka import Producer
 
 from eosframework.config import KafkaSettings, Settings
 from eosframework.kafka.admin.metadata import SizeLimits, TopicDescription, size_limits
+from eosframework.kafka.consumer.group import is_worker
 from eosframework.kafka.worker_clients import (
     NOTHING_KNOWN,
     UNKNOWN_OUTPUT_BYTES,
@@ -71,3 +72,11 @@ def test_a_consumer_takes_the_largest_batch_of_its_inputs() -> None:
     assert large["receive.message.max.bytes"] == 201_000_000
     own = with_properties(receive_message_max_bytes=150_000_000)
     assert consumer_client(own, 200_000_000)["receive.message.max.bytes"] == 150_000_000
+
+
+@pytest.mark.parametrize("settings", [Settings(), with_properties(client_id="shop")])
+def test_client_ids_tell_workers_from_strangers_whatever_the_user_calls_them(
+    settings: Settings,
+) -> None:
+    assert is_worker(consumer_client(settings)["client.id"])
+    assert not is_worker("shop")
