@@ -83,7 +83,7 @@ class Passing:
             self._not_before = self._clock() + self._interval_seconds
             self._ask([one for one in here if one.state is TaskState.RUNNING])
         found = self._passes.get(task)
-        if found is None or any(task.read_to(p) < end for p, end in found.ends.items()):
+        if found is None or not all(_is_read(task, p, found.ends) for p in found.ends):
             return
         del self._passes[task]
         before = task.time.now
@@ -115,7 +115,9 @@ class Passing:
         for task, (by, until) in held.items():
             own = {p: ends[p] for p in task.partitions}
             sources = [
-                s for s in by if s in read or (isinstance(s, str) and _is_read(task, s, own))
+                s
+                for s in by
+                if s in read or (isinstance(s, str) and _is_read(task, _own(task, s), own))
             ]
             if sources:
                 self._passes[task] = _Pass(sources, until, own)
@@ -134,6 +136,12 @@ class Passing:
         return found
 
 
-def _is_read(task: Task, topic: str, ends: Mapping[TopicPartition, int]) -> bool:
-    partition = TopicPartition(topic, task.identity.partition)
+def _own(task: Task, topic: str) -> TopicPartition:
+    return TopicPartition(topic, task.identity.partition)
+
+
+def _is_read(task: Task, partition: TopicPartition, ends: Mapping[TopicPartition, int]) -> bool:
+    """Return whether all records up to an end were run: fetched ones may wait in front of it."""
+    if task.positions[partition] >= ends[partition]:
+        return True
     return not task.has_fetched(partition) and task.read_to(partition) >= ends[partition]
