@@ -305,7 +305,7 @@ class Task:
 
     def _unfinished(self) -> Collection[TopicPartition]:
         """Return the partitions whose last markers may not be committed yet."""
-        if self.is_bisecting:
+        if self.is_bisecting or self.failure is not None:  # What follows a failure is not queued.
             return self.partitions
         return {*self._queue.sizes(), *([self._cut.partition] if self._cut else ())}
 

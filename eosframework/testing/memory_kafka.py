@@ -403,7 +403,8 @@ class MemoryInput:
                 messages[partition] = found
                 self.at[partition] = found[-1].offset() + 1
                 limit -= len(found)
-            else:
+            # As in librdkafka, the end may come with the last messages.
+            if limit > 0 and not log.read(self.at[partition], 1):
                 ends[partition] = log.last_stable
                 self.at[partition] = max(self.at[partition], log.last_stable)
         if not messages:

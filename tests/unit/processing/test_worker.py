@@ -261,13 +261,14 @@ def test_a_refused_record_is_found_and_the_rest_goes_through() -> None:
     assert dict(letter[7])["__streams.errors.offset"] == b"17"
 
 
-def test_a_record_that_fails_stops_the_worker_after_what_came_before_it() -> None:
+@pytest.mark.parametrize("records", [25, 9], ids=["", "the end is fetched with the record"])
+def test_a_record_that_fails_stops_the_worker_after_what_came_before_it(records: int) -> None:
     def refuse(value: int) -> int:
         if value == 7:
             raise ValueError("seven")
         return value
 
-    broker = broker_with(*range(25))
+    broker = broker_with(*range(records))
     source = compiled(step(Operator.MAP_VALUES, refuse, sink()))
     with pytest.raises(RecordFailed, match=r"in\[0\]@7"):
         Run(broker, source=source).to_the_end()
