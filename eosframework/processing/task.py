@@ -486,6 +486,8 @@ class Task:
                 self._run_timed(what, run)
             except RecordFailed as error:
                 self.failure = error
+            if self._receipts is not None:
+                self._receipts.strip()
             self._hand_out()
 
     def commit_markers(self, membership: object) -> None:
