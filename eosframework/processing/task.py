@@ -14,7 +14,7 @@ The steps of a transaction, as docstrings and tests number them:
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -184,7 +184,7 @@ class Task:
         return is_through and self._offsets.lag_behind_markers
 
     def read_to(self, partition: TopicPartition) -> int:
-        """Return the next offset to run, or the end if all fetched messages were run."""
+        """Return the offset up to which a partition is read, including the markers at its end."""
         return self._offsets.read_to(partition)
 
     @property
@@ -264,7 +264,6 @@ class Task:
         size_bytes: int = 0,
     ) -> None:
         """Queue messages, in offset order, with the membership they were fetched under."""
-        self._offsets.fetched(partition, messages[-1].offset() + 1)
         self._queue.add(Pending(partition, messages, membership, size_bytes))
 
     def reached_end(self, partition: TopicPartition, offset: int) -> None:
@@ -299,10 +298,16 @@ class Task:
                 self._emit(self.stores)
             self.stores.windows.remove_ended(self.time.now)
             self._produce(self.stores.changelog(self.time.now))
-        positions = self._offsets.to_commit(self.time.now)
+        positions = self._offsets.to_commit(self.time.now, self._unfinished())
         if markers := self._offsets.markers(positions):
             self._produce(markers)
         return Commit(self.output, positions, self._membership)
+
+    def _unfinished(self) -> Collection[TopicPartition]:
+        """Return the partitions whose last markers may not be committed yet."""
+        if self.is_bisecting or self.failure is not None:  # What follows a failure is not queued.
+            return self.partitions
+        return {*self._queue.sizes(), *([self._cut.partition] if self._cut else ())}
 
     def committed(self) -> None:
         """Take the open transaction as committed (step 6).
@@ -481,6 +486,8 @@ class Task:
                 self._run_timed(what, run)
             except RecordFailed as error:
                 self.failure = error
+            if self._receipts is not None:
+                self._receipts.strip()
             self._hand_out()
 
     def commit_markers(self, membership: object) -> None:

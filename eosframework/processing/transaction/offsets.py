@@ -7,7 +7,7 @@ number does, because each transaction of a task increments it and commits it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -99,7 +99,6 @@ class TaskOffsets:
         self._markers = dict(markers)
         self._receipts = receipts
         self._progress = Progress()
-        self._fetched: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, int] = {}
         self._sent: dict[TopicPartition, int] = {}
 
@@ -128,24 +127,13 @@ class TaskOffsets:
         return {p: o for p, o in self.reached.items() if self._ends.get(p, -1) < o}
 
     def read_to(self, partition: TopicPartition) -> int:
-        """Return the next offset to run, or the end if all fetched messages were run.
-
-        The end follows the last message, or transaction markers that consumers never see. A fetch
-        may return it together with messages, of which a failed one and those after it never run.
-        """
-        reached = self.reached[partition]
-        if reached < self._fetched.get(partition, 0):
-            return reached
-        return max(reached, self._ends.get(partition, 0))
+        """Return the offset up to which a partition is read, including the markers at its end."""
+        return max(self.reached[partition], self._ends.get(partition, 0))
 
     @property
     def lag_behind_markers(self) -> bool:
         """True if committed positions are followed by transaction markers alone."""
         return any(self.read_to(p) > offset for p, offset in self.committed.items())
-
-    def fetched(self, partition: TopicPartition, offset: int) -> None:
-        """Note that the messages of a partition before `offset` were fetched."""
-        self._fetched[partition] = offset
 
     def read_to_end(self, partition: TopicPartition, offset: int) -> None:
         """Note that a partition is read up to `offset`, its last stable offset."""
@@ -163,13 +151,19 @@ class TaskOffsets:
             self._receipts.restart(positions)
         return self._progress.stream_time
 
-    def to_commit(self, stream_time: int) -> list[Position]:
+    def to_commit(
+        self, stream_time: int, unfinished: Collection[TopicPartition] = ()
+    ) -> list[Position]:
         """Return the positions that moved, or all if none did, because their number has changed.
 
         They include the markers that were read: retention may remove a marker, and the offset of a
         removed one is not in the log any more.
+
+        Args:
+            stream_time: of the task.
+            unfinished: partitions with fetched messages that were not run.
         """
-        sent = {p: self.read_to(p) for p in self.reached}
+        sent = {p: r if p in unfinished else self.read_to(p) for p, r in self.reached.items()}
         moved_none = sent == self.committed
         progress = Progress(self.transaction, stream_time)
         positions: list[Position] = []
@@ -200,7 +194,6 @@ class TaskOffsets:
     def rewind(self) -> None:
         """Return to the committed positions."""
         self.reached.update(self.committed)
-        self._fetched.clear()
         self._ends.clear()
         if self._receipts is not None:
             self._receipts.rewind()

@@ -176,6 +176,13 @@ class ReceiptedOutputs(list[Output]):
                 self[mark + index] = with_receipt(self[mark + index], receipt)
         self._number, self._last = number + count, offset
 
+    def strip(self) -> None:
+        """Remove the receipts of inputs from outputs that no record causes.
+
+        A record that a step held until the clock moved stream time has one in its headers.
+        """
+        self[:] = map(without_receipt, self)
+
     def end(self, partition: TopicPartition) -> None:
         """Take the numbers given since `begin` into the open transaction."""
         series = self._open[partition]
@@ -208,3 +215,14 @@ def with_receipt(output: Output, receipt: str) -> Output:
     own = (HEADER_RECEIPT, receipt.encode("ascii"))
     kept = [*(h for h in headers if h[0] != HEADER_RECEIPT), own] if headers else [own]
     return (topic, value, key, place, None, None, timestamp, kept)
+
+
+def without_receipt(output: Output) -> Output:
+    """Return an output without the receipt of its input."""
+    topic, value, key, place, _, _, timestamp, headers = output
+    kept = [h for h in headers or () if h[0] != HEADER_RECEIPT]
+    return (
+        output
+        if len(kept) == len(headers or ())
+        else (topic, value, key, place, None, None, timestamp, kept)
+    )

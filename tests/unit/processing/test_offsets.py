@@ -35,25 +35,3 @@ def test_what_is_read_again_counts_again() -> None:
     offsets.read_to_end(A, 4)
     offsets.rewind()
     assert offsets.unread == {A: 3}
-
-
-def test_a_position_includes_markers_only_after_every_fetched_message_was_run() -> None:
-    offsets = TaskOffsets({}, None)
-    offsets.start_at([Position("a", 0, 3)])
-    offsets.fetched(A, 6)
-    offsets.read_to_end(A, 7)
-    offsets.reached[A] = 5
-    assert offsets.read_to(A) == 5
-    assert [position.offset for position in offsets.to_commit(0)] == [5]
-    offsets.reached[A] = 6
-    assert offsets.read_to(A) == 7
-    assert [position.offset for position in offsets.to_commit(0)] == [7]
-
-
-def test_what_was_fetched_before_a_rewind_does_not_count() -> None:
-    offsets = TaskOffsets({}, None)
-    offsets.start_at([Position("a", 0, 3)])
-    offsets.fetched(A, 6)
-    offsets.rewind()
-    offsets.read_to_end(A, 4)
-    assert offsets.read_to(A) == 4

@@ -142,6 +142,14 @@ def test_a_receipt_that_came_with_the_input_is_replaced_and_other_headers_stay()
     assert out[0][7] == [("h", b"1"), ("g", None), (HEADER_RECEIPT, b"1/app/0/in/3/0/0/1/0/0/1")]
 
 
+def test_what_no_record_causes_has_no_receipt_of_a_record_that_was_held() -> None:
+    held = [("h", b"1"), (HEADER_RECEIPT, b"1/app/0/t/0/1/0/1/0/0/1")]
+    out = outputs()
+    out += [("late", b"1", None, 0, None, None, 5, headers) for headers in (held, [], None)]
+    out.strip()
+    assert [output[7] for output in out] == [[("h", b"1")], [], None]
+
+
 def test_without_receipts_the_generated_function_is_the_same_as_ever() -> None:
     plain, receipted = compiled(sink()), compiled(sink(), receipts=True)
     lines = receipted.text.splitlines()

@@ -61,6 +61,13 @@ def test_so_is_what_the_clock_may_close() -> None:
     assert unproved("  x: {from: events, steps: [count: {}], to: counts}\n") == []
 
 
+def test_so_is_what_waits_for_time_that_may_pass_idle_sources() -> None:
+    window = "window: {session: 1h, late: late}, emit: close"
+    group = f"group_by: {{by: {CALL}, key: string}}"
+    streams = f"  x: {{from: events, steps: [{group}, count: {{{window}}}], to: hours}}\n"
+    assert unproved(streams) == ["hours", "late"]
+
+
 def test_only_receipts_judge_tasks_that_remember_or_write_a_repartition_topic() -> None:
     streams = f"""\
   x:
