@@ -84,6 +84,8 @@ class KafkaInputLog:
         self._next: dict[TopicPartition, int] = {}
         self._empty: dict[TopicPartition, tuple[int, int]] = {}
         """By partition, a range of offsets that was read and holds no record."""
+        self._moved: set[TopicPartition] = set()
+        """Partitions that were assigned during the current fetch."""
         self._events = structlog.get_logger("eosframework.kafka").bind(
             group=group.group_id, instance=group.instance
         )
@@ -120,6 +122,7 @@ class KafkaInputLog:
             InstanceFenced: another member joined with this one's instance name.
             RunError: a topic or the group may not be read.
         """
+        self._moved.clear()
         messages = self._consume(limit, 0)
         if not messages and timeout_seconds > 0:
             messages = self._consume(1, timeout_seconds)
@@ -132,12 +135,16 @@ class KafkaInputLog:
         damaged: dict[TopicPartition, RunError] = {}
         if any(map(error_of, messages)):
             messages = self._without_errors(messages, ends, damaged)
+        for partition in damaged:  # Its end follows records that are not read.
+            ends.pop(partition, None)
         found = by_partition(messages, self._topics)
         for partition, read in found.items():
             self._starts.pop(partition, None)
             self._next[partition] = read[-1].offset() + 1
-        for partition, end in ends.items():
-            self._empty[partition] = self._next.get(partition, end), end
+        # 1. the end of a partition is consumed  2. a callback of the same fetch assigns it anew, at
+        # an earlier offset  3. the range between both holds records, which a rewind would leave out.
+        for partition in ends.keys() - self._moved:
+            self._empty[partition] = self._next.get(partition, ends[partition]), ends[partition]
         return Fetched(found, ends, self._current_membership(), sizes_of(found), damaged)
 
     def membership(self) -> Any:
@@ -421,6 +428,7 @@ class KafkaInputLog:
         for position in positions:
             self._starts.pop(position.topic_partition, None)
             self._next.pop(position.topic_partition, None)
+            self._moved.add(position.topic_partition)
             if position.offset is not None:
                 self._next[position.topic_partition] = position.offset
             if position.offset:
