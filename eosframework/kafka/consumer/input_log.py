@@ -142,7 +142,7 @@ class KafkaInputLog:
             self._starts.pop(partition, None)
             self._next[partition] = read[-1].offset() + 1
         # 1. the end of a partition is consumed  2. a callback of the same fetch assigns it anew, at
-        # an earlier offset  3. the range between both holds records, which a rewind would leave out.
+        # an earlier offset  3. the range between both has records, which a rewind would leave out.
         for partition in ends.keys() - self._moved:
             self._empty[partition] = self._next.get(partition, ends[partition]), ends[partition]
         return Fetched(found, ends, self._current_membership(), sizes_of(found), damaged)
