@@ -107,6 +107,12 @@ def process_live(app: HandedOver) -> None:
     assert worker.wait() == 0, worker.log[-4000:]
 
 
+def others(verdict: Any) -> list[str]:
+    """The notes, but for the one that idle sources of a repartition topic may give results."""
+    said = "0 outputs without a receipt are not judged"
+    return [note for note in verdict.notes if said not in note]
+
+
 def test_one_audit_covers_a_job_and_the_live_workers_that_resume_at_its_end(
     spark: SparkSession, make_history: Callable[..., HandedOver]
 ) -> None:
@@ -116,7 +122,7 @@ def test_one_audit_covers_a_job_and_the_live_workers_that_resume_at_its_end(
     run(spark, app)
     before = audit(app)
     assert before.clean, before
-    assert (before.input, before.share, before.notes) == (3 * 1000, 1.0, ())
+    assert (before.input, before.share, others(before)) == (3 * 1000, 1.0, [])
     assert before.output == 3 * 1000 + len(app.windows())
     with pytest.raises(ConfigurationError, match=r"was started with worker\.receipts=true"):
         run(spark, app, receipts=False)
@@ -127,7 +133,7 @@ def test_one_audit_covers_a_job_and_the_live_workers_that_resume_at_its_end(
     assert {receipt_of(one).since for one in app.read(f"{app.name}-totals-repartition")} == {0}
     after = audit(app)
     assert after.clean, after
-    assert (after.share, after.notes) == (1.0, ())
+    assert (after.share, others(after)) == (1.0, [])
     assert after.input >= 3 * 1300, "watermarks of live workers count as well"
     assert after.output == 3 * 1300 + len(app.windows())
 

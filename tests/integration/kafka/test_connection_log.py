@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+from contextlib import suppress
 from typing import Any
 
 import psutil
@@ -36,9 +37,10 @@ def cut_connections_to(port: int) -> int:
     cut = 0
     for connection in psutil.Process().net_connections("tcp"):
         if connection.raddr and connection.raddr.port == port and connection.fd >= 0:
-            with socket.socket(fileno=os.dup(connection.fd)) as same:
+            # librdkafka may have closed it meanwhile, and opened another file in its place.
+            with suppress(OSError), socket.socket(fileno=os.dup(connection.fd)) as same:
                 same.shutdown(socket.SHUT_RDWR)
-            cut += 1
+                cut += 1
     return cut
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from confluent_kafka.admin import AdminClient
 
 from eosframework.application.ownership_topic import SETTINGS, OwnershipTopic
@@ -32,6 +33,7 @@ FASTER = 1000
 CLEANER = {**SMALL_BROKER, "log.cleaner.backoff.ms": "100"}
 
 
+@pytest.mark.exhaustive
 def test_a_crash_loop_of_64_tasks_leaves_few_records_for_the_next_start(tmp_path: Path) -> None:
     """Each process claims its tasks, removes its predecessor's entries, and is killed."""
     cluster = start_kafka(tmp_path, fast_start=True, properties=CLEANER)
