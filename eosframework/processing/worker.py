@@ -376,7 +376,9 @@ class Worker:
                     task.run(until)
                     if task.group.room == 0:  # The next transaction is of the tasks after this one.
                         self._next_task = number + 1
-                if (task.stores or task.time.is_kept) and task.group.may_run(task):
+                if not task.group.may_run(task):
+                    continue
+                if task.stores or task.time.is_kept:
                     self._idle_windows.look_at(task, self._membership)
                     self.counts.closed_by_clock = self._idle_windows.closings
                     self._passing.look_at(task, self.tasks.values(), self._membership)

@@ -209,6 +209,10 @@ SINGLES = (
     _act("two dots", b'"topic":".."'),
     _act("a topic of the brokers", b'"topic":"__consumer_offsets"'),
     _act("the application's control topic", b'"topic":"own-control"'),
+    *(
+        _act(f"another application's topic, {kind}", b'"topic":"other-%b"' % kind.encode())
+        for kind in ("control", "ownership", "x.count-changelog")
+    ),
     _act("half a character", b'"topic":"own:\\udcff"'),
     _act("a topic that nobody has made", b'"topic":"own:nowhere"'),
     _act("a topic that is there", b'"topic":"own:chosen"', OUTPUT),
