@@ -8,22 +8,24 @@ start is refused with the record's place.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
 import structlog
 
 from eosframework.config import Ids
-from eosframework.errors import ControlTopicDamaged
+from eosframework.errors import ControlTopicDamaged, TopologyError
 from eosframework.outbox.relay_position import SUB_TOPOLOGY, VERSION, RelayPosition
 from eosframework.processing.ports import Message, Output
+from eosframework.records import whole_number
 from eosframework.topology.evolution.recorded import RecordedTopology
+from eosframework.txnid import TransactionalId
 
 Check = Callable[[Sequence[str], Any], object]
 """Takes the parts of a key after its kind, and the value; raises if they are invalid."""
 
-_UNREADABLE = (KeyError, IndexError, TypeError, ValueError, AttributeError)
+_UNREADABLE = (KeyError, IndexError, TypeError, ValueError, AttributeError, TopologyError)
 """Exceptions of code that reads an entry which it did not write."""
 
 
@@ -126,20 +128,19 @@ def _topic(_: Sequence[str], value: Any) -> None:
 
 def _committed(parts: Sequence[str], value: Any) -> None:
     _sub_topology, _name, number = parts
-    int(number)
+    _number(number)
     _require(value["topic_id"], str)
 
 
 def _leased(parts: Sequence[str], value: Any) -> None:
-    _name, number, _id, *_ = parts
-    int(number)
-    _require(value["application"], str)
-    _require(value["sub_topology"], str)
+    _name, number, *id_ = parts
+    _number(number)
+    TransactionalId(value["application"], value["sub_topology"], int(number), leased="/".join(id_))
 
 
 def _sharing(parts: Sequence[str], _: Any) -> None:
     (number,) = parts
-    int(number)
+    _number(number)
 
 
 def _ownership(_: Sequence[str], value: Any) -> None:
@@ -150,14 +151,41 @@ def _ownership(_: Sequence[str], value: Any) -> None:
 
 def _replayed(parts: Sequence[str], value: Any) -> None:
     _topic_name, number, stretch = parts
-    int(number)
-    int(stretch)
+    _number(number)
+    _number(stretch)
     _require(value["topic_id"], str)
     _require([(int(first), int(end)) for first, end in value["ranges"]], list)
 
 
-def _backfill(_: Sequence[str], value: Any) -> None:
-    _require(value, dict, list)
+def _backfill(parts: Sequence[str], value: Any) -> None:
+    """Check what workers and audits read of a job; `backfill/` reads all of it."""
+    job, *rest = parts
+    TransactionalId.backfill("any", job, 0)
+    match rest:
+        case []:
+            _job(value)
+        case ["files", _, number]:
+            _number(number)
+            _require(value, list)
+        case ["ends", _]:
+            _require_all(value, int)
+        case ["task", _, number]:
+            _number(number)
+            _require(value.get("complete", False), bool)
+            _require_all(value["positions"].values(), int)
+            _require(value["metadata"], str)
+            _require_all(value.get("numberings", {}).values(), str)
+        case _:
+            _require(value, dict)
+
+
+def _job(value: Any) -> None:
+    _require(value.get("suffix"), str, type(None))
+    _require(value.get("files", {}), dict)
+    for ranges in value["ranges"].values():
+        _require_all([one[bound] for one in ranges for bound in ("first", "end")], int)
+    for starts in value.get("own_starts", {}).values():
+        _require_all(starts, int)
 
 
 def _relay(_: Sequence[str], value: Any) -> None:
@@ -188,6 +216,16 @@ _CHECKS: Mapping[str, Check] = {
     "sink": _map,
 }
 """By kind, the first part of a key."""
+
+
+def _number(text: str) -> None:
+    if whole_number(text) is None:
+        raise ValueError(f"found {text!r:.40}, expected a number in decimal digits")
+
+
+def _require_all(found: Iterable[object], type_: type) -> None:
+    for one in found:
+        _require(one, type_)
 
 
 def _require(found: object, *types: type) -> None:

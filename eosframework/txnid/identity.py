@@ -24,6 +24,7 @@ from eosframework.txnid.names import (
     NAME_CHARACTERS,
     WORKER,
     refuse_bad_application,
+    refuse_bad_id,
     refuse_bad_instance,
     refuse_bad_name,
 )
@@ -45,7 +46,8 @@ class TransactionalId:
             Ids for different numbers never coincide.
 
     Raises:
-        TopologyError: a name does not match the grammar, or the partition is negative.
+        TopologyError: a name does not match the grammar, the partition is negative, or brokers do
+            not take the leased id.
     """
 
     application: str
@@ -56,6 +58,8 @@ class TransactionalId:
 
     def __post_init__(self) -> None:
         refuse_bad_application(self.application)
+        if self.leased is not None:
+            refuse_bad_id(self.leased)
         if (instance := self.instance) is not None:
             refuse_bad_instance(instance)
         else:

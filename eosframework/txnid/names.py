@@ -10,6 +10,9 @@ from typing import Self
 from eosframework.errors import TopologyError
 
 NAME_LENGTH = 200
+
+ID_BYTES = 2**15 - 1
+"""The length of a text in Kafka's requests has 16 bits, with a sign."""
 """Longest name, in characters: `{application}-control` has to fit a topic name (249)."""
 
 NAME_CHARACTERS = "lower-case letters a-z, digits, '_' and '.'"
@@ -186,6 +189,18 @@ def refuse_bad_name(what: str, name: str) -> None:
         raise TopologyError(
             f"{what} name {name!r} {_has(wrong)}; it becomes part of topic names and "
             f"transactional ids, so use only {NAME_CHARACTERS}"
+        )
+
+
+def refuse_bad_id(text: str) -> None:
+    """Raise unless brokers take a text as a transactional id.
+
+    Raises:
+        TopologyError: it is empty, or longer than Kafka's texts.
+    """
+    if not 0 < len(text.encode(errors="replace")) <= ID_BYTES:
+        raise TopologyError(
+            f"transactional id {text!r:.80} has {len(text):,} characters; use 1 to {ID_BYTES:,}"
         )
 
 

@@ -18,8 +18,9 @@ from typing import Any, cast
 import orjson
 import structlog
 
-from eosframework.errors import RunError
+from eosframework.errors import RunError, TopologyError
 from eosframework.records import TopicPartition
+from eosframework.txnid import refuse_bad_id
 
 STOP = b"stop"
 """The key of the record that ends all claims: recording ends, see `application/ownership_stop`."""
@@ -103,7 +104,8 @@ def parse(stored: Stored, topic: str) -> list[Entry]:
             id_, topics = fields["id"], fields["topics"]
             if not isinstance(id_, str) or not _are_names(topics):
                 raise TypeError("expected the text 'id' and the list of texts 'topics'")
-        except (ValueError, KeyError, TypeError) as error:
+            refuse_bad_id(id_)
+        except (ValueError, KeyError, TypeError, TopologyError) as error:
             raise RunError(
                 f"entry {key.decode()!r:.80} of the ownership topic cannot be read ({topic}[0]@"
                 f"{offset}, {type(error).__name__}: {error}): its value {value!r:.80} was not "

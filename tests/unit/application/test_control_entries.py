@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import orjson
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eosframework.application.backfill_jobs import backfill_jobs
 from eosframework.application.control_entries import key_of, read_entry
+from eosframework.application.control_log import ControlLog
 from eosframework.application.control_topic import interpret
-from eosframework.errors import StartRefused
+from eosframework.application.fencing import live_ids
+from eosframework.application.job_ranges import job_ranges
+from eosframework.errors import ControlTopicDamaged, StartRefused
+from tests.support.applications.graphs import graph_of
 
-NAMED = "application topic owner leased sharing ids topology reset committed"
-KINDS = st.sampled_from([*NAMED.split(), "relay.outbox", "backfill", "replayed", "other"])
-PARTS = st.lists(st.sampled_from(["in", "part", "0", "x", "", "-1", "9" * 5000]), max_size=4)
+GRAPH = graph_of("app", {"part": (["in"], [])})
+JOB = {"ranges": {"in": [{"first": 0, "end": 1}] * 2}, "own_starts": {"x": [0]}}
+PLAIN = ("application", "ids", "topology", "reset", "ownership", "relay.outbox", "sharing/*")
+SHAPES = (
+    *(f"{kind}/in" for kind in ("topic", "written", "owner", "replayed", "other", "sink")),
+    *("leased/*/*/*", "committed/*/*/*", "replayed/*/*/*", "owner/*/*"),
+    *("backfill/*", "backfill/*/files/*/*", "backfill/*/ends/*", "backfill/*/task/*/*"),
+    *("backfill/*/tables", "backfill/*/*"),
+)
+PARTS = st.sampled_from(["in", "part", "job", "task", "0", "0", "x"]) | st.sampled_from(
+    ["", "-1", "\u0663", "A B", "9" * 5000, "x" * 40_000]
+)
 NAMES = ["topic_id", "partitions", "from", "version", "parts", "origin", "application", "ranges"]
+NAMES += ["positions", "metadata", "complete", "suffix", "own_starts", "in", "first", "end"]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-1, 3) | st.sampled_from(["derived", "x"]),
     lambda inner: (
@@ -27,10 +44,30 @@ JSON = st.recursive(
     ),
     max_leaves=6,
 )
-KEYS = st.binary(max_size=8) | st.tuples(KINDS, PARTS).map(
-    lambda k: "/".join([k[0], *k[1]]).encode()
-)
-VALUES = st.none() | st.binary(max_size=8) | JSON.map(orjson.dumps)
+
+
+@st.composite
+def keys(draw: st.DrawFn) -> bytes:
+    """Draw a key of a known form, with parts that fit or not."""
+    pieces = draw(st.sampled_from([*PLAIN, *SHAPES])).split("*")
+    parts = [draw(PARTS) for _ in pieces[1:]]
+    return "".join([pieces[0], *(a + b for a, b in zip(parts, pieces[1:], strict=True))]).encode()
+
+
+KEYS = keys() | st.binary(max_size=8)
+VALUES = JSON.map(orjson.dumps) | st.none() | st.binary(max_size=8)
+
+
+@dataclass(frozen=True)
+class LogOf:
+    entries: Mapping[str, Any]
+    topic = "app-control"
+
+    def exists(self) -> bool:
+        return True
+
+    def settled(self, prefix: str) -> dict[str, Any]:
+        return {key: value for key, value in self.entries.items() if key.startswith(prefix)}
 
 
 @dataclass(frozen=True)
@@ -54,6 +91,7 @@ class Raw:
         return 41
 
 
+@settings(max_examples=1000)
 @given(KEYS | st.none(), VALUES)
 def test_an_entry_is_read_passed_over_or_named(key: bytes | None, value: bytes | None) -> None:
     message: Any = Raw(key, value)
@@ -67,4 +105,9 @@ def test_an_entry_is_read_passed_over_or_named(key: bytes | None, value: bytes |
     elif entry is not None:
         assert entry[0] == key_of(message)
         if entry[1] is not None:
-            interpret(dict([entry]))
+            control = interpret(dict([entry]))
+            str(backfill_jobs(GRAPH, control, {"in": 2}))
+            live_ids(GRAPH, control, {"in": 2})
+            with suppress(ControlTopicDamaged):  # Entries that do not fit each other.
+                log = LogOf({"backfill/job": JOB} | control.entries)
+                str(job_ranges(cast("ControlLog", log)))

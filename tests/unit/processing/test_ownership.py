@@ -53,7 +53,17 @@ def test_an_entry_is_read_as_it_was_written(given_: list[Claim]) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [b"", b"{", b"[]", b"7", b'{"id": 1, "topics": []}', b'{"id": "x", "topics": [1]}']
+    "value",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"7",
+        b'{"id": 1, "topics": []}',
+        b'{"id": "x", "topics": [1]}',
+        b'{"id": "", "topics": []}',
+        b'{"id": "%b", "topics": []}' % (b"x" * 40_000),
+    ],
 )
 def test_an_entry_that_cannot_be_read_ends_the_worker_with_its_place(
     log: MemoryOwnership, value: bytes
