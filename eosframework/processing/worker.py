@@ -32,10 +32,11 @@ from eosframework.errors import (
     TransactionFatal,
 )
 from eosframework.processing.catch_up import CatchUp
-from eosframework.processing.failures.failure_handler import LateNotice, LatePlace
+from eosframework.processing.failures.failure_handler import LatePlace
 from eosframework.processing.fetch_control import FetchControl
 from eosframework.processing.idle_windows import IdleWindows
 from eosframework.processing.measurements import Measures
+from eosframework.processing.notices import LateNotice, PauseNotice
 from eosframework.processing.ownership.ownership import ByTask, Ownership, unrecorded
 from eosframework.processing.passing import Passing
 from eosframework.processing.ports import (
@@ -149,7 +150,7 @@ class Worker:
         self._idle_windows = IdleWindows(plan, log, clock)
         self._quiet_tasks = QuietTasks(log, options.max_task_idle_seconds, clock, self._may_be_idle)
         self._passing = Passing(plan, log, options.watermark_interval_seconds, clock)
-        self._late_notice = LateNotice(clock)
+        self._late_notice, self._pause_notice = LateNotice(clock), PauseNotice(clock)
         self._late_of_released: Counter[LatePlace] = Counter()
         self._events = structlog.get_logger("eosframework.worker", application=plan.application)
 
@@ -461,9 +462,10 @@ class Worker:
 
     def _report(self) -> None:
         self._late_notice.turn(late_records(self._late_of_released, self.tasks.values()))
+        if (now := self._clock()) >= self._show_at:
+            self._shown, self._show_at = self._snapshot(), now + COUNT_SECONDS
+            self._pause_notice.turn(self._shown)
         if self._on_round is not None:
-            if (now := self._clock()) >= self._show_at:
-                self._shown, self._show_at = self._snapshot(), now + COUNT_SECONDS
             self._on_round(self._shown)
 
     # --- the end -----------------------------------------------------------------------
@@ -499,12 +501,7 @@ class Worker:
             self._late_notice.warn(self._late_of_released)
         else:
             self._late_notice.sum_up(self._late_of_released)
-        if self.counts.passed_over or self.counts.closed_by_clock:
-            self._events.warning(
-                "results_depend_on_pauses",
-                passed_over=self.counts.passed_over,
-                closed_by_clock=self.counts.closed_by_clock,
-            )
+        self._pause_notice.warn(self.counts)
         if self._state is not None:
             self._state.close()
         self._outputs.stop()

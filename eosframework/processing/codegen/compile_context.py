@@ -58,6 +58,7 @@ class Slots:
         has_watermarks: watermarks move the stream time of the task.
         reorder: the step that holds records whose order matters; None: all are run at once.
         own_times: the source topics without watermarks whose records move stream time.
+        timeless: the source topics whose records never move it.
         closes_first: a record closes windows before it is run, as a reorder step does it.
     """
 
@@ -71,6 +72,7 @@ class Slots:
         has_watermarks: bool = False,
         reorder: Reorder | None = None,
         own_times: Collection[str] = (),
+        timeless: Collection[str] = (),
         closes_first: bool = False,
     ) -> None:
         self.context = context
@@ -80,6 +82,7 @@ class Slots:
         self.has_watermarks = has_watermarks
         self.reorder = reorder
         self.own_times = own_times
+        self.timeless = timeless
         self.closes_first = closes_first
         self.choice = TopicChoice(context.is_missing)
         self.keyed: list[Keyed] = []

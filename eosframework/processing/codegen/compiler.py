@@ -28,6 +28,7 @@ from eosframework.topology.graph.graph import (
     Source,
     StreamJoin,
     SubTopology,
+    Table,
 )
 from eosframework.topology.graph.timed_topics import TimedTopic, moves_time
 from eosframework.topology.graph.walk import nodes_of
@@ -166,6 +167,7 @@ def compile_part(part: SubTopology, context: CompileContext = NO_CONTEXT) -> Com
         has_watermarks=bool(paced_by),
         reorder=part.reorder if paced_by else None,
         own_times=own_times,
+        timeless=_timeless(part),
         closes_first=context.is_sorted and part.reorder is not None,
     )
     sources = {source.topic: _compiled_source(source, slots) for source in part.sources}
@@ -195,6 +197,20 @@ def _paced_by(part: SubTopology, timed: Mapping[str, TimedTopic]) -> dict[str, T
     found = [source for source in part.sources if source.topic in timed]
     moving = [source for source in found if moves_time(part, source)]
     return {source.topic: timed[source.topic] for source in moving or found}
+
+
+def _timeless(part: SubTopology) -> tuple[str, ...]:
+    """Return the topics whose records are looked up only, so that other records move time.
+
+    A row with a later time would make records late that are in order among themselves.
+    """
+    still = [s for s in part.sources if not moves_time(part, s) and not _goes_on(s)]
+    return tuple(source.topic for source in still) if len(still) < len(part.sources) else ()
+
+
+def _goes_on(source: Source) -> bool:
+    """Return whether further steps receive the changes of a table's rows."""
+    return any(not isinstance(child, Table) or child.children for child in source.children)
 
 
 def _own_times(part: SubTopology, timed: Mapping[str, TimedTopic]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
     source                                   stream time T            a record is judged at
     of a task without timed topics           its greatest event time  T
+    a table's that is looked up only         not moved by its rows    max(T, t)
     a timed topic (`graph/timed_topics`)     moved by watermarks      max(T, L)
     another one of a task with timed topics  the least of its times   max(T, its greatest time);
                                                                       rows by arrival: max(T, t)
@@ -49,17 +50,21 @@ def write_times(
         The variables of the time at which the record is judged, and of its headers.
     """
     moves = "stream_time = time.now" if code.slots.has_ttl else "stream_time"
+    if pace in (Pace.RECORDS, Pace.SORTED) and source.topic in code.slots.timeless:
+        own = timestamp
+        if pace is Pace.SORTED:
+            headers, own = _write_taken(code, timestamp, headers)
+        return _write_judged(code, own), headers
     if pace is Pace.RECORDS:
         _write_move(code, timestamp, moves)
         return "stream_time", headers
     if pace is Pace.BESIDE_WATERMARKS:
-        now, own = code.variable("now"), timestamp
+        own = timestamp
         if source.retry_of is not None:
             headers, own = _write_taken(code, timestamp, headers)
         elif source.topic in code.slots.own_times:
             own = f"times.moved({source.topic!r}, {timestamp})"
-        code.line(3, f"{now} = max({own}, stream_time)")
-        return now, headers
+        return _write_judged(code, own), headers
     left, written = _write_taken(code, timestamp, headers)
     if pace is Pace.SORTED:
         _write_move(code, written, moves)
@@ -67,6 +72,13 @@ def write_times(
     now = code.variable("now")
     code.line(3, f"{now} = {written} if {written} >= stream_time else times.passed()")
     return now, left
+
+
+def _write_judged(code: CodeWriter, own: str) -> str:
+    """Write the time at which a record is judged that moves none; return its variable."""
+    now = code.variable("now")
+    code.line(3, f"{now} = max({own}, stream_time)")
+    return now
 
 
 def _write_move(code: CodeWriter, time: str, moves: str) -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
-
-import structlog
 
 from eosframework.errors import (
     DataRejected,
@@ -258,10 +256,6 @@ def writable(text: str) -> str:
     return text.encode(errors="backslashreplace").decode().replace("\0", "\\x00")
 
 
-NOTICE_SECONDS = 60.0
-"""Minimum interval between two warnings about late records."""
-
-
 class LatePlace(NamedTuple):
     """A step for which records are late, and their topic."""
 
@@ -308,35 +302,3 @@ class LateRecords:
 
 class LateRecord(Exception):
     """The reason in the headers of a late record."""
-
-
-class LateNotice:
-    """Warns of new late records, by step and topic, at a bounded rate."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._warned: Counter[LatePlace] = Counter()
-        self._not_before = 0.0
-        self._events = structlog.get_logger("eosframework.worker")
-
-    def turn(self, late: Counter[LatePlace]) -> None:
-        """Warn if a number has grown since the last warnings and those are old enough."""
-        if self._clock() >= self._not_before and late != self._warned:
-            self.warn(late)
-            self._not_before = self._clock() + NOTICE_SECONDS
-
-    def warn(self, late: Counter[LatePlace]) -> None:
-        """Warn of each number that has grown since the last warnings."""
-        self._warn_of(late - self._warned, late)
-
-    def sum_up(self, late: Counter[LatePlace]) -> None:
-        """Warn of each number, also if it has not grown since the last warnings."""
-        self._warn_of(late, late)
-
-    def _warn_of(self, places: Iterable[LatePlace], late: Counter[LatePlace]) -> None:
-        for place in sorted(places):
-            new, count = late[place] - self._warned[place], late[place]
-            self._events.warning(
-                "late_records", step=place.step, topic=place.topic, new=new, all=count
-            )
-        self._warned = Counter(late)  # The caller continues to count in its own.

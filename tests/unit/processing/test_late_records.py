@@ -9,12 +9,12 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from eosframework.processing.failures.failure_handler import (
-    NOTICE_SECONDS,
-    LateNotice,
     LatePlace,
     LateRecords,
     Site,
 )
+from eosframework.processing.notices import NOTICE_SECONDS, LateNotice, PauseNotice
+from eosframework.processing.worker_plan import WorkerCounts
 from eosframework.topology.graph.graph import OnError, Policy
 
 HOURLY, DAILY = LatePlace("clicks.hourly", "clicks"), LatePlace("clicks.daily", "clicks")
@@ -84,3 +84,22 @@ def test_the_sum_at_the_end_names_every_number() -> None:
 def warned(event: Any) -> tuple[str, int, int]:
     assert (event["event"], event["topic"]) == ("late_records", "clicks")
     return event["step"], event["new"], event["all"]
+
+
+def test_pauses_that_decide_results_are_warned_of_at_once_and_when_they_grow() -> None:
+    now = 100.0
+    notice, counts = PauseNotice(lambda: now), WorkerCounts()
+    with capture_logs() as events:
+        notice.turn(counts)
+        counts.passed_over = 2
+        notice.turn(counts)
+        counts.passed_over = 3
+        notice.turn(counts)
+        now += NOTICE_SECONDS
+        notice.turn(counts)
+        counts.closed_by_clock = 1
+        notice.warn(counts)
+        notice.warn(counts)
+    assert {event["event"] for event in events} == {"results_depend_on_pauses"}
+    found = [(event["passed_over"], event["closed_by_clock"]) for event in events]
+    assert found == [(2, 0), (3, 0), (3, 1)]
