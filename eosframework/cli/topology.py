@@ -42,7 +42,9 @@ def lint(
     from eosframework.topology.loader import read_app
     from eosframework.topology.spec.loaded import Severity
 
-    findings = (lint_strictly if strict else find)(read_app(app_name))
+    read = read_app(app_name)
+    strictly = lint_strictly(read)
+    findings = strictly if strict else find(read)
     errors = sum(finding.severity is Severity.ERROR for finding in findings)
     warnings = len(findings) - errors
     if as_json:
@@ -59,6 +61,12 @@ def lint(
             note = "" if finding.severity is Severity.ERROR else " (warning)"
             typer.echo(f"{finding}{note}")
         typer.echo(f"{app_name}: {errors} errors, {warnings} warnings", err=True)
+        if unnamed := len(strictly) - len(findings):
+            typer.echo(
+                f"steps whose results depend on the arrival of records: {unnamed}; "
+                f"eosframework lint --strict names them",
+                err=True,
+            )
     return 1 if errors or (strict and findings) else 0
 
 

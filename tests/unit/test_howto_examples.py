@@ -13,7 +13,7 @@ from eosframework.testing import TopologyTestDriver
 
 HOWTOS = Path(__file__).resolve().parents[2] / "docs" / "howto"
 
-PAGES = ("batches", "dead-letters", "growing-partitions", "joins", "state", "tables")
+PAGES = ("batches", "dead-letters", "growing-partitions", "joins", "process", "state", "tables")
 """Pages whose blocks are files of one folder: modules that begin with "# NAME.py", and topologies.
 
 Other pages show parts of an application, or have their own test."""
@@ -69,3 +69,19 @@ def test_an_order_gets_the_name_of_its_customer(files: Callable[[str], list[Path
         {"n": 1, "customer": "Anna"},
         {"n": 2, "customer": None},
     ]
+
+
+def test_an_order_that_is_shipped_too_late_is_reported(files: Callable[[str], list[Path]]) -> None:
+    [file] = files("process")
+    driver = TopologyTestDriver(str(file))
+    hour = 3_600_000
+    for at, number, what in (
+        (0, "1", "ordered"),
+        (0, "2", "ordered"),
+        (20, "2", "shipped"),
+        (30, "1", "shipped"),
+        (60, "3", "ordered"),
+    ):
+        driver.send("shop.events", {"order": number, "what": what}, timestamp=at * hour)
+    driver.run()
+    assert [r.value["order"] for r in driver.read("shop.overdue")] == ["1"]

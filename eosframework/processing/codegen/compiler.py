@@ -23,6 +23,7 @@ from eosframework.topology.graph.graph import (
     Emit,
     JoinSide,
     Keyed,
+    Order,
     Processor,
     Reorder,
     Source,
@@ -168,7 +169,7 @@ def compile_part(part: SubTopology, context: CompileContext = NO_CONTEXT) -> Com
         reorder=part.reorder if paced_by else None,
         own_times=own_times,
         timeless=_timeless(part),
-        closes_first=context.is_sorted and part.reorder is not None,
+        closes_first=_closes_first(part, is_sorted=context.is_sorted) and not paced_by,
     )
     sources = {source.topic: _compiled_source(source, slots) for source in part.sources}
     emissions: list[Emission] = []
@@ -223,6 +224,17 @@ def _ahead_of(part: SubTopology) -> int | None:
     """Return the limit on event times of late results, which may stem from every source."""
     limits = [source.ahead_ms for source in part.sources if source.ahead_ms is not None]
     return max(limits) if limits and len(limits) == len(part.sources) else None
+
+
+def _closes_first(part: SubTopology, *, is_sorted: bool) -> bool:
+    """Return whether a record's time closes windows, and lets timers fire, before it is run.
+
+    A reorder step does it so. A function with timers sees the same without one.
+    """
+    if is_sorted and part.reorder is not None:
+        return True
+    timed = (n for n in nodes_of(part) if isinstance(n, Processor) and n.timers is not None)
+    return any(node.order is Order.TIME for node in timed)
 
 
 def _closes(part: SubTopology) -> bool:

@@ -179,12 +179,27 @@ class KeyedStream(Joinable):
 
     def declared(self, operator: str, declared: Any, joined: Node | None = None) -> Stream:
         """Add a step, given as in a topology file."""
+        self._refuse_window(operator)
+        return self._stream.declared(operator, declared, joined)
+
+    def process(
+        self,
+        function: RecordFunction | BinaryFunction,
+        *,
+        stores: Mapping[str, SerdeLike | StoreOptions] | None = None,
+        on_timer: FunctionLike | None = None,
+        order: Literal["time", "arrival"] | None = None,
+    ) -> Stream:
+        """Call a function with each record of a key; see `Stream.process`."""
+        self._refuse_window("process")
+        return self._stream.process(function, stores=stores, on_timer=on_timer, order=order)
+
+    def _refuse_window(self, operator: str) -> None:
         if self._window is not None:
             raise TopologyError(
                 f"{caller()}: a window goes with an aggregate, not with {operator}; join first, "
                 f"or join what the aggregate gives"
             )
-        return self._stream.declared(operator, declared, joined)
 
     def window(
         self,
@@ -369,6 +384,7 @@ class Stream(Joinable):
         *,
         stores: Mapping[str, SerdeLike | StoreOptions] | None = None,
         on_timer: FunctionLike | None = None,
+        order: Literal["time", "arrival"] | None = None,
     ) -> Stream:
         """Call a function with the whole record and pass on the records it returns, if any.
 
@@ -378,14 +394,18 @@ class Stream(Joinable):
                 values, or its `StoreOptions`.
             on_timer: takes key, time in milliseconds and context when a timer is due that was set
                 with `context.set_timer`; returns records like the function.
+            order: of records after a repartition topic, with stores or timers. time: that of a
+                backfill; each record waits until stream time has passed it. arrival: at once.
+                None: time with `on_timer`, else arrival.
         """
-        if stores is None and on_timer is None:
+        if stores is None and on_timer is None and order is None:
             return self._step("process", function)
         reference = self.recording.reference
         declared = {
             "call": reference("process", function),
             "stores": {n: declared_store(self.recording, s) for n, s in (stores or {}).items()},
             "on_timer": None if on_timer is None else reference("on_timer", on_timer),
+            "order": order,
         }
         return self.declared("process", declared)
 

@@ -199,7 +199,7 @@ def _texts(node: AnyNode) -> Iterator[str]:
             yield f"{name}, emit {node.emit}{_ordered(node.order)}{_lasting(node.store)}{policy}"
         case JoinSide():
             yield f"{name}, {node.join.kind}, {node.join.function.name}{policy}"
-        case Lookup():
+        case Lookup() | Processor():
             yield f"{name}{_ordered(node.order)}{policy}"
         case _:
             yield f"{name}{policy}"

@@ -129,6 +129,7 @@ class Processor:
         stores: by the names that the functions use.
         timers: store of pending timers; None: there are no timers.
         key: serde of the records' keys.
+        order: of its records after a repartition topic.
         children: nodes that receive the records that the functions return.
     """
 
@@ -140,6 +141,7 @@ class Processor:
     timers: Store | None
     key: Serde
     on_error: OnError
+    order: Order = Order.ARRIVAL
     children: list[Node] = field(default_factory=list["Node"])
 
     @property

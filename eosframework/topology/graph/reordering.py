@@ -2,10 +2,10 @@
 
 A step depends on order if equal sets of records in another order have other results: sessions and
 sliding windows, where a record that is late for one window may extend another, `deduplicate`,
-joins with a table's history, and folds that say so. A step states it with `order: time`, or has it
-by default. If a sub-topology reads timed topics, its branches with such steps get their records
-from one reorder step at its sources; other branches get each record at once. The rows that a join
-looks up in order are held like the records.
+joins with a table's history, functions with timers, and what says so. A step states it with
+`order: time`, or has it by default. If a sub-topology reads timed topics, its branches with such
+steps get their records from one reorder step at its sources; other branches get each record at
+once. The rows that a join looks up in order are held like the records.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from eosframework.topology.graph.graph import (
     Lookup,
     Node,
     Order,
+    Processor,
     Reorder,
     Source,
     Step,
@@ -35,9 +36,9 @@ from eosframework.topology.graph.walk import AnyNode, followers_of, nodes_of
 from eosframework.txnid import changelog_topic
 
 
-def needs_order(node: AnyNode) -> TypeGuard[Aggregate | Lookup]:
+def needs_order(node: AnyNode) -> TypeGuard[Aggregate | Lookup | Processor]:
     """Return whether the results of a node depend on the order of its records."""
-    return isinstance(node, Aggregate | Lookup) and node.order is Order.TIME
+    return isinstance(node, Aggregate | Lookup | Processor) and node.order is Order.TIME
 
 
 def with_reordering(graph: Graph) -> Graph:

@@ -122,7 +122,7 @@ def waits_for_time(node: AnyNode) -> bool:
         case Aggregate():
             return node.emit is Emit.CLOSE or node.order is Order.TIME
         case Processor():
-            return node.timers is not None
+            return node.timers is not None or node.order is Order.TIME
         case JoinSide():
             return isinstance(node.join, StreamJoin) and node.join.emit is Emit.CLOSE
         case Lookup():
@@ -136,7 +136,7 @@ def _is_timed(node: AnyNode) -> bool:
         case Aggregate():
             return node.store.window is not None or node.order is Order.TIME
         case Processor():
-            return node.timers is not None
+            return node.timers is not None or node.order is Order.TIME
         case JoinSide():
             return isinstance(node.join, StreamJoin)
         case Lookup():

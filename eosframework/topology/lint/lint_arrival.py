@@ -67,7 +67,8 @@ def _after_repartition(spec: TopologySpec, step: StepSpec, *, is_row: bool) -> I
     elif isinstance(declared, DeduplicateSpec) and declared.order == "arrival":
         yield "order: arrival passes on the first record that arrives. Leave order: out"
     elif step.handler is not None:
-        yield "functions with stores or timers get records as they arrive"
+        if step.handler.records_order is Order.ARRIVAL:
+            yield "a function with stores gets records as they arrive. State order: time"
     elif step.join is not None and not step.join.is_within:
         yield from _of_join(spec, step.join, is_row=is_row)
 

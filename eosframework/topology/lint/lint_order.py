@@ -9,7 +9,7 @@ from eosframework.topology.lowering.parts import connected_parts
 from eosframework.topology.spec.join_spec import JoinSpec
 from eosframework.topology.spec.keyed_spec import DeduplicateSpec, KeyedSpec
 from eosframework.topology.spec.loaded import Finding, LoadedApp, Severity
-from eosframework.topology.spec.step_spec import StepSpec
+from eosframework.topology.spec.step_spec import ProcessSpec, StepSpec
 
 
 def order_findings(app: LoadedApp, lowered: Lowered) -> Iterator[Finding]:
@@ -28,8 +28,8 @@ def order_findings(app: LoadedApp, lowered: Lowered) -> Iterator[Finding]:
 
 
 def _order_of(step: StepSpec) -> str | None:
-    declared = step.keyed or step.join
-    has_order = isinstance(declared, KeyedSpec | DeduplicateSpec | JoinSpec)
+    declared = step.keyed or step.join or step.handler
+    has_order = isinstance(declared, KeyedSpec | DeduplicateSpec | JoinSpec | ProcessSpec)
     return declared.order if has_order else None
 
 

@@ -227,6 +227,7 @@ class _Resolver:
             timers=timers,
             key=key,
             on_error=self._policies[stream],
+            order=declared.records_order,
         )
 
     def _store(

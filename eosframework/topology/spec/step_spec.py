@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
@@ -16,6 +16,7 @@ from eosframework.topology.spec.keyed_spec import (
     DeduplicateSpec,
     KeyedSpec,
     OfSpec,
+    Order,
     ReduceSpec,
     StoredSpec,
 )
@@ -104,6 +105,16 @@ class ProcessSpec(Declared):
     on_timer: str | None = None
     """module:function that takes key, time and context when a timer is due that the function set
     with context.set_timer(…), and returns records or None."""
+
+    order: Literal["time", "arrival"] | None = None
+    """The order of records after a repartition topic. time: that of a backfill, so the same input
+    gives the same results; each record waits until stream time has passed it. arrival: at once.
+    Default: time with on_timer, else arrival."""
+
+    @property
+    def records_order(self) -> Order:
+        """The order in which the function gets its records."""
+        return Order(self.order or ("arrival" if self.on_timer is None else "time"))
 
     @property
     def declared_stores(self) -> dict[str, ProcessStoreSpec]:

@@ -47,7 +47,7 @@ def click(driver: TopologyTestDriver, *times: int, key: str = "a", value: str = 
         driver.send("clicks", value, key=key, timestamp=time)
 
 
-def test_a_timer_fires_once_behind_the_record_that_moves_the_time_there() -> None:
+def test_a_timer_fires_once_before_the_record_that_moves_the_time_there() -> None:
     driver = TopologyTestDriver(visits())
     click(driver, 10, 20, 30)
     click(driver, 129, key="b")
@@ -77,8 +77,9 @@ def test_timers_outlast_the_worker(keep_stores: bool) -> None:
     driver.restart(keep_stores=keep_stores)
     click(driver, 500)
     driver.run()
-    assert driver.read("visits") == [], "the record put its timer off before it was due"
-    assert driver.state("ended.heard") == {"a": {"n": 2, "until": 600}}
+    [ended] = driver.read("visits")
+    assert (ended.value, ended.timestamp) == ({"records": 1, "at": 110}, 110)
+    assert driver.state("ended.heard") == {"a": {"n": 1, "until": 600}}
 
 
 def test_a_crash_at_any_step_leaves_no_trace_in_stores_and_timers() -> None:
@@ -112,8 +113,19 @@ streams:
     driver = TopologyTestDriver(str(file))
     click(driver, 10, 200)
     driver.run()
+    assert [r.value for r in driver.read("visits")] == [{"records": 1, "at": 110}]
+    assert driver.state("ended.heard") == {"a": {"n": 1, "until": 300}}
+
+
+def test_by_arrival_a_record_may_put_its_timer_off() -> None:
+    app = Topology("visits")
+    clicks = app.stream("clicks", key=str, value=str).group_by_key()
+    ended = clicks.process(hear, stores={"heard": "json"}, on_timer=silent, order="arrival")
+    ended.to("visits", value="json")
+    driver = TopologyTestDriver(app)
+    click(driver, 10, 200)
+    driver.run()
     assert driver.read("visits") == []
-    assert driver.state("ended.heard") == {"a": {"n": 2, "until": 300}}
 
 
 def test_a_function_that_is_not_there_is_found_by_lint(tmp_path: Any) -> None:

@@ -217,6 +217,22 @@ def with_expiry(keyed: KeyedStream) -> Stream:
     return keyed.aggregate(list, listed, order="time", ttl=f"{SIZE}ms")
 
 
+def with_timers(keyed: KeyedStream) -> Stream:
+    """Declare a function that tells of each record without a successor within a time."""
+    return keyed.process(awaited, stores={"last": "json"}, on_timer=told)
+
+
+def awaited(record: Any, context: Any) -> None:
+    """Remember a record, and set a timer for it."""
+    context.store("last").put(record.key, record.value["number"])
+    context.set_timer(record.timestamp + SIZE)
+
+
+def told(key: str, time: int, context: Any) -> Any:
+    """Return the number of the record that was the last one when its timer was due."""
+    return [(key, [context.store("last").get(key), time])]
+
+
 Declare = Callable[[KeyedStream], Stream]
 
 IN_ORDER: list[Declare] = [
@@ -225,6 +241,7 @@ IN_ORDER: list[Declare] = [
     with_deduplication,
     with_fold,
     with_expiry,
+    with_timers,
 ]
 """Steps whose results depend on the order of their records."""
 
