@@ -276,10 +276,12 @@ class DataRejected(TransactionAborted):
     Attributes:
         topic: the topic that rejects it; None: unknown.
         is_too_large: a smaller output would be accepted.
+        is_of_dead_letter: the dead letter that this error caused was rejected as well.
     """
 
     topic: str | None = None
     is_too_large: bool = True
+    is_of_dead_letter: bool = False
 
 
 class TransactionTooLong(TransactionAborted):

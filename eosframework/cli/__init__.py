@@ -27,6 +27,7 @@ import typer.core
 from eosframework.cli.stdout import guarded_stdout
 from eosframework.errors import EosError, OutputLost, UserError
 from eosframework.process import interrupts as interrupted
+from eosframework.process.terminal import escape_output
 
 COMMANDS = {
     "run-worker": "run_worker",
@@ -106,11 +107,13 @@ def group(name: str, help: str, *, epilog: str | None = None) -> typer.Typer:
 def main(arguments: list[str] | None = None) -> None:
     """Run one command and exit with its code; a user's mistake never prints a traceback."""
     given = sys.argv[1:] if arguments is None else arguments
+    escape_output()
     interrupted.note_remains(interrupted.NOTHING)
     try:
         _register(given)
         with guarded_stdout():
-            code = app(args=given, prog_name=app.info.name, standalone_mode=False)
+            # color: typer would leave out escape sequences of a text instead of showing them.
+            code = app(args=given, prog_name=app.info.name, standalone_mode=False, color=True)
     except _UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             _report(str(error))

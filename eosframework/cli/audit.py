@@ -14,6 +14,7 @@ from eosframework.cli import app
 from eosframework.cli.options import JsonOption, SettingsOptions, SuffixOption, with_settings
 from eosframework.cli.stdout import print_report
 from eosframework.errors import ConfigurationError
+from eosframework.process.terminal import unescaped
 
 if TYPE_CHECKING:
     from eosframework.operations.audit import Detail, Verdict
@@ -214,7 +215,7 @@ def _first_of_each_kind(details: tuple[Detail, ...]) -> list[Detail]:
 @contextmanager
 def _progress() -> Generator[Callable[[str, int], None]]:
     """Show a progress line on a terminal."""
-    stream = sys.stderr if sys.stderr.isatty() else None
+    stream = unescaped(sys.stderr) if sys.stderr.isatty() else None
 
     def write(text: str) -> None:
         if stream is not None:

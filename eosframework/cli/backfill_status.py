@@ -85,26 +85,24 @@ def _list(opened: ApplicationContext, as_json: bool) -> None:
 def _show(opened: ApplicationContext, job: str, as_json: bool) -> None:
     import time
 
-    from rich.console import Console
-
     from eosframework.backfill.job.job_status import StatusTracker
     from eosframework.backfill.job.progress_display import drawn
+    from eosframework.process.terminal_console import TerminalConsole
 
     found = StatusTracker(opened.graph).look(_read(opened, job), time.time())
     if as_json:
         print_json({"application": opened.graph.application, **found.as_data()})
     else:
-        Console().print(drawn(found))
+        TerminalConsole().print(drawn(found))
 
 
 def _watch(opened: ApplicationContext, job: str) -> None:
     import time
 
-    from rich.console import Console
-
     from eosframework.backfill.job.progress_display import ProgressDisplay, drawn, headline
+    from eosframework.process.terminal_console import TerminalConsole
 
-    console = Console()
+    console = TerminalConsole()
     cleaning_up()  # The display hides the cursor.
     with ProgressDisplay(opened.graph, console) as shown:
         found = shown.update(_read(opened, job))

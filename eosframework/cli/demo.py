@@ -149,9 +149,10 @@ def _seed(given: int | None) -> int:
 def _run(demo: Callable[[Console], Any], as_json: bool) -> int:
     """Run a demo, print its outcome as one line of JSON, and return the exit code."""
     import orjson
-    from rich.console import Console
+
+    from eosframework.process.terminal_console import TerminalConsole
 
     note_remains("the demo's workers are stopped; its servers too, unless --keep was given")
-    outcome = demo(Console(stderr=as_json))
+    outcome = demo(TerminalConsole(stderr=as_json))
     typer.echo(orjson.dumps(outcome.as_data()).decode())
     return 0 if outcome.good else 1

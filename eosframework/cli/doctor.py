@@ -59,10 +59,10 @@ def _print(report: Report, application: str) -> None:
     import shutil
 
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
     from eosframework.operations.doctor import CHECKS, Severity
+    from eosframework.process.terminal_console import TerminalConsole
 
     table = Table(box=box.SIMPLE, show_lines=True)
     table.add_column("")
@@ -76,7 +76,7 @@ def _print(report: Report, application: str) -> None:
             f"{finding.expected}\n{finding.why}\n-> {fix}",
         )
     width = max(shutil.get_terminal_size().columns, 120)
-    Console(width=width, highlight=False, markup=False).print(table)
+    TerminalConsole(width=width, highlight=False, markup=False).print(table)
     counts = ", ".join(f"{report.count(severity)} {severity}s" for severity in Severity)
     typer.echo(f"{report.application}: {len(CHECKS)} checks, {counts}")
 

@@ -83,15 +83,16 @@ def settings(as_json: JsonOption = False) -> None:
     import shutil
 
     from rich import box
-    from rich.console import Console
     from rich.table import Table
+
+    from eosframework.process.terminal_console import TerminalConsole
 
     table = Table("setting", "default", "purpose", box=box.SIMPLE, show_lines=True)
     for row in rows:
         default = "" if row["default"] is None else str(row["default"])
         table.add_row(f"{row['name']}\n{row['variable']}", default, row["purpose"])
     width = max(shutil.get_terminal_size().columns, 120)
-    Console(width=width, highlight=False, markup=False).print(table)
+    TerminalConsole(width=width, highlight=False, markup=False).print(table)
 
 
 @commands.command()

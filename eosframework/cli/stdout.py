@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from eosframework.errors import OutputLost
+from eosframework.process.terminal import escaped, unescaped
 
 _STDOUT = 1
 
@@ -41,16 +42,17 @@ def guarded_stdout() -> Generator[None]:
     A stdout that was replaced, for example by pytest, is left alone.
     """
     own = sys.stdout
-    if own is not sys.__stdout__ or own is None:
+    if own is None or unescaped(own) is not sys.__stdout__:
         yield
         return
     own.flush()
-    sys.stdout = io.TextIOWrapper(
+    guarded = io.TextIOWrapper(
         io.BufferedWriter(_Descriptor(_STDOUT, "wb", closefd=False)),
         encoding=own.encoding,
         errors=own.errors,
         line_buffering=bool(own.line_buffering),
     )
+    sys.stdout = escaped(guarded)
     try:
         yield
         sys.stdout.flush()

@@ -5,14 +5,16 @@ A program that runs a worker keeps its own configuration of logs (`configure_emb
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 import time
-from typing import TextIO
+from typing import Any, TextIO
 
 import structlog
 
 from eosframework.config import LogFormat, LogSettings
+from eosframework.process.terminal import printable, unescaped
 
 CLIENT_LOGGER = "eosframework.kafka.librdkafka"
 """Logger of librdkafka's own records."""
@@ -37,13 +39,13 @@ def configure_logs(settings: LogSettings) -> None:
             colors=sys.stderr.isatty(),
             pad_event_to=24,
             # Others show local variables, and secrets are among them.
-            exception_formatter=structlog.dev.plain_traceback,
+            exception_formatter=_print_traceback,
         )
         if on_terminal
         else structlog.processors.JSONRenderer()
     )
-    # The console's renderer prints tracebacks itself.
-    tracebacks = [] if on_terminal else [structlog.processors.format_exc_info]
+    # The console's renderer prints tracebacks itself, and JSON has no control characters.
+    tracebacks = [_escape] if on_terminal else [structlog.processors.format_exc_info]
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         wrapper_class=structlog.make_filtering_bound_logger(level),
@@ -103,12 +105,23 @@ def configure_embedded_logs(settings: LogSettings) -> None:
     client.addFilter(_Repetitions())
 
 
+def _escape(_logger: Any, _name: str, event: structlog.typing.EventDict) -> Any:
+    """Escape the texts of an event; of other values it is their repr that is shown."""
+    return {k: printable(v) if isinstance(v, str) else v for k, v in event.items()}
+
+
+def _print_traceback(file: TextIO, found: structlog.typing.ExcInfo) -> None:
+    text = io.StringIO()
+    structlog.dev.plain_traceback(text, found)
+    file.write(printable(text.getvalue()))
+
+
 class _CurrentStderr(logging.StreamHandler[TextIO]):
     """Writes to the current `sys.stderr`, which a progress line replaces."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record."""
-        self.stream = sys.stderr
+        self.stream = unescaped(sys.stderr)
         super().emit(record)
 
 

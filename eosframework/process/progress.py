@@ -16,12 +16,12 @@ from dataclasses import asdict, fields
 
 import orjson
 import structlog
-from rich.console import Console
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from eosframework.process.terminal_console import TerminalConsole
 from eosframework.processing.worker_plan import WorkerCounts
 
 PIPE_VARIABLE = "EOS_PROGRESS_PIPE"
@@ -36,7 +36,7 @@ class ProgressLine:
     """One line at the bottom of the terminal, redrawn in place."""
 
     def __init__(self) -> None:
-        self.console = Console(stderr=True)
+        self.console = TerminalConsole(stderr=True)
         self._live = Live(console=self.console, auto_refresh=False, transient=True)
         self._last_seconds, self._last_records = time.monotonic(), 0
         self._due = 0.0

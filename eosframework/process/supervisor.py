@@ -24,6 +24,7 @@ import structlog
 from eosframework.process.fork import ChildProcess
 from eosframework.process.progress import PIPE_VARIABLE, ProgressEvents, ProgressLine, total
 from eosframework.process.signals import handled, signals_blocked
+from eosframework.process.terminal import unescaped
 from eosframework.processing.worker_plan import WorkerCounts
 
 POLL_SECONDS = 0.05
@@ -221,7 +222,8 @@ class Supervisor:
         if not content:
             return
         if pipe is child.output:
-            sys.stderr.write(content.decode(errors="replace"))
+            # Escaped by the child, whose colors stay.
+            unescaped(sys.stderr).write(content.decode(errors="replace"))
         else:
             child.counts = WorkerCounts(**orjson.loads(content.strip().split(b"\n")[-1]))
 

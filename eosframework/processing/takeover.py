@@ -280,7 +280,10 @@ class Takeover:
             stores=stores,
             measures=None if self._measures is None else TransactionMeasures(self._measures),
             failures=FailureHandler(
-                delays_of(compiled.part), self._now, self._plan.internal_topics
+                delays_of(compiled.part),
+                self._now,
+                self._plan.internal_topics,
+                compiled.limits,
             ),
             group=group,
             budget=self._budget,

@@ -93,6 +93,11 @@ class Registered:
                 )
         if format_ is Format.PROTOBUF and "message" not in given:
             raise TopologyError("protobuf lacks message: module:Class, a class that protoc made")
+        if format_ is Format.JSON_SCHEMA and given.keys().isdisjoint(("schema", "model")):
+            raise TopologyError(
+                "json_schema lacks schema or model: values are checked against a schema of this "
+                "application, since a pattern in that of another writer may run without end"
+            )
         return cls(format_, **given)
 
     @classmethod
@@ -111,9 +116,7 @@ class Registered:
     @property
     def writes(self) -> bool:
         """True if it has a schema to write with."""
-        if self.format is Format.JSON_SCHEMA:
-            return self.schema is not None or self.model is not None
-        return self.format is Format.PROTOBUF or self.schema is not None
+        return self.format is not Format.AVRO or self.schema is not None
 
 
 def avro(
@@ -146,7 +149,7 @@ def json_schema(
 
     Args:
         schema: a .json file next to the topology, or module:NAME of its text or map; None: the
-            schema of the model.
+            schema of the model, which must be given then.
         model: pydantic model of the values; None: dicts.
         subject: of the registry; None: as schema_registry.subject_names says.
 

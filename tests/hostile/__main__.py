@@ -21,6 +21,7 @@ from eosframework.testing.providers import choose_provider
 from tests.conftest import QUICK_POSTGRES, SMALL_BROKER
 from tests.hostile.drawing import Drawing
 from tests.hostile.world import HostileWorld
+from tests.support.servers.schema_registry import start_registry
 
 RECORDS = 500
 """Of a round."""
@@ -37,7 +38,11 @@ def main() -> int:
         postgres = choose_provider("postgres", None, os.environ, lambda name: directory / name)
         servers = stack.enter_context(kafka.kafka(SMALL_BROKER))
         dsn = create_database(stack.enter_context(postgres.postgres(QUICK_POSTGRES)))
-        world = HostileWorld(servers, f"fuzz.{uuid.uuid4().hex[:12]}", directory / "world", dsn)
+        registry = start_registry(directory)
+        stack.callback(registry.stop)
+        registry.wait_until_up()
+        name = f"fuzz.{uuid.uuid4().hex[:12]}"
+        world = HostileWorld(servers, name, directory / "world", dsn, registry.url)
         stack.callback(world.close)
         world.start()
         while time.monotonic() < ends_at:

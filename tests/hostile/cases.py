@@ -5,11 +5,13 @@ A new case is a line here. `$id` in a value stands for the record's number.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import count
 
-from tests.hostile.functions import LARGE, NOON
+from tests.hostile.foreign_schemas import ANYTHING, FOREIGN, MESSAGE
+from tests.hostile.functions import CONTROLS, LARGE, NOON
 from tests.hostile.inputs import ALL, DEAD, OUTPUT, Input, Outcome
 
 
@@ -19,6 +21,7 @@ class Case:
 
     Args:
         expected: what becomes of it.
+        schema: of the value; see `Input`.
     """
 
     lane: str
@@ -29,6 +32,7 @@ class Case:
     headers: tuple[tuple[bytes, bytes | None], ...] = ()
     timestamp: int | None = None
     codec: str = "none"
+    schema: str | None = None
 
     def as_input(self, number: int) -> Input:
         """Return the record with its number."""
@@ -44,8 +48,12 @@ class Case:
             self.codec,
             self.expected,
             self.name,
+            self.schema,
         )
 
+
+NOISE = random.Random(1).randbytes(1_047_000)
+"""A topic with default limits takes it, and no more than its name in addition."""
 
 EIGHT = b"\0" * 7 + b"\1"
 
@@ -64,6 +72,9 @@ HEALTHY = {
     "right": Case("right", "healthy", b'{"id":$id}', OUTPUT),
     "rows": Case("rows", "healthy", b'{"id":$id}', OUTPUT),
     "asks": Case("asks", "healthy", b'{"id":$id}', OUTPUT),
+    "avro": Case("avro", "healthy", b"\2", OUTPUT, schema='"long"'),
+    "shaped": Case("shaped", "healthy", b'{"id":$id}', OUTPUT, schema=ANYTHING),
+    "message": Case("message", "healthy", b"\0\x12\1a", OUTPUT, schema=MESSAGE),
     "kept": Case("kept", "healthy", b'{"id":$id,"text":"t","amount":1.5}', OUTPUT),
 }
 
@@ -82,6 +93,10 @@ UNREADABLE = (
     (
         "forged attempts",
         ((b"__eos.errors.attempts", b"9" * 5000), (b"__eos.errors.due", b"9" * 30)),
+    ),
+    (
+        "a forged form of a dead letter",
+        ((b"__eos.errors.form", b"gzip"), (b"__eos.errors.size", b"1" * 5000)),
     ),
     ("a forged receipt", ((b"__eos.receipt", b"1/a/0/b/0/" + b"9" * 5000 + b"/0/1/0/0/1"),)),
     ("a forged trace", ((b"traceparent", b"00-" + b"f" * 32 + b"-\xff"),)),
@@ -106,6 +121,7 @@ NO_MEMBERS = (("null", b"null"), ("a list", b"[]"), ("a number", b"1" * 400), ("
 FAILING = (
     "raise surrogate",
     "raise nul",
+    "raise escape",
     "raise long",
     "raise unspeakable",
     "exit",
@@ -135,6 +151,9 @@ def cases() -> Iterator[Case]:
         yield from _json_cases(lane)
     for lane in ("rows", "asks", "kept"):
         yield from _json_cases(lane)
+    # The decoder of this serde reads both.
+    lenient = ("an escape that is half a character", "a BOM")
+    yield from (case for case in _json_cases("shaped") if case.name not in lenient)
     for lane in ("act", "again", "window", "session", "kept"):
         for what in FAILING:
             value = b'{"id":$id,"k":"a","do":"%b"}' % what.encode()
@@ -149,6 +168,8 @@ def cases() -> Iterator[Case]:
         for size in (0, 7, 9, 100):
             yield replace(HEALTHY[lane], name=f"{size} bytes", value=bytes(size), expected=DEAD)
     yield from SINGLES
+    for lane, name, schema, value, expected in FOREIGN:
+        yield Case(lane, name, value, expected, schema=schema)
 
 
 def _json_cases(lane: str) -> Iterator[Case]:
@@ -156,9 +177,11 @@ def _json_cases(lane: str) -> Iterator[Case]:
         yield replace(HEALTHY[lane], name=name, value=value, expected=DEAD)
 
 
-def _act(name: str, members: bytes, expected: frozenset[Outcome] = DEAD) -> Case:
+def _act(
+    name: str, members: bytes, expected: frozenset[Outcome] = DEAD, *, codec: str = "none"
+) -> Case:
     value = b'{"id":$id,' + members + b"}"
-    return replace(HEALTHY["act"], name=name, value=value, expected=expected)
+    return replace(HEALTHY["act"], name=name, value=value, expected=expected, codec=codec)
 
 
 SINGLES = (
@@ -175,6 +198,14 @@ SINGLES = (
     Case("text", "a dead letter without a Kafka timestamp", b"\xff", DEAD, timestamp=-1),
     Case("raw", "any bytes", bytes(range(256)), OUTPUT, key=bytes(range(256))),
     *(Case("raw", f"3 MB in {c}", b"x" * LARGE, OUTPUT, codec=c) for c in ("gzip", "zstd", "lz4")),
+    # Their dead letters do not fit the topic as they are.
+    _act("3 MB in zstd", b'"do":"raise nul","more":"%b"' % (b"x" * LARGE), codec="zstd"),
+    Case("any", "3 MB that are no JSON in zstd", b"{" + b" " * LARGE, DEAD, b'"k"', codec="zstd"),
+    Case("text", "random bytes", NOISE, DEAD),
+    Case("any", "a key of random bytes", b"{", DEAD, key=NOISE),
+    Case("text", "a header of random bytes", b"\xff", DEAD, headers=((b"h", NOISE),)),
+    Case("text", "control characters", CONTROLS.encode(), OUTPUT, key=CONTROLS.encode()),
+    Case("rows", "control characters", b'{"id":$id}', OUTPUT, key=CONTROLS.encode()),
     Case("text", "no UTF-8", b"\xff", DEAD),
     Case("text", "half a character", b"\xed\xa0\x80", DEAD),
     Case("text", "a key that is no UTF-8", b"", DEAD, key=b"\xff"),

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.hostile.cases import HEALTHY
+from tests.hostile.foreign_schemas import FOREIGN
 from tests.hostile.inputs import ALL, CODECS, DEAD, OUTPUT, Input, Outcome
-from tests.hostile.lanes import IDENTIFIED, LANES, PLAIN
+from tests.hostile.lanes import IDENTIFIED, LANES, PLAIN, REGISTERED
 
 LARGEST = 400_000
 """Bytes of a drawn value, at most; larger ones are cases of their own."""
@@ -69,8 +70,10 @@ class Drawing:
 
     def _input(self, lane: str, moment: int) -> Input:
         self._number += 1
-        number, healthy = self._number, HEALTHY[lane].as_input(self._number)
         at = moment + self._draw.randrange(SPAN_MS)
+        if lane in REGISTERED:
+            return self._registered(lane, at)
+        number, healthy = self._number, HEALTHY[lane].as_input(self._number)
         key, value = healthy.key, healthy.value
         if lane in ("window", "session", "left", "right", "act"):
             value = json.dumps({"id": number, "k": self._draw.choice("abc"), "t": at}).encode()
@@ -93,6 +96,13 @@ class Drawing:
             key = b""  # one of the clients refuses to write nothing at all
             expected = expected_of(lane, key, value)
         return Input(lane, number, key, value, headers, at, codec, expected)
+
+    def _registered(self, lane: str, at: int) -> Input:
+        """Draw a value of a schema of another writer, changed a little."""
+        written = [f for f in FOREIGN if f[0] == lane and f[4] == OUTPUT]
+        _, name, schema, value, _ = self._draw.choice(written)
+        changed = self._mutated(value)
+        return Input(lane, self._number, b"k", changed, (), at, name=name, schema=schema)
 
     def _bytes(self, former: bytes | None) -> bytes | None:
         draw = self._draw

@@ -6,6 +6,7 @@ import sys
 from datetime import datetime
 from typing import Any, NoReturn
 
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from pydantic import BaseModel
 
 from eosframework import Record
@@ -15,6 +16,9 @@ NOON = 1_700_000_000_000
 
 LARGE = 3_000_000
 """Characters of an output that no topic here takes."""
+
+CONTROLS = "\x1b]0;owned\x07\x1b[2J\x9b1m\r"
+"""What sets a terminal's title, rings its bell, clears it and overwrites a line."""
 
 _failed: set[int] = set()
 
@@ -34,6 +38,30 @@ class Kept(BaseModel):
     amount: float | None = None
     body: dict[str, Any] | None = None
     headers: str | None = None
+
+
+SHAPE: dict[str, Any] = {}
+"""A JSON Schema of the application's own, which allows everything."""
+
+_FIELD = descriptor_pb2.FieldDescriptorProto
+MESSAGE_FILE = descriptor_pb2.FileDescriptorProto(
+    name="tests_hostile.proto",
+    syntax="proto3",
+    message_type=[
+        descriptor_pb2.DescriptorProto(
+            name="Message",
+            field=[
+                _FIELD(name="more", number=1, type=_FIELD.TYPE_MESSAGE, type_name=".Message"),
+                _FIELD(name="text", number=2, type=_FIELD.TYPE_STRING),
+            ],
+        )
+    ],
+)
+"""`message Message {Message more = 1; string text = 2}`."""
+
+_pool = descriptor_pool.DescriptorPool()
+_pool.Add(MESSAGE_FILE)
+Message: Any = message_factory.GetMessageClass(_pool.FindMessageTypeByName("Message"))
 
 
 class Unspeakable(Exception):
@@ -88,6 +116,8 @@ def _raise(wanted: str) -> NoReturn:
             raise ValueError("a lone \ud800 in a text")
         case "raise nul":
             raise ValueError("a \0 in a text")
+        case "raise escape":
+            raise ValueError(f"{CONTROLS} in a text")
         case "raise long":
             raise ValueError("x" * LARGE)
         case "raise unspeakable":

@@ -12,8 +12,8 @@ from kafka import KafkaProducer
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
-MOST_BYTES = 8_000_000
-"""The largest batch that the inputs' topics take."""
+MOST_BYTES = 16_000_000
+"""The largest batch of the topic to which records of any size are copied."""
 
 
 class Outcome(StrEnum):
@@ -39,6 +39,7 @@ class Input:
         timestamp: in milliseconds since the epoch; None: the producer's clock.
         codec: one of `CODECS`; the client that can write every header has only the first two.
         expected: what may become of it.
+        schema: text of the schema whose number is put before the value; None: there is none.
     """
 
     lane: str
@@ -50,6 +51,7 @@ class Input:
     codec: str = "none"
     expected: frozenset[Outcome] = ALL
     name: str = ""
+    schema: str | None = None
 
     def __str__(self) -> str:
         shown = ", ".join(f"{field}={getattr(self, field)!r:.300}" for field in _SHOWN)

@@ -12,6 +12,13 @@ PLAIN = {
 }
 """By lane the serdes of key and value; each record goes out as it came, and with its place."""
 
+REGISTERED = {
+    "avro": ("AVRO", "avro()"),
+    "shaped": ("JSON", "json_schema(schema=tests.hostile.functions:SHAPE)"),
+    "message": ("PROTOBUF", "protobuf(message=tests.hostile.functions:Message)"),
+}
+"""By lane the type of its schemas in the registry, and the serde of its values."""
+
 KEPT = "kept"
 """The lane that ends in a table."""
 
@@ -21,7 +28,7 @@ IDENTIFIED = ("again", "window", "session", "left", "right", "asks")
 ROWS = "rows"
 """The lane of a table's rows: of these only dead letters are seen."""
 
-LANES = (*PLAIN, "act", *IDENTIFIED, ROWS, KEPT)
+LANES = (*PLAIN, *REGISTERED, "act", *IDENTIFIED, ROWS, KEPT)
 
 JOIN_MS = 10_000
 WINDOW_MS = 10_000
@@ -40,6 +47,11 @@ def _plain_streams(lane: str) -> str:
     from: {lane}
     on_error: {{dead_letter: NAME.dead}}
     to: {{topic: NAME.same.{lane}}}
+""" + _placed_stream(lane)
+
+
+def _placed_stream(lane: str) -> str:
+    return f"""\
   {lane}_placed:
     from: {lane}
     on_error: {{dead_letter: NAME.dead}}
@@ -70,6 +82,7 @@ _TIMED = f'timestamp: "{_FUNCTIONS}:moment"'
 TRANSFORMS = (
     "application: NAME\nsources:\n"
     + "".join(_source(lane, *serdes) for lane, serdes in PLAIN.items())
+    + "".join(_source(lane, "bytes", serde) for lane, (_, serde) in REGISTERED.items())
     + _source("act", "bytes", "json", _TIMED)
     + _source("again", "bytes", "json")
     + _source("window", "bytes", "json", _TIMED)
@@ -80,6 +93,7 @@ TRANSFORMS = (
     + _source("asks", "string", "json", "on_error: {dead_letter: NAME.dead}")
     + "streams:\n"
     + "".join(map(_plain_streams, PLAIN))
+    + "".join(map(_placed_stream, REGISTERED))
     + f"""\
   acted:
     from: act

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tests.hostile.drawing import Drawing
 from tests.hostile.inputs import DEAD, Feeder
 from tests.hostile.world import HostileWorld
 from tests.support.applications.pipeline import Pipeline
+from tests.support.servers.schema_registry import Registry
 
 SEED = int(os.environ.get("EOS_FUZZ_SEED", "17"))
 
@@ -33,7 +35,7 @@ streams:
     to: {topic_from: "tests.hostile.functions:chosen", value: json}
 """
 
-OFTEN = ("raise surrogate", "exit", "a topic that nobody has made")
+OFTEN = ("raise escape", "raise surrogate", "exit", "a topic that nobody has made")
 """What `make test` shows of what ends a worker; `make test-all` shows every case."""
 
 FAILING = [
@@ -51,9 +53,14 @@ ALLOWED_MEGABYTES = 64
 
 @pytest.fixture
 def world(
-    kafka: KafkaService, unique_name: Callable[[str], str], database: str, tmp_path: Path
+    kafka: KafkaService,
+    registry: Registry,
+    unique_name: Callable[[str], str],
+    database: str,
+    tmp_path: Path,
 ) -> Iterator[HostileWorld]:
-    made = HostileWorld(kafka.bootstrap_servers, unique_name("hostile"), tmp_path, database)
+    name = unique_name("hostile")
+    made = HostileWorld(kafka.bootstrap_servers, name, tmp_path, database, registry.url)
     yield made
     made.close()
 
@@ -66,7 +73,9 @@ def test_hostile_records_have_one_outcome_each_and_harm_no_other(
     world.feed(inputs())
     world.start()
     world.wait()
-    assert world.wrong() == []
+    wrong = world.wrong()
+    assert wrong == [], "\n".join(wrong)
+    letters = {str(world.fed[place].name): at for place, at in world.letters.items()}
     # The largest records are past; of what is drawn, none is large.
     before = world.megabytes()
     world.feed(Drawing(SEED).inputs(DRAWN, world.moment))
@@ -80,8 +89,27 @@ def test_hostile_records_have_one_outcome_each_and_harm_no_other(
     verdict = audited.json
     found = {what: verdict[what] for what in ("lost", "duplicated", "torn")}
     assert found == {"lost": 0, "duplicated": 0, "torn": 0}, audited
-    listed = world.run("dead-letters", "list", str(world.transforms))
-    assert listed.exit_code == 0, listed.err
+    for command in commands_about_control_characters(world, letters):
+        done = world.run(*command)
+        assert done.exit_code == 0, (command, done.err)
+        written = done.out + done.err
+        assert "\\u001b]0;owned\\u0007" in written or command[1] == "list", command
+        assert re.findall(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", written) == [], command
+
+
+def commands_about_control_characters(
+    world: HostileWorld, letters: Mapping[str, str]
+) -> list[tuple[str, ...]]:
+    """Return commands that print what is in records."""
+    app = str(world.transforms)
+    stores = world.run("state", "stats", app, "--json").json["stores"]
+    [rows] = [each["store"] for each in stores if each["store"].startswith("rows")]
+    return [
+        ("dead-letters", "list", app),
+        ("dead-letters", "show", app, letters["raise escape"]),
+        ("topics", "read", f"{world.name}.text"),
+        ("state", "scan", app, rows),
+    ]
 
 
 @pytest.mark.parametrize("case", FAILING, ids=lambda case: f"{case.lane}-{case.name}")
@@ -100,4 +128,5 @@ def test_on_error_fail_ends_the_worker_and_names_the_record(
     assert f"{pipeline.name}.in[0]@1" in error
     assert "on_error" in error
     assert "Traceback" not in worker.log
+    assert re.findall(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", worker.log) == []
     assert pipeline.committed() == 1

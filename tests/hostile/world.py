@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import json
 import signal
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import psutil
 import psycopg
 from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from tests.hostile.functions import NOON
 from tests.hostile.inputs import MOST_BYTES, OUTPUT, Feeder, Input, Outcome
@@ -26,6 +29,7 @@ from tests.hostile.lanes import (
     LANES,
     OUTPUTS,
     PLAIN,
+    REGISTERED,
     ROWS,
     TABLES,
     TRANSFORMS,
@@ -39,10 +43,9 @@ from tests.support.servers.topics import create_topics
 
 OPEN_TOPIC = {
     "retention.ms": "-1",
-    "max.message.bytes": str(MOST_BYTES),
     "message.timestamp.after.max.ms": str(2**63 - 1),
 }
-"""Of inputs: they take what their producers may write at worst."""
+"""Of inputs: they take any time, and batches of Kafka's default size."""
 
 ROUND_MS = 1_000_000
 """Event time from one round of inputs to the next; what closes all windows lies between."""
@@ -67,7 +70,9 @@ class Seen:
 class HostileWorld:
     """Two applications: transforms, and what fills a table."""
 
-    def __init__(self, bootstrap_servers: str, name: str, directory: Path, dsn: str) -> None:
+    def __init__(
+        self, bootstrap_servers: str, name: str, directory: Path, dsn: str, registry_url: str
+    ) -> None:
         self.bootstrap_servers, self.name, self.dsn = bootstrap_servers, name, dsn
         self.directory = directory
         directory.mkdir(parents=True, exist_ok=True)
@@ -76,22 +81,27 @@ class HostileWorld:
         self.seen = Seen()
         self.rounds = 0
         self._prefix = f"{name}."
+        self.letters: dict[Place, str] = {}
+        """Places of dead letters, as commands take them."""
         self._rows = 0
         self._letters = 0
         self._ids: dict[tuple[str, int], Place] = {}
         self._places: dict[str, list[int]] = defaultdict(list)
         topics = [NewTopic(self._prefix + lane, 1, 1, config=OPEN_TOPIC) for lane in LANES]
-        roomy = {"retention.ms": "-1", "max.message.bytes": str(2 * MOST_BYTES)}
+        roomy = {"retention.ms": "-1", "max.message.bytes": str(MOST_BYTES)}
         topics += [
             NewTopic(
                 self._prefix + output,
                 1,
                 1,
-                config=roomy if output in ("dead", "same.raw") else {"retention.ms": "-1"},
+                config=roomy if output == "same.raw" else {"retention.ms": "-1"},
             )
             for output in OUTPUTS
         ]
         create_topics(AdminClient({"bootstrap.servers": bootstrap_servers}), topics)
+        self._registry_url = registry_url
+        self._registry = SchemaRegistryClient({"url": registry_url})
+        self._schemas: dict[tuple[str, str], int] = {}
         self._feeder = Feeder(bootstrap_servers, self._prefix)
         self.transforms = self._application("transforms", TRANSFORMS, name)
         self.tables = self._application("tables", TABLES.replace(f"NAME.{KEPT}", f"{name}.{KEPT}"))
@@ -123,7 +133,7 @@ class HostileWorld:
     def feed(self, inputs: Sequence[Input]) -> None:
         """Write inputs, and behind them what closes every window that they opened."""
         assert len({each.id for each in inputs}) == len(inputs), "ids are unique"
-        self._note(self._feeder.feed(inputs))
+        self._note(self._feeder.feed(map(self._framed, inputs)))
         end = self.moment + ROUND_MS - 2 * max(JOIN_MS, WINDOW_MS)
         last = max((each.id for each in inputs), default=0)
         closing: list[Input] = []
@@ -136,6 +146,19 @@ class HostileWorld:
         for each in closing:
             self._note(self._feeder.feed([each]))
         self.rounds += 1
+
+    def _framed(self, each: Input) -> Input:
+        """Return an input with the number of its schema before the value."""
+        if each.schema is None:
+            return each
+        known = (each.lane, each.schema)
+        if known not in self._schemas:
+            schema = Schema(each.schema, REGISTERED[each.lane][0])
+            subject = f"{self._prefix}{each.lane}{len(self._schemas)}"
+            self._schemas[known] = self._registry.register_schema(subject, schema)
+        return replace(
+            each, value=b"\0" + self._schemas[known].to_bytes(4, "big") + (each.value or b"")
+        )
 
     def _note(self, fed: Mapping[Place, Input]) -> None:
         self.fed |= fed
@@ -250,7 +273,8 @@ class HostileWorld:
         place = topic, int(headers["__streams.errors.offset"] or b"")
         if place in self.fed:
             each = self.fed[place]
-            if (message.key(), message.value()) != (each.key, each.value):
+            self.letters[place] = f"{message.topic()}[{message.partition()}]@{message.offset()}"
+            if not _holds(message, headers, each):
                 self.seen.unexplained.append(f"a letter of {each} holds {message.value()!r:.80}")
             self._became(place, outcome)
         else:
@@ -316,6 +340,7 @@ class HostileWorld:
                 worker.process.kill()
                 worker.process.wait()
         self._consumer.close()
+        self._registry.close()
         self._feeder.close()
 
     def run(self, *command: str) -> Finished:
@@ -328,6 +353,7 @@ class HostileWorld:
             "PYTHONPATH": str(REPOSITORY),
             "EOS_KAFKA__BOOTSTRAP_SERVERS": self.bootstrap_servers,
             "EOS_DATABASE__DSN": self.dsn,
+            "EOS_SCHEMA_REGISTRY__URL": self._registry_url,
             "EOS_STATE__DIRECTORY": str(self.directory / "state"),
             "EOS_WORKER__RECEIPTS": "true",
             "EOS_TEST_FAULTS": "",
@@ -351,3 +377,16 @@ class HostileWorld:
 def _alike(found: bytes | None, fed: bytes | None) -> bool:
     """Tell whether two values are the same; JSON's null goes out as a null value."""
     return json.loads(found or b"null") == json.loads(fed or b"null")
+
+
+def _holds(message: Message, headers: Mapping[str, Any], each: Input) -> bool:
+    """Tell whether a dead letter holds its record, or a digest of it if it was too large."""
+    key, value, form = message.key(), message.value(), headers.get("__eos.errors.form")
+    if form == b"gzip":
+        value = gzip.decompress(value or b"")
+    if form in (None, b"gzip"):
+        return (key, value) == (each.key, each.value)
+    parts = [each.key, each.value, *(part for header in each.headers for part in header)]
+    content = b"".join(b"-" if part is None else b"%d:%b" % (len(part), part) for part in parts)
+    is_known = headers["__eos.errors.sha256"] == hashlib.sha256(content).hexdigest().encode()
+    return is_known and value is None and key in ((each.key,) if form == b"place" else (None,))

@@ -185,7 +185,9 @@ class AttemptRun:
             origins=context.origins,
             emissions=compiled.emissions,
             stores=None if state is None else state.open(compiled, context.partition),
-            failures=FailureHandler(internal_topics=context.internal_topics),
+            failures=FailureHandler(
+                internal_topics=context.internal_topics, limits=compiled.limits
+            ),
             budget=ChangesBudget(settings.worker.queue_megabytes * 2**20 // SHARE),
         )
         self._counters = Counters(self._task, compiled)

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from eosframework.backfill.job.job_entry import JobState
 from eosframework.backfill.job.job_status import JobStatus, StageStatus, StatusTracker
+from eosframework.process.terminal_console import TerminalConsole
 from eosframework.topology.graph.graph import Graph
 
 EVENT_SECONDS = 10.0
@@ -33,7 +34,7 @@ class ProgressDisplay:
 
     def __init__(self, graph: Graph, console: Console | None = None) -> None:
         self._tracker = StatusTracker(graph)
-        self._console = console or Console(stderr=True)
+        self._console = console or TerminalConsole(stderr=True)
         is_terminal = self._console.is_terminal
         self._live = Live(console=self._console, auto_refresh=False) if is_terminal else None
         self._events = structlog.get_logger("eosframework.backfill").bind(

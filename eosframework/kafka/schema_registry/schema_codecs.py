@@ -21,6 +21,9 @@ from eosframework.errors import (
     SchemasRefused,
     SchemasUnusable,
 )
+from eosframework.kafka.schema_registry.avro_reader import AvroReader
+from eosframework.kafka.schema_registry.child_decoder import ChildDecoder
+from eosframework.kafka.schema_registry.foreign_schemas import ForeignSchemas
 from eosframework.kafka.schema_registry.registry_answers import Action, Use
 from eosframework.kafka.schema_registry.registry_client import (
     NOT_REGISTERED,
@@ -104,6 +107,8 @@ class SchemaRegistry:
         self._is_local = local
         self._elsewhere = _Elsewhere(settings, patience_seconds)
         self._client = local_client() if local else open_client(settings)
+        self._schemas = ForeignSchemas(self._client)
+        self._child = ChildDecoder()
         self._registers = settings.auto_register or local
         self.place = settings.url or "this process"
 
@@ -272,9 +277,8 @@ class SchemaRegistry:
         if codec.declared.format is Format.PROTOBUF:
             read = protobuf().ProtobufDeserializer(model, conf, self._client)
         elif codec.declared.format is Format.AVRO:
-            read = avro().AvroDeserializer(
-                self._client, codec.schema, None if model is None else _from_map(model), conf=conf
-            )
+            from_map = None if model is None else _from_map(model)
+            read = AvroReader(self._client, self._schemas, codec.schema, from_map, self._child)
         else:
             from_map = None if model is None else _from_map(model)
             read = json_schema().JSONDeserializer(

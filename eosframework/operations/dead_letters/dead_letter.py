@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -11,13 +11,17 @@ from pydantic import BaseModel
 
 from eosframework.errors import raised_by_functions
 from eosframework.operations.moments import moment_text
+from eosframework.processing.failures.dead_letter_forms import Form, digest, unpacked
 from eosframework.processing.failures.failure_headers import (
     HEADER_ATTEMPTS,
+    HEADER_DIGEST,
     HEADER_EXCEPTION,
     HEADER_FAILED,
+    HEADER_FORM,
     HEADER_OFFSET,
     HEADER_PARTITION,
     HEADER_REPLAYED,
+    HEADER_SIZE,
     HEADER_STEP,
     HEADER_TOPIC,
     Headers,
@@ -45,8 +49,12 @@ class DeadLetter:
         attempts: number of failed attempts.
         replayed_from: place of the dead letter that was replayed as this record; None: not a
             replay.
+        stored: value of the dead letter, in its form.
         timestamp: event time of the record, in milliseconds.
         headers: original headers of the record.
+        form: bare: key and headers of the record are unknown here.
+        size: bytes of the record's value, unless the form is whole.
+        digest: of the record, likewise.
     """
 
     partition: TopicPartition
@@ -59,9 +67,12 @@ class DeadLetter:
     attempts: int
     replayed_from: str | None
     key: bytes | None
-    value: bytes | None
+    stored: bytes | None
     timestamp: int
     headers: Headers
+    form: Form = Form.WHOLE
+    size: int = 0
+    digest: str = ""
 
     @property
     def place(self) -> str:
@@ -72,6 +83,21 @@ class DeadLetter:
     def input(self) -> str:
         """Place of the source record, in the same format."""
         return f"{self.origin}@{self.origin_offset}"
+
+    @property
+    def value(self) -> bytes | None:
+        """The record's value; None: it has none, or the dead letter does not hold it."""
+        if self.form is Form.GZIP:
+            return unpacked(self.stored or b"", self.size)
+        return self.stored
+
+    @property
+    def left_out(self) -> str | None:
+        """Text about the parts of the record that the dead letter does not hold."""
+        if self.form not in (Form.PLACE, Form.BARE):
+            return None
+        parts = "value" if self.form is Form.PLACE else "key, value and headers"
+        return f"{parts}: the record was too large ({self.size:,} bytes of value)"
 
     @property
     def kind(self) -> str:
@@ -90,6 +116,12 @@ class DeadLetter:
             offset = int(said[HEADER_OFFSET])
             failed_at = int(said[HEADER_FAILED]) if HEADER_FAILED in said else None
             attempts = int(said.get(HEADER_ATTEMPTS, 1))
+            # A record may have come with such headers; only those after the error are ours.
+            names = [name for name, _ in pairs]
+            form = Form.WHOLE
+            if HEADER_FORM in names[_last(names, HEADER_EXCEPTION) :]:
+                form = Form(said[HEADER_FORM])
+            size = int(said.get(HEADER_SIZE, 0)) if form is not Form.WHOLE else 0
         except (KeyError, ValueError):
             return None
         return cls(
@@ -103,10 +135,32 @@ class DeadLetter:
             attempts=attempts,
             replayed_from=said.get(HEADER_REPLAYED),
             key=message.key(),
-            value=message.value(),
+            stored=message.value(),
             timestamp=max(message.timestamp()[1], EARLIEST_OUTPUT_MS),
             headers=as_it_came(pairs),
+            form=form,
+            size=size,
+            digest=said.get(HEADER_DIGEST, "") if form is not Form.WHOLE else "",
         )
+
+    def restored(self, record: Message | None) -> DeadLetter | None:
+        """Return it with its whole record; None: that is neither here nor given.
+
+        Args:
+            record: found at the place of the record in its source; None: there is none.
+        """
+        if self.form is Form.WHOLE:
+            return self
+        if self.form is Form.GZIP and (value := self.value) is not None:
+            return replace(self, stored=value, form=Form.WHOLE)
+        if record is None:
+            return None
+        key, value, found = record.key(), record.value(), list(record.headers() or ())
+        # In a topic of retries or replays it has headers that its steps did not see.
+        for headers in (found, as_it_came(found)):
+            if digest(key, value, headers) == self.digest:
+                return replace(self, key=key, stored=value, headers=headers, form=Form.WHOLE)
+        return None
 
     def again(self, application: str, topic: str, partitions: int) -> Output:
         """Return the original record as an output, to be processed again.
@@ -123,6 +177,10 @@ class DeadLetter:
         kept = [(n, v) for n, v in self.headers if not _is_receipt_of(application, n, v)]
         headers = [*kept, (HEADER_REPLAYED, self.place.encode())]
         return (topic, self.value, self.key, number, None, None, self.timestamp, headers)
+
+
+def _last(names: list[str], name: str) -> int:
+    return len(names) - 1 - names[::-1].index(name) if name in names else 0
 
 
 def _is_ours(headers: Iterable[tuple[str, bytes | None]]) -> bool:
@@ -167,6 +225,7 @@ def shown(graph: Graph, letter: DeadLetter, *, was_replayed: bool) -> dict[str, 
         "timestamp": moment_text(letter.timestamp),
         "key": _decoded(letter.key, source.key if source else BYTES),
         "value": _decoded(letter.value, source.value if source else BYTES),
+        "left_out": letter.left_out,
         "headers": [{"name": name, "value": _plain(value)} for name, value in letter.headers],
     }
 

@@ -11,12 +11,13 @@ from typing import Any
 from eosframework.application.context import ApplicationContext
 from eosframework.application.replay_marks import Marks, Range
 from eosframework.config import KafkaSettings
-from eosframework.errors import ConfigurationError
+from eosframework.errors import ConfigurationError, PositionLost, RunError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.operations.dead_letters.dead_letter import DeadLetter
 from eosframework.operations.dead_letters.selection import DeadLetterPlace
+from eosframework.processing.ports import Message
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.walk import dead_letter_topics
 
@@ -73,6 +74,10 @@ class Group:
             "first_failed_at": self.first_at,
             "last_failed_at": self.last_at,
         }
+
+
+class RecordGone(RunError):
+    """A dead letter has not all of its record, and the source has it no longer."""
 
 
 def foreign_text(foreign: Mapping[str, int]) -> str:
@@ -171,6 +176,38 @@ class DeadLetters:
             f"there is no dead letter {place.partition}@{place.first}{others}; `eosframework "
             f"dead-letters list APP` names one of each kind"
         )
+
+    def whole(self, letter: DeadLetter) -> DeadLetter:
+        """Return a dead letter with its whole record, read from its source if need be.
+
+        Raises:
+            RecordGone: the source has another record there, or none.
+            ClusterUnreachable: the cluster did not answer.
+        """
+        found = letter.restored(None)
+        found = found or letter.restored(self._record(letter.origin, letter.origin_offset))
+        if found is None:
+            lacks = letter.left_out or "a value that is damaged"
+            raise RecordGone(
+                f"dead letter {letter.place} cannot be replayed: it has not all of its record "
+                f"({lacks}), and {letter.input} is no longer that record (retention, compaction, "
+                f"or a topic that was recreated). Send the record again from where it came from"
+            )
+        return found
+
+    def _record(self, partition: TopicPartition, offset: int) -> Message | None:
+        topic = self._admin.describe_topics([partition.topic])[partition.topic]
+        if not topic.exists or not 0 <= partition.partition < topic.partitions:
+            return None
+        first, end = self._admin.log_bounds([partition])[partition]
+        if not first <= offset < end:
+            return None
+        try:
+            for _, messages in read_ranges(self._settings, {partition: (offset, offset + 1)}):
+                return messages[0]
+        except PositionLost:
+            pass
+        return None
 
     @cached_property
     def _facts(self) -> dict[str, TopicDescription]:

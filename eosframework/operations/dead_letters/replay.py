@@ -29,7 +29,11 @@ from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import size_limits
 from eosframework.kafka.worker_clients import producers
 from eosframework.operations.dead_letters.dead_letter import DeadLetter
-from eosframework.operations.dead_letters.dead_letter_reader import DeadLetters, ReplayedByPartition
+from eosframework.operations.dead_letters.dead_letter_reader import (
+    DeadLetters,
+    RecordGone,
+    ReplayedByPartition,
+)
 from eosframework.operations.dead_letters.replay_plan import Target
 from eosframework.operations.dead_letters.selection import Choice
 from eosframework.processing.ports import Commit, TransactionalOutput, TransactionalOutputs
@@ -128,9 +132,14 @@ def replay(
                 for name, target in targets.items()
             },
             settings.worker.transaction_timeout_seconds,
+            whole=letters.whole,
         )
         for partition, batch in letters.batches():
-            chosen = [(letter, range_) for letter, range_ in batch if choice.takes(letter)]
+            chosen = [
+                (letter, range_)
+                for letter, range_ in batch
+                if choice.takes(letter) and _is_whole(letters, letter)
+            ]
             sending.send(partition, chosen)
             on_progress(sending.replayed.total)
         return sending.replayed
@@ -144,6 +153,7 @@ class _Replay(SessionUser[TransactionSession, None]):
 
     Args:
         routes: by input topic, the target topic and its number of partitions.
+        whole: returns a dead letter with its whole record.
     """
 
     def __init__(
@@ -157,8 +167,10 @@ class _Replay(SessionUser[TransactionSession, None]):
         timeout_seconds: float,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        whole: Callable[[DeadLetter], DeadLetter] = lambda letter: letter,
     ) -> None:
         self.replayed = Replayed()
+        self._whole = whole
         self._application = application
         self._marks = marks
         self._topic_ids = topic_ids
@@ -236,9 +248,18 @@ class _Replay(SessionUser[TransactionSession, None]):
 
     def _fill(self, before: Marks) -> Commit:
         """Produce the records of some dead letters, and their marks (R4)."""
-        records = [
-            letter.again(self._application, *self._routes[letter.origin.topic])
-            for letter, _ in self._chunk
-        ]
-        self._session.produce([*records, *self._marks.outputs(self._next, before)])
+        for letter, _ in self._chunk:
+            route = self._routes[letter.origin.topic]
+            # One at a time: whole records may be many times as large as their dead letters.
+            self._session.produce([self._whole(letter).again(self._application, *route)])
+        self._session.produce(self._marks.outputs(self._next, before))
         return Commit(self._session.output, (), None)
+
+
+def _is_whole(letters: DeadLetters, letter: DeadLetter) -> bool:
+    """Return whether the record of a dead letter can be had; the plan has named the others."""
+    try:
+        letters.whole(letter)
+    except RecordGone:
+        return False
+    return True

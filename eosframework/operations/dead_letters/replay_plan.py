@@ -8,7 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eosframework.errors import StartRefused
-from eosframework.operations.dead_letters.dead_letter_reader import DeadLetters, ReplayedByPartition
+from eosframework.operations.dead_letters.dead_letter_reader import (
+    DeadLetters,
+    RecordGone,
+    ReplayedByPartition,
+)
 from eosframework.operations.dead_letters.selection import Choice
 from eosframework.topology.graph.graph import Graph
 
@@ -55,11 +59,13 @@ class ReplayPlan:
         already: number of replayed ones; they are left out.
         unread_topics: by topic that no source reads, such as the changelog of a window that failed
             when it closed: the number of dead letters left out.
+        gone: texts about dead letters whose records are gone; they are left out.
     """
 
     counts: Counter[Target] = field(default_factory=Counter[Target])
     already: int = 0
     unread_topics: Counter[str] = field(default_factory=Counter[str])
+    gone: tuple[str, ...] = ()
 
     @property
     def total(self) -> int:
@@ -87,6 +93,7 @@ class ReplayPlan:
             "replayed_before": self.already,
             "into": {target.topic: count for target, count in self.by_topic},
             "left_out": dict(self.unread_topics),
+            "gone": list(self.gone),
         }
 
     def lines(self, done: int, *, dry_run: bool) -> list[str]:
@@ -101,6 +108,7 @@ class ReplayPlan:
             f"  {count:,} of {topic} are left out: not an input of the topology"
             for topic, count in sorted(self.unread_topics.items())
         ]
+        lines += [f"  {text}" for text in self.gone]
         if not dry_run:
             lines.append(f"{done:,} replayed")
         return lines
@@ -131,6 +139,7 @@ def plan_replay(
     """
     counts: Counter[Target] = Counter()
     unread_topics: Counter[str] = Counter()
+    gone: list[str] = []
     already = 0
     for partition, batch in letters.batches():
         marks = marked.get(partition)
@@ -143,5 +152,10 @@ def plan_replay(
             elif marks is not None and letter.offset in marks:
                 already += 1
             else:
-                counts[target] += 1
-    return ReplayPlan(counts, already, unread_topics)
+                try:
+                    letters.whole(letter)
+                except RecordGone as error:
+                    gone.append(str(error))
+                else:
+                    counts[target] += 1
+    return ReplayPlan(counts, already, unread_topics, tuple(gone))

@@ -16,6 +16,7 @@ from eosframework.processing.codegen.generator import (
     generate_source,
 )
 from eosframework.processing.conversions import event_time
+from eosframework.processing.failures.refused_outputs import OutputLimits
 from eosframework.processing.ports import Message
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import (
@@ -120,6 +121,7 @@ class CompiledPart:
         emissions: each after those whose records may reach it.
         paced_by: the timed topics whose watermarks move stream time; empty: its records do.
         own_times: the other source topics whose records move stream time.
+        limits: known limits of output topics, by topic.
     """
 
     part: SubTopology
@@ -128,6 +130,7 @@ class CompiledPart:
     emissions: tuple[Emission, ...]
     paced_by: Mapping[str, TimedTopic] = field(default_factory=dict[str, TimedTopic])
     own_times: Collection[str] = ()
+    limits: Mapping[str, OutputLimits] = field(default_factory=dict[str, OutputLimits])
 
     @property
     def merges(self) -> bool:
@@ -178,7 +181,7 @@ def compile_part(part: SubTopology, context: CompileContext = NO_CONTEXT) -> Com
         node = slots.emitting[len(emissions)]
         emissions.append(Emission(node, _emission_of(node, part, slots)))
     keyed = tuple(slots.keyed)
-    return CompiledPart(part, sources, keyed, tuple(emissions), paced_by, own_times)
+    return CompiledPart(part, sources, keyed, tuple(emissions), paced_by, own_times, context.limits)
 
 
 def _emission_of(

@@ -18,6 +18,7 @@ from eosframework.errors import (
     raised_by_functions,
 )
 from eosframework.processing.conversions import moment
+from eosframework.processing.failures.dead_letter_forms import fitted
 from eosframework.processing.failures.failure_headers import (
     HEADER_ATTEMPTS,
     HEADER_DUE,
@@ -34,6 +35,7 @@ from eosframework.processing.failures.failure_headers import (
     Headers,
     RetriedRecord,
 )
+from eosframework.processing.failures.refused_outputs import NO_LIMITS, OutputLimits
 from eosframework.processing.ports import Message, Output
 from eosframework.records import EARLIEST_OUTPUT_MS
 from eosframework.topology.graph.graph import OnError, Policy
@@ -70,6 +72,7 @@ class FailureHandler:
             once.
         now: returns seconds since the epoch.
         internal_topics: topics that only the application writes.
+        limits: known limits of output topics, by topic.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class FailureHandler:
         delays: Delays | None = None,
         now: Callable[[], float] = time.time,
         internal_topics: Collection[str] = (),
+        limits: Mapping[str, OutputLimits] | None = None,
     ) -> None:
         self.skipped = 0
         self.dead_letters = 0
@@ -84,6 +88,7 @@ class FailureHandler:
         self._delays = delays or {}
         self._now = now
         self._internal_topics = internal_topics
+        self._limits = limits or {}
 
     def __call__(
         self, site: Site, message: Message, error: BaseException, out: list[Output]
@@ -149,7 +154,10 @@ class FailureHandler:
             self.retries += 1
             return _next_attempt(site, message, error, topics[left[0]], now_ms, left[0])
         self.dead_letters += 1
-        return dead_letter(site, message, error, now_ms)
+        most_bytes = self._limits.get(site.on_error.topic or "", NO_LIMITS).value_bytes
+        if isinstance(error, DataRejected) and error.is_of_dead_letter:
+            most_bytes = 0
+        return dead_letter(site, message, error, now_ms, most_bytes)
 
 
 def is_of_the_framework(error: BaseException) -> bool:
@@ -162,29 +170,38 @@ def is_of_the_framework(error: BaseException) -> bool:
 
 
 def dead_letter(
-    site: Site, message: Message, error: BaseException, now_ms: int | None = None
+    site: Site,
+    message: Message,
+    error: BaseException,
+    now_ms: int | None = None,
+    most_bytes: int | None = None,
 ) -> Output:
     """Return the record as it came, with headers for the place and reason of its failure.
+
+    If it does not fit the topic, it has another form (`dead_letter_forms`).
 
     Args:
         site: the step, with the topic of its policy.
         message: the record.
         error: the reason.
         now_ms: the time in milliseconds since the epoch; None: now.
+        most_bytes: the largest record that the topic takes; None: unknown.
     """
     topic = site.on_error.topic
     assert topic is not None, "a dead_letter policy has a topic"
     now_ms = round(time.time() * 1000) if now_ms is None else now_ms
-    headers = _said_of(site, message, error, now_ms)
+    original = list(message.headers() or ())
+    added = _said_of(site, message, error, now_ms)
+    key, value, headers = fitted(message.key(), message.value(), original, added, most_bytes)
     timestamp = max(message.timestamp()[1], EARLIEST_OUTPUT_MS)
-    return (topic, message.value(), message.key(), -1, None, None, timestamp, headers)
+    return (topic, value, key, -1, None, None, timestamp, headers)
 
 
 def _next_attempt(
     site: Site, message: Message, error: BaseException, topic: str, now_ms: int, delay_ms: int
 ) -> Output:
     """Return a record for a retry topic, in the partition of its task."""
-    headers = _said_of(site, message, error, now_ms)
+    headers = [*(message.headers() or ()), *_said_of(site, message, error, now_ms)]
     if not isinstance(message, RetriedRecord):
         headers += [(HEADER_ATTEMPTS, b"1"), (HEADER_FIRST_FAILED, str(now_ms).encode())]
     headers.append((HEADER_DUE, str(now_ms + delay_ms).encode()))
@@ -195,7 +212,6 @@ def _next_attempt(
 def _said_of(site: Site, message: Message, error: BaseException, now_ms: int) -> Headers:
     topic, partition, offset = _origin(message)
     headers: Headers = [
-        *(message.headers() or ()),
         (HEADER_EXCEPTION, summary(error).encode()),
         (HEADER_MESSAGE, _text_of(error).encode()),
         (HEADER_STACKTRACE, stack_trace(error)),

@@ -26,6 +26,12 @@ HEADER_DUE = "__eos.errors.due"
 """Time of the next attempt, in milliseconds since the epoch."""
 HEADER_REPLAYED = "__eos.errors.replayed"
 """Place of the dead letter from which a record was replayed."""
+HEADER_FORM = "__eos.errors.form"
+"""Form of a dead letter that its topic does not take whole (`dead_letter_forms`)."""
+HEADER_SIZE = "__eos.errors.size"
+"""Size of the record's value in bytes, if the dead letter has another one."""
+HEADER_DIGEST = "__eos.errors.sha256"
+"""Digest of the record, likewise."""
 
 OWN_HEADERS = frozenset(
     {
@@ -41,6 +47,9 @@ OWN_HEADERS = frozenset(
         HEADER_ATTEMPTS,
         HEADER_DUE,
         HEADER_REPLAYED,
+        HEADER_FORM,
+        HEADER_SIZE,
+        HEADER_DIGEST,
     }
 )
 """Headers that the framework adds to a record that failed."""

@@ -92,11 +92,13 @@ class Bisection:
         partition, offset = refused.record
         known = None if earlier is None else earlier.culprit(partition)
         if known is not None and known.offset == offset:
+            if _may_be_smaller(known.error, refused.error):
+                return cls(1, until, known)
             raise RecordFailed(
                 f"record {partition}@{offset}: its dead letter was refused as well "
-                f"({refused.error}). Raise max.message.bytes of the dead-letter topic above that "
-                f"of {partition.topic}; or, if the broker refuses the timestamp, which is the "
-                f"record's own, raise message.timestamp.before.max.ms and .after.max.ms there",
+                f"({refused.error}). Raise max.message.bytes of the dead-letter topic; or, if the "
+                f"broker refuses the timestamp, which is the record's own, raise "
+                f"message.timestamp.before.max.ms and .after.max.ms there",
                 offset=offset,
             ) from refused.error
         return cls(1, until, Culprit(partition, offset, refused.error))
@@ -152,10 +154,24 @@ def _next_trial(refused: RejectedTransaction) -> Trial | None:
         return None
     if len(found) > 1:
         return trial.among(found)
-    if found[0] in trial.refused:
+    if (known := trial.refused.get(found[0])) is not None:
+        if _may_be_smaller(known, refused.error):
+            return trial.without(found[0], known)
         raise RunError(
-            f"a result of a window, timer or join was refused by the broker "
-            f"({trial.refused[found[0]]}), and so was its dead letter ({refused.error}); raise "
-            f"max.message.bytes of the dead-letter topic"
+            f"a result of a window, timer or join was refused by the broker ({known}), and so was "
+            f"its dead letter ({refused.error}); raise max.message.bytes of the dead-letter topic"
         )
     return trial.without(found[0], refused.error)
+
+
+def _may_be_smaller(known: DataRejected, again: DataRejected) -> bool:
+    """Return whether a rejected dead letter is written once more, in the smallest form.
+
+    Args:
+        known: the reason of the dead letter; its handler gets it again.
+        again: the rejection of the dead letter.
+    """
+    if known.is_of_dead_letter or not again.is_too_large:
+        return False
+    known.is_of_dead_letter = True
+    return True

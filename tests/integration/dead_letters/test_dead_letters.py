@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+import orjson
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
-from tests.support.applications.pipeline import Pipeline
+from tests.support.applications.functions import noise
+from tests.support.applications.pipeline import Pipeline, number_in
 from tests.support.applications.second_chances import TOPOLOGY, Forgiving
+from tests.support.servers.topics import configure
 from tests.support.verifiers.messages import headers_of
 
 COUNT = 40
@@ -118,6 +122,60 @@ def test_the_last_attempt_makes_a_dead_letter_that_tells_of_all_of_them(
     assert names == {"__eos.receipt"}
     audit = app.run("audit", "--by", "receipts")
     assert audit.exit_code == 0, audit.out
+
+
+def feed_large(app: Forgiving, number: int, padding: str) -> None:
+    """Append a record of more than a MiB to the input."""
+    value = orjson.dumps({"n": number, "padding": padding})
+    properties = {"bootstrap.servers": app.pipeline.bootstrap_servers}
+    producer = Producer({**properties, "message.max.bytes": 5_000_000})
+    producer.produce(app.pipeline.source, value, b"k", 0, headers=[("h", b"1")])
+    assert producer.flush(60) == 0
+
+
+def test_a_record_that_its_dead_letter_does_not_hold_is_replayed_from_its_source_or_refused(
+    forgiving: Callable[[str], Forgiving],
+) -> None:
+    app = forgiving("")
+    source, out = app.pipeline.source, f"{app.pipeline.name}.doubled"
+    admin = AdminClient({"bootstrap.servers": app.pipeline.bootstrap_servers})
+    for topic in (source, out):
+        configure(admin, topic, {"max.message.bytes": "5000000"})
+    feed_large(app, 103, "x" * 3_000_000)
+    feed_large(app, 113, noise(1, 2_000_400))
+    feed_large(app, 123, noise(2, 2_000_000))
+    app.catch_up()
+    audit = app.run("audit", "--by", "functions")
+    assert audit.exit_code == 0, audit.out
+
+    places = {
+        int(headers_of(m)["__eos.errors.size"]): f"{m.topic()}[{m.partition()}]@{m.offset()}"
+        for m in app.read(app.letters)
+        if "__eos.errors.size" in headers_of(m)
+    }
+    packed, read, gone = (places[size] for size in sorted(places, reverse=True))
+    assert app.run_at("show", packed, "--json").json["value"]["n"] == 103
+    shown = app.run_at("show", read).out
+    assert "value: the record was too large (2,000,4" in shown
+    replay = ("dead-letters", "replay", "--into-source", "--yes", "--json")
+    one = app.run(*replay, "--offsets", read).json
+    assert one["into"] == {source: 1}
+
+    end = next(m.offset() or 0 for m in app.read(source) if number_in(m) == 123)
+    admin.delete_records([TopicPartition(source, 0, end + 1)])[
+        TopicPartition(source, 0, end + 1)
+    ].result(60)
+    rest = app.run(*replay, "--all").json
+    assert rest["into"] == {source: len(app.refused) + 1}
+    [refusal] = rest["gone"]
+    assert refusal.startswith(f"dead letter {gone} cannot be replayed")
+    assert f"{source}[0]@{end} is no longer that record" in refusal
+
+    app.fix()
+    app.catch_up()
+    assert app.written == Counter([*app.numbers, 103, 113])
+    kept = {number_in(m): len(m.value() or b"") for m in app.read(out)}
+    assert (kept[103] > 3_000_000, kept[113] > 2_000_000) == (True, True)
 
 
 COUNTED = TOPOLOGY.replace(

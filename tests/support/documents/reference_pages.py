@@ -14,6 +14,7 @@ import typer.main
 from platformdirs import user_data_dir
 
 from eosframework import cli
+from eosframework.bounds import BOUNDS
 from eosframework.cli.explain import list_settings
 from eosframework.topology.json_schema import topology_schema
 from tests.house import REPOSITORY
@@ -168,7 +169,23 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
+def bounds() -> str:
+    """Return bounds.md, from the table of bounds."""
+    lines = [
+        "# Bounds on foreign data\n",
+        "Records and schemas of other writers are handled within these bounds. Settings, such as",
+        f"`worker.queue_megabytes`, are [further ones](settings.md). {_GENERATED}\n",
+        "| of | at most | beyond it |\n| --- | --- | --- |",
+    ]
+    lines += [
+        f"| {_cell(bound.of)} | {bound.value:,} {bound.unit} | {_cell(bound.then)} |"
+        for bound in BOUNDS
+    ]
+    return "\n".join(lines) + "\n"
+
+
 PAGES: Mapping[str, Callable[[], str]] = {
+    "bounds.md": bounds,
     "cli.md": command_line,
     "settings.md": settings,
     "yaml.md": yaml_keys,

@@ -44,8 +44,12 @@ def test_every_poison_record_is_found_and_the_rest_committed(
 
 def test_a_refused_dead_letter_is_said() -> None:
     known = Bisection.after(None, refused(1, 8, 7))
+    again = Bisection.after(known, refused(1, 8, 7))
+    culprit = again.culprit(P)
+    assert culprit is not None
+    assert culprit.error.is_of_dead_letter, "the next one has the smallest form"
     with pytest.raises(RecordFailed, match=r"in\[0\]@7.*dead letter.*max\.message\.bytes"):
-        Bisection.after(known, refused(1, 8, 7))
+        Bisection.after(again, refused(1, 8, 7))
 
 
 def test_what_stores_change_when_the_clock_closes_windows_is_no_records_fault() -> None:

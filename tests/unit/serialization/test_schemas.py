@@ -50,8 +50,15 @@ def test_what_was_declared_round_trips_through_its_text(format_: Format, data: A
     options = data.draw(st.dictionaries(st.sampled_from(names), words))
     if format_ is Format.PROTOBUF:
         options["message"] = "m:C"
+    if format_ is Format.JSON_SCHEMA:
+        options.setdefault("model", "m:C")
     declared = Registered.make(format_, options)
     assert Registered.parse(str(declared)) == declared
+
+
+def test_json_schema_needs_a_schema_of_its_own() -> None:
+    with pytest.raises(TopologyError, match="json_schema lacks schema or model"):
+        json_schema()
 
 
 @pytest.mark.parametrize("text", ["json", "bytes", "flights:Flight", "avr(x=y)", "avro"])
