@@ -1,4 +1,4 @@
-"""Reference pages that are generated: the command line, the settings and the keys of YAML files.
+"""Reference pages that are generated: commands, settings, keys of YAML files, and bounds.
 
 `python -m tests.support.documents.reference_pages` writes them again.
 """
@@ -13,7 +13,7 @@ import typer.core
 import typer.main
 from platformdirs import user_data_dir
 
-from eosframework import cli
+from eosframework import bounds, cli
 from eosframework.cli.explain import list_settings
 from eosframework.topology.json_schema import topology_schema
 from tests.house import REPOSITORY
@@ -119,6 +119,29 @@ def yaml_keys() -> str:
     return "\n".join(lines)
 
 
+def table_of_bounds() -> str:
+    """Return bounds.md, from `eosframework.bounds`."""
+    lines = [
+        "# Bounds\n",
+        "The most that clients of `worker.http_address`, of `outbox.http_address` and of the",
+        "console can use. [The threat model](threat-model.md#the-http-address) has the reasons.",
+        f"{_GENERATED}\n",
+        "| of | most | beyond it |\n| --- | --- | --- |",
+        *(
+            f"| {_cell(each.of)} | {_amount(each)} | {_cell(each.beyond)} |"
+            for each in bounds.TABLE
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _amount(bound: bounds.Bound) -> str:
+    for size, unit in ((bounds.MIB, "MiB"), (bounds.KIB, "KiB")):
+        if bound.unit == "bytes" and bound.value % size == 0:
+            return f"{bound.value // size} {unit}"
+    return f"{bound.value:,} {bound.unit}"
+
+
 def _object(title: str, schema: Mapping[str, Any]) -> Iterator[str]:
     yield f"## {title}\n"
     yield f"{_plain(schema.get('description', ''))}\n"
@@ -169,6 +192,7 @@ def _cell(text: str) -> str:
 
 
 PAGES: Mapping[str, Callable[[], str]] = {
+    "bounds.md": table_of_bounds,
     "cli.md": command_line,
     "settings.md": settings,
     "yaml.md": yaml_keys,
