@@ -26,6 +26,7 @@ from eosframework.errors import ConfigurationError
 from eosframework.monitoring.http import http_server
 from eosframework.monitoring.http.http_server import serving
 from eosframework.monitoring.http.pages import Answer, NotServed, Request, Streamed
+from eosframework.runtime import application_status
 
 
 def echo(request: Request) -> Answer:
@@ -161,6 +162,40 @@ def connect(address: str, request: bytes) -> socket.socket:
     client = socket.create_connection((host, int(port)), timeout=60)
     client.sendall(request)
     return client
+
+
+@pytest.mark.parametrize(("more", "status"), [(-1, 200), (0, 200), (1, 413)])
+def test_the_body_of_a_request_is_bounded(more: int, status: int, address: str) -> None:
+    length = bounds.BODY_BYTES.value + more
+    head = f"GET /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n"
+    with connect(address, head.encode() + b"x" * length) as client:
+        assert client.recv(100).split()[1] == str(status).encode()
+
+
+@pytest.mark.parametrize(("more", "is_closed"), [(-1, False), (0, False), (1, True)])
+def test_a_connection_beyond_the_bound_replaces_the_slowest(
+    more: int, is_closed: bool, address: str
+) -> None:
+    clients = [connect(address, b"") for _ in range(bounds.CONNECTIONS.value + more)]
+    try:
+        # A request through the last one: those before it are accepted by then.
+        clients[-1].sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert clients[-1].recv(100).split()[1] == b"200"
+        assert [bool(wait([client], 0)) for client in clients[:2]] == [is_closed, False]
+    finally:
+        for client in clients:
+            client.close()
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_the_answer_of_an_asked_process_is_bounded(more: int) -> None:
+    content = {"x": "x" * (bounds.ASKED_BYTES.value + more - len('{"x":""}'))}
+    with serving("127.0.0.1:0", {"large": lambda _: Answer(HTTPStatus.OK, content)}) as address:
+        if more <= 0:
+            assert application_status.ask(address, "/large") == (200, content)
+            return
+        with pytest.raises(ConfigurationError, match="no process of eosframework answers there"):
+            application_status.ask(address, "/large")
 
 
 SLOW = {
