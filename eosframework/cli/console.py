@@ -51,7 +51,7 @@ def console(
     try:
         from eosframework.console.server import run_console
     except ImportError as error:
-        if (error.name or "").partition(".")[0] not in ("jinja2", "starlette", "uvicorn"):
+        if (error.name or "").partition(".")[0] not in ("jinja2",):
             raise
         raise ConfigurationError(
             f"the console needs package {error.name!r}, which is not installed; run: pip install "

@@ -18,11 +18,11 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
+
+from eosframework.bounds import SESSIONS
 
 SESSION_SECONDS = 12 * 3600.0
-
-MOST_SESSIONS = 100
 
 FORM_FIELD = "form_token"
 """Name of the hidden field with the form token."""
@@ -72,7 +72,7 @@ class Access:
         """Return the cookie of a new session."""
         now = self._clock()
         self._sessions = {k: until for k, until in self._sessions.items() if until > now}
-        while len(self._sessions) >= MOST_SESSIONS:
+        while len(self._sessions) >= SESSIONS.value:
             del self._sessions[min(self._sessions, key=self._sessions.__getitem__)]
         session = secrets.token_urlsafe(32)
         self._sessions[session] = now + SESSION_SECONDS
@@ -111,7 +111,7 @@ class Access:
         site = headers.get("sec-fetch-site", "same-origin")
         origin = headers.get("origin")
         host = headers.get("host", "").lower()
-        is_foreign = origin is not None and urlsplit(origin).netloc.lower() != host
+        is_foreign = origin is not None and split_url(origin).netloc.lower() != host
         if site != "same-origin" or is_foreign:
             raise Refused(
                 HTTPStatus.FORBIDDEN,
@@ -138,3 +138,11 @@ class Access:
                 "this console only reads, so nothing was done; start it with --allow-changes and a "
                 "token (setting console.token) to make changes here",
             )
+
+
+def split_url(text: str) -> SplitResult:
+    """Return the parts of a URL; those of an empty one if it is none."""
+    try:
+        return urlsplit(text)
+    except ValueError:
+        return urlsplit("")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from eosframework.application.context import ApplicationContext, connect
+from eosframework.bounds import CHANGELOG_BYTES, CONSOLE_ROWS, CONSOLE_SCANS, STATE_BYTES
 from eosframework.config import Settings
 from eosframework.console.history import History
 from eosframework.console.readings import Reading, Readings
@@ -29,6 +30,7 @@ from eosframework.runtime.ids import known_leases
 from eosframework.runtime.shown_positions import positions_of_tables, positions_of_transforms
 from eosframework.runtime.stored_state import ChangelogStores, StoreFiles, look_up, scan
 from eosframework.runtime.worker import load
+from eosframework.state.query.bounded_rows import BoundedRows
 from eosframework.state.query.layouts import QueriedStore, queried_store
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.graph.walk import dead_letter_topics
@@ -36,9 +38,6 @@ from eosframework.txnid import prefix
 
 WAIT_SECONDS = 8.0
 """Longest wait of a page for a reading."""
-
-ROWS = 200
-"""Most rows of a scan."""
 
 TRACED = 5
 """Transactions of an id that its page shows."""
@@ -70,6 +69,7 @@ class Application:
         self._lock = threading.Lock()
         self._graph: Graph | None = None
         self._contexts: dict[str, ApplicationContext] = {}
+        self._scans = threading.BoundedSemaphore(CONSOLE_SCANS.value)
 
     def graph(self) -> Graph:
         """Return the topology, which is loaded again until it resolves.
@@ -186,9 +186,10 @@ class Application:
         def read() -> dict[str, Any]:
             if source == "workers":
                 return self._asked_for_state(f"/state/{quote(store)}/{quote(key, safe='')}")
-            return look_up(self._stores(source), self._store(store), key).as_data()
+            found = look_up(self._stores(source), self._store(store), key, STATE_BYTES.value)
+            return found.as_data()
 
-        return self.read(f"get {source} {store} {key}", read, 2.0)
+        return self._read_rows(f"get {source} {store} {key}", read)
 
     def rows_of(
         self, store: str, first: str | None, last: str | None, source: str
@@ -197,12 +198,13 @@ class Application:
 
         def read() -> dict[str, Any]:
             if source == "workers":
-                bounds = {"from": first, "to": last, "limit": ROWS}
+                bounds = {"from": first, "to": last, "limit": CONSOLE_ROWS.value}
                 given = urlencode({name: v for name, v in bounds.items() if v is not None})
                 return self._asked_for_state(f"/state/{quote(store)}?{given}")
-            return scan(self._stores(source), self._store(store), first, last, ROWS).as_data()
+            most = CONSOLE_ROWS.value, STATE_BYTES.value
+            return scan(self._stores(source), self._store(store), first, last, *most).as_data()
 
-        return self.read(f"scan {source} {store} {first!r} {last!r}", read, 2.0)
+        return self._read_rows(f"scan {source} {store} {first!r} {last!r}", read)
 
     @contextmanager
     def wire(self) -> Generator[Wire]:
@@ -220,6 +222,22 @@ class Application:
         return self._readings.get(
             name, read, max_age_seconds=max_age_seconds, wait_seconds=WAIT_SECONDS
         )
+
+    def _read_rows(self, name: str, read: Callable[[], dict[str, Any]]) -> Reading[dict[str, Any]]:
+        """Return a reading of stores, of which few run at a time: their rows may be large."""
+
+        def bounded() -> dict[str, Any]:
+            if not self._scans.acquire(timeout=WAIT_SECONDS):
+                raise ConfigurationError(
+                    f"the console reads stores {CONSOLE_SCANS.value} times at once; load the page "
+                    f"again"
+                )
+            try:
+                return read()
+            finally:
+                self._scans.release()
+
+        return self.read(name, bounded, 2.0)
 
     def _overview(self) -> Overview:
         context = self.kept_context("overview")
@@ -269,12 +287,24 @@ class Application:
         """Return the first worker's answer that has rows, or all rows of a scan."""
         if not self.addresses:
             raise ConfigurationError("no worker can be asked; start the console with --ask")
-        answers = [ask(address, path) for address in self.addresses]
-        good = [content for status, content in answers if status == 200]
+        good: list[dict[str, Any]] = []
+        refusals: list[dict[str, Any]] = []
+
+        def rows() -> Iterator[Any]:
+            for address in self.addresses:
+                status, content = ask(address, path)
+                (good if status == 200 else refusals).append(content)
+                yield from content.pop("found", ())
+
+        bounded = BoundedRows(rows(), CONSOLE_ROWS.value, STATE_BYTES.value)
+        found = [row for row, _ in bounded]
         if not good:
-            raise ConfigurationError(str(answers[0][1].get("error", answers[0][1])))
-        found = [row for content in good for row in content["found"]]
-        return {**good[0], "found": found, "more": any(one.get("more") for one in good)}
+            raise ConfigurationError(str(refusals[0].get("error", refusals[0])))
+        return {
+            **good[0],
+            "found": found,
+            "more": bounded.more or any(one.get("more") for one in good),
+        }
 
     def _store(self, name: str) -> QueriedStore:
         return queried_store(self.graph(), name)
@@ -282,4 +312,4 @@ class Application:
     def _stores(self, source: str) -> ChangelogStores | StoreFiles:
         if source == "files":
             return StoreFiles(self.graph().application, self.settings)
-        return ChangelogStores(self.settings)
+        return ChangelogStores(self.settings, CHANGELOG_BYTES.value)

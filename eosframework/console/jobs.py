@@ -10,9 +10,8 @@ from typing import Any
 
 import structlog
 
+from eosframework.bounds import JOBS
 from eosframework.errors import EosError
-
-MOST_KEPT = 20
 
 Progress = Callable[[str], None]
 
@@ -88,7 +87,7 @@ class Jobs:
                 return None
             self._started += 1
             job = Job(self._started, title, lines, datetime.now(UTC))
-            self._jobs = [*self._jobs[-(MOST_KEPT - 1) :], job]
+            self._jobs = [*self._jobs[-(JOBS.value - 1) :], job]
         structlog.get_logger("eosframework.console").info("job_started", job=job.number, what=title)
         threading.Thread(target=_run, args=(job, work), name=title, daemon=True).start()
         return job

@@ -21,13 +21,9 @@ from typing import Any, Generic, TypeVar, cast
 
 import structlog
 
+from eosframework.bounds import READINGS, READINGS_AT_ONCE, READINGS_BYTES
 from eosframework.errors import EosError
-
-MOST_READING = 12
-"""Number of readings that run at the same time."""
-
-MOST_KEPT = 128
-"""Number of readings that are kept; the one that was asked for longest ago is dropped first."""
+from eosframework.state.query.text_forms import as_json
 
 Value = TypeVar("Value")
 
@@ -50,8 +46,9 @@ class Reading(Generic[Value]):
 
 
 class _Entry:
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
         self.value: Any = None
+        self.size = len(name)
         self.read_at: datetime | None = None
         self.error: str | None = None
         self.done_at: float | None = None
@@ -64,7 +61,9 @@ class _Entry:
 
 
 class Readings:
-    """The readings of a process.
+    """The readings of a process, bounded in number and in bytes.
+
+    The one that was asked for longest ago is dropped first.
 
     Args:
         clock: monotonic, in seconds.
@@ -110,17 +109,22 @@ class Readings:
                 entry.done_at = None
 
     def _entry(self, name: str) -> _Entry:
-        entry = self._entries.setdefault(name, _Entry())
+        entry = self._entries.setdefault(name, _Entry(name))
         self._entries.move_to_end(name)
-        for old in list(self._entries):
-            if len(self._entries) <= MOST_KEPT:
-                break
-            if self._entries[old].running is None:
-                del self._entries[old]
+        self._drop_old()
         return entry
 
+    def _drop_old(self) -> None:
+        size = sum(entry.size for entry in self._entries.values())
+        for name, entry in list(self._entries.items()):
+            if len(self._entries) <= READINGS.value and size <= READINGS_BYTES.value:
+                break
+            if entry.running is None:
+                del self._entries[name]
+                size -= entry.size
+
     def _start(self, name: str, entry: _Entry, read: Callable[[], Any]) -> bool:
-        if sum(one.running is not None for one in self._entries.values()) >= MOST_READING:
+        if sum(one.running is not None for one in self._entries.values()) >= READINGS_AT_ONCE.value:
             return False
         entry.running = threading.Event()
         # A daemon: a call to an unavailable broker must not keep the process from ending.
@@ -139,10 +143,20 @@ class Readings:
         except Exception as failure:
             structlog.get_logger("eosframework.console").exception("reading_failed", reading=name)
             error = f"{type(failure).__name__}: {failure}"
+        size = len(name) + _size_of(value)
         with self._lock:
             if error is None:
-                entry.value, entry.read_at = value, datetime.now(UTC)
+                entry.value, entry.read_at, entry.size = value, datetime.now(UTC), size
             entry.error, entry.done_at = error, self._clock()
             done, entry.running = entry.running, None
+            self._drop_old()
         if done is not None:
             done.set()
+
+
+def _size_of(value: Any) -> int:
+    """Return the size of a value as text."""
+    try:
+        return len(as_json(value))
+    except TypeError:  # orjson takes no integers above 64 bits
+        return len(repr(value))

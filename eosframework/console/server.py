@@ -2,52 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
+import time
 from collections.abc import Sequence
 from ipaddress import ip_address
-from typing import Any
 
 import structlog
-import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from eosframework.bounds import CONSOLE_PAGES, CONSOLE_SECONDS
 from eosframework.config import Settings
 from eosframework.console.access import Access
 from eosframework.console.application import Application
 from eosframework.console.backfills import Backfills
 from eosframework.console.jobs import Jobs
 from eosframework.console.pages.page import Console
-from eosframework.console.site import make_site
+from eosframework.console.site import HEADERS, Site
 from eosframework.errors import ConfigurationError
-from eosframework.monitoring.http.http_server import listen, own_names
+from eosframework.monitoring.http import exchange
+from eosframework.monitoring.http.http_server import answering, listen, own_names
+from eosframework.process.signals import stop_requests
 from eosframework.records import whole_number
 
-HEAD_SECONDS = 5.0
-"""From the connection to the end of the request's head."""
-
-LARGEST_HEAD = 16_384
-
-MOST_CONNECTIONS = 64
-
-
-class TimedConnection(H11Protocol):
-    """A connection whose request's head must arrive in time; uvicorn itself would wait forever."""
-
-    def connection_made(self, transport: Any) -> None:
-        """Note the connection's time."""
-        super().connection_made(transport)
-        self._late = self.loop.call_later(HEAD_SECONDS, self._close_if_waiting)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """End the wait for the head."""
-        self._late.cancel()
-        super().connection_lost(exc)
-
-    def _close_if_waiting(self) -> None:
-        has_no_request: bool = self.cycle is None  # pyright: ignore[reportUnnecessaryComparison]
-        if has_no_request:
-            self.transport.close()
+STOP_CHECK_SECONDS = 0.2
 
 
 def run_console(
@@ -82,21 +58,29 @@ def run_console(
         None if token is None else token.get_secret_value(), allow_changes=allow_changes
     )
     # A browser sends a cookie to all ports of a host.
-    cookie = f"eosframework_console_{taken.rpartition(':')[2]}"
-    site = make_site(console, access, own_names(address, settings.console.hosts), cookie=cookie)
+    site = Site(console, access, f"eosframework_console_{taken.rpartition(':')[2]}")
+    served = exchange.Site(
+        site.answer,
+        own_names(address, settings.console.hosts),
+        "console.hosts",
+        CONSOLE_PAGES,
+        CONSOLE_SECONDS,
+        methods=("GET", "HEAD", "POST"),
+        headers=HEADERS,
+    )
     stop = threading.Event()
     threading.Thread(
         target=app.sample_forever, args=(stop,), name="eos-console-sample", daemon=True
     ).start()
-    structlog.get_logger("eosframework.console").info(
-        "console_serving", address=taken, url=f"http://{taken}/", allows_changes=allow_changes
-    )
-    try:
-        server = uvicorn.Server(_configuration(site))
-        asyncio.run(server.serve(sockets=[listener]))
-    finally:
-        stop.set()
-        listener.close()
+    log = structlog.get_logger("eosframework.console")
+    with stop_requests(log) as request, answering(listener, served):
+        log.info(
+            "console_serving", address=taken, url=f"http://{taken}/", allows_changes=allow_changes
+        )
+        # An Event would not do: its `set`, in a signal's handler, could wait for its own `wait`.
+        while not request.received:
+            time.sleep(STOP_CHECK_SECONDS)
+    stop.set()
 
 
 def require_token_where_needed(address: str, *, has_token: bool, allow_changes: bool) -> None:
@@ -136,20 +120,3 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _configuration(site: Any) -> uvicorn.Config:
-    return uvicorn.Config(
-        site,
-        http=TimedConnection,
-        ws="none",
-        lifespan="off",
-        loop="asyncio",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        limit_concurrency=MOST_CONNECTIONS,
-        h11_max_incomplete_event_size=LARGEST_HEAD,
-        timeout_graceful_shutdown=2,
-    )

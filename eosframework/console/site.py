@@ -1,24 +1,18 @@
-"""The site: addresses, templates, and the answers to requests."""
+"""The site: the answers to requests, from the pages' functions and templates."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+import threading
+import time
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from importlib.resources import files
-from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 import structlog
-from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
-from starlette.routing import Route
-from starlette.types import ASGIApp
 
-from eosframework.console.access import Access, Refused
-from eosframework.console.guard import Guard, TooLarge, too_large
+from eosframework.bounds import WRONG_TOKENS
+from eosframework.console.access import Access, Refused, split_url
 from eosframework.console.jobs import Job
 from eosframework.console.pages.dead_letters_page import dead_letter_page, dead_letters_page
 from eosframework.console.pages.job_pages import (
@@ -36,6 +30,7 @@ from eosframework.console.pages.topology_page import topology_page
 from eosframework.console.pages.transactions_page import trace_page, transactions_page
 from eosframework.console.templating import templates
 from eosframework.errors import EosError
+from eosframework.monitoring.http.pages import Answer, NotServed, Request, Text
 
 MENU = {
     "/topology": "Topology",
@@ -59,8 +54,20 @@ PAGES: Mapping[str, Callable[[Console, Fields], Page]] = {
     "/backfills": backfills_page,
     "/positions": positions_page,
     "/audit": audit_page,
-    "/jobs/{number}": job_page,
 }
+
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+"""Headers of every answer."""
 
 ASSETS = {
     "console.css": "text/css",
@@ -69,10 +76,9 @@ ASSETS = {
 }
 """Files of the folder `assets` with their types."""
 
-MOST_FIELDS = 20
-
 WRONG_TOKEN_SECONDS = 1.0
-"""Wait after a wrong token; only one is checked at a time, so guesses are slow."""
+"""Wait before the answer to a wrong token. Other clients do not wait, and the right token is never
+refused: what keeps it from being guessed is its length."""
 
 
 class Site:
@@ -81,7 +87,7 @@ class Site:
     Args:
         console: of the pages.
         access: sessions and form tokens.
-        cookie: name of the cookie.
+        cookie: name of the cookie; consoles on one machine need different ones.
     """
 
     def __init__(self, console: Console, access: Access, cookie: str) -> None:
@@ -89,202 +95,177 @@ class Site:
         self._access = access
         self._cookie = cookie
         self._templates = templates()
-        self._signing_in = asyncio.Lock()
+        self._wrong_tokens = threading.BoundedSemaphore(WRONG_TOKENS.value)
 
-    def routes(self) -> list[Route]:
-        """Return the addresses with their functions."""
-        return [
-            Route("/", _to_topology),
-            Route("/assets/{name}", _asset),
-            Route("/sign-in", self._sign_in, methods=["GET", "POST"]),
-            Route("/sign-out", self._sign_out, methods=["POST"]),
-            *(Route(path, self._reads(page)) for path, page in PAGES.items()),
-            Route("/audit", self._start_audit, methods=["POST"]),
-            Route("/changes/{change}", self._plans),
-            Route("/changes/{change}", self._start_change, methods=["POST"]),
-        ]
-
-    async def not_found(self, request: Request, error: Exception) -> Response:
-        """Answer a request for an address that does not exist."""
-        return self._problem(request, HTTPStatus.NOT_FOUND, f"there is no page {request.url.path}")
-
-    def _reads(
-        self, page: Callable[[Console, Fields], Page]
-    ) -> Callable[[Request], Awaitable[Response]]:
-        async def answer(request: Request) -> Response:
-            if (refused := self._unknown(request)) is not None:
-                return refused
-            fields = {**request.query_params, **request.path_params}
-            return await self._answered(request, lambda: page(self._console, fields))
-
-        return answer
-
-    async def _plans(self, request: Request) -> Response:
-        if (refused := self._unknown(request)) is not None:
-            return refused
-        fields = {**request.query_params, **request.path_params}
-
-        def page() -> Page:
-            self._access.require_changes()
-            return change_page(self._console, fields)
-
-        return await self._answered(request, page)
-
-    async def _start_audit(self, request: Request) -> Response:
-        return await self._starts(request, lambda form: start_audit(self._console, form))
-
-    async def _start_change(self, request: Request) -> Response:
-        name = str(request.path_params["change"])
-
-        def start(form: Fields) -> Job | Page:
-            self._access.require_changes()
-            return start_change(self._console, name, form)
-
-        return await self._starts(request, start)
-
-    async def _starts(self, request: Request, start: Callable[[Fields], Job | Page]) -> Response:
-        if (refused := self._unknown(request)) is not None:
-            return refused
-        form = await _form(request)
-
-        def work() -> Page | Response:
-            self._access.require_own_form(request.headers, self._session(request), form)
-            started = start(form)
-            if isinstance(started, Page):
-                return started
-            return RedirectResponse(f"/jobs/{started.number}", HTTPStatus.SEE_OTHER)
-
-        return await self._answered(request, work)
-
-    async def _sign_in(self, request: Request) -> Response:
-        to = _own_path(request.query_params.get("to", "/topology"))
-        if request.method == "GET":
-            return self._page(request, Page("sign_in.html", "Sign in", {"to": to}, is_live=False))
-        form = await _form(request)
+    def answer(self, request: Request) -> Answer:
+        """Answer a request with its page, or with the message of its error."""
         try:
-            self._access.require_own_form(request.headers, self._session(request), form)
+            found = self._found(request)
+            return found if isinstance(found, Answer) else self._page(request, found)
         except Refused as error:
             return self._problem(request, error.status, str(error))
-        async with self._signing_in:
-            if not self._access.is_token(form.get("token", "")):
-                await asyncio.sleep(WRONG_TOKEN_SECONDS)
-                message = "this is not the console's token (setting console.token); correct it"
-                values = {"to": to, "problem": message}
-                status = HTTPStatus.FORBIDDEN
-                page = Page("sign_in.html", "Sign in", values, status, is_live=False)
-                return self._page(request, page)
-        answer = RedirectResponse(to, HTTPStatus.SEE_OTHER)
-        answer.set_cookie(self._cookie, self._access.sign_in(), httponly=True, samesite="strict")
-        return answer
+        except EosError as error:
+            return self._problem(request, HTTPStatus.OK, str(error))
+        except NotServed:
+            raise
+        except Exception as error:
+            return self._failed(request, error)
 
-    async def _sign_out(self, request: Request) -> Response:
-        form = await _form(request)
+    def _found(self, request: Request) -> Page | Answer:
+        match request.path:
+            case ["assets", name] if name in ASSETS:
+                return _asset(name)
+            case ["sign-in"]:
+                return self._sign_in(request)
+            case ["sign-out"] if request.method == "POST":
+                return self._sign_out(request)
+            case _:
+                return self._unknown(request) or self._known(request)
+
+    def _known(self, request: Request) -> Page | Answer:
+        """Answer a request that may read."""
+        path, fields = _path_of(request), request.options
+        match request.path:
+            case [""]:
+                return _redirect("/topology")
+            case ["audit"] if request.method == "POST":
+                return self._starts(request, lambda form: start_audit(self._console, form))
+            case ["changes", name]:
+                return self._change(request, name)
+            case ["jobs", number]:
+                return job_page(self._console, {**fields, "number": number})
+            case _ if path in PAGES and request.method != "POST":
+                return PAGES[path](self._console, fields)
+            case _:
+                raise Refused(HTTPStatus.NOT_FOUND, f"there is no page {path:.300}")
+
+    def _change(self, request: Request, name: str) -> Page | Answer:
+        self._access.require_changes()
+        if request.method == "POST":
+            return self._starts(request, lambda form: start_change(self._console, name, form))
+        return change_page(self._console, {**request.options, "change": name})
+
+    def _starts(self, request: Request, start: Callable[[Fields], Job | Page]) -> Page | Answer:
+        self._access.require_own_form(request.headers, self._session(request), request.form)
+        started = start(request.form)
+        return started if isinstance(started, Page) else _redirect(f"/jobs/{started.number}")
+
+    def _sign_in(self, request: Request) -> Page | Answer:
+        values = {"to": own_path(request.options.get("to", "/topology"))}
+        if request.method != "POST":
+            return Page("sign_in.html", "Sign in", values, is_live=False)
+        self._access.require_own_form(request.headers, self._session(request), request.form)
+        if not self._access.is_token(request.form.get("token", "")):
+            self._delay_wrong_token()
+            values["problem"] = (
+                "this is not the console's token (setting console.token); correct it"
+            )
+            status = HTTPStatus.FORBIDDEN
+            return Page("sign_in.html", "Sign in", values, status, is_live=False)
+        secure = "; Secure" if _is_over_tls(request.headers) else ""
+        cookie = f"{self._cookie}={self._access.sign_in()}; HttpOnly; Path=/; SameSite=strict"
+        return _redirect(values["to"], {"Set-Cookie": cookie + secure})
+
+    def _sign_out(self, request: Request) -> Answer:
         session = self._session(request)
-        try:
-            self._access.require_own_form(request.headers, session, form)
-        except Refused as error:
-            return self._problem(request, error.status, str(error))
+        self._access.require_own_form(request.headers, session, request.form)
         self._access.sign_out(session)
-        answer = RedirectResponse("/sign-in", HTTPStatus.SEE_OTHER)
-        answer.delete_cookie(self._cookie)
-        return answer
+        return _redirect("/sign-in", {"Set-Cookie": f"{self._cookie}=; Max-Age=0; Path=/"})
 
-    async def _answered(self, request: Request, work: Callable[[], Page | Response]) -> Response:
-        """Run a page's function, and answer with its page or with the message of its error."""
-
-        def rendered() -> Response:
-            try:
-                found = work()
-                return found if isinstance(found, Response) else self._page(request, found)
-            except Refused as error:
-                return self._problem(request, error.status, str(error))
-            except EosError as error:
-                return self._problem(request, HTTPStatus.OK, str(error))
-            except Exception as error:
-                return self._failed(request, error)
-
-        return await run_in_threadpool(rendered)
-
-    def _unknown(self, request: Request) -> Response | None:
+    def _unknown(self, request: Request) -> Answer | None:
         """Return the answer to a request that may not read (A2); None: it may."""
-        if self._access.may_read(self._session(request), request.headers.get("authorization", "")):
+        if self._may_read(request):
             return None
-        target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        wanted = target if request.method == "GET" else "/topology"
-        return RedirectResponse(f"/sign-in?{urlencode({'to': wanted})}", HTTPStatus.SEE_OTHER)
+        if request.headers.get("authorization"):
+            self._delay_wrong_token()
+            wrong = {"error": "this is not the console's token (setting console.token)"}
+            return Answer(HTTPStatus.UNAUTHORIZED, wrong, {"WWW-Authenticate": "Bearer"})
+        target = quote(_path_of(request))
+        if request.options:
+            target += f"?{urlencode(request.options)}"
+        wanted = "/topology" if request.method == "POST" else target
+        return _redirect(f"/sign-in?{urlencode({'to': wanted})}")
 
-    def _failed(self, request: Request, error: Exception) -> Response:
-        structlog.get_logger("eosframework.console").exception("page_failed", path=request.url.path)
+    def _delay_wrong_token(self) -> None:
+        if not self._wrong_tokens.acquire(blocking=False):
+            raise Refused(
+                HTTPStatus.TOO_MANY_REQUESTS, "this is not the console's token; try again later"
+            )
+        try:
+            time.sleep(WRONG_TOKEN_SECONDS)
+        finally:
+            self._wrong_tokens.release()
+
+    def _failed(self, request: Request, error: Exception) -> Answer:
+        log = structlog.get_logger("eosframework.console")
+        log.exception("page_failed", path=_path_of(request))
         message = f"the page failed ({type(error).__name__}); the console's log has the error"
         return self._problem(request, HTTPStatus.INTERNAL_SERVER_ERROR, message)
 
-    def _problem(self, request: Request, status: HTTPStatus, message: str) -> Response:
+    def _problem(self, request: Request, status: HTTPStatus, message: str) -> Answer:
         is_live = status is HTTPStatus.OK and request.method == "GET"
         values = {"problem": message}
         return self._page(request, Page("problem.html", "Not shown", values, status, is_live))
 
-    def _page(self, request: Request, page: Page) -> Response:
-        app = self._console.app
-        session = self._session(request)
+    def _page(self, request: Request, page: Page) -> Answer:
+        app, session = self._console.app, self._session(request)
         seconds = app.settings.console.refresh_seconds
+        may_read = self._may_read(request)
         content = self._templates.get_template(page.template).render(
             **page.values,
             page=page,
             topology=app.name,
-            application=app.title,
-            menu=MENU,
-            path=request.url.path,
+            # A visitor who is not signed in learns nothing of what runs here.
+            application=app.title if may_read else None,
+            menu=MENU if may_read else {},
+            path=_path_of(request),
             live_seconds=seconds if page.is_live else None,
             form_token=self._access.form_token(session),
             allow_changes=self._access.allow_changes,
             is_signed_in=self._access.needs_token and self._access.may_read(session, ""),
         )
-        return HTMLResponse(content, page.status)
+        return Answer(page.status, Text(content.encode(), "text/html; charset=utf-8"))
+
+    def _may_read(self, request: Request) -> bool:
+        authorization = request.headers.get("authorization", "")
+        return self._access.may_read(self._session(request), authorization)
 
     def _session(self, request: Request) -> str:
-        return request.cookies.get(self._cookie, "")
+        for part in request.headers.get("cookie", "").split(";"):
+            name, _, value = part.strip().partition("=")
+            if name == self._cookie:
+                return value
+        return ""
 
 
-def make_site(console: Console, access: Access, hosts: Collection[str], *, cookie: str) -> ASGIApp:
-    """Return the application that answers requests.
-
-    Args:
-        console: of the pages.
-        access: sessions and form tokens.
-        hosts: accepted host names, in lower case.
-        cookie: name of the cookie; consoles on one machine need different ones.
-    """
-    site = Site(console, access, cookie)
-    errors: Mapping[Any, Any] = {404: site.not_found, TooLarge: too_large}
-    return Guard(Starlette(routes=site.routes(), exception_handlers=errors), hosts)
-
-
-async def _to_topology(request: Request) -> Response:
-    return RedirectResponse("/topology", HTTPStatus.SEE_OTHER)
-
-
-async def _asset(request: Request) -> Response:
-    name = request.path_params["name"]
-    kind = ASSETS.get(name)
-    if kind is None:
-        return Response(status_code=HTTPStatus.NOT_FOUND)
+def _asset(name: str) -> Answer:
     content = files("eosframework.console").joinpath("assets", name).read_bytes()
-    headers = {"Cache-Control": "no-cache"}
-    return Response(content, media_type=kind, headers=headers)
+    return Answer(HTTPStatus.OK, Text(content, ASSETS[name]), {"Cache-Control": "no-cache"})
 
 
-async def _form(request: Request) -> dict[str, str]:
-    body = (await request.body()).decode("utf-8", "replace")
-    try:
-        return dict(parse_qsl(body, keep_blank_values=True, max_num_fields=MOST_FIELDS))
-    except ValueError:
-        return {}
+def _redirect(to: str, headers: Mapping[str, str] | None = None) -> Answer:
+    return Answer(
+        HTTPStatus.SEE_OTHER, Text(b"", "text/plain"), {"Location": to, **(headers or {})}
+    )
 
 
-def _own_path(target: str) -> str:
+def _path_of(request: Request) -> str:
+    return "/" + "/".join(request.path)
+
+
+def _is_over_tls(headers: Mapping[str, str]) -> bool:
+    """Return whether the browser speaks TLS, with the proxy in front of the console.
+
+    Both headers can be forged, but only by the client whose cookie it is.
+    """
+    forwarded = headers.get("x-forwarded-proto", "").partition(",")[0].strip()
+    return forwarded == "https" or headers.get("origin", "").startswith("https://")
+
+
+def own_path(target: str) -> str:
     """Return a path of this site; another site's address becomes the first page."""
-    split = urlsplit(target)
-    is_own = not split.scheme and not split.netloc and target.startswith("/")
+    split = split_url(target)
+    is_own = not split.scheme and not split.netloc and split.path.startswith("/")
     if not is_own or target.startswith(("//", "/\\")):
         return "/topology"
     return quote(split.path) + (f"?{split.query}" if split.query else "")

@@ -11,6 +11,7 @@ import orjson
 
 from eosframework.application.backfill_jobs import JobStanding, backfill_jobs
 from eosframework.application.context import ApplicationContext
+from eosframework.bounds import ASKED_BYTES
 from eosframework.config import KafkaSettings
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
@@ -22,9 +23,6 @@ from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import tables_group
 
 ASK_SECONDS = 10.0
-
-ASK_BYTES = 64 * 2**20
-"""Most bytes of an answer that are read."""
 
 MARKERS = 1000
 """Largest lag of a partition for which the unread offsets are checked for records. Markers of
@@ -164,7 +162,7 @@ def ask(address: str, path: str) -> tuple[int, dict[str, Any]]:
     try:
         connection.request("GET", path)
         response = connection.getresponse()
-        content: Any = orjson.loads(response.read(ASK_BYTES))
+        content: Any = orjson.loads(response.read(ASKED_BYTES.value))
     except (OSError, HTTPException, orjson.JSONDecodeError) as error:
         raise ConfigurationError(
             f"--ask {address!r}: no process of eosframework answers there ({error}); give what its "

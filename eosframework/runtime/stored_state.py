@@ -5,10 +5,10 @@ Reading changes no files and does not affect a worker that has the store open.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Protocol
 
 from eosframework.config import Settings, StateBackendKind
@@ -22,6 +22,7 @@ from eosframework.operators.operator_ports import CommittedStore
 from eosframework.records import TopicPartition
 from eosframework.state.labels import StoreLabel
 from eosframework.state.memory import MemoryStore
+from eosframework.state.query.bounded_rows import BoundedRows
 from eosframework.state.query.layouts import QueriedStore, Row
 from eosframework.state.query.text_forms import key_of
 from eosframework.state.store_directories import (
@@ -76,12 +77,14 @@ class FoundKey:
         partition: that has the key.
         position: the first offset of the changelog that is not included.
         rows: one, or one for each window.
+        more: there are further rows.
     """
 
     store: QueriedStore
     partition: int
     position: int
     rows: Sequence[Row]
+    more: bool
 
     def as_data(self) -> dict[str, Any]:
         """Return it as plain data, for JSON."""
@@ -91,6 +94,7 @@ class FoundKey:
             "partition": self.partition,
             "position": self.position,
             "found": [{"value": row.value, "timestamp": row.timestamp} for row in self.rows],
+            "more": self.more,
         }
 
 
@@ -249,11 +253,13 @@ class ChangelogStores:
 
     Args:
         settings: of the cluster.
+        most_bytes: of the entries of a partition, which are read into memory.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, most_bytes: int = sys.maxsize) -> None:
         self._settings = settings.kafka
         self._admin = ClusterAdmin(settings.kafka)
+        self._most_bytes = most_bytes
 
     def count(self, store: QueriedStore) -> int:
         """Return the number of partitions.
@@ -282,18 +288,35 @@ class ChangelogStores:
     def contents(
         self, store: QueriedStore, partitions: Sequence[int], key: bytes | None = None
     ) -> Generator[Content]:
-        """Yield partitions; given a key, only entries whose key contains its bytes are kept."""
+        """Yield partitions; given a key, only entries whose key contains its bytes are kept.
+
+        Raises:
+            ConfigurationError: a partition has more bytes than may be held.
+        """
         places = [TopicPartition(store.store.changelog, partition) for partition in partitions]
         for place, bounds in self._admin.log_bounds(places).items():
-            content, time = MemoryStore(), 0
+            content, time, held = MemoryStore(), 0, 0
             for _, messages in read_ranges(self._settings, {place: bounds}):
-                entries = [(message.key() or b"", message.value()) for message in messages]
-                content.apply([e for e in entries if key is None or key in e[0]])
+                entries = {message.key() or b"": message.value() for message in messages}
+                entries = {k: v for k, v in entries.items() if key is None or key in k}
+                held += sum(
+                    len(value or b"") - len(content.get(name) or b"")
+                    for name, value in entries.items()
+                )
+                content.apply(list(entries.items()))
+                if held > self._most_bytes:
+                    raise ConfigurationError(
+                        f"{place} has more than {self._most_bytes:,} bytes of entries, which are "
+                        f"not read here; run `eosframework state scan APP {store.name} "
+                        f"--from-changelog`, or ask the workers"
+                    )
                 time = max(time, *(message.timestamp()[1] for message in messages))
             yield Content(place.partition, unexpired(store.store, content, time), bounds[1])
 
 
-def look_up(source: Source, store: QueriedStore, key: str) -> FoundKey:
+def look_up(
+    source: Source, store: QueriedStore, key: str, most_bytes: int = sys.maxsize
+) -> FoundKey:
     """Return the rows of a key.
 
     The partition of Kafka's default partitioner is read first; producers may use another one.
@@ -302,6 +325,7 @@ def look_up(source: Source, store: QueriedStore, key: str) -> FoundKey:
         source: of the contents.
         store: of the application.
         key: as text; see `key_of`.
+        most_bytes: of the rows; see `BoundedRows`.
 
     Raises:
         ConfigurationError: no partition has the key, or it cannot be encoded.
@@ -311,8 +335,9 @@ def look_up(source: Source, store: QueriedStore, key: str) -> FoundKey:
     order = sorted(source.partitions(store), key=lambda partition: partition != likely)
     with closing(source.contents(store, order, encoded)) as contents:
         for content in contents:
-            if rows := store.layout.get(content.store, encoded):
-                return FoundKey(store, content.partition, content.position, rows)
+            found = BoundedRows(store.layout.get(content.store, encoded), sys.maxsize, most_bytes)
+            if rows := [row for row, _ in found]:
+                return FoundKey(store, content.partition, content.position, rows, found.more)
     raise ConfigurationError(_absent(source, store, key, likely))
 
 
@@ -322,6 +347,7 @@ def scan(
     first: str | None,
     last: str | None,
     limit: int,
+    most_bytes: int = sys.maxsize,
 ) -> FoundRange:
     """Return the rows of a range of keys, partition by partition.
 
@@ -331,6 +357,7 @@ def scan(
         first: first key as text; None: the first one.
         last: key to stop before; None: no end.
         limit: the most rows.
+        most_bytes: of the rows; see `BoundedRows`.
 
     Raises:
         ConfigurationError: a key cannot be encoded, or no partition can be read.
@@ -341,8 +368,9 @@ def scan(
     )
     partitions = source.partitions(store)
     with closing(source.contents(store, partitions)) as contents:
-        rows = list(islice(_rows(store, contents, *bounds), limit + 1))
-    return FoundRange(store, partitions, rows[:limit], len(rows) > limit)
+        found = BoundedRows(_rows(store, contents, *bounds), limit, most_bytes)
+        rows = [row for row, _ in found]
+    return FoundRange(store, partitions, rows, found.more)
 
 
 def _rows(

@@ -12,8 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from eosframework.cli import main
+from eosframework.config import KafkaSettings, Settings
+from eosframework.errors import ConfigurationError
+from eosframework.runtime.stored_state import ChangelogStores
+from eosframework.runtime.worker import load
+from eosframework.state.query.layouts import queried_store
 from tests.support.applications.pipeline import WorkerProcess, number_in, wait_until
 from tests.support.applications.totals import Totals
 from tests.support.processes.programs import Finished
@@ -154,6 +160,25 @@ def test_what_cannot_be_found_is_one_message_that_says_where_to_look(state: Stat
     unknown = state("get", "totals.agregate", "3")
     assert unknown.exit_code == 2
     assert "did you mean 'totals.aggregate'?" in unknown.error
+
+
+def test_a_changelog_that_is_too_large_to_be_held_is_refused_by_name(totals: Totals) -> None:
+    totals.apply()
+    store = queried_store(load(str(totals.topology_file)), STORE)
+    producer = Producer({"bootstrap.servers": totals.bootstrap_servers})
+    for key, size in ((b"a", 100), (b"a", 100), (b"b", 200)):
+        producer.produce(store.store.changelog, b"x" * size, key, 0)
+    assert producer.flush(60) == 0
+    settings = Settings(kafka=KafkaSettings(bootstrap_servers=totals.bootstrap_servers))
+
+    def read(most_bytes: int) -> list[int]:
+        contents = ChangelogStores(settings, most_bytes).contents(store, [0])
+        return [content.partition for content in contents]
+
+    for most_bytes in (300, 301):
+        assert read(most_bytes) == [0]
+    with pytest.raises(ConfigurationError, match=f"eosframework state scan APP {STORE}"):
+        read(299)
 
 
 def test_each_process_answers_for_its_partitions_and_names_the_partition_of_other_keys(

@@ -1,139 +1,159 @@
-"""One HTTP request and its response, converted from and to bytes by h11."""
+"""Requests and their answers, as an application of WSGI."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+import threading
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from http import HTTPStatus
-from urllib.parse import parse_qsl, unquote, urlsplit
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
 
-import h11
 import structlog
 
+from eosframework.bounds import FIELDS, Bound
 from eosframework.errors import EosError, UserError
 from eosframework.monitoring.http.host_names import is_accepted_host
-from eosframework.monitoring.http.pages import Answer, NotServed, Page, Pages, Request, Text
+from eosframework.monitoring.http.pages import Answer, NotServed, Page, Request, Streamed, Text
 from eosframework.state.query.text_forms import as_json
 
-LARGEST_HEAD = 16_384
-"""Largest request line with headers, in bytes."""
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIEnvironment
 
-
-@dataclass(frozen=True, slots=True)
-class PageRequest:
-    """A complete request and the page that answers it.
-
-    Args:
-        page: the page with the name of the path's first part.
-        name: the path's first part.
-        request: the rest of the path and the query.
-    """
-
-    page: Page
-    name: str
-    request: Request
+_PART = 65_536
+"""Bytes of a content that are handed to the server at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The pages of a server and its host names.
+    """The pages of a server and its bounds.
 
     Args:
-        pages: by the first part of their paths.
+        page: answers all requests.
         hosts: accepted host names, in lower case; see `is_accepted_host`.
         hosts_setting: the setting that adds host names, for messages.
+        at_once: number of pages, apart from probes, that are answered at the same time.
+        seconds: from the connection to the last byte of the answer.
+        probes: first parts of the paths of pages that never block; they are always answered.
+        methods: accepted ones.
+        headers: of all answers.
     """
 
-    pages: Pages
+    page: Page
     hosts: Collection[str]
     hosts_setting: str
+    at_once: Bound
+    seconds: Bound
+    probes: Collection[str] = ()
+    methods: Collection[str] = ("GET", "HEAD")
+    headers: Mapping[str, str] = field(default_factory=lambda: {"Cache-Control": "no-store"})
 
 
 class Exchange:
-    """The HTTP protocol state of one connection, which serves one request.
+    """Answers requests with a site's pages; whatever a request is, its answer is one message.
 
     Args:
-        site: the server's pages and names.
+        site: the pages.
     """
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=LARGEST_HEAD)
-        self._is_head = False
+        self._turns = threading.BoundedSemaphore(site.at_once.value)
 
-    def receive(self, data: bytes) -> PageRequest | None:
-        """Process received bytes; return the request once it is complete, None before.
+    def __call__(self, environ: WSGIEnvironment, start: StartResponse) -> Iterator[bytes]:
+        """Answer one request, while the server iterates."""
+        name = environ["PATH_INFO"]
+        with ExitStack() as turn:
+            answer = self._answer(environ, turn)
+            try:
+                parts, length = _parts_of(answer)
+            except Exception as error:  # the page's content cannot be encoded as JSON
+                answer = _failed(name, error)
+                parts, length = _parts_of(answer)
+            content_type = getattr(answer.content, "content_type", "application/json")
+            headers = {"Content-Type": content_type, **self._site.headers, **answer.headers}
+            if length is not None:
+                headers["Content-Length"] = str(length)
+            start(f"{answer.status.value} {answer.status.phrase}", list(headers.items()))
+            if environ["REQUEST_METHOD"] == "HEAD":
+                return
+            try:
+                yield from parts
+            except Exception as error:  # the server closes the connection before the answer's end
+                _failed(name, error)
+                raise
 
-        Raises:
-            NotServed: the request is refused.
-        """
+    def _answer(self, environ: WSGIEnvironment, turn: ExitStack) -> Answer:
         try:
-            self._http.receive_data(data)
-            event = self._http.next_event()
-        except h11.RemoteProtocolError as error:
-            status = HTTPStatus(error.error_status_hint)
-            raise NotServed(status, f"the request is not valid HTTP: {error}") from error
-        return self._asked(event) if isinstance(event, h11.Request) else None
+            request = self._request(environ)
+            if request.path[0] not in self._site.probes:
+                self._take(turn)
+            return self._site.page(request)
+        except NotServed as error:
+            return error.answer
+        except UserError as error:
+            return Answer(HTTPStatus.BAD_REQUEST, {"error": str(error)})
+        except EosError as error:
+            return Answer(HTTPStatus.INTERNAL_SERVER_ERROR, {"error": str(error)})
+        except Exception as error:
+            return _failed(environ["PATH_INFO"], error)
 
-    def answer(self, answer: Answer) -> bytes:
-        """Return the bytes of a response, which ends the connection."""
-        text = answer.content
-        if not isinstance(text, Text):
-            text = Text(as_json(text) + b"\n", "application/json")
-        head = h11.Response(
-            status_code=answer.status,
-            reason=answer.status.phrase.encode(),
-            headers=[
-                ("Content-Type", text.content_type),
-                ("Content-Length", str(len(text.content))),
-                ("Cache-Control", "no-store"),
-                ("Connection", "close"),
-            ],
-        )
-        parts = [self._http.send(head)]
-        if not self._is_head:
-            parts.append(self._http.send(h11.Data(data=text.content)))
-        return b"".join(part for part in parts if part)
+    def _take(self, turn: ExitStack) -> None:
+        if not self._turns.acquire(blocking=False):
+            busy = f"{self._site.at_once.value} requests are being answered; ask again"
+            raise NotServed(HTTPStatus.SERVICE_UNAVAILABLE, busy)
+        turn.callback(self._turns.release)
 
-    def _asked(self, request: h11.Request) -> PageRequest:
-        method = request.method.decode()
-        self._is_head = method == "HEAD"
-        if method not in ("GET", "HEAD"):
+    def _request(self, environ: WSGIEnvironment) -> Request:
+        site, method = self._site, environ["REQUEST_METHOD"]
+        if method not in site.methods:
+            accepted = " and ".join(site.methods)
             raise NotServed(
-                HTTPStatus.NOT_IMPLEMENTED, f"Unsupported method {method!r}; only GET and HEAD"
+                HTTPStatus.NOT_IMPLEMENTED, f"Unsupported method {method!r:.40}; only {accepted}"
             )
-        host = next((value for name, value in request.headers if name == b"host"), b"")
-        if not is_accepted_host(host.decode("latin-1"), self._site.hosts):
+        host = environ.get("HTTP_HOST", "")
+        if not is_accepted_host(host, site.hosts):
             raise NotServed(
                 HTTPStatus.MISDIRECTED_REQUEST,
-                f"this process does not go by {host.decode('latin-1')!r}; ask by an IP address, or "
-                f"add the name to {self._site.hosts_setting}",
+                f"this process does not go by {host!r:.300}; ask by an IP address, or add the name "
+                f"to {site.hosts_setting}",
             )
-        split = urlsplit(request.target.decode("latin-1"))
-        first, *rest = [unquote(part) for part in split.path.removeprefix("/").split("/")]
-        page = self._site.pages.get(first)
-        if page is None:
-            known = ", ".join(f"/{name}" for name in sorted(self._site.pages))
-            raise NotServed(HTTPStatus.NOT_FOUND, f"there is no {split.path!r}; there are {known}")
-        options = dict(parse_qsl(split.query, keep_blank_values=True, max_num_fields=100))
-        return PageRequest(page, first, Request(rest, options))
+        path = environ["PATH_INFO"].encode("latin-1").decode("utf-8", "replace")
+        body = environ["wsgi.input"].read().decode("utf-8", "replace") if method == "POST" else ""
+        headers = {
+            name.removeprefix("HTTP_").replace("_", "-").lower(): value
+            for name, value in environ.items()
+            if name.startswith("HTTP_")
+        }
+        return Request(
+            path.removeprefix("/").split("/"),
+            _fields(environ["QUERY_STRING"]),
+            method,
+            headers,
+            _fields(body),
+        )
 
 
-def answer_of(asked: PageRequest) -> Answer:
-    """Return a page's answer, or an error's; never raises."""
+def _fields(text: str) -> dict[str, str]:
     try:
-        return asked.page(asked.request)
-    except NotServed as error:
-        return error.answer
-    except UserError as error:
-        return Answer(HTTPStatus.BAD_REQUEST, {"error": str(error)})
-    except EosError as error:
-        return Answer(HTTPStatus.INTERNAL_SERVER_ERROR, {"error": str(error)})
-    except Exception as error:
-        return failed(asked.name, error)
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=FIELDS.value))
+    except ValueError:
+        many = f"the request has more than {FIELDS.value} fields; send fewer"
+        raise NotServed(HTTPStatus.BAD_REQUEST, many) from None
 
 
-def failed(name: str, error: Exception) -> Answer:
+def _parts_of(answer: Answer) -> tuple[Iterator[bytes], int | None]:
+    """Return an answer's bytes in parts, and their number; None: it is not known before."""
+    content: Any = answer.content
+    if isinstance(content, Streamed):
+        return content.parts, None
+    encoded = content.content if isinstance(content, Text) else as_json(content) + b"\n"
+    starts = range(0, len(encoded), _PART)
+    return (encoded[start : start + _PART] for start in starts), len(encoded)
+
+
+def _failed(path: str, error: Exception) -> Answer:
     """Log an unexpected error of a page, and return its answer."""
-    structlog.get_logger("eosframework.http").exception("http_failed", path=f"/{name}")
+    structlog.get_logger("eosframework.http").error("http_failed", path=path, exc_info=error)
     return Answer(HTTPStatus.INTERNAL_SERVER_ERROR, {"error": f"{type(error).__name__}: {error}"})

@@ -6,15 +6,21 @@ import socket
 import threading
 from collections.abc import Collection, Generator
 from contextlib import contextmanager
+from dataclasses import replace
+from http import HTTPStatus
 
 import structlog
 
+from eosframework.bounds import PAGE_SECONDS, PAGES
 from eosframework.errors import ConfigurationError
-from eosframework.monitoring.http.connections import Connections
+from eosframework.monitoring.http.bounded_server import BoundedServer
 from eosframework.monitoring.http.exchange import Site
-from eosframework.monitoring.http.pages import Pages
+from eosframework.monitoring.http.pages import Answer, NotServed, Page, Pages, Request
 
 STOP_SECONDS = 5.0
+
+PROBES = ("livez", "readyz")
+"""Pages that never block."""
 
 _BACKLOG = 1024
 """Number of connections that the kernel queues before they are accepted."""
@@ -40,15 +46,35 @@ def serving(
         ConfigurationError: the address cannot be bound.
     """
     listener, taken = listen(address, setting)
-    site = Site(pages, own_names(address, hosts), setting.replace("http_address", "http_hosts"))
-    connections = Connections(listener, site)
-    thread = threading.Thread(target=connections.serve, name="eos-http", daemon=True)
-    thread.start()
-    structlog.get_logger("eosframework.http").info("http_serving", address=taken)
-    try:
+    hosts_setting = setting.replace("http_address", "http_hosts")
+    site = Site(
+        _page_of(pages),
+        own_names(address, hosts),
+        hosts_setting,
+        at_once=PAGES,
+        seconds=PAGE_SECONDS,
+        probes=PROBES,
+    )
+    with answering(listener, site):
+        structlog.get_logger("eosframework.http").info("http_serving", address=taken)
         yield taken
+
+
+@contextmanager
+def answering(listener: socket.socket, site: Site) -> Generator[None]:
+    """Answer the requests of a listening socket during the block, and close it.
+
+    Args:
+        listener: of `listen`.
+        site: the pages.
+    """
+    server = BoundedServer(listener, site)
+    thread = threading.Thread(target=server.serve, name="eos-http", daemon=True)
+    thread.start()
+    try:
+        yield
     finally:
-        connections.stop()
+        server.stop()
         thread.join(STOP_SECONDS)
 
 
@@ -79,6 +105,21 @@ def own_names(address: str, hosts: Collection[str]) -> frozenset[str]:
     return frozenset(
         name.lower() for name in (*hosts, host_and_port(address)[0], socket.gethostname())
     )
+
+
+def _page_of(pages: Pages) -> Page:
+    """Return a page that answers with the one that the path's first part names."""
+
+    def answer(request: Request) -> Answer:
+        name, *rest = request.path
+        page = pages.get(name)
+        if page is None:
+            known = ", ".join(f"/{name}" for name in sorted(pages))
+            missing = f"there is no {'/' + name!r:.300}; there are {known}"
+            raise NotServed(HTTPStatus.NOT_FOUND, missing)
+        return page(replace(request, path=rest))
+
+    return answer
 
 
 def _listener(host: str, port: int) -> socket.socket:

@@ -1,9 +1,9 @@
-"""Pages of the HTTP server: functions from a request to an answer."""
+"""Pages of an HTTP server: functions from a request to an answer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
@@ -13,24 +13,18 @@ class Request:
     """A request for a page.
 
     Args:
-        path: the decoded parts of the path after the page's name.
-        options: the query's parameters.
+        path: the decoded parts of the path; for a page of `Pages`, those after its name.
+        options: the query's fields.
+        method: GET, HEAD or POST.
+        headers: by their names in lower case.
+        form: the body's fields.
     """
 
     path: Sequence[str]
     options: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A page's answer.
-
-    Args:
-        content: encoded as JSON unless it is a `Text`.
-    """
-
-    status: HTTPStatus
-    content: Mapping[str, Any] | Text
+    method: str = "GET"
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    form: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +33,27 @@ class Text:
 
     content: bytes
     content_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """JSON in parts, each of which is made when the one before it is on its way to the client."""
+
+    parts: Iterator[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A page's answer.
+
+    Args:
+        content: encoded as JSON unless it is a `Text` or `Streamed`.
+        headers: in addition to those of each answer.
+    """
+
+    status: HTTPStatus
+    content: Mapping[str, Any] | Text | Streamed
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 class NotServed(Exception):

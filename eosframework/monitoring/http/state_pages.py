@@ -3,6 +3,8 @@
 /state                            the stores, and their partitions on this worker
 /state/STORE/KEY                  the rows of a key
 /state/STORE?from=&to=&limit=     the rows of a range of keys, partition by partition
+
+Rows are read and encoded one by one while the client receives them.
 """
 
 from __future__ import annotations
@@ -10,21 +12,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
-from itertools import islice
+from itertools import chain
 from typing import Any
 
-from eosframework.monitoring.http.pages import Answer, NotServed, Request
+from eosframework.bounds import STATE_BYTES, STATE_ROWS
+from eosframework.monitoring.http.pages import Answer, NotServed, Request, Streamed
 from eosframework.operators.expiry import unexpired
 from eosframework.operators.operator_ports import CommittedStore
 from eosframework.processing.stores.shared_stores import SharedStores, StoresGone
+from eosframework.state.query.bounded_rows import BoundedRows
 from eosframework.state.query.layouts import QueriedStore, Row, queried_stores
-from eosframework.state.query.text_forms import key_of
+from eosframework.state.query.text_forms import as_json, key_of
 from eosframework.topology.graph.graph import Graph
 
 DEFAULT_LIMIT = 100
-LARGEST_LIMIT = 1000
-"""Largest number of rows in an answer: encoding more would delay the thread that processes records.
-"""
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
@@ -88,10 +89,13 @@ class StatePages:
         key = key_of(store.store, text)
         self._require_up_to_date(store)
         for partition in self._here(store):
-            if rows := self._read(store, partition, key):
-                found = {"key": rows[0].key, "partition": partition}
-                values = [{"value": row.value, "timestamp": row.timestamp} for row in rows]
-                return Answer(HTTPStatus.OK, {"store": store.name, **found, "found": values})
+            rows = self._read(store, partition, key)
+            if (first := next(rows, None)) is not None:
+                found = {"store": store.name, "key": first.key, "partition": partition}
+                values = (
+                    {"value": row.value, "timestamp": row.timestamp} for row in chain([first], rows)
+                )
+                return _answer(found, BoundedRows(values, STATE_ROWS.value, STATE_BYTES.value))
         raise self._absent(store, key, text)
 
     def _scan(self, store: QueriedStore, options: Mapping[str, str]) -> Answer:
@@ -99,13 +103,12 @@ class StatePages:
         first = key_of(store.store, options["from"]) if "from" in options else b""
         last = key_of(store.store, options["to"]) if "to" in options else None
         self._require_up_to_date(store)
-        rows = list(islice(self._rows(store, first, last), limit + 1))
-        shown = [
+        rows = (
             {"key": r.key, "value": r.value, "timestamp": r.timestamp, "partition": partition}
-            for partition, r in rows[:limit]
-        ]
-        content = {"store": store.name, "partitions": list(self._here(store))}
-        return Answer(HTTPStatus.OK, content | {"found": shown, "more": len(rows) > limit})
+            for partition, r in self._rows(store, first, last)
+        )
+        found = {"store": store.name, "partitions": list(self._here(store))}
+        return _answer(found, BoundedRows(rows, limit, STATE_BYTES.value))
 
     def _rows(
         self, store: QueriedStore, first: bytes, last: bytes | None
@@ -118,11 +121,11 @@ class StatePages:
             except StoresGone:
                 continue
 
-    def _read(self, store: QueriedStore, partition: int, key: bytes) -> list[Row]:
+    def _read(self, store: QueriedStore, partition: int, key: bytes) -> Iterator[Row]:
         try:
-            return store.layout.get(self._content(store, partition), key)
+            yield from store.layout.get(self._content(store, partition), key)
         except StoresGone:
-            return []
+            return
 
     def _content(self, store: QueriedStore, partition: int) -> CommittedStore:
         content = self._shared.content(store.sub_topology, partition, store.name)
@@ -166,12 +169,29 @@ class StatePages:
         return NotServed(HTTPStatus.NOT_FOUND, message, partition=partition, here=here)
 
 
+def _answer(found: Mapping[str, Any], rows: BoundedRows[Any]) -> Answer:
+    """Return the answer with `found`, the rows as a list, and whether there are more."""
+    parts = _parts(found, rows)
+    # With the first row, so that an error of the store has its own status.
+    return Answer(HTTPStatus.OK, Streamed(chain([next(parts)], parts)))
+
+
+def _parts(found: Mapping[str, Any], rows: BoundedRows[Any]) -> Iterator[bytes]:
+    before = as_json(found)[:-1] + b',"found":['
+    for _, encoded in rows:
+        yield before + encoded
+        before = b","
+    is_empty = before != b","
+    end = b'],"more":true}\n' if rows.more else b'],"more":false}\n'
+    yield before + end if is_empty else end
+
+
 def _limit(options: Mapping[str, Any]) -> int:
     text = options.get("limit", str(DEFAULT_LIMIT))
     # `int` raises for more than 4,300 digits, and accepts digits of other scripts.
-    if _NUMBER.fullmatch(text) is None or not 0 < int(text) <= LARGEST_LIMIT:
+    if _NUMBER.fullmatch(text) is None or not 0 < int(text) <= STATE_ROWS.value:
         raise NotServed(
             HTTPStatus.BAD_REQUEST,
-            f"limit={text!r:.40} cannot be; expected a number from 1 to {LARGEST_LIMIT}",
+            f"limit={text!r:.40} cannot be; expected a number from 1 to {STATE_ROWS.value}",
         )
     return int(text)

@@ -3,7 +3,7 @@
 A store supports readers during a write, but not during a close: a reader inside RocksDB keeps the
 files open, and the next owner of the partition cannot open them. So readers and the calls that
 close or clear a store take a lock in turn. A reader takes it for one entry, or for a few hundred of
-a scan.
+a scan, up to `SCAN_BYTES`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
+from eosframework.bounds import SCAN_BYTES
 from eosframework.operators.operator_ports import CommittedStore
 from eosframework.processing.stores.state_ports import Changes, StoreStats, TaskStores
 
@@ -168,4 +169,14 @@ class _Content:
             yield from chunk
             with self._task.turn:
                 self._task.require_open()
-                chunk = list(islice(entries, ENTRIES_PER_TURN))
+                chunk = list(_some(entries))
+
+
+def _some(entries: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the entries of one turn."""
+    size = 0
+    for key, value in islice(entries, ENTRIES_PER_TURN):
+        yield key, value
+        size += len(key) + len(value)
+        if size >= SCAN_BYTES.value:
+            return

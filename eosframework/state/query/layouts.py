@@ -67,8 +67,8 @@ class Layout(ABC):
         self._form = format_of(store)
 
     @abstractmethod
-    def get(self, content: CommittedStore, key: bytes) -> list[Row]:
-        """Return the rows of a key: one row, or one for each window.
+    def get(self, content: CommittedStore, key: bytes) -> Iterator[Row]:
+        """Yield the rows of a key: one row, or one for each window.
 
         Raises:
             RunError: an entry has a version that the topology cannot read.
@@ -94,10 +94,11 @@ class Layout(ABC):
 class PlainLayout(Layout):
     """One value for each key, in the order of the keys."""
 
-    def get(self, content: CommittedStore, key: bytes) -> list[Row]:
-        """Return the row of a key."""
+    def get(self, content: CommittedStore, key: bytes) -> Iterator[Row]:
+        """Yield the row of a key."""
         data = content.get(key)
-        return [] if data is None else [self._row(key, *self._form.decode(data))]
+        if data is not None:
+            yield self._row(key, *self._form.decode(data))
 
     def scan(self, content: CommittedStore, first: bytes, last: bytes | None) -> Iterator[Row]:
         """Yield rows in the order of their keys."""
@@ -112,10 +113,11 @@ class WindowsLayout(Layout):
         super().__init__(store)
         self._size_ms = window.size_ms
 
-    def get(self, content: CommittedStore, key: bytes) -> list[Row]:
-        """Return the windows of a key, the earliest first."""
-        found = ((start, content.get(START.pack(start) + key)) for start in _starts(content))
-        return [self._window(start, key, data) for start, data in found if data is not None]
+    def get(self, content: CommittedStore, key: bytes) -> Iterator[Row]:
+        """Yield the windows of a key, the earliest first."""
+        for start in _starts(content):
+            if (data := content.get(START.pack(start) + key)) is not None:
+                yield self._window(start, key, data)
 
     def scan(self, content: CommittedStore, first: bytes, last: bytes | None) -> Iterator[Row]:
         """Yield windows by start, then by key."""
@@ -132,10 +134,11 @@ class WindowsLayout(Layout):
 class SpansLayout(Layout):
     """Session and sliding windows: one entry contains all windows of a key."""
 
-    def get(self, content: CommittedStore, key: bytes) -> list[Row]:
-        """Return the windows of a key, the earliest first."""
+    def get(self, content: CommittedStore, key: bytes) -> Iterator[Row]:
+        """Yield the windows of a key, the earliest first."""
         data = content.get(DATA + key)
-        return [] if data is None else list(self._windows(key, data))
+        if data is not None:
+            yield from self._windows(key, data)
 
     def scan(self, content: CommittedStore, first: bytes, last: bytes | None) -> Iterator[Row]:
         """Yield windows in the order of their keys."""
@@ -159,9 +162,10 @@ class SeenLayout(Layout):
         self._has_by = has_by
         self._shared = self._form.held.reading(orjson.loads)
 
-    def get(self, content: CommittedStore, key: bytes) -> list[Row]:
-        """Return the seen records of a key, the earliest first."""
-        return [row for start in _starts(content) for row in self._seen(content, start, key)]
+    def get(self, content: CommittedStore, key: bytes) -> Iterator[Row]:
+        """Yield the seen records of a key, the earliest first."""
+        for start in _starts(content):
+            yield from self._seen(content, start, key)
 
     def scan(self, content: CommittedStore, first: bytes, last: bytes | None) -> Iterator[Row]:
         """Yield seen records by slices of time."""
@@ -194,10 +198,10 @@ class HistoryLayout(Layout):
         super().__init__(store)
         self._serde, self._history_ms = row, history_ms
 
-    def get(self, content: CommittedStore, key: bytes) -> list[Row]:
-        """Return the current row of a key."""
-        entry = self._history(content).row(key)
-        return [] if entry is None else [self._row(key, *entry)]
+    def get(self, content: CommittedStore, key: bytes) -> Iterator[Row]:
+        """Yield the current row of a key."""
+        if (entry := self._history(content).row(key)) is not None:
+            yield self._row(key, *entry)
 
     def scan(self, content: CommittedStore, first: bytes, last: bytes | None) -> Iterator[Row]:
         """Yield the current rows in the order of their keys."""
@@ -220,14 +224,11 @@ class WaitingLayout(Layout):
         self._key, self._slice_ms = join.key, interval_of(join).slice_ms
         self._values = dict(zip(_SIDES, join.values, strict=True))
 
-    def get(self, content: CommittedStore, key: bytes) -> list[Row]:
-        """Return the records of a key, those of the left side first."""
-        return [
-            row
-            for side, prefix in _SIDES.items()
-            for start in _starts(content, prefix)
-            for row in self._records(content, side, start, key)
-        ]
+    def get(self, content: CommittedStore, key: bytes) -> Iterator[Row]:
+        """Yield the records of a key, those of the left side first."""
+        for side, prefix in _SIDES.items():
+            for start in _starts(content, prefix):
+                yield from self._records(content, side, start, key)
 
     def scan(self, content: CommittedStore, first: bytes, last: bytes | None) -> Iterator[Row]:
         """Yield the records by side, slice of time and key."""

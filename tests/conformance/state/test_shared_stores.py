@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from eosframework.bounds import SCAN_BYTES
 from eosframework.processing.stores.shared_stores import SharedStores, StoresGone
 from eosframework.processing.stores.state_ports import StateBackend
 from tests.support.applications.pipeline import wait_until
@@ -126,3 +127,23 @@ def test_a_scan_ends_where_the_task_is_given_up(backend: StateBackend) -> None:
         list(scan)
     again = open_shared(backend, shared)
     again.close()
+
+
+@pytest.mark.parametrize(("more", "held"), [(-1, 5), (0, 4), (1, 4)])
+def test_a_scan_holds_a_bounded_number_of_bytes(
+    more: int, held: int, backend: StateBackend
+) -> None:
+    shared = SharedStores()
+    stores = open_shared(backend, shared)
+    value = b"v" * (SCAN_BYTES.value // 4 - len(b"000000"))
+    entries = [(b"%06d" % key, value) for key in range(10)]
+    entries[1] = (b"000001", value + b"v" * more if more > 0 else value[: len(value) + more])
+    stores.write({"counts": entries}, {"counts": 1})
+    scan = shared.content("counts", 0, "counts").scan()
+    next(scan)  # read on its own
+    next(scan)
+    stores.close()
+    rest: list[Any] = []
+    with pytest.raises(StoresGone):
+        rest.extend(scan)
+    assert len(rest) + 1 == held

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
-from eosframework.console.guard import HEADERS, LARGEST_BODY
-from eosframework.console.server import HEAD_SECONDS, LARGEST_HEAD
+from eosframework.bounds import BODY_BYTES, CONNECTIONS, FIELDS, HEAD_BYTES, RECEIVE_SECONDS
+from eosframework.console.site import HEADERS, WRONG_TOKEN_SECONDS
 from eosframework.embedded import start_kafka
 from tests.support.applications.pipeline import Pipeline
 from tests.support.processes.commands import here
-from tests.support.processes.consoles import ConsoleProcess, running_console
+from tests.support.processes.consoles import Answer, ConsoleProcess, running_console
 from tests.support.processes.programs import FRAMEWORK, fork_program
 
 TOPOLOGY = """\
@@ -27,6 +29,7 @@ streams:
   copied: {from: numbers, to: copied}
 """
 NOWHERE = "kafka.bootstrap_servers=127.0.0.1:9"
+TOKEN = "a token of sixteen characters"
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +39,17 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleProcess
     (directory / "topology.yaml").write_text(TOPOLOGY)
     short = [NOWHERE, "kafka.request_timeout_seconds=2"]
     with running_console(directory, directory / "topology.yaml", settings=short) as console:
+        yield console
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleProcess]:
+    """A console that needs a token."""
+    directory = tmp_path_factory.mktemp("locked")
+    (directory / "topology.yaml").write_text(TOPOLOGY)
+    token = {"EOS_CONSOLE__TOKEN": TOKEN}
+    topology = directory / "topology.yaml"
+    with running_console(directory, topology, settings=[NOWHERE], environment=token) as console:
         yield console
 
 
@@ -51,7 +65,8 @@ def test_every_answer_forbids_what_the_pages_do_not_need(console: ConsoleProcess
     for path in ("/audit", "/assets/console.css", "/assets/console.js", "/none", "/changes/reset"):
         answer = console.get(path)
         for name, value in HEADERS.items():
-            assert answer.headers[name.decode()] == value.decode(), (path, name)
+            expected = "no-cache" if "assets" in path and name == "Cache-Control" else value
+            assert answer.headers[name.lower()] == expected, (path, name)
         assert "unsafe" not in answer.headers["content-security-policy"]
         assert "<script>" not in answer.html
         assert " style=" not in answer.html
@@ -73,17 +88,17 @@ def test_a_foreign_name_in_host_is_refused(console: ConsoleProcess, host: str) -
 
 def test_a_request_that_is_too_large_is_refused(console: ConsoleProcess) -> None:
     token = console.get("/audit").form_token
-    large = {"form_token": token, "from": "x" * LARGEST_BODY}
+    large = {"form_token": token, "from": "x" * BODY_BYTES.value}
     assert console.post("/audit", large).status == 413
     host, _, port = console.address.partition(":")
     with socket.create_connection((host, int(port)), timeout=60) as endless:
         sent = 0
         with suppress(OSError):
             endless.sendall(b"GET /audit HTTP/1.1\r\nX-Large: ")
-            while sent < 1000 * LARGEST_HEAD:
-                endless.sendall(b"x" * LARGEST_HEAD)
-                sent += LARGEST_HEAD
-        assert sent < 1000 * LARGEST_HEAD, "the console closes the connection"
+            while sent < 1000 * HEAD_BYTES.value:
+                endless.sendall(b"x" * HEAD_BYTES.value)
+                sent += HEAD_BYTES.value
+        assert sent < 1000 * HEAD_BYTES.value, "the console closes the connection"
     assert console.get("/state?store=" + "x" * 1000).status == 200
 
 
@@ -93,8 +108,97 @@ def test_a_request_whose_head_does_not_come_is_given_up(console: ConsoleProcess)
         began = time.monotonic()
         slow.sendall(b"GET /topology HTTP/1.1\r\nHost: ")
         assert slow.recv(1000) == b"", "the console closes it"
-        assert HEAD_SECONDS - 1 < time.monotonic() - began < HEAD_SECONDS + 30
+        assert -1 < time.monotonic() - began - RECEIVE_SECONDS.value < 30
     assert console.get("/audit").status == 200
+
+
+@pytest.mark.parametrize("target", ["//[", "http://[", "/audit?" + "&" * FIELDS.value])
+def test_a_request_that_cannot_be_read_is_refused(target: str, console: ConsoleProcess) -> None:
+    host, _, port = console.address.partition(":")
+    with socket.create_connection((host, int(port)), timeout=60) as client:
+        client.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        assert client.recv(100).split()[1] == b"400"
+    assert console.get("/audit").status == 200
+
+
+def test_idle_connections_take_a_bounded_number_of_descriptors(console: ConsoleProcess) -> None:
+    console.get("/audit")
+    descriptors = Path(f"/proc/{console.process.pid}/fd")
+    before = len(list(descriptors.iterdir()))
+    host, _, port = console.address.partition(":")
+    idle = [socket.create_connection((host, int(port))) for _ in range(5 * CONNECTIONS.value)]
+    try:
+        assert console.get("/audit").status == 200
+        assert len(list(descriptors.iterdir())) <= before + CONNECTIONS.value
+    finally:
+        for client in idle:
+            client.close()
+
+
+def sign_in(console: ConsoleProcess, token: str, **headers: str) -> Answer:
+    form = {"form_token": console.get("/sign-in").form_token, "token": token}
+    return console.post("/sign-in", form, {n.replace("_", "-"): v for n, v in headers.items()})
+
+
+def test_wrong_tokens_delay_their_own_clients_alone(locked: ConsoleProcess) -> None:
+    seconds: list[float] = []
+    ends = threading.Event()
+    began = threading.Semaphore(0)
+
+    def guess(number: int) -> None:
+        while not ends.is_set():
+            wrong = sign_in(locked, "a wrong token")
+            began.release()
+            assert wrong.status in (403, 429), wrong.text
+            bearer = locked.get("/audit", {"Authorization": f"Bearer {number}"})
+            assert bearer.status in (401, 429), bearer.text
+
+    with ThreadPoolExecutor(40) as clients:
+        guesses = [clients.submit(guess, number) for number in range(40)]
+        for _ in guesses:
+            assert began.acquire(timeout=60)
+        for _ in range(5):
+            started = time.monotonic()
+            assert sign_in(locked, TOKEN).status == 303
+            right = locked.get("/sign-in", {"Authorization": f"Bearer {TOKEN}"})
+            assert right.status == 200
+            seconds.append(time.monotonic() - started)
+        ends.set()
+        for each in guesses:
+            each.result()
+    assert min(seconds) < 1.5, seconds
+    started = time.monotonic()
+    assert sign_in(locked, "a wrong token").status == 403
+    assert time.monotonic() - started >= WRONG_TOKEN_SECONDS
+
+
+def test_a_session_over_tls_has_a_cookie_that_is_sent_over_tls_alone(
+    locked: ConsoleProcess,
+) -> None:
+    over_tls: list[dict[str, str]] = [
+        {"Origin": f"https://{locked.address}"},
+        {"X_Forwarded_Proto": "https"},
+        {"X_Forwarded_Proto": "https, http"},
+    ]
+    for headers in over_tls:
+        cookie = sign_in(locked, TOKEN, **headers).headers["set-cookie"]
+        assert {"Secure", "HttpOnly", "SameSite=strict", "Path=/"} <= set(cookie.split("; "))
+    for headers in ({}, {"Origin": f"http://{locked.address}"}):
+        assert "Secure" not in sign_in(locked, TOKEN, **headers).headers["set-cookie"]
+
+
+def test_a_visitor_who_is_not_signed_in_learns_nothing_of_the_application(
+    locked: ConsoleProcess,
+) -> None:
+    for path in ("/", "/topology", "/none", "/jobs/1", "/changes/reset"):
+        assert locked.get(path).headers["location"].startswith("/sign-in"), path
+    forged = locked.post("/sign-in", {"form_token": "0", "token": TOKEN})
+    assert forged.status == 403
+    for shown in (locked.get("/sign-in"), sign_in(locked, "a wrong token"), forged):
+        for secret in ("copies", "topology.yaml", "only reads", "/dead-letters"):
+            assert secret not in shown.html
+    signed_in = locked.get("/audit", {"Authorization": f"Bearer {TOKEN}"})
+    assert "topology.yaml" in signed_in.html or "copies" in signed_in.html
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
-"""The worker's HTTP server answers whatever clients do, and stops at once."""
+"""An HTTP server answers whatever clients do, and stops at once."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import resource
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http import HTTPStatus
-from http.client import HTTPConnection, HTTPResponse
+from http.client import HTTPConnection, HTTPResponse, IncompleteRead, RemoteDisconnected
 from multiprocessing.connection import wait
 
 import pytest
@@ -20,10 +21,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from eosframework import bounds
 from eosframework.errors import ConfigurationError
-from eosframework.monitoring.http import connections
+from eosframework.monitoring.http import http_server
 from eosframework.monitoring.http.http_server import serving
-from eosframework.monitoring.http.pages import Answer, NotServed, Request
+from eosframework.monitoring.http.pages import Answer, NotServed, Request, Streamed
+from eosframework.runtime import application_status
 
 
 def echo(request: Request) -> Answer:
@@ -43,7 +46,25 @@ def gone(request: Request) -> Answer:
     raise NotServed(HTTPStatus.NOT_FOUND, "it is elsewhere", partition=3)
 
 
-PAGES = {"echo": echo, "broken": broken, "wrong": wrong, "gone": gone}
+def endless(request: Request) -> Answer:
+    """More than the kernel keeps for a client that does not read."""
+    return Answer(HTTPStatus.OK, Streamed(itertools.repeat(b" " * 100_000)))
+
+
+def stops(request: Request) -> Answer:
+    """An answer whose end cannot be made."""
+    return Answer(HTTPStatus.OK, Streamed(json.dumps(1 // n).encode() for n in (1, 0)))
+
+
+PAGES = {
+    "echo": echo,
+    "livez": echo,
+    "broken": broken,
+    "wrong": wrong,
+    "gone": gone,
+    "endless": endless,
+    "stops": stops,
+}
 
 
 @pytest.fixture
@@ -63,10 +84,42 @@ def ask(address: str, path: str, method: str = "GET") -> tuple[int, HTTPResponse
 
 
 def test_paths_and_options_arrive_as_they_were_meant(address: str) -> None:
-    status, response, content = ask(address, "/echo/a%2Fb/%C3%A9?from=x%20y&to=")
+    status, response, content = ask(address, "/echo/a/%C3%A9?from=x%20y&to=")
     assert status == 200
     assert response.headers["Content-Type"] == "application/json"
-    assert json.loads(content) == {"path": ["a/b", "é"], "options": {"from": "x y", "to": ""}}
+    assert json.loads(content) == {"path": ["a", "é"], "options": {"from": "x y", "to": ""}}
+
+
+@pytest.mark.parametrize("line", ["GET //[", "GET http://[", "GET http://[::1", "nonsense"])
+def test_a_request_line_that_cannot_be_read_is_refused_and_probes_are_answered(
+    line: str, address: str
+) -> None:
+    host, port = address.split(":")
+    for _ in range(30):
+        with socket.create_connection((host, int(port)), timeout=60) as client:
+            client.sendall(f"{line} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            assert client.recv(100).split()[1] == b"400", line
+    assert ask(address, "/livez")[0] == 200
+
+
+@pytest.mark.parametrize(("more", "status"), [(-1, 200), (0, 200), (1, 400)])
+def test_fields_of_a_query_are_bounded(more: int, status: int, address: str) -> None:
+    count = bounds.FIELDS.value + more
+    found, _, content = ask(address, "/echo?" + "&".join(f"f{n}=1" for n in range(count)))
+    assert found == status
+    if status == 200:
+        assert len(json.loads(content)["options"]) == count
+    assert ask(address, "/livez")[0] == 200
+
+
+@pytest.mark.parametrize(("more", "status"), [(-1, 200), (0, 200), (1, 431)])
+def test_the_head_of_a_request_is_bounded(more: int, status: int, address: str) -> None:
+    host, port = address.split(":")
+    head = b"GET /echo HTTP/1.1\r\nHost: localhost\r\nX-Long: \r\n\r\n"
+    padding = b"x" * (bounds.HEAD_BYTES.value + more - len(head))
+    with socket.create_connection((host, int(port)), timeout=60) as client:
+        client.sendall(head.replace(b"Long: ", b"Long: " + padding))
+        assert f" {status} ".encode() in client.recv(100)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +127,7 @@ def test_paths_and_options_arrive_as_they_were_meant(address: str) -> None:
     [
         ("/wrong", 400, "no such key"),
         ("/gone", 404, "it is elsewhere"),
-        ("/nothing", 404, "there is no '/nothing'; there are /broken, /echo, /gone, /wrong"),
+        ("/nothing", 404, "there is no '/nothing'; there are /broken, /echo, /endless, /gone, "),
         ("/", 404, "there is no '/'"),
     ],
 )
@@ -102,6 +155,73 @@ def test_nothing_can_be_changed(address: str) -> None:
     status, response, content = ask(address, "/echo", "HEAD")
     assert (status, content) == (200, b"")
     assert int(response.headers["Content-Length"]) > 0
+
+
+def connect(address: str, request: bytes) -> socket.socket:
+    host, port = address.split(":")
+    client = socket.create_connection((host, int(port)), timeout=60)
+    client.sendall(request)
+    return client
+
+
+@pytest.mark.parametrize(("more", "status"), [(-1, 200), (0, 200), (1, 413)])
+def test_the_body_of_a_request_is_bounded(more: int, status: int, address: str) -> None:
+    length = bounds.BODY_BYTES.value + more
+    head = f"GET /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n"
+    with connect(address, head.encode() + b"x" * length) as client:
+        assert client.recv(100).split()[1] == str(status).encode()
+
+
+@pytest.mark.parametrize(("more", "is_closed"), [(-1, False), (0, False), (1, True)])
+def test_a_connection_beyond_the_bound_replaces_the_slowest(
+    more: int, is_closed: bool, address: str
+) -> None:
+    clients = [connect(address, b"") for _ in range(bounds.CONNECTIONS.value + more)]
+    try:
+        # A request through the last one: those before it are accepted by then.
+        clients[-1].sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert clients[-1].recv(100).split()[1] == b"200"
+        assert [bool(wait([client], 0)) for client in clients[:2]] == [is_closed, False]
+    finally:
+        for client in clients:
+            client.close()
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_the_answer_of_an_asked_process_is_bounded(more: int) -> None:
+    content = {"x": "x" * (bounds.ASKED_BYTES.value + more - len('{"x":""}'))}
+    with serving("127.0.0.1:0", {"large": lambda _: Answer(HTTPStatus.OK, content)}) as address:
+        if more <= 0:
+            assert application_status.ask(address, "/large") == (200, content)
+            return
+        with pytest.raises(ConfigurationError, match="no process of eosframework answers there"):
+            application_status.ask(address, "/large")
+
+
+SLOW = {
+    "says nothing": b"",
+    "does not finish its request": b"GET /echo HTTP/1.1\r\nX-More: ",
+    "does not finish its body": b"GET /echo HTTP/1.1\r\nContent-Length: 9\r\n\r\n",
+    "does not read its answer": b"GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("kind", SLOW)
+def test_slow_clients_delay_no_probe_by_more_than_a_second(kind: str, address: str) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    slow = [connect(address, SLOW[kind]) for _ in range(bounds.CONNECTIONS.value + 40)]
+    try:
+        seconds: list[float] = []
+        for _ in range(20):
+            began = time.monotonic()
+            assert ask(address, "/livez")[0] == 200
+            seconds.append(time.monotonic() - began)
+        assert max(seconds) < 1
+        taken = len(os.listdir("/proc/self/fd")) - before - len(slow)
+        assert taken <= bounds.CONNECTIONS.value + 1, "the server's descriptors"
+    finally:
+        for client in slow:
+            client.close()
 
 
 def test_a_client_that_says_nothing_holds_nobody_up() -> None:
@@ -146,25 +266,44 @@ def drip(address: str, seconds: float) -> float:
 def test_a_request_has_a_deadline_in_total_and_a_byte_now_and_then_wins_no_time(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "RECEIVE_SECONDS", 0.3)
+    short = bounds.RECEIVE_SECONDS._replace(value=1)
+    monkeypatch.setattr(bounds, "RECEIVE_SECONDS", short)
     assert drip(address, seconds=20) < 20
     assert ask(address, "/echo")[0] == 200
 
 
-def test_a_page_that_takes_too_long_is_given_up_and_said(
+def test_an_answer_has_a_deadline_whether_its_page_or_its_client_is_slow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ends = threading.Event()
+    ends, is_closed = threading.Event(), threading.Event()
 
     def slow(_: Request) -> Answer:
         ends.wait()
         return Answer(HTTPStatus.OK, {})
 
-    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.3)
-    with serving("127.0.0.1:0", {"slow": slow}) as address:
-        status, _, content = ask(address, "/slow")
-        assert (status, "took longer than 0.3 s" in content.decode()) == (503, True)
+    def parts() -> Iterator[bytes]:
+        try:
+            yield from itertools.repeat(b" " * 100_000)
+        finally:
+            is_closed.set()
+
+    def unread(_: Request) -> Answer:
+        return Answer(HTTPStatus.OK, Streamed(parts()))
+
+    short = bounds.PAGE_SECONDS._replace(value=1)
+    monkeypatch.setattr(http_server, "PAGE_SECONDS", short)
+    with serving("127.0.0.1:0", {"slow": slow, "unread": unread}) as address:
+        with pytest.raises(RemoteDisconnected):
+            ask(address, "/slow")
+        with connect(address, b"GET /unread HTTP/1.1\r\nHost: localhost\r\n\r\n"):
+            assert is_closed.wait(30)
         ends.set()
+
+
+def test_an_answer_that_fails_on_its_way_ends_before_its_end(address: str) -> None:
+    with capture_logs() as logs, pytest.raises(IncompleteRead):
+        ask(address, "/stops")
+    assert [event["event"] for event in logs] == ["http_failed"]
 
 
 def test_probes_are_answered_while_all_other_pages_take_long() -> None:
@@ -176,10 +315,8 @@ def test_probes_are_answered_while_all_other_pages_take_long() -> None:
         return Answer(HTTPStatus.OK, {})
 
     with serving("127.0.0.1:0", {"slow": slow, "livez": echo}) as address:
-        with ThreadPoolExecutor(connections.MOST_ANSWERING) as clients:
-            asked = [
-                clients.submit(ask, address, "/slow") for _ in range(connections.MOST_ANSWERING)
-            ]
+        with ThreadPoolExecutor(bounds.PAGES.value) as clients:
+            asked = [clients.submit(ask, address, "/slow") for _ in range(bounds.PAGES.value)]
             for _ in asked:
                 assert begun.acquire(timeout=60)
             assert ask(address, "/livez")[0] == 200
@@ -219,7 +356,7 @@ def test_a_probe_is_answered_where_the_process_has_no_descriptor_left(
             client.close()
     assert taken
     assert not hung_up
-    assert answer.startswith(b"HTTP/1.1 200")
+    assert answer.split()[1] == b"200"
 
 
 HOSTS = {
@@ -256,9 +393,9 @@ def test_whatever_bytes_come_the_next_request_is_answered(
     host, port = address.split(":")
     with socket.create_connection((host, int(port))) as client:
         client.settimeout(60)
-        client.sendall(b"GET /" + noise + b" HTTP/1.1\r\n\r\n" if is_line else noise)
-        client.shutdown(socket.SHUT_WR)
-        with suppress(ConnectionResetError):
+        with suppress(ConnectionResetError, BrokenPipeError):
+            client.sendall(b"GET /" + noise + b" HTTP/1.1\r\n\r\n" if is_line else noise)
+            client.shutdown(socket.SHUT_WR)
             while client.recv(10_000):
                 pass
     assert ask(address, "/echo")[0] == 200

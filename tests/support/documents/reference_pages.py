@@ -1,4 +1,4 @@
-"""Reference pages that are generated: the command line, the settings and the keys of YAML files.
+"""Reference pages that are generated: commands, settings, keys of YAML files, and bounds.
 
 `python -m tests.support.documents.reference_pages` writes them again.
 """
@@ -6,15 +6,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import typer.core
 import typer.main
 from platformdirs import user_data_dir
 
-from eosframework import cli
-from eosframework.bounds import BOUNDS
+from eosframework import bounds, cli
 from eosframework.cli.explain import list_settings
 from eosframework.topology.json_schema import topology_schema
 from tests.house import REPOSITORY
@@ -120,6 +119,35 @@ def yaml_keys() -> str:
     return "\n".join(lines)
 
 
+def table_of_bounds() -> str:
+    """Return bounds.md, from `eosframework.bounds`."""
+    lines = [
+        "# Bounds\n",
+        "Settings, such as `worker.queue_megabytes`, are [further bounds](settings.md).",
+        f"{_GENERATED}\n",
+        "## Clients of HTTP addresses",
+        "The most that clients of `worker.http_address`, of `outbox.http_address` and of the",
+        "console can use. [The threat model](threat-model.md#the-http-address) has the reasons.\n",
+        *_bounds(bounds.HTTP),
+        "\n## Records and schemas of other writers",
+        *_bounds(bounds.FOREIGN),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _bounds(table: Sequence[bounds.Bound]) -> Iterator[str]:
+    yield "| of | most | beyond it |\n| --- | --- | --- |"
+    for each in table:
+        yield f"| {_cell(each.of)} | {_amount(each)} | {_cell(each.beyond)} |"
+
+
+def _amount(bound: bounds.Bound) -> str:
+    for size, unit in ((bounds.MIB, "MiB"), (bounds.KIB, "KiB")):
+        if bound.unit == "bytes" and bound.value % size == 0:
+            return f"{bound.value // size} {unit}"
+    return f"{bound.value:,} {bound.unit}"
+
+
 def _object(title: str, schema: Mapping[str, Any]) -> Iterator[str]:
     yield f"## {title}\n"
     yield f"{_plain(schema.get('description', ''))}\n"
@@ -169,23 +197,8 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-def bounds() -> str:
-    """Return bounds.md, from the table of bounds."""
-    lines = [
-        "# Bounds on foreign data\n",
-        "Records and schemas of other writers are handled within these bounds. Settings, such as",
-        f"`worker.queue_megabytes`, are [further ones](settings.md). {_GENERATED}\n",
-        "| of | at most | beyond it |\n| --- | --- | --- |",
-    ]
-    lines += [
-        f"| {_cell(bound.of)} | {bound.value:,} {bound.unit} | {_cell(bound.then)} |"
-        for bound in BOUNDS
-    ]
-    return "\n".join(lines) + "\n"
-
-
 PAGES: Mapping[str, Callable[[], str]] = {
-    "bounds.md": bounds,
+    "bounds.md": table_of_bounds,
     "cli.md": command_line,
     "settings.md": settings,
     "yaml.md": yaml_keys,

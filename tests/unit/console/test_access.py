@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eosframework.bounds import SESSIONS
 from eosframework.console.access import (
     FORM_FIELD,
-    MOST_SESSIONS,
     SESSION_SECONDS,
     Access,
     Refused,
 )
 from eosframework.console.pages.state_page import after_prefix
 from eosframework.console.server import require_token_where_needed
-from eosframework.console.site import _own_path
+from eosframework.console.site import own_path
 from eosframework.errors import ConfigurationError
 
 TOKEN = "sixteen characters"
@@ -33,8 +33,8 @@ def test_a_session_is_known_until_it_ends_and_only_by_its_own_cookie() -> None:
         assert not access.may_read("", wrong)
     now[0] = SESSION_SECONDS + 1
     assert not access.may_read(session, "")
-    sessions = [access.sign_in() for _ in range(MOST_SESSIONS + 1)]
-    assert [access.may_read(one, "") for one in sessions].count(True) == MOST_SESSIONS
+    sessions = [access.sign_in() for _ in range(SESSIONS.value + 1)]
+    assert [access.may_read(one, "") for one in sessions].count(True) == SESSIONS.value
     access.sign_out(sessions[-1])
     assert not access.may_read(sessions[-1], "")
 
@@ -52,6 +52,7 @@ def test_a_console_without_a_token_has_none_that_fits() -> None:
         {"origin": "http://127.0.0.1:8089"},
         {"origin": "null"},
         {"origin": "https://evil.example"},
+        {"origin": "http://["},
     ],
 )
 def test_a_request_of_another_site_is_refused_even_with_the_right_form(
@@ -85,14 +86,14 @@ def test_an_address_that_others_reach_needs_a_token_and_so_do_changes() -> None:
 
 
 @pytest.mark.parametrize(
-    "target", ["//evil.example", "https://evil.example/", "/\\evil.example", "tasks", ""]
+    "target", ["//evil.example", "https://evil.example/", "/\\evil.example", "//[", "tasks", ""]
 )
 def test_signing_in_leads_to_no_other_site(target: str) -> None:
-    assert _own_path(target) == "/topology"
+    assert own_path(target) == "/topology"
 
 
 def test_signing_in_leads_back_to_the_page_that_was_asked_for() -> None:
-    assert _own_path("/state?store=a&key=b") == "/state?store=a&key=b"
+    assert own_path("/state?store=a&key=b") == "/state?store=a&key=b"
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), min_size=1, max_size=4))

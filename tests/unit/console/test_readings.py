@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 
-from eosframework.console.readings import MOST_READING, Readings
+from eosframework.bounds import READINGS, READINGS_AT_ONCE, READINGS_BYTES
+from eosframework.console.readings import Readings
 from eosframework.errors import ClusterUnreachable
 
 
@@ -55,7 +57,7 @@ def test_requests_join_one_attempt_and_none_waits_longer_than_its_time() -> None
 
 def test_attempts_that_hang_are_bounded_in_number() -> None:
     readings, release = Readings(), threading.Event()
-    for number in range(MOST_READING):
+    for number in range(READINGS_AT_ONCE.value):
         readings.get(f"n{number}", release.wait, max_age_seconds=1, wait_seconds=0)
     refused = readings.get("more", release.wait, max_age_seconds=1, wait_seconds=0)
     assert refused.error == "the console is busy; ask again"
@@ -66,3 +68,33 @@ def test_an_unexpected_error_is_a_message_too() -> None:
     reading = Readings().get("it", lambda: 1 // 0, max_age_seconds=1, wait_seconds=60)
     assert reading.error is not None
     assert reading.error.startswith("ZeroDivisionError")
+
+
+def kept(count: int, value: str) -> int:
+    """Return how many of `count` readings with a value are still remembered."""
+    readings, calls = Readings(), Counter[str]()
+
+    def ask(name: str) -> None:
+        def read() -> str:
+            calls[name] += 1
+            return value
+
+        found = readings.get(name, read, max_age_seconds=1000, wait_seconds=60)
+        assert found.value == value, "also where it is too large to be remembered"
+
+    names = [f"{number:04}" for number in range(count)]
+    for name in names:
+        ask(name)
+    for name in reversed(names):
+        ask(name)
+        if calls[name] > 1:
+            return len(names) - names.index(name) - 1
+    return count
+
+
+def test_what_is_remembered_is_bounded_in_number_and_in_bytes() -> None:
+    most = READINGS.value
+    assert [kept(most + more, "x") for more in (-1, 0, 1)] == [most - 1, most, most]
+    whole = READINGS_BYTES.value // 4 - len("0000") - len('""')
+    assert [kept(5, "x" * (whole + more)) for more in (-1, 0, 1)] == [4, 4, 3]
+    assert kept(1, "x" * READINGS_BYTES.value) == 0

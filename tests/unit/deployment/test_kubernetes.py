@@ -58,6 +58,9 @@ def test_pods_are_nobody_special(name: str, pod: dict[str, Any]) -> None:
         assert container["securityContext"]["readOnlyRootFilesystem"]
         assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
         assert "memory" in container["resources"]["limits"]
+    for volume in pod["volumes"]:
+        # Without a limit, what is written to /tmp fills the node's disk and evicts other pods.
+        assert "sizeLimit" in volume.get("emptyDir", {"sizeLimit": ""}), volume["name"]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -11,7 +12,8 @@ import pytest
 from eosframework import Topology, tumbling
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.client.partitioner import partition_of
-from eosframework.monitoring.http.pages import Answer, NotServed, Request
+from eosframework.monitoring.http import state_pages
+from eosframework.monitoring.http.pages import Answer, NotServed, Request, Streamed
 from eosframework.monitoring.http.state_pages import StatePages
 from eosframework.operators.binding import format_of
 from eosframework.processing.stores.shared_stores import SharedStores
@@ -60,6 +62,8 @@ class Worker:
 
 
 def json_of(answer: Answer) -> Mapping[str, Any]:
+    if isinstance(answer.content, Streamed):
+        return json.loads(b"".join(answer.content.parts))
     assert isinstance(answer.content, Mapping)
     return answer.content
 
@@ -86,8 +90,10 @@ def test_a_key_is_found_in_whichever_partition_has_it() -> None:
     worker.put(a=1, b=2)
     answer = worker.ask("state/counts/b")
     assert answer.status is HTTPStatus.OK
-    assert json_of(answer)["found"] == [{"value": 2, "timestamp": 1000}]
-    assert json_of(answer)["partition"] == partition_of(b"b", PARTITIONS)
+    found = json_of(answer)
+    assert found["found"] == [{"value": 2, "timestamp": 1000}]
+    assert found["partition"] == partition_of(b"b", PARTITIONS)
+    assert found["more"] is False
     # Its producer may have placed it as it liked.
     elsewhere = (partition_of(b"x", PARTITIONS) + 1) % PARTITIONS
     data = format_of(worker.stores["counts"]).encode((7, 5))
@@ -121,6 +127,22 @@ def test_a_range_of_keys_is_shown_up_to_a_limit() -> None:
     assert sorted(row["key"] for row in every["found"]) == [f"k{n:02}" for n in range(5, 15)]
     assert every["more"] is False
     assert every["partitions"] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("more", "rows"), [(-1, 3), (0, 2), (1, 2)])
+def test_the_rows_of_an_answer_are_bounded_in_bytes(
+    more: int, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = Worker(0, 1, 2, 3)
+    worker.put(**{f"k{n}": n for n in range(9)})
+    one = worker.ask("state/counts", limit="1").content
+    assert isinstance(one, Streamed)
+    row = len(b"".join(one.parts).partition(b"[{")[2].partition(b"}]")[0]) + 2
+    # Two rows reach the bound that is twice one's size; one byte more, and a third one is added.
+    bound = state_pages.STATE_BYTES._replace(value=2 * row - more)
+    monkeypatch.setattr(state_pages, "STATE_BYTES", bound)
+    shown = worker.see("state/counts")
+    assert (len(shown["found"]), shown["more"]) == (rows, True)
 
 
 @pytest.mark.parametrize("limit", ["0", "1001", "many", "-1", "", "²", "9" * 5000])

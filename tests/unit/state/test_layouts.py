@@ -167,4 +167,4 @@ def test_a_row_has_the_time_of_what_it_was_made_of() -> None:
     bench.run()
     bench.commit()
     layout, content = layout_and_content(bench)
-    assert layout.get(content, b"a") == [Row("a", 2, 7)]
+    assert list(layout.get(content, b"a")) == [Row("a", 2, 7)]
