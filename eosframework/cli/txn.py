@@ -1,8 +1,8 @@
-"""`eosframework txn`: show the transactions of a cluster, and abort hanging ones."""
+"""`eosframework txn`: show the transactions of a cluster, and end hanging ones."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
@@ -23,11 +23,11 @@ from eosframework.process.interrupts import note_remains
 
 if TYPE_CHECKING:
     from eosframework.config import KafkaSettings
-    from eosframework.kafka.inspect.abort import Plan
+    from eosframework.kafka.inspect.ending import Plan
     from eosframework.kafka.inspect.formats import State
     from eosframework.kafka.inspect.wire import Wire
 
-commands = group("txn", "Show, trace and abort transactions.")
+commands = group("txn", "Show, trace and end transactions.")
 
 IdArgument = Annotated[
     str, typer.Argument(metavar="ID", help="A transactional id.", show_default=False)
@@ -130,7 +130,8 @@ def hanging(
 ) -> None:
     """Print hanging transactions, and how many records they block.
 
-    A transaction hangs if no coordinator and no client will end it.
+    A transaction hangs if no coordinator and no client will end it. The printed command gives it
+    the outcome in the coordinators' log.
     """
     from eosframework.cli import txn_text
     from eosframework.kafka.inspect import transaction_data
@@ -146,6 +147,13 @@ def hanging(
     )
 
 
+TopicOption = Annotated[str | None, typer.Option(metavar="TOPIC", help="The topic,")]
+PartitionOption = Annotated[int | None, typer.Option(help="its partition,")]
+ProducerOption = Annotated[
+    int | None, typer.Option(help="and the producer with an open transaction in it.")
+]
+
+
 @commands.command(
     epilog="Example: eosframework txn abort --topic orders --partition 0 --producer-id 4711"
 )
@@ -156,45 +164,98 @@ def abort(
         str | None,
         typer.Argument(metavar="ID", help="A transactional id.", show_default=False),
     ] = None,
-    topic: Annotated[
-        str | None, typer.Option(metavar="TOPIC", help="Without an ID: the topic")
-    ] = None,
-    partition: Annotated[int | None, typer.Option(help="and its partition")] = None,
-    producer_id: Annotated[
-        int | None, typer.Option(help="and the producer with an open transaction in it.")
-    ] = None,
+    topic: TopicOption = None,
+    partition: PartitionOption = None,
+    producer_id: ProducerOption = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Abort even a healthy transaction.")
+        bool,
+        typer.Option(
+            "--force", help="Abort even a healthy transaction, or one of unknown outcome."
+        ),
     ] = False,
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Abort an open transaction: shows the steps and asks."""
-    from eosframework.kafka.inspect.abort import perform, plan_by_id, plan_by_producer
-    from eosframework.records import TopicPartition
+    """Abort an open transaction: shows the steps and asks.
+
+    Name it by an ID, or by --topic, --partition and --producer-id as `txn hanging` prints them.
+    """
+    from eosframework.kafka.inspect.ending import plan_by_id
 
     by_producer = (topic, partition, producer_id)
-    if (transactional_id is None) == (by_producer == (None, None, None)) or (
-        transactional_id is None and None in by_producer
-    ):
-        raise ConfigurationError(
-            "name one transaction: give an ID, or --topic, --partition and --producer-id as "
-            "`eosframework txn hanging` prints them"
-        )
-    with _connected(options) as (wire, settings):
+    if (transactional_id is None) == (by_producer == (None, None, None)):
+        raise _unnamed("give an ID, or --topic, --partition and --producer-id")
+
+    def plan(wire: Wire) -> Plan:
         if transactional_id is not None:
-            plan: Plan = plan_by_id(wire, transactional_id, force=force)
-        else:
-            place = TopicPartition(topic or "", partition or 0)
-            plan = plan_by_producer(wire, place, producer_id or 0, force=force)
+            return plan_by_id(wire, transactional_id, force=force)
+        return _marker_plan(wire, by_producer, commit=False, force=force)
+
+    _end(options, plan, yes=yes, as_json=as_json)
+
+
+@commands.command(
+    epilog="Example: eosframework txn commit --topic orders --partition 0 --producer-id 4711"
+)
+@with_settings
+def commit(
+    options: SettingsOptions,
+    topic: TopicOption = None,
+    partition: PartitionOption = None,
+    producer_id: ProducerOption = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Commit even a transaction of unknown outcome.")
+    ] = False,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the missing marker of a committed transaction: shows the steps and asks.
+
+    Refused unless its coordinator committed the transaction.
+    """
+    place = (topic, partition, producer_id)
+    _end(
+        options,
+        lambda wire: _marker_plan(wire, place, commit=True, force=force),
+        yes=yes,
+        as_json=as_json,
+    )
+
+
+def _marker_plan(
+    wire: Wire, place: tuple[str | None, int | None, int | None], *, commit: bool, force: bool
+) -> Plan:
+    from eosframework.kafka.inspect.ending import plan_by_producer
+    from eosframework.records import TopicPartition
+
+    topic, partition, producer_id = place
+    if topic is None or partition is None or producer_id is None:
+        raise _unnamed("give --topic, --partition and --producer-id")
+    return plan_by_producer(
+        wire, TopicPartition(topic, partition), producer_id, commit=commit, force=force
+    )
+
+
+def _unnamed(what: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"name one transaction: {what} as `eosframework txn hanging` prints them"
+    )
+
+
+def _end(
+    options: SettingsOptions, planned: Callable[[Wire], Plan], *, yes: bool, as_json: bool
+) -> None:
+    """Show a plan, ask, and execute it."""
+    from eosframework.kafka.inspect.ending import perform
+
+    with _connected(options) as (wire, settings):
+        plan = planned(wire)
         for step in plan.steps:
             typer.echo(step, err=as_json)
         if not yes and not confirmed():
             typer.echo("nothing was done", err=True)
             return
-        note_remains(
-            "it may be aborted already; `eosframework txn hanging` lists open transactions"
-        )
+        note_remains("it may be ended already; `eosframework txn hanging` lists open transactions")
         outcome = perform(wire, settings, plan)
     print_report({"done": list(plan.steps), "outcome": outcome}, outcome, as_json=as_json)
 

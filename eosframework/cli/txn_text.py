@@ -6,11 +6,13 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from eosframework.kafka.inspect.coordinators import TransactionDescription, TransactionListing
+from eosframework.kafka.inspect.decisions import Verdict
 from eosframework.kafka.inspect.hanging import (
     Findings,
     Health,
     Lag,
     OpenTransaction,
+    id_remedy,
     remaining,
     remedy,
 )
@@ -67,7 +69,7 @@ def findings(found: Findings, now: datetime) -> str:
             f"{transaction.transactional_id} is {transaction.state} for {open_for}, longer than "
             f"its timeout of {_duration(transaction.timeout)}; it blocks no reader"
         )
-        lines.append(f"  end it: eosframework txn abort {transaction.transactional_id}")
+        lines.append(f"  end it: {id_remedy(transaction)}")
     if not lines:
         lines.append("no transaction hangs")
     healthy = [o for o in found.open_transactions if o.health is Health.HEALTHY]
@@ -146,12 +148,20 @@ def _hanging(entry: OpenTransaction, now: datetime) -> list[str]:
     wrote = (
         f", wrote last {_duration(now - producer.last_write)} ago" if producer.last_write else ""
     )
-    return [
+    lines = [
         f"{entry.partition}: the transaction of producer {producer.producer_id}, epoch "
         f"{producer.producer_epoch}{who} hangs: {entry.health.meaning}",
         f"  open {_held(entry)}{wrote}",
-        f"  end it: {remedy(entry)}",
     ]
+    if entry.verdict is not None:
+        lines.append(f"  {_outcome(entry.verdict)}: {entry.verdict.reason}")
+    return [*lines, f"  end it: {remedy(entry)}"]
+
+
+def _outcome(verdict: Verdict) -> str:
+    if verdict.is_committed is None:
+        return "outcome unknown"
+    return "committed" if verdict.is_committed else "not committed"
 
 
 def _healthy(entry: OpenTransaction, now: datetime) -> str:

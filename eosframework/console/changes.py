@@ -1,4 +1,4 @@
-"""Changes that a page can make, each with the plan that is shown before: abort, replay, reset.
+"""Changes that a page can make, each with the plan that is shown before: end, replay, reset.
 
 C1. plan: the same function as the command's; it changes nothing
 C2. show the plan's lines, with their fingerprint in the form
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from eosframework.console.application import Application
 from eosframework.console.jobs import Done, Progress
 from eosframework.errors import ConfigurationError
-from eosframework.kafka.inspect.abort import Plan, perform, plan_by_id, plan_by_producer
+from eosframework.kafka.inspect.ending import Plan, perform, plan_by_id, plan_by_producer
 from eosframework.kafka.inspect.wire import Wire
 from eosframework.operations.dead_letters import (
     Choice,
@@ -57,30 +57,30 @@ class Change:
         return hashlib.sha256("\n".join([self.title, *self.lines]).encode()).hexdigest()
 
 
-def plan_abort(app: Application, given: Given) -> Change:
-    """Plan the abort of an open transaction: `eosframework txn abort`.
+def plan_end(app: Application, given: Given) -> Change:
+    """Plan the end of an open transaction: `eosframework txn abort` or `txn commit`.
 
     Args:
         app: of the console.
         given: `id`, or `topic`, `partition` and `producer_id`.
 
     Raises:
-        EosError: there is nothing to abort, or the transaction is healthy.
+        EosError: there is nothing to end, or the transaction is healthy.
     """
     with app.wire() as wire:
-        planned = _abort_plan(wire, given)
+        planned = _end_plan(wire, given)
 
     def work(show: Progress) -> Done:
-        show("aborting")
+        show("ending the transaction")
         with app.wire() as wire:
             outcome = perform(wire, app.settings.kafka, planned)
         app.read_again("transactions", "ids", "overview")
         return Done([outcome])
 
-    return Change("Abort a transaction", planned.steps, work)
+    return Change("End a transaction", planned.steps, work)
 
 
-def _abort_plan(wire: Wire, given: Given) -> Plan:
+def _end_plan(wire: Wire, given: Given) -> Plan:
     if transactional_id := given.get("id"):
         return plan_by_id(wire, transactional_id)
     partition, producer_id = (
@@ -164,7 +164,7 @@ def plan_application_reset(app: Application, given: Given) -> Change:
 
 
 PLANS: Mapping[str, Callable[[Application, Given], Change]] = {
-    "abort": plan_abort,
+    "end": plan_end,
     "replay": plan_dead_letter_replay,
     "reset": plan_application_reset,
 }

@@ -57,7 +57,7 @@ def settled_ends(
             raise ClusterUnreachable(
                 f"a transaction in {partition} was not decided within {within_seconds:g} s, so "
                 f"what is committed there is not known; `eosframework txn hanging --topic "
-                f"{partition.topic}` shows whose it is, and how to abort it"
+                f"{partition.topic}` shows whose it is, and how to end it"
             )
         settled[partition] = end
     return settled

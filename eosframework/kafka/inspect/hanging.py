@@ -4,6 +4,7 @@
 2. Ask the coordinators which ids have these producers, and whether they know the partition.
 3. Ask the leaders again: a transaction is hanging only if it is open both times; the rest ended
    meanwhile.
+4. Read in the coordinators' log how a hanging one was decided (`decisions`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from eosframework.kafka.inspect.coordinators import (
     require_all_coordinators,
     require_authority,
 )
+from eosframework.kafka.inspect.decisions import Verdict, decide
 from eosframework.kafka.inspect.formats import State
 from eosframework.kafka.inspect.wire import Wire
 from eosframework.records import TopicPartition
@@ -44,7 +46,7 @@ class Health(StrEnum):
 _MEANINGS = {
     Health.HEALTHY: "its coordinator knows it, and ends it at the latest when its timeout is over",
     Health.OVERDUE: "its coordinator knows it, but has not ended it although its timeout is over",
-    Health.UNKNOWN: "no coordinator knows it, so none will end it",
+    Health.UNKNOWN: "no coordinator has it open, so none will end it",
 }
 
 
@@ -54,6 +56,7 @@ class OpenTransaction:
 
     Args:
         described: the description of the producer's id; None: no coordinator knows it.
+        verdict: the outcome that it must get; None: its coordinator decides.
     """
 
     producer: ActiveProducer
@@ -62,6 +65,7 @@ class OpenTransaction:
     high_watermark: int
     described: TransactionDescription | None
     health: Health
+    verdict: Verdict | None
 
     @property
     def partition(self) -> TopicPartition:
@@ -144,6 +148,7 @@ def find_open(wire: Wire, topics: Collection[str] = (), *, now: datetime | None 
             high_watermark=blocked[producer.partition].high_watermark,
             described=described,
             health=health,
+            verdict=verdict_on(wire, producer, described) if health is Health.UNKNOWN else None,
         )
         for producer, described, health in found
     ]
@@ -224,14 +229,35 @@ def remaining(described: TransactionDescription, now: datetime) -> timedelta:
     return described.timeout - (described.open_for(now) or timedelta(0))
 
 
+def verdict_on(
+    wire: Wire, producer: ActiveProducer, described: TransactionDescription | None
+) -> Verdict:
+    """Return the outcome that a producer's open transaction must get in its partition."""
+    return decide(wire, producer, described.transactional_id if described else None)
+
+
 def remedy(entry: OpenTransaction) -> str:
     """Return the command or step that ends a hanging transaction."""
-    described, place = entry.described, entry.partition
-    if entry.health is Health.UNKNOWN or described is None:
-        return (
-            f"eosframework txn abort --topic {place.topic} --partition {place.partition} "
-            f"--producer-id {entry.producer.producer_id}"
-        )
+    described = entry.described
+    if entry.verdict is not None:
+        return marker_command(entry.producer, entry.verdict)
+    assert described is not None, "its coordinator decides"
+    return id_remedy(described)
+
+
+def id_remedy(described: TransactionDescription) -> str:
+    """Return the command or step that ends the overdue transaction of an id."""
     if described.state is State.ONGOING:
         return f"eosframework txn abort {described.transactional_id}"
     return f"it is decided ({described.state}); start the brokers that its markers are missing on"
+
+
+def marker_command(producer: ActiveProducer, verdict: Verdict) -> str:
+    """Return the command that writes the missing marker; both if the outcome is unknown."""
+    place = producer.partition
+    outcomes = {True: "commit", False: "abort", None: "abort|commit"}
+    return (
+        f"eosframework txn {outcomes[verdict.is_committed]} --topic {place.topic} "
+        f"--partition {place.partition} --producer-id {producer.producer_id}"
+        f"{' --force' if verdict.is_committed is None else ''}"
+    )

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from eosframework.kafka.inspect.coordinators import TransactionDescription, TransactionListing
+from eosframework.kafka.inspect.decisions import Verdict
 from eosframework.kafka.inspect.formats import CommittedOffset
 from eosframework.kafka.inspect.hanging import Findings, Health, Lag, OpenTransaction
 from eosframework.kafka.inspect.transaction_trace import Trace, TracedTransaction
@@ -94,7 +95,25 @@ def _open_data(entry: OpenTransaction, now: datetime) -> dict[str, Any]:
         "high_watermark": entry.high_watermark,
         "held_back": entry.held_back,
         "last_write": entry.producer.last_write,
+        "outcome": _verdict_data(entry.verdict) if entry.verdict else None,
         "transaction": _described_data(entry.described, now) if entry.described else None,
+    }
+
+
+def _verdict_data(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "committed": verdict.is_committed,
+        "reason": verdict.reason,
+        "candidates": [
+            {
+                "transactional_id": candidate.transactional_id,
+                "committed": candidate.is_committed,
+                "decided": candidate.decided,
+                "log": _partition_data(candidate.log),
+                "offset": candidate.offset,
+            }
+            for candidate in verdict.candidates
+        ],
     }
 
 

@@ -147,7 +147,7 @@ def trace(wire: Wire, transactional_id: str, last: int) -> Trace:
     for taking_part in sorted({p for entry in transactions for p in entry.partitions}):
         if taking_part not in existing:
             continue
-        found, complete = _search(wire, taking_part, transactions)
+        found, complete = search(wire, taking_part, transactions)
         transactions = [
             _with(entry, found[index]) if index in found else entry
             for index, entry in enumerate(transactions)
@@ -219,14 +219,15 @@ def _read_states(
     window = FIRST_WINDOW_OFFSETS
     while high > first and end - high < MOST_OFFSETS and len(split(states)) <= last:
         low = max(first, high - window)
-        states = _states_between(wire, partition, transactional_id, low, high) + states
+        states = states_between(wire, partition, transactional_id, low, high) + states
         high, window = low, window * 2
     return states
 
 
-def _states_between(
+def states_between(
     wire: Wire, partition: TopicPartition, transactional_id: str, low: int, high: int
 ) -> list[Stated]:
+    """Return the states of an id in a range of its partition of `__transaction_state`."""
     wanted = transactional_id.encode()
     return [
         (record.offset, record.time_ms, decode_state(record.value) if record.value else None)
@@ -240,7 +241,7 @@ def _states_between(
     ]
 
 
-def _search(
+def search(
     wire: Wire, partition: TopicPartition, transactions: Sequence[TracedTransaction]
 ) -> tuple[dict[int, Found], bool]:
     """Return these transactions' parts of a partition's log, and whether all was searched."""
@@ -281,9 +282,9 @@ def _span(entry: TracedTransaction) -> Span:
     started = entry.started or entry.changes[0].time
     return Span(
         producer_id=entry.producer_id,
-        from_ms=_milliseconds(started),
-        decided_ms=_milliseconds(decision.time) if decision and decision != complete else None,
-        complete_ms=_milliseconds(complete.time) if complete else None,
+        from_ms=milliseconds(started),
+        decided_ms=milliseconds(decision.time) if decision and decision != complete else None,
+        complete_ms=milliseconds(complete.time) if complete else None,
         committed=entry.is_committed,
     )
 
@@ -304,5 +305,6 @@ def _with_missing(entry: TracedTransaction) -> TracedTransaction:
     return replace(entry, missing_markers=tuple(p for p in entry.partitions if p not in marked))
 
 
-def _milliseconds(time: datetime) -> int:
+def milliseconds(time: datetime) -> int:
+    """Return a time as Kafka's milliseconds since 1970."""
     return round(time.timestamp() * 1000)

@@ -144,7 +144,7 @@ class Logs:
                     raise RunError(
                         f"a transaction of {self._application!r} has held its positions open for "
                         f"more than {OPEN_TRANSACTION_SECONDS:g} s. Start the application's "
-                        f"workers, or abort it (`eosframework txn hanging`)"
+                        f"workers, or end it (`eosframework txn hanging`)"
                     ) from None
                 self._on_progress("waiting for an open transaction that holds positions", 0)
 
@@ -167,7 +167,7 @@ class Logs:
                 raise RunError(
                     f"a transaction on {behind[0]} has been open since offset {ends[behind[0]]} "
                     f"for more than {OPEN_TRANSACTION_SECONDS:g} s, and readers stop there. Start "
-                    f"the application's workers, or abort it (`eosframework txn hanging`)"
+                    f"the application's workers, or end it (`eosframework txn hanging`)"
                 )
             self._on_progress(f"waiting for an open transaction on {behind[0]}", 0)
             time.sleep(0.2)

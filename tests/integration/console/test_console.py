@@ -147,7 +147,7 @@ def test_the_page_of_transactions_names_what_holds_readers_back(
             str(entry["last_stable_offset"]),
             f"{entry['held_back']} offsets",
         ]
-        refused = console.get(f"/changes/abort?id={totals.name}.upstream", signed_in)
+        refused = console.get(f"/changes/end?id={totals.name}.upstream", signed_in)
         assert "healthy" in refused.text or "not overdue" in refused.text
     producer.abort_transaction(60)
 

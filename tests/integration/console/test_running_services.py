@@ -51,7 +51,7 @@ def test_a_hanging_transaction_is_ended_by_a_user_who_signs_in_reads_the_plan_an
     topology.write_text(TOPOLOGY)
     settings = [f"kafka.bootstrap_servers={unprotected.bootstrap_servers}"]
     settings.append("console.refresh_seconds=0.5")
-    plan_link = "a[href^='/changes/abort']"
+    plan_link = "a[href^='/changes/end']"
     with running_console(tmp_path, topology, settings=settings) as reader:
         browser.open(f"http://{reader.address}/transactions")
         browser.wait_for("orders[0]: end it with")
@@ -68,7 +68,7 @@ def test_a_hanging_transaction_is_ended_by_a_user_who_signs_in_reads_the_plan_an
         for character in TOKEN:
             browser.press(character)
         browser.press("Enter")
-        browser.wait_for("plan its abort")
+        browser.wait_for("plan its end")
         press_on(browser, plan_link)
         browser.wait_for("Do this")
         assert "orders[0]" in browser.text

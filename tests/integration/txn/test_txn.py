@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import signal
 import socket
-import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -17,11 +15,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from eosframework.cli import main
 from eosframework.config import KafkaSettings
 from eosframework.errors import ConfigurationError
-from eosframework.kafka.inspect.abort import TakeOver, perform, plan_by_producer
 from eosframework.kafka.inspect.coordinators import active_producers, describe_transaction
+from eosframework.kafka.inspect.ending import TakeOver, perform, plan_by_producer
 from eosframework.kafka.inspect.hanging import Health, find_open
 from eosframework.kafka.inspect.wire import Wire
 from eosframework.records import TopicPartition as Partition
@@ -47,22 +44,6 @@ from tests.support.servers.kafka_admin import (
 from tests.support.servers.topics import create_topics
 
 Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run `eosframework txn …` here, with nobody to answer: exit code, stdout, stderr."""
-    monkeypatch.setattr(sys, "stdin", io.StringIO())
-
-    def run_it(service: KafkaService, *arguments: str) -> tuple[int, str, str]:
-        servers = f"kafka.bootstrap_servers={service.bootstrap_servers}"
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as stopped:
-            main(["txn", *arguments, "--set", servers])
-        output = capfd.readouterr()
-        return int(stopped.value.code or 0), output.out, output.err
-
-    return run_it
 
 
 def data(result: tuple[int, str, str]) -> dict[str, Any]:

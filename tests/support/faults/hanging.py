@@ -19,15 +19,17 @@ def write_unannounced(
     value: bytes,
     producer: tuple[int, int] | None = None,
     key: bytes | None = None,
+    sequence: int = 0,
 ) -> int:
     """Write a transactional record into a partition that was added to no transaction.
 
     As a delayed frame does. Returns the producer's id; `producer` is an id with its epoch, and a
-    new one if it is not given. A compacted topic takes no record without a key.
+    new one if it is not given. A compacted topic takes no record without a key. `sequence` is the
+    number of records that the producer has written into the partition with that epoch.
     """
     producer_id, epoch = producer or _new_producer(wire)
     builder = records.MemoryRecordsBuilder(magic=2, compression_type=0, batch_size=1 << 16)
-    builder.set_producer_state(producer_id, epoch, 0, True)
+    builder.set_producer_state(producer_id, epoch, sequence, True)
     builder.append(timestamp=round(time.time() * 1000), key=key, value=value)
     builder.close()
     topic = producer_protocol.ProduceRequest.TopicProduceData

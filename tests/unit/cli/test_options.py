@@ -76,6 +76,7 @@ def test_the_flag_for_brokers_overrides_every_other_source(
         "txn trace",
         "txn hanging",
         "txn abort",
+        "txn commit",
         "doctor",
         "audit",
         "backfill run",

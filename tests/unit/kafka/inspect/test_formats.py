@@ -19,6 +19,7 @@ from eosframework.kafka.inspect.formats import (
     transactional_id_of,
 )
 from eosframework.records import TopicPartition
+from tests.support.faults.coordinator_log import encode_state
 
 KEY = b"\x00\x00\x00\x0eflights:late:0"
 ONGOING = (
@@ -76,42 +77,6 @@ def test_names_are_coordinated_where_java_looks_for_them(
     assert coordinator_partition(name, partitions) == expected
 
 
-def varint(number: int) -> bytes:
-    out = b""
-    while number >= 0x80:
-        out += bytes([number & 0x7F | 0x80])
-        number >>= 7
-    return out + bytes([number])
-
-
-def encode(value: StateValue, version: int, tags: dict[int, bytes]) -> bytes:
-    """Return a TransactionLogValue as Kafka's generated code writes it."""
-    head = struct.pack(
-        ">hqhib",
-        version,
-        value.producer_id,
-        value.producer_epoch,
-        value.timeout_ms,
-        list(State).index(value.state),
-    )
-    topics: dict[str, list[int]] = {}
-    for topic, number in value.partitions:
-        topics.setdefault(topic, []).append(number)
-    compact = version >= 1
-    body = varint(len(topics) + 1) if compact else struct.pack(">i", len(topics) or -1)
-    for topic, numbers in topics.items():
-        name = topic.encode()
-        body += (varint(len(name) + 1) if compact else struct.pack(">h", len(name))) + name
-        body += varint(len(numbers) + 1) if compact else struct.pack(">i", len(numbers))
-        body += struct.pack(f">{len(numbers)}i", *numbers) + (b"\x00" if compact else b"")
-    started = -1 if value.started_ms is None else value.started_ms
-    tail = struct.pack(">qq", value.updated_ms, started)
-    if compact:
-        tail += varint(len(tags))
-        tail += b"".join(varint(t) + varint(len(data)) + data for t, data in sorted(tags.items()))
-    return head + body + tail
-
-
 longs = st.integers(0, 2**63 - 1)
 values = st.builds(
     StateValue,
@@ -137,14 +102,14 @@ tagged = st.dictionaries(st.integers(0, 300), st.binary(max_size=200), max_size=
 def test_every_state_is_read_back_whatever_tags_later_versions_add(
     value: StateValue, version: int, tags: dict[int, bytes]
 ) -> None:
-    assert decode_state(encode(value, version, tags)) == value
+    assert decode_state(encode_state(value, version, tags)) == value
 
 
 @given(values, st.sampled_from([0, 1]), st.data())
 def test_a_state_cut_short_is_an_error_and_no_other_state(
     value: StateValue, version: int, data: st.DataObject
 ) -> None:
-    whole = encode(value, version, {})
+    whole = encode_state(value, version, {})
     # The tags that end version 1 are not read: cutting them off is not noticed.
     cut = whole[: data.draw(st.integers(0, len(whole) - 1 - version))]
     with pytest.raises(RunError, match="cannot be read"):

@@ -22,6 +22,7 @@ from eosframework.kafka.inspect.coordinators import (
     TransactionDescription,
     TransactionListing,
 )
+from eosframework.kafka.inspect.decisions import Verdict
 from eosframework.kafka.inspect.formats import State
 from eosframework.kafka.inspect.hanging import Health, OpenTransaction
 from eosframework.kafka.inspect.probes import Clock, MetadataLevels
@@ -202,6 +203,7 @@ def open_in(place: str, health: Health, seconds: float = 5) -> OpenTransaction:
         20,
         None if health is Health.UNKNOWN else answers,
         health,
+        Verdict(False, "no transaction has them") if health is Health.UNKNOWN else None,
     )
 
 

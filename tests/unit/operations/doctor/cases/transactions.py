@@ -12,7 +12,7 @@ CASES = [
         "hanging-transactions",
         E,
         lambda: snapshot(open_transactions=Seen((open_in("orders", Health.UNKNOWN),))),
-        "no coordinator knows it",
+        "no coordinator has it open",
         "eosframework txn abort --topic orders --partition 0 --producer-id 9",
     ),
     Case(

@@ -1,10 +1,10 @@
 """Ends an open transaction from outside, in one of two ways.
 
 - *Taking the id over* (InitProducerId) makes its coordinator abort the transaction everywhere and
-  fences its producer. It is used for every transaction that a coordinator knows.
-- *Writing the abort marker* into one partition (KIP-664) ends a transaction that no coordinator
-  knows. If a coordinator did know it, that would tear the transaction: the other partitions could
-  still be committed.
+  fences its producer. It is used for every transaction that a coordinator has open.
+- *Writing the marker* into one partition (KIP-664) ends a transaction that no coordinator has open
+  there. The marker has the outcome in the coordinators' log (`decisions`): another one would tear
+  the transaction, because other partitions, and readers that were faster, have that outcome.
 """
 
 from __future__ import annotations
@@ -28,8 +28,16 @@ from eosframework.kafka.inspect.coordinators import (
     TransactionDescription,
     describe_transaction,
 )
+from eosframework.kafka.inspect.decisions import Verdict
 from eosframework.kafka.inspect.formats import State
-from eosframework.kafka.inspect.hanging import Health, judge, open_producers, remaining
+from eosframework.kafka.inspect.hanging import (
+    Health,
+    judge,
+    marker_command,
+    open_producers,
+    remaining,
+    verdict_on,
+)
 from eosframework.kafka.inspect.vendor import errors, producer_protocol
 from eosframework.kafka.inspect.wire import Wire
 from eosframework.kafka.producer.transactional import TransactionalProducer
@@ -57,18 +65,31 @@ class TakeOver:
 
 @dataclass(frozen=True, slots=True)
 class WriteMarker:
-    """Abort a producer's open transaction in one partition by writing the marker."""
+    """End a producer's open transaction in one partition by writing the marker.
+
+    Args:
+        is_committed: the outcome that the marker gives.
+        reason: for that outcome.
+    """
 
     producer: ActiveProducer
+    is_committed: bool
+    reason: str
+
+    @property
+    def word(self) -> str:
+        """The outcome, for display."""
+        return "commit" if self.is_committed else "abort"
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """The steps of the abort, for display."""
+        """The steps, for display."""
         producer = self.producer
+        effect = "become visible" if self.is_committed else "stay invisible"
         return (
-            f"write an abort marker for producer {producer.producer_id} with epoch "
+            f"write {_marker(self.word)} for producer {producer.producer_id} with epoch "
             f"{producer.producer_epoch} into {producer.partition} (WriteTxnMarkers): its records "
-            f"from offset {producer.start_offset} on stay invisible",
+            f"from offset {producer.start_offset} on {effect}; {self.reason}",
         )
 
 
@@ -91,11 +112,7 @@ def plan_by_id(
             f"{described.state}), so there is nothing to abort; `eosframework txn hanging` shows "
             f"what else holds readers back"
         )
-    _refuse_decided(described)
-    moment = now or datetime.now(UTC)
-    if not force and not described.is_overdue(moment):
-        raise _healthy(described, moment)
-    return TakeOver(described)
+    return _take_over_plan(wire, described, now or datetime.now(UTC), force=force)
 
 
 def plan_by_producer(
@@ -103,13 +120,23 @@ def plan_by_producer(
     partition: TopicPartition,
     producer_id: int,
     *,
+    commit: bool | None = None,
     force: bool = False,
     now: datetime | None = None,
 ) -> Plan:
-    """Return the way to abort a producer's open transaction in a partition.
+    """Return the way to end a producer's open transaction in a partition.
+
+    Args:
+        wire: to the cluster.
+        partition: where it is open.
+        producer_id: of the producer.
+        commit: the expected outcome; None: the one that the coordinators' log has.
+        force: abort a healthy one; give one whose outcome is unknown the expected outcome.
+        now: for tests.
 
     Raises:
-        ConfigurationError: it has none there, or as `plan_by_id`.
+        ConfigurationError: it has none there, the log has another outcome or may have lost it, or
+            as `plan_by_id`.
     """
     if partition not in wire.leaders([partition.topic]):
         raise ConfigurationError(f"{partition} does not exist; correct --topic and --partition")
@@ -123,16 +150,27 @@ def plan_by_producer(
             + (f"producers that have one: {others}" if others else "no producer has one")
         )
     ((producer, described, health),) = judged
-    if described is None or health is Health.UNKNOWN:
-        return WriteMarker(producer)
-    _refuse_decided(described)
-    if health is Health.HEALTHY and not force:
-        raise _healthy(described, now or datetime.now(UTC))
-    return TakeOver(described)
+    if health is Health.UNKNOWN:
+        verdict = verdict_on(wire, producer, described)
+        is_committed = _outcome(producer, verdict, commit if force else None)
+        if commit is not None and commit is not is_committed:
+            raise ConfigurationError(
+                f"the transaction of producer {producer_id} in {partition} must not be "
+                f"{'committed' if commit else 'aborted'}: {verdict.reason}. End it with "
+                f"`{marker_command(producer, verdict)}`"
+            )
+        return WriteMarker(producer, is_committed, verdict.reason)
+    assert described is not None, "its coordinator knows it"
+    if commit:
+        raise ConfigurationError(
+            f"the transaction of {described.transactional_id!r} is open ({described.state}): only "
+            f"its producer can commit it"
+        )
+    return _take_over_plan(wire, described, now or datetime.now(UTC), force=force)
 
 
 def perform(wire: Wire, settings: KafkaSettings, plan: Plan) -> str:
-    """Abort as planned, wait until it is done, and return the resulting state.
+    """End a transaction as planned, wait until it is done, and return the resulting state.
 
     Raises:
         ConfigurationError: this principal may not, or another transaction is open by now.
@@ -140,7 +178,58 @@ def perform(wire: Wire, settings: KafkaSettings, plan: Plan) -> str:
     """
     if isinstance(plan, TakeOver):
         return _take_over(wire, settings, plan.described)
-    return _write_marker(wire, settings, plan.producer)
+    return _write_marker(wire, settings, plan)
+
+
+def _outcome(producer: ActiveProducer, verdict: Verdict, wanted: bool | None) -> bool:
+    """Return the outcome of a verdict, or the wanted one if there is none.
+
+    Raises:
+        ConfigurationError: there is neither.
+    """
+    is_committed = wanted if verdict.is_committed is None else verdict.is_committed
+    if is_committed is None:
+        raise ConfigurationError(
+            f"the outcome of the transaction of producer {producer.producer_id} in "
+            f"{producer.partition} is unknown: {verdict.reason}. Find out in the other topics of "
+            f"the transaction whether its records are there, and end it alike: "
+            f"`{marker_command(producer, verdict)}`"
+        )
+    return is_committed
+
+
+def _take_over_plan(
+    wire: Wire, described: TransactionDescription, now: datetime, *, force: bool
+) -> TakeOver:
+    _refuse_decided(described)
+    if not force and not described.is_overdue(now):
+        raise _healthy(described, now)
+    _refuse_earlier_commits(wire, described)
+    return TakeOver(described)
+
+
+def _refuse_earlier_commits(wire: Wire, described: TransactionDescription) -> None:
+    """Refuse to abort the records of an earlier transaction along with the open one.
+
+        1. a transaction is committed, and its marker in a partition omitted
+        2. the producer's next transaction writes into that partition
+        3. one marker ends both there
+
+    Raises:
+        ConfigurationError: the abort would take committed records along.
+    """
+    leaders = wire.leaders({partition.topic for partition in described.partitions})
+    present = [p for p in described.partitions if leaders.get(p) is not None]
+    for producer in open_producers(wire, present):
+        if producer.producer_id != described.producer_id:
+            continue
+        verdict = verdict_on(wire, producer, described)
+        if any(candidate.is_committed for candidate in verdict.candidates):
+            raise ConfigurationError(
+                f"the open transaction of {described.transactional_id!r} must not be aborted: the "
+                f"marker would also abort earlier records of its producer in {producer.partition} "
+                f"({verdict.reason}). Let its producer commit"
+            )
 
 
 def _refuse_decided(described: TransactionDescription) -> None:
@@ -192,15 +281,24 @@ def _take_over(wire: Wire, settings: KafkaSettings, described: TransactionDescri
     )
 
 
-def _write_marker(wire: Wire, settings: KafkaSettings, producer: ActiveProducer) -> str:
-    marker = producer_protocol.WriteTxnMarkersRequest.WritableTxnMarker
+def _write_marker(wire: Wire, settings: KafkaSettings, plan: WriteMarker) -> str:
+    producer = plan.producer
     partition = producer.partition
+    # 1. the plan is shown  2. the producer's next transaction writes into the partition  3. the
+    # user confirms, and the marker ends that one as well. Such a write changes the plan.
+    commit, number = plan.is_committed, producer.producer_id
+    if plan_by_producer(wire, partition, number, commit=commit, force=True) != plan:
+        raise ConfigurationError(
+            f"the open transaction of producer {number} in {partition} changed meanwhile; nothing "
+            f"was done"
+        )
+    marker = producer_protocol.WriteTxnMarkersRequest.WritableTxnMarker
     request = producer_protocol.WriteTxnMarkersRequest(
         markers=[
             marker(
                 producer_id=producer.producer_id,
                 producer_epoch=producer.producer_epoch,
-                transaction_result=False,
+                transaction_result=plan.is_committed,
                 topics=[
                     marker.WritableTxnMarkerTopic(
                         name=partition.topic, partition_indexes=[partition.partition]
@@ -220,9 +318,15 @@ def _write_marker(wire: Wire, settings: KafkaSettings, producer: ActiveProducer)
                     if entry.error_code:
                         raise errors.for_code(entry.error_code)(str(partition))
 
-    wire.call(f"writing an abort marker into {partition}", "Alter on the cluster", write)
+    what = f"writing {_marker(plan.word)} into {partition}"
+    wire.call(what, "Alter on the cluster", write)
     _wait_until_closed(wire, settings, producer)
-    return f"aborted: producer {producer.producer_id} has no open transaction in {partition}"
+    done = "committed" if plan.is_committed else "aborted"
+    return f"{done}: producer {number} has no open transaction in {partition}"
+
+
+def _marker(word: str) -> str:
+    return f"{'an' if word == 'abort' else 'a'} {word} marker"
 
 
 def _wait_until_closed(wire: Wire, settings: KafkaSettings, producer: ActiveProducer) -> None:
@@ -233,7 +337,7 @@ def _wait_until_closed(wire: Wire, settings: KafkaSettings, producer: ActiveProd
     ):
         if time.monotonic() > deadline:
             raise ClusterUnreachable(
-                f"the abort marker was written into {producer.partition}, but its leader still "
+                f"the marker was written into {producer.partition}, but its leader still "
                 f"has the transaction open; are its replicas in sync?"
             )
         time.sleep(0.05)
