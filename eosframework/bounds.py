@@ -1,8 +1,8 @@
 """The bounds on what strangers make a process do: in bytes, depth, number and time.
 
-Clients of the HTTP addresses choose what they send and how fast, and writers of topics which records
-and schemas. Each bound is one number, the largest one that is accepted. docs/reference/bounds.md is
-made of these tables; settings bound the rest.
+Clients of the HTTP addresses choose what they send and how fast, and writers of topics which
+records and schemas. Each bound is one number, the largest one that is accepted.
+docs/reference/bounds.md is made of these tables; settings bound the rest.
 """
 
 from __future__ import annotations
