@@ -20,6 +20,7 @@ from eosframework.operators.windows.session_windows import SessionWindows
 from eosframework.operators.windows.sliding_windows import SlidingWindows
 from eosframework.operators.windows.time_windows import AlignedWindows
 from eosframework.operators.windows.window_entries import SpansFormat, WindowFormat
+from eosframework.serialization.serdes import STRING
 from eosframework.topology.graph.graph import Aggregate, Emit, FoldKind, Processor, Store
 from eosframework.topology.spec.window_spec import Window, WindowKind
 
@@ -117,9 +118,9 @@ def fold_of(node: Aggregate) -> Fold:
         case FoldKind.SUM:
             return folds.total(calls["of"])
         case FoldKind.MIN:
-            return folds.smallest(calls["of"])
+            return folds.smallest(calls["of"], of_texts=node.store.value.name == STRING.name)
         case FoldKind.MAX:
-            return folds.greatest(calls["of"])
+            return folds.greatest(calls["of"], of_texts=node.store.value.name == STRING.name)
         case FoldKind.REDUCE:
             return folds.reduction(calls["add"])
         case FoldKind.AGGREGATE:

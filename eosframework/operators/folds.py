@@ -5,6 +5,8 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
+from numbers import Number
 from typing import Any
 
 from eosframework.operators.entries import Entry
@@ -33,17 +35,55 @@ COUNT = Fold(lambda value: 1, lambda count, value: count + 1, operator.add)
 
 def total(of: Callable[[Any], Any]) -> Fold:
     """The sum of `of(value)`."""
-    return Fold(of, lambda so_far, value: so_far + of(value), operator.add)
+    number = _numbers("sum", of)
+    return Fold(number, lambda so_far, value: so_far + number(value), operator.add)
 
 
-def smallest(of: Callable[[Any], Any]) -> Fold:
+def smallest(of: Callable[[Any], Any], *, of_texts: bool = False) -> Fold:
     """The smallest `of(value)`."""
-    return Fold(of, lambda so_far, value: min(so_far, of(value)), min)
+    one = _texts("min", of) if of_texts else _numbers("min", of)
+    return Fold(one, lambda so_far, value: min(so_far, one(value)), min)
 
 
-def greatest(of: Callable[[Any], Any]) -> Fold:
+def greatest(of: Callable[[Any], Any], *, of_texts: bool = False) -> Fold:
     """The greatest `of(value)`."""
-    return Fold(of, lambda so_far, value: max(so_far, of(value)), max)
+    one = _texts("max", of) if of_texts else _numbers("max", of)
+    return Fold(one, lambda so_far, value: max(so_far, one(value)), max)
+
+
+def _numbers(operator_: str, of: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a function that refuses what is no number.
+
+    Otherwise the first text would become the aggregate, and each number after it fail.
+    """
+
+    def number(value: Any) -> Any:
+        found = of(value)
+        if type(found) is int or type(found) is float:
+            return found
+        if isinstance(found, Number | timedelta) and not isinstance(found, bool):
+            return found
+        instead = "" if operator_ == "sum" else ". Texts have an order with value: string"
+        raise _refused(operator_, "numbers", found, instead)
+
+    return number
+
+
+def _texts(operator_: str, of: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def text(value: Any) -> Any:
+        found = of(value)
+        if not isinstance(found, str):
+            raise _refused(operator_, "texts (value: string)", found)
+        return found
+
+    return text
+
+
+def _refused(operator_: str, what: str, found: Any, instead: str = "") -> TypeError:
+    return TypeError(
+        f"{operator_} takes {what}, and its function returned {type(found).__name__}: "
+        f"{found!r:.80}{instead}"
+    )
 
 
 def reduction(function: Callable[[Any, Any], Any]) -> Fold:

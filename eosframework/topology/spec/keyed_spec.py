@@ -132,7 +132,8 @@ class OfSpec(KeyedSpec):
     """Fold the result of a function of each value."""
 
     of: str
-    """module:function that takes the value."""
+    """module:function that takes the value and returns a number; or a text, for min and max with
+    value: string. Anything else is that record's error."""
 
 
 class ReduceSpec(KeyedSpec):

@@ -109,5 +109,5 @@ def test_an_entry_is_read_passed_over_or_named(key: bytes | None, value: bytes |
             str(backfill_jobs(GRAPH, control, {"in": 2}))
             live_ids(GRAPH, control, {"in": 2})
             with suppress(ControlTopicDamaged):  # Entries that do not fit each other.
-                log = LogOf({"backfill/job": JOB} | control.entries)
+                log = LogOf({"backfill/job": JOB, **control.entries})
                 str(job_ranges(cast("ControlLog", log)))
