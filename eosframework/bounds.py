@@ -83,7 +83,7 @@ READINGS_BYTES = Bound(
 READINGS_AT_ONCE = Bound(12, "readings", "readings of the console at a time", "the page says so")
 SESSIONS = Bound(100, "sessions", "sessions of the console", "the oldest one is signed out")
 WRONG_TOKENS = Bound(
-    4,
+    1,
     "answers",
     "answers to wrong tokens that wait for a second",
     "429, at once; the right token is always accepted",

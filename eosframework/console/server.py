@@ -20,6 +20,7 @@ from eosframework.console.site import HEADERS, Site
 from eosframework.errors import ConfigurationError
 from eosframework.monitoring.http import exchange
 from eosframework.monitoring.http.http_server import answering, listen, own_names
+from eosframework.process.allocator import keep_little, returned_memory
 from eosframework.process.signals import stop_requests
 from eosframework.records import whole_number
 
@@ -49,6 +50,7 @@ def run_console(
     Raises:
         ConfigurationError: the address cannot be used, or needs a token.
     """
+    keep_little()
     token = settings.console.token
     require_token_where_needed(address, has_token=token is not None, allow_changes=allow_changes)
     listener, taken = listen(address, "--address")
@@ -60,7 +62,8 @@ def run_console(
     # A browser sends a cookie to all ports of a host.
     site = Site(console, access, f"eosframework_console_{taken.rpartition(':')[2]}")
     served = exchange.Site(
-        site.answer,
+        site.quick,
+        site.page,
         own_names(address, settings.console.hosts),
         "console.hosts",
         CONSOLE_PAGES,
@@ -73,7 +76,7 @@ def run_console(
         target=app.sample_forever, args=(stop,), name="eos-console-sample", daemon=True
     ).start()
     log = structlog.get_logger("eosframework.console")
-    with stop_requests(log) as request, answering(listener, served):
+    with stop_requests(log) as request, answering(listener, served), returned_memory():
         log.info(
             "console_serving", address=taken, url=f"http://{taken}/", allows_changes=allow_changes
         )

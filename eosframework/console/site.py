@@ -30,7 +30,7 @@ from eosframework.console.pages.topology_page import topology_page
 from eosframework.console.pages.transactions_page import trace_page, transactions_page
 from eosframework.console.templating import templates
 from eosframework.errors import EosError
-from eosframework.monitoring.http.pages import Answer, NotServed, Request, Text
+from eosframework.monitoring.http.pages import Answer, Request, Text
 
 MENU = {
     "/topology": "Topology",
@@ -97,21 +97,30 @@ class Site:
         self._templates = templates()
         self._wrong_tokens = threading.BoundedSemaphore(WRONG_TOKENS.value)
 
-    def answer(self, request: Request) -> Answer:
-        """Answer a request with its page, or with the message of its error."""
+    def quick(self, request: Request) -> Answer | None:
+        """Answer a request that needs no page of the application, or may see none (A2)."""
+        is_open = request.path[0] in ("assets", "sign-in", "sign-out")
+        if not is_open and self._may_read(request):
+            return None
+        return self._answered(request, self._visited)
+
+    def page(self, request: Request) -> Answer:
+        """Answer a request that may read, with its page."""
+        return self._answered(request, self._read)
+
+    def _answered(self, request: Request, find: Callable[[Request], Page | Answer]) -> Answer:
+        """Answer with what a function finds, or with the message of its error."""
         try:
-            found = self._found(request)
-            return found if isinstance(found, Answer) else self._page(request, found)
+            found = find(request)
+            return found if isinstance(found, Answer) else self._drawn(request, found)
         except Refused as error:
             return self._problem(request, error.status, str(error))
         except EosError as error:
             return self._problem(request, HTTPStatus.OK, str(error))
-        except NotServed:
-            raise
         except Exception as error:
             return self._failed(request, error)
 
-    def _found(self, request: Request) -> Page | Answer:
+    def _visited(self, request: Request) -> Page | Answer:
         match request.path:
             case ["assets", name] if name in ASSETS:
                 return _asset(name)
@@ -119,11 +128,12 @@ class Site:
                 return self._sign_in(request)
             case ["sign-out"] if request.method == "POST":
                 return self._sign_out(request)
+            case _ if self._may_read(request):
+                raise Refused(HTTPStatus.NOT_FOUND, f"there is no page {_path_of(request):.300}")
             case _:
-                return self._unknown(request) or self._known(request)
+                return self._unknown(request)
 
-    def _known(self, request: Request) -> Page | Answer:
-        """Answer a request that may read."""
+    def _read(self, request: Request) -> Page | Answer:
         path, fields = _path_of(request), request.options
         match request.path:
             case [""]:
@@ -172,10 +182,8 @@ class Site:
         self._access.sign_out(session)
         return _redirect("/sign-in", {"Set-Cookie": f"{self._cookie}=; Max-Age=0; Path=/"})
 
-    def _unknown(self, request: Request) -> Answer | None:
-        """Return the answer to a request that may not read (A2); None: it may."""
-        if self._may_read(request):
-            return None
+    def _unknown(self, request: Request) -> Answer:
+        """Answer a request that may not read (A2)."""
         if request.headers.get("authorization"):
             self._delay_wrong_token()
             wrong = {"error": "this is not the console's token (setting console.token)"}
@@ -205,9 +213,9 @@ class Site:
     def _problem(self, request: Request, status: HTTPStatus, message: str) -> Answer:
         is_live = status is HTTPStatus.OK and request.method == "GET"
         values = {"problem": message}
-        return self._page(request, Page("problem.html", "Not shown", values, status, is_live))
+        return self._drawn(request, Page("problem.html", "Not shown", values, status, is_live))
 
-    def _page(self, request: Request, page: Page) -> Answer:
+    def _drawn(self, request: Request, page: Page) -> Answer:
         app, session = self._console.app, self._session(request)
         seconds = app.settings.console.refresh_seconds
         may_read = self._may_read(request)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -30,22 +30,23 @@ class Site:
     """The pages of a server and its bounds.
 
     Args:
-        page: answers all requests.
+        quick: answers requests that are answered however many pages are, and that need no page;
+            returns None for others. It never blocks for long.
+        page: answers the others.
         hosts: accepted host names, in lower case; see `is_accepted_host`.
         hosts_setting: the setting that adds host names, for messages.
-        at_once: number of pages, apart from probes, that are answered at the same time.
+        at_once: number of pages that are answered at the same time.
         seconds: from the connection to the last byte of the answer.
-        probes: first parts of the paths of pages that never block; they are always answered.
         methods: accepted ones.
         headers: of all answers.
     """
 
+    quick: Callable[[Request], Answer | None]
     page: Page
     hosts: Collection[str]
     hosts_setting: str
     at_once: Bound
     seconds: Bound
-    probes: Collection[str] = ()
     methods: Collection[str] = ("GET", "HEAD")
     headers: Mapping[str, str] = field(default_factory=lambda: {"Cache-Control": "no-store"})
 
@@ -87,8 +88,9 @@ class Exchange:
     def _answer(self, environ: WSGIEnvironment, turn: ExitStack) -> Answer:
         try:
             request = self._request(environ)
-            if request.path[0] not in self._site.probes:
-                self._take(turn)
+            if (quick := self._site.quick(request)) is not None:
+                return quick
+            self._take(turn)
             return self._site.page(request)
         except NotServed as error:
             return error.answer

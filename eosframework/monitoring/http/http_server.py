@@ -47,13 +47,14 @@ def serving(
     """
     listener, taken = listen(address, setting)
     hosts_setting = setting.replace("http_address", "http_hosts")
+    page = _page_of(pages)
     site = Site(
-        _page_of(pages),
+        lambda request: page(request) if request.path[0] in PROBES else None,
+        page,
         own_names(address, hosts),
         hosts_setting,
-        at_once=PAGES,
-        seconds=PAGE_SECONDS,
-        probes=PROBES,
+        PAGES,
+        PAGE_SECONDS,
     )
     with answering(listener, site):
         structlog.get_logger("eosframework.http").info("http_serving", address=taken)
