@@ -30,6 +30,7 @@ import structlog
 
 from eosframework import failpoints
 from eosframework.errors import ClusterUnreachable, PositionLost, RunError
+from eosframework.processing.held_input import FIND_OPEN
 from eosframework.processing.ports import Message
 from eosframework.processing.stores.open_state import OpenState
 from eosframework.processing.stores.state_ports import (
@@ -215,6 +216,7 @@ class Restoration:
                 "restore_held_back",
                 task=_text(task),
                 offsets={str(p): stable for p, (stable, _) in held.items()},
+                advice=FIND_OPEN,
             )
         if self.clock() >= wait.until:
             raise RunError(_held_back(task, held, self.held_seconds))
@@ -348,8 +350,8 @@ def _held_back(
         f"the state of task {_text(task)} cannot be read: a transaction of another producer hangs "
         f"in its changelog {partition} at offset {stable}{others}, and hides what was committed "
         f"up to offset {end}; waited {waited_seconds:g} s. `eosframework txn hanging "
-        f"--topic {partition.topic}` shows whose it is and the command that aborts it "
-        f"(`eosframework txn abort`); then start the worker again. Nothing was read or changed: "
+        f"--topic {partition.topic}` shows whose it is and the command that ends it; then start "
+        f"the worker again. Nothing was read or changed: "
         f"without these records the state would not fit the committed input"
     )
 
