@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from eosframework.errors import ClusterUnreachable, RunError
 from eosframework.processing.stores.restoration import HELD_LOOK_SECONDS, Restoration
-from eosframework.processing.stores.state_ports import StoreIdentity
+from eosframework.processing.stores.state_ports import Reached, StoreIdentity
 from eosframework.processing.task_states import TaskState
 from eosframework.records import TopicPartition
 from eosframework.state import MemoryState
@@ -74,6 +74,7 @@ class WaitingTask:
     """It waits for its state, and has some."""
 
     state = TaskState.ASSIGNED
+    reached = Reached(0, {})
 
     def __init__(self, partition: int, position: int | None) -> None:
         self.stores = State(partition)
