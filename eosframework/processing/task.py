@@ -39,6 +39,7 @@ from eosframework.processing.old_outputs import OldOutputs
 from eosframework.processing.ports import Commit, Message, Output, TransactionalOutput
 from eosframework.processing.session.session_states import Outcome
 from eosframework.processing.stores.open_state import ChangesBudget, OpenState
+from eosframework.processing.stores.state_ports import Reached
 from eosframework.processing.task_states import TRANSITIONS, TaskState
 from eosframework.processing.task_time import TaskTime
 from eosframework.processing.transaction.announcing import Announcing
@@ -144,6 +145,11 @@ class Task:
     def positions(self) -> Mapping[TopicPartition, int]:
         """The next offset to run of each source partition."""
         return self._offsets.reached
+
+    @property
+    def reached(self) -> Reached:
+        """The last committed transaction."""
+        return self._offsets.were_reached
 
     @property
     def partitions(self) -> list[TopicPartition]:
@@ -326,7 +332,7 @@ class Task:
             self._bisect(self._bisection.widened(self.positions))
         self._is_heavy = False
         if self.stores is not None:
-            self.stores.committed()
+            self.stores.committed(self.reached)
             self._budget.is_free(self.stores)
 
     def took_effect(self) -> None:

@@ -34,6 +34,7 @@ from eosframework.errors import (
 from eosframework.processing.catch_up import CatchUp
 from eosframework.processing.failures.failure_handler import LatePlace
 from eosframework.processing.fetch_control import FetchControl
+from eosframework.processing.held_input import HeldInput
 from eosframework.processing.idle_windows import IdleWindows
 from eosframework.processing.measurements import Measures
 from eosframework.processing.notices import LateNotice, PauseNotice
@@ -151,6 +152,7 @@ class Worker:
         self._quiet_tasks = QuietTasks(log, options.max_task_idle_seconds, clock, self._may_be_idle)
         self._passing = Passing(plan, log, options.watermark_interval_seconds, clock)
         self._late_notice, self._pause_notice = LateNotice(clock), PauseNotice(clock)
+        self._held_input = HeldInput(log, options.transaction_timeout_seconds, clock)
         self._late_of_released: Counter[LatePlace] = Counter()
         self._events = structlog.get_logger("eosframework.worker", application=plan.application)
 
@@ -462,6 +464,7 @@ class Worker:
 
     def _report(self) -> None:
         self._late_notice.turn(late_records(self._late_of_released, self.tasks.values()))
+        self._held_input.turn(self.tasks.values())
         if (now := self._clock()) >= self._show_at:
             self._shown, self._show_at = self._snapshot(), now + COUNT_SECONDS
             self._pause_notice.turn(self._shown)

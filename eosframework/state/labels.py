@@ -12,7 +12,7 @@ from typing import Any, Self
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
-from eosframework.processing.stores.state_ports import Changes, StoreIdentity
+from eosframework.processing.stores.state_ports import Changes, Reached, StoreIdentity
 
 LAYOUT = 1
 """Version of the files' layout; files of another version are discarded."""
@@ -21,6 +21,9 @@ TASK = b"task"
 
 STREAM_TIME = b"stream time"
 """Key of the task's stream time in milliseconds, as digits."""
+
+REACHED = b"reached"
+"""Key of the task's last transaction that all stores have, as JSON."""
 
 
 class _Label:
@@ -95,6 +98,18 @@ def decoded_time(content: bytes | None) -> int | None:
         ValueError: the content is not a number.
     """
     return None if content is None else int(content)
+
+
+def decoded_reached(content: bytes | None) -> Reached | None:
+    """Return the value in the content of `REACHED`.
+
+    Raises:
+        ValueError: the content is another one.
+    """
+    if content is None:
+        return None
+    reader = _READERS.get(Reached) or _READERS.setdefault(Reached, TypeAdapter(Reached))
+    return reader.validate_json(content, strict=True)
 
 
 def require_positions(changes: Mapping[str, Changes], positions: Mapping[str, int]) -> None:

@@ -15,6 +15,7 @@ from sortedcontainers import SortedDict  # pyright: ignore[reportMissingTypeStub
 
 from eosframework.processing.stores.state_ports import (
     Changes,
+    Reached,
     StoreIdentity,
     StoreStats,
     TaskStores,
@@ -147,6 +148,7 @@ class MemoryTaskStores:
         self._stores = {store.name: MemoryStore() for store in stores}
         self._positions: dict[str, tuple[int, float]] = {}
         self.stream_time: int | None = None
+        self.reached: Reached | None = None
 
     def store(self, name: str) -> MemoryStore:
         """Return the entries of a store."""
@@ -166,6 +168,7 @@ class MemoryTaskStores:
         positions: Mapping[str, int],
         stream_time: int | None = None,
         whole_at: float | None = None,
+        reached: Reached | None = None,
     ) -> None:
         """Apply changes and the positions that follow them; see `TaskStores`.
 
@@ -180,6 +183,7 @@ class MemoryTaskStores:
         self._positions.update({name: (position, now) for name, position in positions.items()})
         if stream_time is not None:
             self.stream_time = stream_time
+        self.reached = reached or self.reached
 
     def clear(self, name: str) -> None:
         """Delete a store's content and position."""

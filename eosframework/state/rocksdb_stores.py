@@ -7,13 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import orjson
 from rocksdict import Rdict, WriteBatch
 
-from eosframework.processing.stores.state_ports import Changes, StoreIdentity, StoreStats
+from eosframework.processing.stores.state_ports import (
+    Changes,
+    Reached,
+    StoreIdentity,
+    StoreStats,
+)
 from eosframework.state import manifest, rocksdb_errors
 from eosframework.state.labels import (
+    REACHED,
     STREAM_TIME,
     StoreLabel,
+    decoded_reached,
     decoded_time,
     require_positions,
     store_key,
@@ -83,6 +91,7 @@ class RocksTaskStores:
         self._manifest = Manifest(directory)
         self._labels = database.get_column_family_handle(LABELS)
         self.stream_time = decoded_time(database.get(STREAM_TIME))
+        self.reached = decoded_reached(database.get(REACHED))
         names = {name: family_name(name) for name in self._identities}
         self._families = {n: database.get_column_family_handle(f) for n, f in names.items()}
         self._columns = {
@@ -113,6 +122,7 @@ class RocksTaskStores:
         positions: Mapping[str, int],
         stream_time: int | None = None,
         whole_at: float | None = None,
+        reached: Reached | None = None,
     ) -> None:
         """Apply changes and the positions that follow them; see `TaskStores`.
 
@@ -136,12 +146,15 @@ class RocksTaskStores:
             batch[store_key(name)] = label.encode()
         if stream_time is not None:
             batch[STREAM_TIME] = b"%d" % stream_time
+        if reached is not None:
+            batch[REACHED] = orjson.dumps(reached)
         if (news := self._manifest.news()) is not None:
             batch[manifest.KEY] = news
         self._apply(batch)
         self._written.update(labels)
         if stream_time is not None:
             self.stream_time = stream_time
+        self.reached = reached or self.reached
         self.after_write()
 
     def clear(self, name: str) -> None:

@@ -74,6 +74,23 @@ def test_a_worker_killed_at_a_step_leaves_no_trace_in_what_its_tasks_remember(
         assert "restore_began" in log, "the store lacked what the dead worker had committed"
 
 
+def test_a_transaction_that_is_taken_back_is_taken_out_of_the_stores(totals: Totals) -> None:
+    """Brokers complete a commit and omit its markers, and abort markers are written by hand."""
+    victim = totals.start_worker(
+        instance="one", settings=totals.keeping, environment={"EOS_TEST_TAKEN_BACK": "5"}
+    )
+
+    def is_killed() -> bool:
+        totals.feed(totals.partitions)
+        return victim.process.poll() is not None
+
+    wait_until(is_killed, "the end of the worker")
+    assert victim.wait() == -signal.SIGKILL
+    log = finish(totals)
+    assert "state_rebuilt" in log
+    assert "is committed" in log
+
+
 def test_a_record_that_outlasts_its_transaction_takes_all_of_it_along(totals: Totals) -> None:
     """Earlier slices of the transaction are done: their state must not outlive its offsets."""
     totals.feed(5 * RECORDS)

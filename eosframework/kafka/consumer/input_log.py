@@ -159,10 +159,17 @@ class KafkaInputLog:
         """
         wanted = partitions_to_kafka(partitions)
         try:
-            answers = self._consumer.committed(wanted, timeout=self._request_timeout_seconds)
-        except KafkaException as error:
-            self._raise(error, Call.COMMITTED)
-        self._raise_any(answers, Call.COMMITTED)
+            try:
+                answers = self._consumer.committed(wanted, timeout=self._request_timeout_seconds)
+            except KafkaException as error:
+                self._raise(error, Call.COMMITTED)
+            self._raise_any(answers, Call.COMMITTED)
+        except Retriable as error:
+            # librdkafka repeats the request while offsets are pending, until the timeout.
+            raise Retriable(
+                f"{error}. If this lasts, a transaction may hold the offsets: `eosframework txn "
+                "hanging --topic __consumer_offsets` shows whose it is, and how to end it"
+            ) from error
         return [committed_position(answer) for answer in answers]
 
     def decided(self, partitions: Sequence[TopicPartition]) -> list[Position]:

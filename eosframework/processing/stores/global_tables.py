@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from eosframework.errors import ClusterUnreachable, PositionLost
+from eosframework.processing.held_input import FIND_OPEN
 from eosframework.processing.stores.state_ports import ChangelogReading, Changelogs
 from eosframework.records import TopicPartition
 
@@ -138,7 +139,8 @@ class GlobalTables:
             return
         self._came_at = None
         held = {p: reading.read_to(p) for p, end in self._ends.items() if reading.read_to(p) < end}
-        _events().warning("global_tables_held_back", offsets={str(p): o for p, o in held.items()})
+        offsets = {str(p): o for p, o in held.items()}
+        _events().warning("global_tables_held_back", offsets=offsets, advice=FIND_OPEN)
 
     def _finish(self) -> None:
         """Publish the rows to lookups, once everything is read."""

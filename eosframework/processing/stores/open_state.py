@@ -28,7 +28,7 @@ from eosframework.operators.windows.closing import Alarms, WindowOperator
 from eosframework.processing.codegen.compiler import CompiledPart, Emission
 from eosframework.processing.failures.failure_handler import LateRecords
 from eosframework.processing.ports import Message, Output
-from eosframework.processing.stores.state_ports import TaskStores
+from eosframework.processing.stores.state_ports import Reached, TaskStores
 from eosframework.processing.task_windows import TaskWindows, timed_nodes
 from eosframework.processing.transaction.late_results import EmittedResult, LateResults
 from eosframework.records import EARLIEST_OUTPUT_MS, TopicPartition
@@ -228,8 +228,11 @@ class OpenState:
             self.times.start_at(stream_time)
         self._note_time(stream_time)
 
-    def committed(self) -> None:
+    def committed(self, reached: Reached) -> None:
         """Write the committed changes to the stores (S3).
+
+        Args:
+            reached: the committed transaction.
 
         Raises:
             RunError: the disk rejects the write.
@@ -246,7 +249,7 @@ class OpenState:
             )
         failpoints.hit("state.before_write")
         time = self._committing if self._expiring else None
-        self.stores.write(self._sent, self._delivered, time)
+        self.stores.write(self._sent, self._delivered, time, reached=reached)
         failpoints.hit("state.after_write")
         for name in self._sent:
             self._sessions[name].committed()

@@ -5,6 +5,8 @@ is an offset, not a number of records, because markers and compaction leave gaps
 and read from the first offset where its position is of no use:
 
 - the position is before the log's start or after its end: it belongs to another log
+- the task's transaction that it has is not committed, or is another one of the same number:
+  markers were written by hand, or the group's offsets were moved
 - the last write is so old that tombstones after it may have been compacted away: reading on would
   restore deleted keys
 
@@ -30,12 +32,14 @@ import structlog
 
 from eosframework import failpoints
 from eosframework.errors import ClusterUnreachable, PositionLost, RunError
+from eosframework.processing.held_input import FIND_OPEN
 from eosframework.processing.ports import Message
 from eosframework.processing.stores.open_state import OpenState
 from eosframework.processing.stores.state_ports import (
     Bounds,
     ChangelogReading,
     Changelogs,
+    Reached,
     TaskStores,
 )
 from eosframework.processing.task import Task
@@ -215,6 +219,7 @@ class Restoration:
                 "restore_held_back",
                 task=_text(task),
                 offsets={str(p): stable for p, (stable, _) in held.items()},
+                advice=FIND_OPEN,
             )
         if self.clock() >= wait.until:
             raise RunError(_held_back(task, held, self.held_seconds))
@@ -234,7 +239,8 @@ class Restoration:
             first, part.end = bounds[partition]
             kept_seconds = self.tombstones_kept_seconds
             bound = first, part.end
-            start = start_of(part.stores.stores, part.store, bound, kept_seconds, self.now())
+            reached, now = part.task.reached, self.now()
+            start = start_of(part.stores.stores, part.store, bound, kept_seconds, now, reached)
             if start < part.end:
                 ranges[partition] = (start, part.end)
         if ranges:
@@ -257,7 +263,8 @@ class Restoration:
         self._apply(job, batches)
         for partition, part in list(job.waiting.items()):
             if job.reading.read_to(partition) >= part.end:
-                part.stores.stores.write({}, {part.store: part.end})
+                reached = part.task.reached
+                part.stores.stores.write({}, {part.store: part.end}, reached=reached)
                 del job.waiting[partition]
                 _events().info(
                     "state_restored",
@@ -304,6 +311,7 @@ def start_of(
     bounds: tuple[int, int],
     tombstones_kept_seconds: float,
     now: float,
+    committed: Reached | None = None,
 ) -> int:
     """Return the first offset to read of a changelog; an unusable store is emptied.
 
@@ -313,22 +321,34 @@ def start_of(
         bounds: the first offset of its changelog, and the end of the range to read.
         tombstones_kept_seconds: the time for which brokers keep tombstones.
         now: seconds since the epoch.
+        committed: the task's last committed transaction; None: it is not known.
     """
-    (first, end), position = bounds, stores.position(store)
+    position = stores.position(store)
     if position is None:
-        return first
-    written_at, reason = stores.written_at(store), None
-    if not first <= position <= end:
-        reason = f"its position {position} is not in the changelog, {first} to {end}"
-    elif position < end and written_at is not None:
-        age_seconds = now - written_at
-        if age_seconds > tombstones_kept_seconds / 2:
-            reason = f"it was last written {age_seconds:.0f} s ago; deletions may be missing"
+        return bounds[0]
+    written_at = stores.written_at(store)
+    age_seconds = 0.0 if written_at is None else now - written_at
+    reason = None
+    if committed is not None and stores.reached is not None:
+        reason = stores.reached.contradiction(committed)
+    if reason is None:
+        reason = _out_of_place(position, bounds, age_seconds, tombstones_kept_seconds)
     if reason is None:
         return position
     _events().warning("state_rebuilt", store=store, reason=reason)
     stores.clear(store)
-    return first
+    return bounds[0]
+
+
+def _out_of_place(
+    position: int, bounds: tuple[int, int], age_seconds: float, tombstones_kept_seconds: float
+) -> str | None:
+    first, end = bounds
+    if not first <= position <= end:
+        return f"its position {position} is not in the changelog, {first} to {end}"
+    if position < end and age_seconds > tombstones_kept_seconds / 2:
+        return f"it was last written {age_seconds:.0f} s ago; deletions may be missing"
+    return None
 
 
 def _changelogs(task: Task) -> list[TopicPartition]:
@@ -348,8 +368,8 @@ def _held_back(
         f"the state of task {_text(task)} cannot be read: a transaction of another producer hangs "
         f"in its changelog {partition} at offset {stable}{others}, and hides what was committed "
         f"up to offset {end}; waited {waited_seconds:g} s. `eosframework txn hanging "
-        f"--topic {partition.topic}` shows whose it is and the command that aborts it "
-        f"(`eosframework txn abort`); then start the worker again. Nothing was read or changed: "
+        f"--topic {partition.topic}` shows whose it is and the command that ends it; then start "
+        f"the worker again. Nothing was read or changed: "
         f"without these records the state would not fit the committed input"
     )
 

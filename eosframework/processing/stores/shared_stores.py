@@ -14,7 +14,7 @@ from itertools import islice
 
 from eosframework.bounds import SCAN_BYTES
 from eosframework.operators.operator_ports import CommittedStore
-from eosframework.processing.stores.state_ports import Changes, StoreStats, TaskStores
+from eosframework.processing.stores.state_ports import Changes, Reached, StoreStats, TaskStores
 
 ENTRIES_PER_TURN = 256
 
@@ -127,15 +127,20 @@ class _Guarded:
     def stream_time(self) -> int | None:
         return self._stores.stream_time
 
+    @property
+    def reached(self) -> Reached | None:
+        return self._stores.reached
+
     def write(
         self,
         changes: Mapping[str, Changes],
         positions: Mapping[str, int],
         stream_time: int | None = None,
         whole_at: float | None = None,
+        reached: Reached | None = None,
     ) -> None:
         # Stores support readers during a write; waiting for them here would slow each commit.
-        self._stores.write(changes, positions, stream_time, whole_at)
+        self._stores.write(changes, positions, stream_time, whole_at, reached)
 
     def clear(self, name: str) -> None:
         with self.turn:

@@ -47,6 +47,40 @@ class StoreStats:
     memory_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The committed transaction of a task up to which its stores have all changes.
+
+    Args:
+        transaction: its number.
+        positions: the next offset of each source partition after it, by the partition's text.
+    """
+
+    transaction: int
+    positions: Mapping[str, int]
+
+    def contradiction(self, committed: Reached) -> str | None:
+        """Return the reason why stores are no prefix of a task's history; None: they may be.
+
+        Args:
+            committed: what the brokers have committed of the task.
+        """
+        number, other = self.transaction, committed.transaction
+        if number > other:
+            return f"it has transaction {number} of its task, and only {other} is committed"
+        if number < other:
+            return None
+        moved = {
+            partition: (offset, committed.positions[partition])
+            for partition, offset in self.positions.items()
+            if committed.positions.get(partition, offset) != offset
+        }
+        places = ", ".join(
+            f"{name} at {own} instead of {its}" for name, (own, its) in moved.items()
+        )
+        return f"it has another transaction {number} of its task: {places}" if moved else None
+
+
 Changes = Iterable[tuple[bytes, bytes | None]]
 """Keys with their new entries; None deletes."""
 
@@ -74,12 +108,18 @@ class TaskStores(Protocol):
         """The stream time up to which entries may have expired, in milliseconds; None: unknown."""
         ...
 
+    @property
+    def reached(self) -> Reached | None:
+        """The task's last transaction that all stores have; None: unknown, as for a new copy."""
+        ...
+
     def write(
         self,
         changes: Mapping[str, Changes],
         positions: Mapping[str, int],
         stream_time: int | None = None,
         whole_at: float | None = None,
+        reached: Reached | None = None,
     ) -> None:
         """Apply changes and their positions atomically, for any number of stores.
 
@@ -89,6 +129,7 @@ class TaskStores(Protocol):
             stream_time: stream time of the task, in milliseconds; None: unchanged.
             whole_at: time at which these stores last had all of their changelogs, in seconds since
                 the epoch, returned by `written_at`; None: now.
+            reached: the task's last transaction that the stores have; None: unchanged.
 
         Raises:
             RunError: the disk rejects the write; nothing was applied.

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from eosframework.processing.ports import Output
 from eosframework.processing.session.session_states import Outcome
+from eosframework.processing.stores.state_ports import Reached
 from eosframework.processing.transaction.receipts import ReceiptedOutputs
 from eosframework.records import Position, TopicPartition
 
@@ -106,6 +107,12 @@ class TaskOffsets:
     def transaction(self) -> int:
         """Number of the open transaction, or of the next one."""
         return self._progress.transaction + 1
+
+    @property
+    def were_reached(self) -> Reached:
+        """The last committed transaction, with the positions after it."""
+        positions = {str(partition): offset for partition, offset in self.committed.items()}
+        return Reached(self._progress.transaction, positions)
 
     @property
     def have_moved(self) -> bool:

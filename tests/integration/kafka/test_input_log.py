@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
-from eosframework.errors import InstanceFenced, PositionLost
+from eosframework.errors import InstanceFenced, PositionLost, Retriable
 from eosframework.kafka.consumer.group import GroupSettings
 from eosframework.kafka.consumer.input_log import KafkaInputLog
 from eosframework.records import Position, TopicPartition
@@ -103,6 +103,24 @@ def test_new_partitions_wait_until_they_are_resumed_and_are_read_to_their_end(
     wait_until(read_to_the_end, "the end")
     assert all(found == list(range(10)) for found in offsets.values())
     assert set(ends.values()) == {10}
+
+
+def test_offsets_that_a_transaction_holds_name_the_command_that_finds_it(
+    kafka: KafkaService, topic: str, unique_name: Callable[[str], str]
+) -> None:
+    servers: dict[str, str | int | float | bool] = {"bootstrap.servers": kafka.bootstrap_servers}
+    holder = Producer({**servers, "transactional.id": unique_name("holder")})
+    holder.init_transactions(60)
+    holder.begin_transaction()
+    membership = Consumer({**servers, "group.id": topic}).consumer_group_metadata()
+    holder.send_offsets_to_transaction([KafkaPartition(topic, 0, 5)], membership, 60)
+    log = KafkaInputLog(servers, GroupSettings(topic), request_timeout_seconds=1)
+    try:
+        with pytest.raises(Retriable, match="txn hanging --topic __consumer_offsets"):
+            log.committed([TopicPartition(topic, 0)])
+    finally:
+        log.close(leave=False)
+        holder.abort_transaction(60)
 
 
 def test_the_first_record_after_a_resume_waits_for_no_sleeping_thread(join: Join) -> None:

@@ -18,7 +18,7 @@ from eosframework.operators.operator_ports import WholeTopic
 from eosframework.processing.codegen.compiler import CompiledPart, compile_part
 from eosframework.processing.failures.failure_handler import FailureHandler
 from eosframework.processing.stores.open_state import OpenState
-from eosframework.processing.stores.state_ports import StoreIdentity
+from eosframework.processing.stores.state_ports import Reached, StoreIdentity
 from eosframework.state.memory import MemoryState
 from eosframework.testing import Sent
 from eosframework.topology.dsl.builder import Topology
@@ -102,7 +102,7 @@ class OneTask:
             self.changelog_bytes += len(output[1] or b"")
             if output[4] is not None:
                 output[4](None, Acknowledged(self._changelog))
-        self.state.committed()
+        self.state.committed(Reached(self._changelog, {}))
         self._committed_time = self.stream_time
         self.sent = []
         return self._decoded(out)

@@ -2,6 +2,7 @@
 
 With EOS_TEST_UNPROTECTED its producers are as a bare librdkafka's: no straggler is warded off.
 With EOS_TEST_STOPPED_CHILDREN those that a supervisor starts stand still before they do anything.
+With EOS_TEST_TAKEN_BACK a commit after so many changes of stores is reported and never sent.
 With EOS_TEST_BEFORE_JOBS its start looked at the registry before a backfill job was there.
 With EOS_TEST_TURN_SECONDS a turn may take that long, and a probe has as long again.
 With EOS_TEST_GROUP it is a member of that group, as a program would be that took over its ids.
@@ -65,6 +66,35 @@ def before_jobs() -> None:
     replace(guards, "refuse_unfinished_jobs", lambda *_: None)
 
 
+def with_a_commit_taken_back(number: int) -> None:
+    """Report a commit as done that is never sent, and be killed once stores have its changes.
+
+    The successor's init has its abort markers written, as an administrator may by hand.
+    """
+    from eosframework import failpoints
+    from eosframework.kafka.producer.transactional import TransactionalProducer
+    from eosframework.kafka.taxonomy import Call
+    from eosframework.processing.stores.open_state import OpenState
+
+    of_librdkafka, of_stores = TransactionalProducer._call, OpenState.changelog
+    changed = 0
+
+    def changelog(self: OpenState, stream_time: int) -> Any:
+        nonlocal changed
+        outputs = of_stores(self, stream_time)
+        changed += bool(outputs)
+        return outputs
+
+    def call(self: TransactionalProducer, call: Call, *rest: Any, **options: Any) -> Any:
+        if call is not Call.COMMIT or changed < number:
+            return of_librdkafka(self, call, *rest, **options)
+        failpoints.arm("state.after_write", lambda _: os.kill(os.getpid(), signal.SIGKILL))
+        return None
+
+    setattr(OpenState, "changelog", changelog)  # noqa: B010 - its type differs
+    setattr(TransactionalProducer, "_call", call)  # noqa: B010 - its type differs
+
+
 def with_short_turns(seconds: float) -> None:
     """Let the worker count as stuck early; the sum of all timeouts takes minutes."""
     from eosframework.runtime import worker as runtime
@@ -100,6 +130,8 @@ def main() -> None:
         without_protection()
     if "EOS_TEST_STOPPED_CHILDREN" in os.environ:
         with_stopped_children()
+    if number := os.environ.get("EOS_TEST_TAKEN_BACK"):
+        with_a_commit_taken_back(int(number))
     if "EOS_TEST_BEFORE_JOBS" in os.environ:
         before_jobs()
     if seconds := os.environ.get("EOS_TEST_TURN_SECONDS"):

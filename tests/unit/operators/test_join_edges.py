@@ -342,7 +342,9 @@ def test_a_global_table_waits_for_what_an_open_transaction_hides_and_says_so() -
         for _ in range(5):
             assert not tables.turn()
             now += HELD_SECONDS / 2
-    assert [(e["event"], e["offsets"]) for e in logs] == [("global_tables_held_back", {"t[0]": 1})]
+    [event] = logs
+    assert (event["event"], event["offsets"]) == ("global_tables_held_back", {"t[0]": 1})
+    assert "eosframework txn hanging" in event["advice"]
     log.stable = None
     while not tables.turn():
         pass

@@ -8,7 +8,7 @@ from typing import Any, cast
 from structlog.testing import capture_logs
 
 from eosframework.processing.stores.restoration import EVENT_SECONDS, SLICE_SECONDS, Restoration
-from eosframework.processing.stores.state_ports import StoreIdentity
+from eosframework.processing.stores.state_ports import Reached, StoreIdentity
 from eosframework.processing.task_states import TaskState
 from eosframework.records import TopicPartition
 from eosframework.state import MemoryState
@@ -77,6 +77,7 @@ class WaitingTask:
     """It waits for its state."""
 
     state = TaskState.ASSIGNED
+    reached = Reached(0, {})
 
     def __init__(self) -> None:
         self.stores = EmptyState()

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from eosframework.errors import ClusterUnreachable, RunError
 from eosframework.processing.stores.restoration import HELD_LOOK_SECONDS, Restoration
-from eosframework.processing.stores.state_ports import StoreIdentity
+from eosframework.processing.stores.state_ports import Reached, StoreIdentity
 from eosframework.processing.task_states import TaskState
 from eosframework.records import TopicPartition
 from eosframework.state import MemoryState
@@ -74,6 +74,7 @@ class WaitingTask:
     """It waits for its state, and has some."""
 
     state = TaskState.ASSIGNED
+    reached = Reached(0, {})
 
     def __init__(self, partition: int, position: int | None) -> None:
         self.stores = State(partition)
@@ -111,7 +112,8 @@ def test_a_task_waits_until_all_is_decided_and_keeps_what_it_has(position: int |
     assert restoring.is_done(task)
     assert task.position == WRITTEN
     events = [event["event"] for event in logs]
-    assert events.count("restore_held_back") == 1
+    [held] = [event for event in logs if event["event"] == "restore_held_back"]
+    assert "eosframework txn hanging" in held["advice"]
     assert "state_rebuilt" not in events
     assert log.asked.count("written_ends") == 1
 
@@ -131,7 +133,7 @@ def test_what_does_not_end_is_refused_and_nothing_is_changed() -> None:
         "counts.changelog[3] at offset 50",
         "up to offset 90",
         "eosframework txn hanging --topic counts.changelog",
-        "eosframework txn abort",
+        "the command that ends it",
     ):
         assert told in str(refusal.value)
     assert task.position == 80
