@@ -27,8 +27,15 @@ def lint(
         bool,
         typer.Option(
             "--strict",
-            help="Also name the steps whose results depend on the arrival of records, and exit "
-            "with 1 for any finding.",
+            help="Also name the steps whose results depend on the arrival of records, and the "
+            "names of stores and topics that are not stated. Exit with 1 for any finding.",
+        ),
+    ] = False,
+    fix: Annotated[
+        bool,
+        typer.Option(
+            "--fix",
+            help="Write the names that findings propose into the Python or YAML file.",
         ),
     ] = False,
 ) -> int:
@@ -37,12 +44,20 @@ def lint(
     Each finding is file:line:column: rule: message. Exits with 1 if there is an error; warnings
     alone exit with 0.
     """
+    from eosframework.topology.lint.fixes import write_fixes
     from eosframework.topology.lint.lint_pass import lint as find
     from eosframework.topology.lint.lint_pass import lint_strictly
     from eosframework.topology.loader import read_app
     from eosframework.topology.spec.loaded import Severity
 
     findings = (lint_strictly if strict else find)(read_app(app_name))
+    if fix:
+        fixed = write_fixes(findings)
+        findings = [finding for finding in findings if finding not in fixed.written]
+        for finding in fixed.written:
+            typer.echo(f"{finding.place}: fixed: {finding.rule}", err=True)
+        for finding, reason in fixed.left:
+            typer.echo(f"{finding.place}: not fixed: {finding.rule}: {reason}", err=True)
     errors = sum(finding.severity is Severity.ERROR for finding in findings)
     warnings = len(findings) - errors
     if as_json:
