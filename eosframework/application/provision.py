@@ -32,7 +32,11 @@ from eosframework.application.start_checks import (
 )
 from eosframework.application.topic_identity import Use, refuse_replaced, written_uses
 from eosframework.application.topic_settings import TopicRole, settings_at_creation
-from eosframework.application.topology_changes import refuse_changes
+from eosframework.application.topology_changes import (
+    accepted_entry,
+    refuse_changes,
+    removed_stores,
+)
 from eosframework.config import Ids, Producers, Settings
 from eosframework.errors import (
     ConfigurationError,
@@ -43,7 +47,7 @@ from eosframework.errors import (
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.records import partitions_of
-from eosframework.topology.evolution import Change
+from eosframework.topology.evolution import Change, Verdict
 from eosframework.topology.graph.graph import Graph, Sink
 from eosframework.topology.graph.walk import nodes_of
 from eosframework.txnid import DerivedIds, IdSource, TransactionalId, worker_pattern
@@ -204,7 +208,8 @@ def apply(context: ApplicationContext, accept: Sequence[str] = ()) -> tuple[Prov
 
     Args:
         context: of the application.
-        accept: changelogs and outputs that may be others than the recorded ones.
+        accept: changelogs and outputs that may be others than the recorded ones, and changelogs of
+            removed stores, whose state is dropped.
 
     Raises:
         StartRefused: the topology has changed so that no worker would start on it, or a changelog
@@ -233,8 +238,16 @@ def apply(context: ApplicationContext, accept: Sequence[str] = ()) -> tuple[Prov
     context.admin.grow_topics(planned.growing)
     if context.control_topic.ensure():
         created.append(context.control_topic.topic)
-    accepted = context.admin.identities(accept)
-    context.control_topic.write(written_entries({t: i.topic_id for t, i in accepted.items()}))
+    control = context.control_topic.refresh()
+    gone = removed_stores(context.graph, control)
+    accepted = context.admin.identities([topic for topic in accept if topic not in gone])
+    topics = context.admin.describe_topics(context.graph.changelog_topics)
+    context.control_topic.write(
+        {
+            **written_entries({t: i.topic_id for t, i in accepted.items()}),
+            **accepted_entry(context.graph, control, topics, accept),
+        }
+    )
     return planned, [*created, *_applied_ownership(context, planned)]
 
 
@@ -243,7 +256,7 @@ def _refuse_unaccepted(context: ApplicationContext, accept: Sequence[str]) -> No
 
     A running worker accepts another output as well (`TopicWatch`); a store needs a new task.
     """
-    uses = written_uses(context.graph)
+    uses = _acceptable(context)
     if unknown := sorted({*accept} - uses.keys()):
         raise ConfigurationError(
             f"{unknown[0]!r} is no changelog and no output of application "
@@ -252,8 +265,15 @@ def _refuse_unaccepted(context: ApplicationContext, accept: Sequence[str]) -> No
     if any(uses[topic] is Use.CHANGELOG for topic in accept):
         refuse_members([context.graph.application], context.admin, "another changelog is accepted")
     recorded = context.control_topic.state.written
+    uses = written_uses(context.graph)
     left = {topic: use for topic, use in uses.items() if topic not in accept}
     refuse_replaced(left, recorded, context.admin.identities(left.keys() & recorded.keys()))
+
+
+def _acceptable(context: ApplicationContext) -> dict[str, Use]:
+    """Return the topics that `--accept` takes: written ones, and changelogs of removed stores."""
+    gone = removed_stores(context.graph, context.control_topic.state)
+    return {**dict.fromkeys(gone, Use.CHANGELOG), **written_uses(context.graph)}
 
 
 def _forget_outputs(context: ApplicationContext, accept: Sequence[str]) -> None:
@@ -261,7 +281,7 @@ def _forget_outputs(context: ApplicationContext, accept: Sequence[str]) -> None:
     # 1. `apply` creates the output
     # 2. a running worker finds another id than the recorded one, and ends
     # 3. `apply` records the new id, too late
-    uses, recorded = written_uses(context.graph), context.control_topic.state.written
+    uses, recorded = _acceptable(context), context.control_topic.state.written
     outputs = {topic: "" for topic in accept if uses[topic] is Use.OUTPUT and topic in recorded}
     context.control_topic.write(dict.fromkeys(written_entries(outputs)))
 
@@ -408,7 +428,7 @@ def _refusal(
 
 
 def _after(facts: Facts, topics: Sequence[PlannedTopic]) -> Facts:
-    """Return the facts as they will be when `apply` has created the missing topics."""
+    """Return the facts as they will be once `apply` has created and recorded what it can."""
     to_come = {
         topic.name: TopicDescription(exists=True, partitions=topic.partitions or 0)
         for topic in topics
@@ -419,4 +439,5 @@ def _after(facts: Facts, topics: Sequence[PlannedTopic]) -> Facts:
         for t in topics
         if t.grows_from is not None
     }
-    return replace(facts, topics={**facts.topics, **to_come, **grown})
+    changes = [change for change in facts.changes if change.verdict is not Verdict.CONFIRM]
+    return replace(facts, topics={**facts.topics, **to_come, **grown}, changes=changes)

@@ -23,6 +23,7 @@ from eosframework.topology.evolution import (
     recorded,
 )
 from eosframework.topology.graph.graph import Graph
+from eosframework.topology.spec.kept_names import KeptName
 from eosframework.txnid import changelog_topic
 
 TOPOLOGY = "topology"
@@ -47,7 +48,15 @@ def topology_changes(
         _now(graph, topics),
         partitions={name: found.partitions for name, found in topics.items()},
         upgradable={store.name for store in graph.stores if store.upgrade},
+        declared=_declared(graph),
     )
+
+
+def _declared(graph: Graph) -> dict[str, KeptName]:
+    """Return where the names of a graph's stores and repartition topics are stated."""
+    stores = ((store.name, store.declared) for store in graph.stores)
+    topics = ((repartition.topic, repartition.declared) for repartition in graph.repartitions)
+    return {name: kept for name, kept in (*stores, *topics) if kept is not None}
 
 
 def topology_entry(
@@ -59,6 +68,38 @@ def topology_entry(
     return {TOPOLOGY: entry} if is_new else {}
 
 
+def accepted_entry(
+    graph: Graph,
+    control: ControlState,
+    topics: Mapping[str, TopicDescription],
+    accepted: Collection[str],
+) -> dict[str, object]:
+    """Return the entry of the topology that ran, with changes that `apply` accepts.
+
+    Args:
+        graph: of the application; its functions continue with the stores.
+        control: the content of the control topic.
+        topics: every topic that the graph names.
+        accepted: changelogs of stores that the graph lacks.
+    """
+    before = _before(control)
+    if before is None:
+        return {}
+    gone = {name for topic, name in removed_stores(graph, control).items() if topic in accepted}
+    entry = before.accepting(_now(graph, topics), gone).to_entry()
+    return {} if entry == control.entries[TOPOLOGY] else {TOPOLOGY: entry}
+
+
+def removed_stores(graph: Graph, control: ControlState) -> dict[str, str]:
+    """Return the stores that the topology that ran had, and a graph lacks, by changelog."""
+    before, now = _before(control) or RecordedTopology(), {store.name for store in graph.stores}
+    return {
+        changelog_topic(graph.application, name): name
+        for name, store in before.stores.items()
+        if name not in now and not store.removed
+    }
+
+
 def recorded_stores(control: ControlState) -> Collection[str] | None:
     """Return the names of the stores of the topologies that ran; None: none is recorded."""
     before = _before(control)
@@ -66,7 +107,7 @@ def recorded_stores(control: ControlState) -> Collection[str] | None:
 
 
 def undrained_topics(context: ApplicationContext, changes: Sequence[Change]) -> frozenset[str]:
-    """Return the names of the changes of topics and stores with records that are not run yet.
+    """Return the names of the changed topics and stores with records that would be lost.
 
     Args:
         context: of the application that owns the topics.
@@ -95,7 +136,22 @@ def undrained_topics(context: ApplicationContext, changes: Sequence[Change]) -> 
         if not hold_nothing(settings, admin, ranges):
             unread.add(name)
     stores = [change.name for change in drained if change.kind == "store"]
-    return frozenset({*unread, *(name for name in stores if _holds_records(context, name))})
+    dropped = [change.name for change in changes if change.verdict is Verdict.ACCEPT]
+    return frozenset(
+        {
+            *unread,
+            *(name for name in stores if _holds_records(context, name)),
+            *(name for name in dropped if _has_state(context, name)),
+        }
+    )
+
+
+def _has_state(context: ApplicationContext, store: str) -> bool:
+    """Return whether a changelog exists and has records."""
+    changelog = changelog_topic(context.graph.application, store)
+    found = context.admin.describe_topics([changelog])[changelog]
+    bounds = context.admin.log_bounds(partitions_of({changelog: found.partitions}))
+    return found.exists and any(first < end for first, end in bounds.values())
 
 
 def _holds_records(context: ApplicationContext, store: str) -> bool:
@@ -123,7 +179,8 @@ def refuse_changes(application: str, changes: Sequence[Change], unread: Collecti
     Args:
         application: the application whose topology has changed.
         changes: of that, the most demanding first.
-        unread: topics with unread records, and stores with records that wait for stream time.
+        unread: topics with unread records, stores with records that wait for stream time, and
+            removed stores with state.
 
     Raises:
         StartRefused: names the first change, its effect, and what to do.
@@ -137,6 +194,14 @@ def refuse_changes(application: str, changes: Sequence[Change], unread: Collecti
                 f"{start}, and it holds records that are not read; {change.why}. "
                 f"{_next(change, changes)}"
             )
+        if change.verdict is Verdict.ACCEPT and change.name in unread:
+            changelog = changelog_topic(application, change.name)
+            raise StartRefused(
+                f"{start}, and its changelog {changelog} has state; {change.why}. "
+                f"{_next(change, changes)}"
+            )
+        if change.verdict is Verdict.CONFIRM:
+            raise StartRefused(f"{start}; {change.why}. {_next(change, changes)}")
 
 
 def refuse_running_workers(

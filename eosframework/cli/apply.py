@@ -25,7 +25,8 @@ AcceptOption = Annotated[
         "--accept",
         metavar="TOPIC",
         help="A changelog or an output that was deleted, or created again: create it if it is "
-        "missing, and continue with it. The store of such a changelog starts empty.",
+        "missing, and continue with it. The store of such a changelog starts empty. Also the "
+        "changelog of a store that the topology lacks: its state is dropped.",
     ),
 ]
 
@@ -45,7 +46,8 @@ def apply(
     must exist. A topic whose number of partitions follows from a missing source is not created.
     Tables get the columns of their models. If a schema is incompatible with its subject, nothing
     is created. Internal topics with too few partitions get more as long as the application has
-    processed nothing. Nothing else is changed or dropped. If a changelog or an output is not the
+    processed nothing. Nothing else is changed or dropped. Renamed functions of steps with a store
+    are recorded, so that workers start with them. If a changelog or an output is not the
     one that the application wrote, nothing is created until it is accepted.
     """
     from eosframework.application.provision import apply as apply_to

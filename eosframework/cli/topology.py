@@ -27,8 +27,15 @@ def lint(
         bool,
         typer.Option(
             "--strict",
-            help="Also name the steps whose results depend on the arrival of records, and exit "
-            "with 1 for any finding.",
+            help="Also name the steps whose results depend on the arrival of records, and the "
+            "names of stores and topics that are not stated. Exit with 1 for any finding.",
+        ),
+    ] = False,
+    fix: Annotated[
+        bool,
+        typer.Option(
+            "--fix",
+            help="Write the names that findings propose into the Python or YAML file.",
         ),
     ] = False,
 ) -> int:
@@ -37,6 +44,7 @@ def lint(
     Each finding is file:line:column: rule: message. Exits with 1 if there is an error; warnings
     alone exit with 0.
     """
+    from eosframework.topology.lint.fixes import write_fixes
     from eosframework.topology.lint.lint_pass import lint as find
     from eosframework.topology.lint.lint_pass import lint_strictly
     from eosframework.topology.loader import read_app
@@ -45,6 +53,13 @@ def lint(
     read = read_app(app_name)
     strictly = lint_strictly(read)
     findings = strictly if strict else find(read)
+    if fix:
+        fixed = write_fixes(findings)
+        findings = [finding for finding in findings if finding not in fixed.written]
+        for finding in fixed.written:
+            typer.echo(f"{finding.place}: fixed: {finding.rule}", err=True)
+        for finding, reason in fixed.left:
+            typer.echo(f"{finding.place}: not fixed: {finding.rule}: {reason}", err=True)
     errors = sum(finding.severity is Severity.ERROR for finding in findings)
     warnings = len(findings) - errors
     if as_json:
@@ -61,9 +76,10 @@ def lint(
             note = "" if finding.severity is Severity.ERROR else " (warning)"
             typer.echo(f"{finding}{note}")
         typer.echo(f"{app_name}: {errors} errors, {warnings} warnings", err=True)
-        if unnamed := len(strictly) - len(findings):
+        arrival = sum(finding.rule == "arrival" for finding in strictly)
+        if arrival and not strict:
             typer.echo(
-                f"steps whose results depend on the arrival of records: {unnamed}; "
+                f"steps whose results depend on the arrival of records: {arrival}; "
                 f"eosframework lint --strict names them",
                 err=True,
             )

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
+import hashlib
+import linecache
 import pkgutil
 import sys
 import traceback
 from collections.abc import Iterable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from types import CodeType, ModuleType
-from typing import Any
+from types import CellType, CodeType, ModuleType
+from typing import Any, cast
 
 from eosframework.errors import TopologyError, raised_by_functions
 
@@ -73,6 +77,93 @@ def place_of(target: Any) -> str:
     if not isinstance(code, CodeType):
         return short
     return f"{short} at {code.co_filename.rpartition('/')[2]}:{code.co_firstlineno}"
+
+
+def identity_of(reference: str, target: Any) -> str:
+    """Return a text that stays equal while a function does, wherever its lines move.
+
+    Args:
+        reference: `module:attribute`, or the name of an object that cannot be imported.
+        target: the function.
+    """
+    module, colon, attribute = reference.partition(":")
+    is_imported = all(part.isidentifier() for part in (*module.split("."), *attribute.split(".")))
+    return reference if colon and is_imported else _described(target)[:LONGEST_IDENTITY]
+
+
+LONGEST_IDENTITY = 500
+"""In characters; a longer text is cut."""
+
+
+def _described(target: Any) -> str:
+    if isinstance(target, partial):
+        called = cast("partial[Any]", target)
+        given = _digest((called.args, sorted(called.keywords.items())))
+        return f"partial({_described(called.func)}, {given})"
+    code = getattr(target, "__code__", None)
+    if isinstance(code, CodeType):
+        text = _lambda_text(code) if code.co_name == "<lambda>" else target.__qualname__
+        return text + _taken_along(code, target)
+    kind: type[Any] = type(target)
+    text = repr(target)
+    if kind.__module__ == "operator":
+        return text
+    return kind.__qualname__ if " at 0x" in text else f"{kind.__qualname__} {_digest(text)}"
+
+
+def _taken_along(code: CodeType, function: Any) -> str:
+    """Return the plain values that a function has from around it, or as defaults."""
+    cells = zip(code.co_freevars, getattr(function, "__closure__", None) or (), strict=True)
+    plain = (str, int, float, bool, bytes, type(None))
+    values = {
+        **{name: _content(cell) for name, cell in cells},
+        **{f"default {i}": value for i, value in enumerate(function.__defaults__ or ())},
+    }
+    found = [f"{name}={_digest(v)}" for name, v in values.items() if isinstance(v, plain)]
+    return f" with {', '.join(found)}" if found else ""
+
+
+def _content(cell: CellType) -> Any:
+    """Return the content of a cell; a name that is not assigned yet has none."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return cell
+
+
+def _digest(value: Any) -> str:
+    """Return a short digest: a value may be a secret, and the text is stored and shown."""
+    return f"#{hashlib.sha256(repr(value).encode()).hexdigest()[:8]}"
+
+
+def _lambda_text(code: CodeType) -> str:
+    """Return the source of a lambda; without a source only `<lambda>`."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(code.co_filename)))
+    except SyntaxError:
+        return code.co_name
+    used = [
+        (line, column)
+        for line, _, column, end in code.co_positions()
+        if line is not None and column is not None and end is not None and end > column
+    ]
+    found = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Lambda)
+        and node.lineno == code.co_firstlineno
+        and all(_starts(node.body) <= place < _ends(node.body) for place in used)
+    ]
+    # A lambda in a lambda begins after the one around it.
+    return ast.unparse(max(found, key=lambda node: _starts(node.body))) if found else code.co_name
+
+
+def _starts(node: ast.expr) -> tuple[int, int]:
+    return node.lineno, node.col_offset
+
+
+def _ends(node: ast.expr) -> tuple[int, int]:
+    return node.end_lineno or node.lineno, node.end_col_offset or 0
 
 
 def closest(name: str, known: Iterable[str]) -> str:

@@ -21,11 +21,12 @@ def cents(order: EnrichedOrder) -> int:
 
 
 app = Topology("enrichment")
-customers = app.table("shop.customers", key=str, value=Customer)
+customers = app.table("shop.customers", key=str, value=Customer, name="customers")
 orders = app.stream(
     "shop.orders", key=str, value=Order, name="orders", on_error=dead_letter("shop.dead")
 )
 enriched = orders.join(customers, with_customer, how="left").named("enriched")
 enriched.to("shop.enriched", value=EnrichedOrder)
-by_country = enriched.group_by(country, key=str, value=EnrichedOrder)
-by_country.window(tumbling(days=1), grace="1h").sum(cents, emit="commit").to("shop.turnover")
+by_country = enriched.group_by(country, key=str, value=EnrichedOrder, name="by_country")
+by_day = by_country.window(tumbling(days=1), grace="1h")
+by_day.sum(cents, emit="commit", store="turnover").to("shop.turnover")

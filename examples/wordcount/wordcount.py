@@ -13,4 +13,5 @@ def word(record: Record) -> str:
 
 app = Topology("wordcount")
 lines = app.stream("lines", key="string", value="string")
-lines.flat_map_values(words).group_by(word, key="string").count().to("counts", value="json")
+by_word = lines.flat_map_values(words).group_by(word, key="string", name="words")
+by_word.count(store="word_counts").to("counts", value="json")

@@ -22,7 +22,8 @@ class AggregateOptions(TypedDict, total=False):
     """Options of every aggregate."""
 
     store: str
-    """Name of the store. Default: the stream's name with the operator's."""
+    """Name of the store. Default: the name of the source, or of the stream or `group_by` that was
+    named last, with the operator's: `orders.sum`."""
     value: SerdeLike
     """Serde of the aggregate, in the store and in the results. Default: json."""
     emit: Literal["each", "commit", "close"]

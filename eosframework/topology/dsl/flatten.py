@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,14 +37,16 @@ def flatten(recording: Recording) -> LoadedApp:
     except ValidationError as error:
         raise TopologyError(f"{recording.place}: {first_problem(error)}") from error
     places = _places(recording, chains)
+    unnamed = frozenset({chain.name for chain in chains if chain.generated} | names.branches)
     return LoadedApp(
-        name_parts(spec, {chain.name for chain in chains if chain.generated}),
+        name_parts(spec, unnamed),
         SourceMap(recording.place.file, places),
         recording.objects,
+        unnamed=unnamed,
     )
 
 
-def name_parts(spec: TopologySpec, generated: set[str]) -> TopologySpec:
+def name_parts(spec: TopologySpec, generated: Collection[str]) -> TopologySpec:
     """Name each part after its first source if its first stream's name was generated.
 
     A generated name is derived from the steps and would change with them; transactional ids must
@@ -122,7 +125,10 @@ def _continues(chain: _Chain, node: Node) -> bool:
 
 
 class _Names:
-    """The name of each chain: the one its user gave it, or one derived from its origin."""
+    """The name of each chain: the one its user gave it, or one for messages, from its origin.
+
+    Nothing is kept under a generated name: `lowering/naming.py` names stores and topics.
+    """
 
     def __init__(self, recording: Recording) -> None:
         self._of: dict[Node, str] = {
@@ -132,6 +138,8 @@ class _Names:
         }
         chosen = [node.name for node in recording.nodes if node.name]
         self._taken: set[str] = {*recording.sources, *chosen}
+        self.branches: set[str] = set()
+        """Generated names of branches."""
 
     def name(self, chain: _Chain) -> None:
         """Name the chain and its unnamed branches."""
@@ -144,6 +152,7 @@ class _Names:
         for predicate, node in chain.last.branches:
             if node not in self._of:
                 self._of[node] = self._generate(chain.name, _short(predicate or "rest"))
+                self.branches.add(self._of[node])
 
     def describe(self, chain: _Chain) -> dict[str, Any]:
         """Return the stream as the data of a `StreamSpec`."""

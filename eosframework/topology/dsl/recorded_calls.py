@@ -169,8 +169,10 @@ def caller() -> Place:
         return Place("topology")
     positions = list(frame.f_code.co_positions())
     instruction = frame.f_lasti // 2
-    column = positions[instruction][2] if instruction < len(positions) else None
-    return Place(frame.f_code.co_filename, frame.f_lineno, (column or 0) + 1)
+    found = positions[instruction] if instruction < len(positions) else (None, None, None, None)
+    _, last_line, column, last_column = found
+    end = None if last_line is None or last_column is None else (last_line, last_column)
+    return Place(frame.f_code.co_filename, frame.f_lineno, (column or 0) + 1, end)
 
 
 def first_problem(error: ValidationError) -> str:

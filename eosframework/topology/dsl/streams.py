@@ -135,7 +135,7 @@ class Joinable:
             value: serde of this side's values in the store. None: the serde of the source; json if
                 a step produced the value.
             with_value: serde of the other side's values.
-            store: name of the store that buffers records. None: the stream's name with `.join`.
+            store: name of the store that buffers records. None: derived, with `.join`.
 
         Raises:
             TopologyError: the stream is of another topology, or no time is given.
@@ -189,10 +189,13 @@ class KeyedStream(Joinable):
         stores: Mapping[str, SerdeLike | StoreOptions] | None = None,
         on_timer: FunctionLike | None = None,
         order: Literal["time", "arrival"] | None = None,
+        name: str | None = None,
     ) -> Stream:
         """Call a function with each record of a key; see `Stream.process`."""
         self._refuse_window("process")
-        return self._stream.process(function, stores=stores, on_timer=on_timer, order=order)
+        return self._stream.process(
+            function, stores=stores, on_timer=on_timer, order=order, name=name
+        )
 
     def _refuse_window(self, operator: str) -> None:
         if self._window is not None:
@@ -241,7 +244,7 @@ class KeyedStream(Joinable):
             within: distance in event time from which two records are never duplicates.
             by: two records of a key are duplicates only if `by(value)` is equal. None: all are.
             late: topic for records older than stream time by more than `within`.
-            store: its name. None: the stream's name with `.deduplicate`.
+            store: its name. None: derived, with `.deduplicate`.
             order: of records after a repartition topic. time (the default): that of a backfill;
                 each record waits until stream time has passed it. arrival: at once.
         """
@@ -385,6 +388,7 @@ class Stream(Joinable):
         stores: Mapping[str, SerdeLike | StoreOptions] | None = None,
         on_timer: FunctionLike | None = None,
         order: Literal["time", "arrival"] | None = None,
+        name: str | None = None,
     ) -> Stream:
         """Call a function with the whole record and pass on the records it returns, if any.
 
@@ -397,8 +401,10 @@ class Stream(Joinable):
             order: of records after a repartition topic, with stores or timers. time: that of a
                 backfill; each record waits until stream time has passed it. arrival: at once.
                 None: time with `on_timer`, else arrival.
+            name: start of the names of the stores. None: the name of the source, or of the stream
+                or `group_by` that was named last.
         """
-        if stores is None and on_timer is None and order is None:
+        if stores is None and on_timer is None and order is None and name is None:
             return self._step("process", function)
         reference = self.recording.reference
         declared = {
@@ -406,6 +412,7 @@ class Stream(Joinable):
             "stores": {n: declared_store(self.recording, s) for n, s in (stores or {}).items()},
             "on_timer": None if on_timer is None else reference("on_timer", on_timer),
             "order": order,
+            "name": name,
         }
         return self.declared("process", declared)
 
@@ -428,7 +435,8 @@ class Stream(Joinable):
             value: serde of the value in the repartition topic. None: the serde of the source; json
                 if a step produced the value.
             partitions: of the repartition topic. None: as many as the source has.
-            name: that the repartition topic is derived from. None: the stream's name.
+            name: of the repartition topic, and start of the names of the stores after it. None:
+                the name of the source, or of the stream or `group_by` that was named last.
         """
         group = {
             "by": self.recording.reference("group_by", function),
@@ -455,7 +463,7 @@ class Stream(Joinable):
         return self._next(Node(caller(), parents))
 
     def named(self, name: str) -> Stream:
-        """Name the stream that ends here, for messages and transactional ids."""
+        """Name the stream that ends here, for messages, and for what is kept after it."""
         self._refuse_afterthought("named")
         return self._next(Node(caller(), (self.node,), name=name))
 

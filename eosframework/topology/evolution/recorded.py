@@ -1,21 +1,30 @@
 """The record of a topology: the facts that its state, tasks and repartition topics depend on.
 
 A later topology reads the bytes that this one left in stores and topics. So the record has serdes
-by the format that they write (every pydantic model writes JSON), and functions by name.
+by the format that they write (every pydantic model writes JSON), and functions by name: a name
+belongs to the step with these functions.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from eosframework.serialization.serdes import Serde
+from eosframework.topology.evolution.owners import (
+    Functions,
+    KeyFunctions,
+    functions_of,
+    key_functions,
+    same_functions,
+)
 from eosframework.topology.graph.graph import (
     Aggregate,
+    Function,
     Graph,
     JoinSide,
     Lookup,
@@ -64,6 +73,7 @@ class RecordedStore:
         removed: a later topology ran without it, so it may lack changes.
         branches: of a reorder step, the steps that follow its sources; true: they get its records,
             false: they get each record at once.
+        functions: that have made its values and keys, the last ones last; none of a table.
     """
 
     sub_topology: str
@@ -76,6 +86,18 @@ class RecordedStore:
     window: str | None = None
     removed: bool = False
     branches: Mapping[str, bool] = field(default_factory=dict[str, bool])
+    functions: tuple[Functions, ...] = ()
+
+    def has(self, functions: Functions) -> bool:
+        """Return whether a step with these functions has made its values."""
+        return any(same_functions(functions, known) for known in self.functions)
+
+    def made_by(self, other: RecordedStore) -> RecordedStore:
+        """Return the store with the functions of another record of it as well."""
+        if self.changelog_id != other.changelog_id:
+            return self
+        added = tuple(made for made in self.functions if not other.has(made))
+        return replace(self, functions=(*other.functions, *added))
 
     @property
     def holder(self) -> str:
@@ -91,11 +113,13 @@ class RecordedRepartition:
 
     Args:
         partitions: as declared; None: as many as its writer has tasks.
+        made_by: the functions that make the keys.
     """
 
     key: str
     value: str
     partitions: int | None = None
+    made_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +167,28 @@ class RecordedTopology:
             for name, store in before.stores.items()
             if name not in self.stores
         }
-        return replace(self, stores={**gone, **self.stores})
+        stores = {
+            name: store.made_by(before.stores[name]) if name in before.stores else store
+            for name, store in self.stores.items()
+        }
+        return replace(self, stores={**gone, **stores})
+
+    def accepting(self, now: RecordedTopology, gone: Collection[str]) -> RecordedTopology:
+        """Return this record with the functions of another topology, and without some stores.
+
+        Args:
+            now: the topology whose functions continue with the stores.
+            gone: stores that it may lack.
+        """
+        stores = {
+            name: replace(store, removed=True)
+            if name in gone
+            else replace(store, functions=now.stores[name].made_by(store).functions)
+            if name in now.stores
+            else store
+            for name, store in self.stores.items()
+        }
+        return replace(self, stores=stores)
 
 
 _ENTRIES = TypeAdapter(RecordedTopology)
@@ -158,16 +203,20 @@ def recorded(graph: Graph, topic_ids: Mapping[str, str]) -> RecordedTopology:
         topic_ids: of its changelogs that exist.
     """
     own = {repartition.topic: repartition.partitions for repartition in graph.repartitions}
+    keys = key_functions(graph)
     return RecordedTopology(
         {part.name: _part(part) for part in graph.sub_topologies},
         {
             name: store
             for part in graph.sub_topologies
-            for name, store in _stores(part, topic_ids).items()
+            for name, store in _stores(part, topic_ids, keys).items()
         },
         {
             source.topic: RecordedRepartition(
-                _form(source.key), _form(source.value), own[source.topic]
+                _form(source.key),
+                _form(source.value),
+                own[source.topic],
+                " and ".join(sorted(keys.topics[source.topic])),
             )
             for source in graph.sources
             if source.topic in own
@@ -223,7 +272,9 @@ def _lasting(store: Store) -> str:
     return "".join(f", {text}" for text in found)
 
 
-def _stores(part: SubTopology, topic_ids: Mapping[str, str]) -> dict[str, RecordedStore]:
+def _stores(
+    part: SubTopology, topic_ids: Mapping[str, str], keys: KeyFunctions
+) -> dict[str, RecordedStore]:
     topics = tuple(sorted(source.topic for source in part.sources))
     times = time_store_of(part)
     own = [] if times is None else [_Kept(times, WATERMARKS, times.key, _form(times.value))]
@@ -244,6 +295,9 @@ def _stores(part: SubTopology, topic_ids: Mapping[str, str]) -> dict[str, Record
             version=kept.store.version,
             window=kept.window,
             branches=kept.branches,
+            functions=()
+            if kept.functions is None
+            else (functions_of(kept.functions, keys.stores[kept.store.name]),),
         )
         for kept in (*kept_by_nodes, *own)
     }
@@ -261,7 +315,11 @@ def _branches(part: SubTopology, reorder: Reorder) -> dict[str, bool]:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A store with the facts that its node knows; `topic` holds its rows, if it is a table."""
+    """A store with the facts that its node knows; `topic` holds its rows, if it is a table.
+
+    Args:
+        functions: that make its values; None: they are those of a topic.
+    """
 
     store: Store
     kind: str
@@ -270,6 +328,7 @@ class _Kept:
     window: str | None = None
     topic: str | None = None
     branches: Mapping[str, bool] = field(default_factory=dict[str, bool])
+    functions: Mapping[str, Function] | None = None
 
 
 def _kept(node: AnyNode) -> Iterator[_Kept]:
@@ -281,16 +340,20 @@ def _kept(node: AnyNode) -> Iterator[_Kept]:
                 yield _Kept(table.store, kind, node.key, form, topic=node.topic)
         case Aggregate(store=store):
             window = None if store.window is None else f"{store.window.signature} ms"
-            yield _Kept(store, str(node.fold), store.key, _form(store.value), window)
+            form, made_by = _form(store.value), node.functions
+            yield _Kept(store, str(node.fold), store.key, form, window, functions=made_by)
         case Processor():
-            for store in node.stores.values():
-                yield _Kept(store, "process", store.key, _form(store.value))
-            if node.timers is not None:
-                yield _Kept(node.timers, "timers", node.timers.key, _form(node.timers.value))
+            timed = {} if node.on_timer is None else {"on_timer": node.on_timer}
+            made_by = {"call": node.function, **timed}
+            kept = [(store, "process") for store in node.stores.values()]
+            kept += [] if node.timers is None else [(node.timers, "timers")]
+            for store, kind in kept:
+                yield _Kept(store, kind, store.key, _form(store.value), functions=made_by)
         case JoinSide(join=StreamJoin() as join):
             sides = " and ".join(map(_form, join.values))
             within = f"-{join.before_ms}/+{join.after_ms}/{join.grace_ms} ms"
-            yield _Kept(join.store, f"{join.kind} join", join.key, sides, within)
+            made_by = {"by": join.function}
+            yield _Kept(join.store, f"{join.kind} join", join.key, sides, within, functions=made_by)
         case _:
             pass
 

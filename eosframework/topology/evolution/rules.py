@@ -18,10 +18,14 @@ class Verdict(StrEnum):
     """Workers may be replaced one after the other."""
     APPLY = "apply"
     """`eosframework apply` first; then as ROLLING."""
+    CONFIRM = "confirm"
+    """`eosframework apply` first, which records that the change is meant; then as ROLLING."""
     STOP = "stop"
     """All workers of the old topology must stop before one of the new topology starts."""
     DRAIN = "drain"
     """As STOP, and the old topology must first read its own repartition topics to the end."""
+    ACCEPT = "accept"
+    """As STOP, and the state that would be dropped must be accepted with `apply --accept`."""
     OTHER_STORE = "other_store"
     """The store needs another name, or must be deleted: its content does not fit."""
     OTHER_APPLICATION = "other_application"
@@ -35,7 +39,7 @@ class Verdict(StrEnum):
     @property
     def stops_all(self) -> bool:
         """True if workers do not start with the change while others run."""
-        return self in (Verdict.STOP, Verdict.DRAIN)
+        return self in (Verdict.STOP, Verdict.DRAIN, Verdict.ACCEPT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,13 @@ from eosframework.topology.evolution.recorded import (
     HELD_RECORDS,
     WATERMARKS,
     RecordedPart,
-    RecordedRepartition,
     RecordedStore,
     RecordedTopology,
 )
 from eosframework.topology.evolution.rules import Verdict, rules
+from eosframework.topology.spec.kept_names import KeptName
 from eosframework.topology.spec.window_spec import windows_in_words
+from eosframework.txnid import InternalTopic
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ def changes_between(
     *,
     partitions: Mapping[str, int],
     upgradable: Collection[str],
+    declared: Mapping[str, KeptName],
 ) -> list[Change]:
     """Return the differences, the most demanding first.
 
@@ -84,24 +86,21 @@ def changes_between(
         now: the topology to run.
         partitions: of the topics that exist.
         upgradable: stores for which `now` declares an upgrade of older values.
+        declared: by store and repartition topic of `now`, where its name is stated.
     """
+    names = _Names(before, now, declared)
     found = [
         *_moved(before.parts, now.parts),
         *(change for name in {*before.parts, *now.parts} for change in _of_part(name, before, now)),
         *(
             change
             for name in {*before.stores, *now.stores}
-            for change in _of_store(name, before.stores.get(name), now.stores.get(name), upgradable)
+            for change in _of_store(names, name, upgradable)
         ),
         *(
             change
             for name in {*before.repartitions, *now.repartitions}
-            for change in _of_repartition(
-                name,
-                before.repartitions.get(name),
-                now.repartitions.get(name),
-                partitions.get(name, 0),
-            )
+            for change in _of_repartition(names, name, partitions.get(name, 0))
         ),
     ]
     order = [*Verdict]
@@ -135,18 +134,63 @@ def _of_part(name: str, before: RecordedTopology, now: RecordedTopology) -> Iter
             yield Change("steps", *subject, texts)
 
 
-def _of_store(
-    name: str,
-    old: RecordedStore | None,
-    new: RecordedStore | None,
-    upgradable: Collection[str],
-) -> Iterator[Change]:
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The owners of names in two topologies."""
+
+    before: RecordedTopology
+    now: RecordedTopology
+    declared: Mapping[str, KeptName]
+
+    def heir(self, name: str) -> str | None:
+        """Return the only store that has the functions of an earlier store, and had others."""
+        old = self.before.stores[name]
+        found = [
+            other
+            for other, new in self.now.stores.items()
+            if other != name and _is_same_step(old, new) and not self._is_kept(other)
+        ]
+        return found[0] if len(found) == 1 else None
+
+    def _is_kept(self, name: str) -> bool:
+        old = self.before.stores.get(name)
+        return old is not None and _is_same_step(old, self.now.stores[name])
+
+    def lines(self, name: str) -> str:
+        """Return the lines that give an earlier store back to the step that made it."""
+        heir = self.heir(name)
+        kept = None if heir is None else self.declared.get(heir)
+        if heir is None or kept is None:
+            return ""
+        found = [f"{kept.line(name)} in {kept.place}"]
+        old, new = self.before.stores[name].topics, self.now.stores[heir].topics
+        if len(old) == len(new) == 1 and old != new and (group := self.declared.get(new[0])):
+            topic = InternalTopic.parse(old[0])
+            found += [f"{group.line(topic.part)} in {group.place}"] if topic else []
+        return f". The step that made it is now that of store {heir!r}: to keep it, write " + (
+            " and ".join(found)
+        )
+
+
+def _is_same_step(old: RecordedStore, new: RecordedStore) -> bool:
+    if old.kind != new.kind or old.window != new.window:
+        return False
+    if not new.functions:
+        return not old.functions and old.topics == new.topics
+    return old.has(new.functions[-1])
+
+
+def _of_store(names: _Names, name: str, upgradable: Collection[str]) -> Iterator[Change]:
+    old, new = names.before.stores.get(name), names.now.stores.get(name)
     subject = "store", name
     if old is not None and old.kind == HELD_RECORDS and not old.removed:
         yield from _of_held_records(name, old, new)
     elif new is None:
         if old is not None and not old.removed:
-            yield Change("store_removed", *subject, f"removed from sub-topology {old.sub_topology}")
+            is_kept = old.kind != WATERMARKS
+            found = f"removed from sub-topology {old.sub_topology}{names.lines(name)}"
+            rule = "store_removed" if is_kept else "watermarks_removed"
+            yield Change(rule, *subject, found, old.holder)
     elif old is None:
         yield Change("store_added", *subject, f"added to sub-topology {new.sub_topology}")
     elif old.changelog_id != new.changelog_id:
@@ -162,6 +206,23 @@ def _of_store(
     else:
         for rule, found in _misread(old, new, name in upgradable):
             yield Change(rule, *subject, found, new.holder)
+        if old.kind == new.kind and old.version == new.version and old.functions:
+            yield from _of_functions(names, name, old, new)
+
+
+def _of_functions(
+    names: _Names, name: str, old: RecordedStore, new: RecordedStore
+) -> Iterator[Change]:
+    known = old.functions[-1]
+    made: Mapping[str, str] = new.functions[-1] if new.functions else {}
+    if old.has(made):
+        return
+    differing = sorted(role for role in {*made, *known} if made.get(role) != known.get(role))
+    found = ", ".join(
+        f"{role}: {made.get(role, 'none')}, before {known.get(role, 'none')}" for role in differing
+    )
+    lines = names.lines(name)
+    yield Change("store_taken" if lines else "store_function", "store", name, f"{found}{lines}")
 
 
 def _of_held_records(name: str, old: RecordedStore, new: RecordedStore | None) -> Iterator[Change]:
@@ -173,6 +234,10 @@ def _of_held_records(name: str, old: RecordedStore, new: RecordedStore | None) -
     if old.changelog_id != new.changelog_id:
         yield Change("store_emptied", *subject, "its changelog is not the one that was written")
         return
+    if gone := sorted(_held_topics(old) - {branch.partition(": ")[0] for branch in new.branches}):
+        found = f"{new.sub_topology} does not read {_listed(gone)} any more"
+        yield Change("reorder_removed", *subject, found)
+        return
     for branch in sorted(old.branches.keys() & new.branches.keys()):
         if old.branches[branch] != new.branches[branch]:
             was, now = "in order of time", "as they arrive"
@@ -180,6 +245,11 @@ def _of_held_records(name: str, old: RecordedStore, new: RecordedStore | None) -
                 was, now = now, was
             found = f"{branch} gets records {now}, before {was}"
             yield Change("reorder_changed", *subject, found)
+
+
+def _held_topics(store: RecordedStore) -> set[str]:
+    """Return the topics whose records a reorder step holds."""
+    return {branch.partition(": ")[0] for branch, is_held in store.branches.items() if is_held}
 
 
 def _misread(old: RecordedStore, new: RecordedStore, upgradable: bool) -> Iterator[tuple[str, str]]:
@@ -210,9 +280,8 @@ def _misread(old: RecordedStore, new: RecordedStore, upgradable: bool) -> Iterat
         yield "store_value", was("values are", old.value, new.value)
 
 
-def _of_repartition(
-    name: str, old: RecordedRepartition | None, new: RecordedRepartition | None, partitions: int
-) -> Iterator[Change]:
+def _of_repartition(names: _Names, name: str, partitions: int) -> Iterator[Change]:
+    old, new = names.before.repartitions.get(name), names.now.repartitions.get(name)
     subject = "topic", name
     if old is None:
         return
@@ -222,6 +291,15 @@ def _of_repartition(
     if (old.key, old.value) != (new.key, new.value):
         found = f"keys and values are {new.key} and {new.value}, before {old.key} and {old.value}"
         yield Change("repartition_format", *subject, found)
+    for other, found in names.now.repartitions.items():
+        is_older = names.before.repartitions.get(other)
+        moved = old.made_by == found.made_by and (not is_older or is_older.made_by != old.made_by)
+        if old.made_by != new.made_by and moved:
+            group = names.declared.get(other)
+            topic = InternalTopic.parse(name)
+            line = "" if group is None or topic is None else f": {group.line(topic.part)}"
+            found = f"keys are made by {new.made_by}, before by {old.made_by}, as now in {other}"
+            yield Change("repartition_taken", *subject, f"{found}{line}")
     if new.partitions not in (None, old.partitions) and partitions not in (0, new.partitions):
         found = f"{new.partitions} partitions are declared, and it has {partitions}"
         yield Change("repartition_partitions", *subject, found)

@@ -20,6 +20,7 @@ from eosframework.topology.graph.node_kinds import OnError as OnError
 from eosframework.topology.graph.node_kinds import Operator as Operator
 from eosframework.topology.graph.node_kinds import Policy as Policy
 from eosframework.topology.spec.batch_columns import Columns
+from eosframework.topology.spec.kept_names import KeptName
 from eosframework.topology.spec.keyed_spec import Emit as Emit
 from eosframework.topology.spec.keyed_spec import Order as Order
 from eosframework.topology.spec.window_spec import Window
@@ -58,6 +59,7 @@ class Store:
         window: of the values; None: there is one value for each key.
         ttl_ms: an entry counts as absent once stream time is more than this past its own time;
             None: never.
+        declared: its name and where that is stated; None: it belongs to a sub-topology.
     """
 
     name: str
@@ -68,6 +70,7 @@ class Store:
     upgrade: Function | None = None
     window: Window | None = None
     ttl_ms: int | None = None
+    declared: KeptName | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -466,12 +469,14 @@ class Repartition:
         writer: sub-topology that writes it.
         partitions: None: as many as its writer has tasks.
         retry_of: its role, if the writer reads it itself, for retries or replays.
+        declared: its name and where that is stated; None: it is for retries or replays.
     """
 
     topic: str
     writer: str
     partitions: int | None = None
     retry_of: RetryOf | None = None
+    declared: KeptName | None = None
 
 
 @dataclass(frozen=True, slots=True)

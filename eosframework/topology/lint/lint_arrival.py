@@ -29,7 +29,7 @@ def arrival_findings(app: LoadedApp, lowered: Lowered) -> Iterator[Finding]:
         rows = tables_along(app.spec, stream)
         for i, step in enumerate(stream.steps):
             found = [*_anywhere(app.spec, step)]
-            if follows_repartition(lowered, name, step):
+            if follows_repartition(lowered, name, i):
                 found += _after_repartition(app.spec, step, is_row=rows[i])
             for reason in found:
                 yield app.finding(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -14,19 +14,16 @@ from eosframework.topology.lint.lint_arrival import arrival_findings
 from eosframework.topology.lint.lint_batches import batch_findings
 from eosframework.topology.lint.lint_changes import change_findings
 from eosframework.topology.lint.lint_joins import join_findings, key_findings
+from eosframework.topology.lint.lint_names import ambiguous_names, derived_names
 from eosframework.topology.lint.lint_order import order_findings
 from eosframework.topology.lint.lint_retries import retry_findings
 from eosframework.topology.lint.lint_schemas import schema_findings, storage_findings
 from eosframework.topology.lint.lint_tables import table_findings
-from eosframework.topology.lint.lint_topics import (
-    declared_stores,
-    internal_topic_findings,
-    topic_findings,
-)
+from eosframework.topology.lint.lint_topics import internal_topic_findings, topic_findings
 from eosframework.topology.lowering.lowering import lower
 from eosframework.topology.lowering.parts import connected_parts, in_order, name_of_part
 from eosframework.topology.spec.loaded import KEY, Finding, LoadedApp, Path, Severity
-from eosframework.topology.spec.step_spec import SIDE_EFFECTS
+from eosframework.topology.spec.step_spec import SIDE_EFFECTS, StepSpec
 from eosframework.topology.spec.topology_spec import DEFAULT_BRANCH, StreamSpec
 from eosframework.txnid import refuse_bad_application, refuse_bad_name, refuse_reserved_name
 
@@ -34,20 +31,27 @@ from eosframework.txnid import refuse_bad_application, refuse_bad_name, refuse_r
 def lint(app: LoadedApp) -> list[Finding]:
     """Return all findings, errors and warnings, in the order of their places."""
     findings = [*app.problems, *(finding for rule in _RULES for finding in rule(app))]
-    if not any(finding.severity is Severity.ERROR for finding in findings):
+    if not _has_errors(findings):
         lowered = lower(app)
-        findings += [finding for rule in _LOWERED_RULES for finding in rule(app, lowered)]
-        findings += change_findings(app)
+        findings += ambiguous_names(app, lowered)
+        if not _has_errors(findings):
+            findings += [finding for rule in _LOWERED_RULES for finding in rule(app, lowered)]
+            findings += change_findings(app)
     unique = {(f.place, f.message): f for f in findings}
     return sorted(unique.values(), key=lambda finding: finding.place)
 
 
 def lint_strictly(app: LoadedApp) -> list[Finding]:
-    """Return the same findings, and the steps whose results depend on the arrival of records."""
+    """Return the same findings, and also names that are derived, and results by arrival."""
     findings = lint(app)
-    if not any(finding.severity is Severity.ERROR for finding in findings):
-        findings += arrival_findings(app, lower(app))
+    if not _has_errors(findings):
+        lowered = lower(app)
+        findings += [*derived_names(app, lowered), *arrival_findings(app, lowered)]
     return sorted(findings, key=lambda finding: finding.place)
+
+
+def _has_errors(findings: Iterable[Finding]) -> bool:
+    return any(finding.severity is Severity.ERROR for finding in findings)
 
 
 def _names(app: LoadedApp) -> Iterator[Finding]:
@@ -62,14 +66,24 @@ def _names(app: LoadedApp) -> Iterator[Finding]:
         for branch in stream.branch_names:
             named.append((_branch_path(name, stream, branch), "branch", branch))
         for i, step in enumerate(stream.steps):
-            if step.group_by is not None and step.group_by.name is not None:
-                named.append(
-                    (("streams", name, "steps", i, "group_by"), "group_by", step.group_by.name)
-                )
+            named += _stated_names(("streams", name, "steps", i, step.operator), step)
     bad_application = partial(refuse_bad_application, spec.application)
     yield from app.refusals(("application",), "name", bad_application)
     for path, what, name in named:
         yield from app.refusals(path, "name", partial(refuse_bad_name, what, name))
+
+
+def _stated_names(path: Path, step: StepSpec) -> Iterator[tuple[Path, str, str]]:
+    declared = getattr(step, step.operator)
+    if (store := getattr(declared, "store", None)) is not None:
+        yield path, "store", store
+    if (group := step.group_by) is not None and group.name is not None:
+        yield path, "group_by", group.name
+    if (handler := step.handler) is not None:
+        if handler.name is not None:
+            yield path, "process", handler.name
+        for store in handler.stores:
+            yield (*path, "stores", store), "store", store
 
 
 def _duplicate_names(app: LoadedApp) -> Iterator[Finding]:
@@ -92,21 +106,6 @@ def _duplicate_names(app: LoadedApp) -> Iterator[Finding]:
             f"{what} {name!r} has the name of a {other} (line "
             f"{app.source_map.find(first).line}); what streams read needs names of its own",
         )
-
-
-def _store_names(app: LoadedApp) -> Iterator[Finding]:
-    first: dict[str, Path] = {}
-    for name, path in declared_stores(app.spec):
-        yield from app.refusals(path, "name", partial(refuse_bad_name, "store", name))
-        if name in first:
-            yield app.finding(
-                path,
-                "duplicate-store",
-                f"store {name!r} is declared twice (line "
-                f"{app.source_map.find(first[name]).line}); each step that keeps something needs "
-                f"one of its own. Give this one another name: store: NAME",
-            )
-        first.setdefault(name, path)
 
 
 def _parents(app: LoadedApp) -> Iterator[Finding]:
@@ -279,7 +278,6 @@ _RULES: tuple[Callable[[LoadedApp], Iterator[Finding]], ...] = (
     schema_findings,
     _names,
     _duplicate_names,
-    _store_names,
     _parents,
     _cycles,
     _functions,

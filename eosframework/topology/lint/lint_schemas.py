@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from eosframework.errors import TopologyError
 from eosframework.serialization.schemas import Format, Registered
-from eosframework.topology.lowering.lowering import Lowered, rows_topics
+from eosframework.topology.lowering.lowering import Lowered
 from eosframework.topology.spec.loaded import Finding, LoadedApp, Path
 from eosframework.topology.spec.step_spec import StepSpec
 from eosframework.topology.spec.tabular import is_global
@@ -43,7 +43,7 @@ def storage_findings(app: LoadedApp, lowered: Lowered) -> Iterator[Finding]:
         values, keys = [each.value for each in facts], [each.key for each in facts]
         yield from _unwritable_default(app, lowered, name, stream)
         waits = [s.join.with_ for s in stream.steps if s.join is not None and s.join.is_within]
-        if waits or name in rows_topics(app.spec) or _moves(lowered, name):
+        if waits or name in lowered.rows or _moves(lowered, name):
             others = [lowered.facts[other].value for other in waits]
             yield from _unkept(app, name, [*values, *others])
         if any(_goes_by_key(app, step) for step in stream.steps):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from eosframework.records import TOPIC_NAME
-from eosframework.topology.lowering.lowering import HEAD, TAIL, Lowered, rows_topics
+from eosframework.topology.lowering.lowering import TAIL, Lowered
 from eosframework.topology.lowering.parts import connected_parts, name_of_part, origins
+from eosframework.topology.spec.kept_names import Kind
 from eosframework.topology.spec.loaded import KEY, Finding, LoadedApp, Path, Severity
 from eosframework.topology.spec.topology_spec import DeadLetter, SinkSpec, StreamSpec, TopologySpec
 from eosframework.txnid import (
@@ -15,8 +16,10 @@ from eosframework.txnid import (
     control_topic,
     metric_name,
     ownership_topic,
+    repartition_topic,
     replay_topic,
     reserved_topic,
+    rows_topic,
 )
 
 LONGEST_TOPIC = 249
@@ -95,39 +98,25 @@ def internal_topic_findings(app: LoadedApp, lowered: Lowered) -> Iterator[Findin
 
 def _internal_topics(app: LoadedApp, lowered: Lowered) -> Iterator[tuple[Path, str]]:
     """Yield the names of internal topics, those of retries by the replay topic of each source."""
-    spec, pieces = app.spec, lowered.app.spec
-    yield ("application",), control_topic(spec.application)
-    yield ("application",), ownership_topic(spec.application)
-    for name, path in declared_stores(spec):
-        yield path, changelog_topic(spec.application, name)
-    for name, topic in rows_topics(spec).items():
-        yield ("streams", name, KEY), topic
-    for name in pieces.sources:
-        place = ("sources", name) if name in spec.sources else ("streams", name.split(TAIL)[0])
-        yield (*place, KEY), replay_topic(spec.application, name)
-    for name, stream in pieces.streams.items():
-        if name not in spec.streams:
-            for _, sink in stream.sinks:
-                yield ("streams", name.split(HEAD)[0], HEAD, name), f"{sink.topic}"
+    application, spec = app.spec.application, app.spec
+    yield ("application",), control_topic(application)
+    yield ("application",), ownership_topic(application)
+    tails: dict[str, Path] = {}
+    for kept in lowered.kept:
+        yield kept.path, _TOPICS[kept.kind](application, kept.name)
+        if kept.kind is Kind.REPARTITION:
+            tails[f"{kept.name}{TAIL}"] = kept.path
+    for name in lowered.app.spec.sources:
+        place = ("sources", name, KEY) if name in spec.sources else (*tails[name], TAIL)
+        yield place, replay_topic(application, name)
 
 
-def declared_stores(spec: TopologySpec) -> Iterator[tuple[str, Path]]:
-    """Yield the name of each store and the place of its declaration."""
-    topics: set[str] = set()
-    for name, source in spec.sources.items():
-        if source.is_table and not source.global_ and source.topic not in topics:
-            topics.add(source.topic)
-            yield name, ("sources", name, KEY)
-    for name, stream in spec.streams.items():
-        joins = 0
-        for i, step in enumerate(stream.steps):
-            path = ("streams", name, "steps", i, step.operator)
-            if step.keyed is not None:
-                yield step.keyed.store or f"{name}.{step.operator}", path
-            elif step.join is not None and step.join.is_within:
-                joins += 1
-                number = str(joins) if joins > 1 else ""
-                yield step.join.store or f"{name}.join{number}", path
+_TOPICS = {
+    Kind.STORE: changelog_topic,
+    Kind.REPARTITION: repartition_topic,
+    Kind.ROWS: rows_topic,
+}
+"""The internal topic of what is kept under a name."""
 
 
 def _topics(spec: TopologySpec) -> Iterator[tuple[Path, str]]:

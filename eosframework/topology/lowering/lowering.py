@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from eosframework.serialization.serdes import WINDOW, internal_serde_name
+from eosframework.topology.lowering.naming import Naming, words_of
 from eosframework.topology.lowering.parts import (
     branch_parents,
     connected_parts,
@@ -23,8 +24,9 @@ from eosframework.topology.lowering.parts import (
     name_of_part,
     policies_in_force,
 )
+from eosframework.topology.spec.kept_names import KeptName
 from eosframework.topology.spec.keyed_spec import KeyedSpec
-from eosframework.topology.spec.loaded import LoadedApp
+from eosframework.topology.spec.loaded import LoadedApp, Path
 from eosframework.topology.spec.step_spec import GroupSpec, StepSpec
 from eosframework.topology.spec.tabular import is_global
 from eosframework.topology.spec.topology_spec import SinkSpec, SourceSpec, StreamSpec, TopologySpec
@@ -81,32 +83,25 @@ class Lowered:
     """A topology without `group_by`, in which each stream states its effective `on_error`.
 
     Args:
-        app: with the streams cut.
+        app: with the streams cut, and with the names of all stores.
         facts: known facts about the records at the end of each stream and source, by name.
         repartitions: for each repartition topic the stream that writes it and the declared
             number of partitions.
+        rows: topics of rows for the database, by stream. A stream that is an unchanged source
+            needs none: the table writer reads its topic.
+        kept: the names of everything that is kept, in the order of their declarations.
     """
 
     app: LoadedApp
     facts: Mapping[str, RecordFacts]
     repartitions: Mapping[str, tuple[str, int | None]]
+    rows: Mapping[str, str]
+    kept: tuple[KeptName, ...]
 
 
 def reads_source(spec: TopologySpec, stream: StreamSpec) -> bool:
     """Return True if the records of a stream are those of a source, unchanged."""
     return stream.is_source and stream.from_[0] in spec.sources
-
-
-def rows_topics(spec: TopologySpec) -> dict[str, str]:
-    """Return the topics of rows for the database, by stream.
-
-    A stream that is an unchanged source needs none: the table writer reads its topic.
-    """
-    return {
-        name: rows_topic(spec.application, name)
-        for name, stream in spec.streams.items()
-        if stream.tables and not reads_source(spec, stream)
-    }
 
 
 def rows_serdes(spec: TopologySpec, name: str, facts: RecordFacts) -> tuple[str, str]:
@@ -142,6 +137,7 @@ class _Lowering:
         self._policies = policies_in_force(app.spec)
         """By stream and branch. Each piece states its own: a tail reads a topic, not a stream."""
         self._repartitions: dict[str, tuple[str, int | None]] = {}
+        self._naming = Naming(app)
         self._whole: dict[str, str] = {}
         """The stream of each piece."""
         self._rekeyed: dict[str, StreamSpec] = {}
@@ -161,28 +157,43 @@ class _Lowering:
                 "streams": {name: self._streams[name] for name in streams},
             }
         )
-        return Lowered(replace(self._app, spec=self._named(spec)), self._facts, self._repartitions)
+        rows = {
+            name: rows_topic(spec.application, self._naming.rows(name, stream))
+            for name, stream in spec.streams.items()
+            if stream.tables and not reads_source(spec, stream)
+        }
+        app, kept = replace(self._app, spec=self._named(spec)), tuple(self._naming.kept)
+        return Lowered(app, self._facts, self._repartitions, rows, kept)
 
     def _cut(self, name: str, stream: StreamSpec) -> None:
         """Add a stream, in as many pieces as necessary."""
         facts = self._merged([self._facts[parent] for parent in stream.from_])
         current = stream.model_copy(update={"on_error": self._policies[name]})
         steps = list[StepSpec]()
-        for step in stream.steps:
-            if step.group_by is not None:
-                steps.append(select := StepSpec(select_key=step.group_by.by))
+        base = self._naming.start(name, stream)
+        for i, step in enumerate(stream.steps):
+            path: Path = ("streams", name, "steps", i)
+            words = words_of(stream.steps[i:])
+            if (group := step.group_by) is not None:
+                base = self._naming.group(base, (*path, "group_by"), group, words)
+                steps.append(select := StepSpec(select_key=group.by))
                 facts = facts.after(select)
-                current, facts = self._repartition(name, current, steps, step.group_by, facts)
+                current, facts = self._repartition(name, base.name, current, steps, group, facts)
                 steps = []
                 continue
             is_keyed = step.needs_key or self._needs_key(step)
             if (facts.new_key and is_keyed) or (facts.delayed and _goes_by_time(step)):
-                current, facts = self._repartition(name, current, steps, None, facts)
+                through = self._naming.repartition(
+                    base, (*path, step.operator), step.operator, words
+                )
+                current, facts = self._repartition(name, through, current, steps, None, facts)
                 steps = []
+            step = self._naming.step(base, path, step, words)
             if self._needs_key(step):
                 step = self._with_key(step)
             steps.append(step)
             facts = facts.after(step)
+        self._naming.end(name, stream, base)
         self._streams[name] = current.model_copy(update={"steps": tuple(steps)})
         for member in (name, *stream.branch_names):
             self._facts[member] = facts
@@ -200,13 +211,23 @@ class _Lowering:
             return step
         if other not in self._rekeyed:
             whole = StreamSpec.model_validate({"from": other, "on_error": self._policies[other]})
-            self._rekeyed[other] = self._repartition(other, whole, [], None, self._facts[other])[0]
+            path = self._path_of(other)
+            through = self._naming.repartition(self._naming.end_of(other), path, "join", ())
+            facts = self._facts[other]
+            self._rekeyed[other] = self._repartition(other, through, whole, [], None, facts)[0]
         join = step.join.model_copy(update={"with_": self._rekeyed[other].from_[0]})
         return step.model_copy(update={"join": join})
+
+    def _path_of(self, name: str) -> Path:
+        """Return the path of a source, or of the stream that a stream or branch is declared in."""
+        if name in self._spec.sources:
+            return ("sources", name)
+        return ("streams", branch_parents(self._spec).get(name, name))
 
     def _repartition(
         self,
         name: str,
+        through: str,
         stream: StreamSpec,
         steps: list[StepSpec],
         group: GroupSpec | None,
@@ -215,15 +236,13 @@ class _Lowering:
         """End the stream so far in a repartition topic, and return the stream that reads it."""
         count = sum(1 for whole in self._whole.values() if whole == name)
         number = "" if count == 0 else str(count + 1)
-        head, tail = f"{name}{HEAD}{number}", f"{name}{TAIL}{number}"
+        head, tail = f"{name}{HEAD}{number}", f"{through}{TAIL}"
         self._whole[head] = name
         key = (group.key if group else None) or internal_serde_name(facts.key)
         value = (group.value if group else None) or (
             "json" if facts.new_value else internal_serde_name(facts.value)
         )
-        topic = repartition_topic(
-            self._spec.application, (group.name if group else None) or f"{name}{number}"
-        )
+        topic = repartition_topic(self._spec.application, through)
         self._streams[head] = StreamSpec.model_validate(
             {
                 "from": stream.from_,

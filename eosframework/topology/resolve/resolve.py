@@ -37,18 +37,18 @@ from eosframework.topology.lowering.lowering import (
     aggregate_serde,
     lower,
     rows_serdes,
-    rows_topics,
 )
 from eosframework.topology.lowering.parts import Part, connected_parts, in_order, name_of_part
 from eosframework.topology.resolve.resolve_joins import JoinResolver, append
 from eosframework.topology.resolve.resolve_tables import table_sinks
 from eosframework.topology.spec.fields import milliseconds
+from eosframework.topology.spec.kept_names import Kind
 from eosframework.topology.spec.keyed_spec import DeduplicateSpec, KeyedSpec, StoredSpec, order_of
 from eosframework.topology.spec.loaded import LoadedApp, Severity, refusal
 from eosframework.topology.spec.step_spec import ProcessSpec, StepSpec
 from eosframework.topology.spec.topology_spec import DeadLetter, SinkSpec, StreamSpec, TopologySpec
 from eosframework.topology.spec.window_spec import Window
-from eosframework.txnid import changelog_topic
+from eosframework.txnid import changelog_topic, repartition_topic
 
 Nodes = list[Node]
 
@@ -80,10 +80,14 @@ class _Resolver:
         self._policies: dict[str, OnError] = {}
         self._stores: dict[str, list[Store]] = {}
         """By source or stream: its stores."""
-        self._joins = JoinResolver(
-            app, self._facts, self._ends, self._stores, self._store, self._function
-        )
-        self._rows_topics = rows_topics(app.spec)
+        self._joins = JoinResolver(app, self._facts, self._ends, self._store, self._function)
+        self._rows_topics = lowered.rows
+        named = {kind: {k.name: k for k in lowered.kept if k.kind is kind} for kind in Kind}
+        self._store_names = named[Kind.STORE]
+        self._repartition_names = {
+            repartition_topic(app.spec.application, name): kept
+            for name, kept in named[Kind.REPARTITION].items()
+        }
         self._rows: dict[str, Sink] = {}
         """By stream: the sink of its topic of rows."""
 
@@ -107,10 +111,13 @@ class _Resolver:
                 self._app,
                 self._policies,
                 {name: (sink.key, sink.value) for name, sink in self._rows.items()},
+                self._rows_topics,
             ),
             (
                 *(
-                    Repartition(topic, writers[stream], partitions)
+                    Repartition(
+                        topic, writers[stream], partitions, declared=self._repartition_names[topic]
+                    )
                     for topic, (stream, partitions) in self._repartitions.items()
                 ),
                 *(own for part in parts for own in retry_topics_of(part)),
@@ -206,7 +213,7 @@ class _Resolver:
         stores = {
             given: self._store(
                 stream,
-                f"{stream}.{given}",
+                f"{declared.name}.{given}",
                 key if kept.key is None else self._app.serde(kept.key),
                 self._app.serde(kept.value),
                 version=kept.version,
@@ -217,7 +224,7 @@ class _Resolver:
         }
         timers = None
         if declared.on_timer is not None:
-            timers = self._store(stream, f"{stream}.timers", key, JSON)
+            timers = self._store(stream, f"{declared.name}.timers", key, JSON)
         return Processor(
             name=name,
             stream=stream,
@@ -252,6 +259,7 @@ class _Resolver:
             upgrade=None if upgrade is None else self._function(upgrade),
             window=window,
             ttl_ms=None if ttl is None else milliseconds(ttl),
+            declared=self._store_names[name],
         )
         self._stores.setdefault(owner, []).append(store)
         return store
@@ -267,7 +275,7 @@ class _Resolver:
             functions={name: self._function(f) for name, f in declared.functions.items()},
             store=self._store(
                 stream,
-                declared.store or f"{stream}.{step.operator}",
+                f"{declared.store}",
                 self._app.serde(facts.key),
                 self._app.serde(aggregate_serde(step, folded) if folded else BYTES.name),
                 version=folded.version if folded else 1,

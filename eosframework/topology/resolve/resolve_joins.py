@@ -41,7 +41,6 @@ class JoinResolver:
         app: with the streams cut.
         facts: known facts about the records at the end of each source and stream.
         ends: of each source, stream and branch created so far.
-        stores: created so far, by source or stream.
         make_store: creates a store and adds it to `stores`.
         function: finds a function by its reference.
     """
@@ -51,7 +50,6 @@ class JoinResolver:
         app: LoadedApp,
         facts: Mapping[str, RecordFacts],
         ends: Mapping[str, Ends],
-        stores: Mapping[str, list[Store]],
         make_store: Callable[..., Store],
         function: Callable[[str], Function],
     ) -> None:
@@ -60,7 +58,6 @@ class JoinResolver:
         self._app = app
         self._facts = facts
         self._ends = ends
-        self._stores = stores
         self._make_store = make_store
         self._function = function
         self._tables: dict[str, Table] = {}
@@ -167,17 +164,13 @@ class JoinResolver:
         function: Function,
         on_error: OnError,
     ) -> StreamJoin:
-        others = sum(
-            store.name.startswith(f"{stream}.join") for store in self._stores.get(stream, ())
-        )
-        store = declared.store or f"{stream}.join{others + 1 if others else ''}"
         before, after = declared.interval
         return StreamJoin(
             name=name,
             stream=stream,
             kind=JoinKind(declared.kind),
             function=function,
-            store=self._make_store(stream, store, BYTES, BYTES),
+            store=self._make_store(stream, f"{declared.store}", BYTES, BYTES),
             key=self._app.serde(facts.key),
             values=(
                 self._waiting(facts, declared.value),

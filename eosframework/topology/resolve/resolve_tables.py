@@ -14,7 +14,6 @@ from eosframework.topology.graph.graph import (
     TableMode,
     TableSink,
 )
-from eosframework.topology.lowering.lowering import rows_topics
 from eosframework.topology.lowering.parts import connected_parts, name_of_part
 from eosframework.topology.spec.loaded import LoadedApp
 from eosframework.topology.spec.topology_spec import StreamSpec
@@ -24,6 +23,7 @@ def table_sinks(
     app: LoadedApp,
     policies: Mapping[str, OnError],
     serdes_of_rows: Mapping[str, tuple[Serde, Serde]],
+    own: Mapping[str, str],
 ) -> tuple[TableSink, ...]:
     """Return the table sinks of a topology, one for each topic.
 
@@ -31,8 +31,9 @@ def table_sinks(
         app: the topology; it has no errors.
         policies: by stream.
         serdes_of_rows: of key and value, by the streams that have a topic of rows.
+        own: these topics, by stream.
     """
-    spec, own = app.spec, rows_topics(app.spec)
+    spec = app.spec
     writers = {
         stream: name_of_part(spec, part)
         for part in connected_parts(spec)

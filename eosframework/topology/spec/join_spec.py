@@ -63,8 +63,8 @@ class JoinSpec(Declared):
     """With a stream: serde of the other side's values in the store. Default: as for value."""
 
     store: str | None = None
-    """With a stream: name of the store that buffers records. Default: the stream's name with
-    `.join`."""
+    """With a stream: name of the store that buffers records. Default: the name of the stream, or of
+    the group_by before it, with `.join`."""
 
     @property
     def is_within(self) -> bool:

@@ -35,7 +35,8 @@ class StoredSpec(Declared):
     """The base of all steps that store an entry for each key."""
 
     store: str | None = None
-    """Name of the store. Default: the stream's name with the operator's."""
+    """Name of the store. Default: the name of the stream, or of the group_by before it, with the
+    operator's."""
 
     @property
     def functions(self) -> dict[str, str]:

@@ -23,14 +23,24 @@ KEY = "@key"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """A position in a file; line and column count from 1."""
+    """A position in a file; line and column count from 1.
+
+    Args:
+        end: of a call in Python, the line and the byte in it after the closing parenthesis.
+    """
 
     file: str
     line: int = 1
     column: int = 1
+    end: tuple[int, int] | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}"
+
+    @property
+    def is_yaml(self) -> bool:
+        """True if the file is a topology file."""
+        return self.file.endswith((".yaml", ".yml"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +67,15 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Fix:
+    """An option that would remove a finding, where a declaration is in the spec."""
+
+    path: Path
+    option: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """A problem of a topology, with its place."""
 
@@ -64,6 +83,7 @@ class Finding:
     rule: str
     message: str
     severity: Severity = Severity.ERROR
+    fix: Fix | None = None
 
     def __str__(self) -> str:
         return f"{self.place}: {self.rule}: {self.message}"
@@ -89,6 +109,7 @@ class LoadedApp:
             spec; all other references are imported by name.
         problems: findings for the parts that could not be read; the spec lacks these parts.
         unread: names of the sources and streams that the spec lacks for this reason.
+        unnamed: streams and branches whose names only tell them apart: nothing is kept under them.
         codecs: collects the codecs that were made for topics.
     """
 
@@ -97,6 +118,7 @@ class LoadedApp:
     objects: Mapping[str, Any] = field(default_factory=dict[str, Any])
     problems: tuple[Finding, ...] = ()
     unread: frozenset[str] = frozenset()
+    unnamed: frozenset[str] = frozenset()
     codecs: list[Codec] = field(default_factory=list[Codec])
 
     def finding(

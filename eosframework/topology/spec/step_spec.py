@@ -68,7 +68,8 @@ class GroupSpec(Declared):
     """Partitions of the repartition topic. Default: as many as the source has."""
 
     name: str | None = None
-    """Name that the repartition topic is derived from. Default: the stream's name."""
+    """Name of the repartition topic, and start of the names of the stores after it. Default: the
+    stream's name."""
 
 
 class ProcessStoreSpec(Declared):
@@ -110,6 +111,10 @@ class ProcessSpec(Declared):
     """The order of records after a repartition topic. time: that of a backfill, so the same input
     gives the same results; each record waits until stream time has passed it. arrival: at once.
     Default: time with on_timer, else arrival."""
+
+    name: str | None = None
+    """Start of the names of its stores. Default: the stream's name, or that of the group_by before
+    it."""
 
     @property
     def records_order(self) -> Order:
@@ -288,6 +293,22 @@ class StepSpec(Declared):
     def needs_key(self) -> bool:
         """True if all records of a key have to be in one task."""
         return self.keyed is not None or self.handler is not None
+
+    @property
+    def is_named(self) -> bool:
+        """True if the step states the name of what it keeps."""
+        match declared := getattr(self, self.operator):
+            case StoredSpec() | JoinSpec():
+                return declared.store is not None
+            case GroupSpec() | ProcessSpec():
+                return declared.name is not None
+            case _:
+                return False
+
+    def with_option(self, name: str, value: str) -> StepSpec:
+        """Return the step with an option of its operator stated."""
+        declared = getattr(self, self.operator).model_copy(update={name: value})
+        return self.model_copy(update={self.operator: declared})
 
     @property
     def aggregates(self) -> KeyedSpec | None:

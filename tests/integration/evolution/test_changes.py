@@ -51,14 +51,24 @@ def test_a_change_is_planned_applied_or_refused_by_what_it_does_to_running_worke
         assert "store counted.count" in refused.error
         assert "Give the step another `store:`" in refused.error
 
-    renamed = written(application, "renamed.yaml", COUNT, "count: {store: again}")
-    assert here("apply", renamed, *server).exit_code == 0
-    refused = run("run-worker", renamed)
+    more = f"deduplicate: {{within: 1h, store: once}}\n      - {COUNT}"
+    longer = written(application, "longer.yaml", COUNT, more)
+    assert here("apply", longer, *server).exit_code == 0
+    refused = run("run-worker", longer)
     assert refused.exit_code == 2
     assert "1 workers run" in refused.error
 
+    renamed = written(application, "renamed.yaml", COUNT, "count: {store: again}")
+    assert here("apply", renamed, *server).exit_code == 0
+    changelog = f"{application.name}-counted.count-changelog"
+    accept = ("apply", renamed, "--accept", changelog, *server)
+    assert "stop them before another changelog is accepted" in here(*accept).error
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0, worker.log[-4000:]
+    refused = run("run-worker", renamed)
+    assert f"{changelog} has state" in refused.error
+    assert "to keep it, write store: counted.count in " in refused.error
+    assert here(*accept).exit_code == 0
     started = run("run-worker", renamed, "--until-caught-up")
     assert started.exit_code == 0, started.err
     back = run("run-worker", str(application.old_file))

@@ -17,7 +17,7 @@ from eosframework.processing.failures.failure_headers import (
 from eosframework.processing.stores import open_state
 from eosframework.testing import TopologyTestDriver, crash_everywhere
 
-TOPIC = "sessions-in.key_of-repartition"
+TOPIC = "sessions-in-repartition"
 
 
 def key_of(record: Any) -> str:
@@ -169,7 +169,7 @@ def test_the_last_records_are_released_once_all_upstream_tasks_are_idle() -> Non
     send(driver, 1000, 50, partition=1)
     driver.run()
     assert found(driver) == [(101, 101, [2])]
-    assert driver.state("in.key_of.keyed.__reorder") == {}
+    assert driver.state("in.keyed.__reorder") == {}
 
 
 def test_records_in_the_order_of_their_arrival_are_not_held() -> None:

@@ -97,7 +97,7 @@ def chains() -> Graph:
     app = Topology("chains")
     keyed = app.stream("left", value="json").group_by(key_of, key=str)
     first = keyed.window(tumbling(f"{SIZE}ms"), grace=f"{GRACE}ms").sum(number_of, emit="close")
-    regrouped = first.group_by(half_of, key=str)
+    regrouped = first.group_by(half_of, key=str, name="halves")
     regrouped.window(tumbling(f"{SIZE}ms")).sum(value_of, store="all", emit="close").to("out")
     return graph_of(app)
 

@@ -115,7 +115,7 @@ def test_results_that_wait_hold_back_the_time_of_what_follows() -> None:
     app = Topology("chain")
     keyed = app.stream("in", value="json").group_by(key_of, key=str)
     first = keyed.window(tumbling("10ms"), grace="5ms").count(emit="close")
-    again = first.group_by(key_of, key=str).window(tumbling("10ms"))
+    again = first.group_by(key_of, key=str, name="again").window(tumbling("10ms"))
     again.count(store="again", emit="close").to("out")
     timed = timed_topics(graph_of(app))
     assert sorted(topic.hold_ms for topic in timed.values()) == [0, 15]

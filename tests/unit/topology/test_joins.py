@@ -159,8 +159,8 @@ def test_what_is_joined_is_one_sub_topology_and_a_global_table_is_in_none() -> N
 def test_tables_and_topics_on_the_way_are_read_from_their_beginning() -> None:
     assert graph_of(REKEYED).whole_topics == {
         "planes",
-        "app-tables-repartition",
-        "app-by_tail-repartition",
+        "app-tables.join-repartition",
+        "app-by_tail.join-repartition",
     }
 
 
@@ -179,9 +179,9 @@ def test_sides_with_a_new_key_go_through_topics_with_the_partitions_of_the_other
     graph = graph_of(REKEYED)
     counts = {"flights": 4, "clicks": 6, "planes": 8}
     own = own_topics(graph, counts)
-    assert own["app-tables-repartition"].partitions == 8
-    assert own["app-by_tail-repartition"].partitions == 4
-    assert sum("by_tail-repartition" in topic for topic in own) == 1
+    assert own["app-tables.join-repartition"].partitions == 8
+    assert own["app-by_tail.join-repartition"].partitions == 4
+    assert sum("by_tail.join-repartition" in topic for topic in own) == 1
     joins = {
         n.join.name for p in graph.sub_topologies for n in nodes_of(p) if isinstance(n, JoinSide)
     }

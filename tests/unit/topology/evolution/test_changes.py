@@ -164,6 +164,14 @@ CASES = {
         (f'{{by: "{F}:tens", key: string', f'{{by: "{F}:tens", key: json'),
         {"store sums": "store_key", "topic a-totals-repartition": "repartition_format"},
     ),
+    "another function that is folded with": (
+        (f'{{add: "{F}:times"', f'{{add: "{F}:add_to_total"'),
+        {"store sums": "store_function"},
+    ),
+    "another function that makes keys": (
+        (f'by: "{F}:tens"', f'by: "{F}:fifties"'),
+        {"store sums": "store_function"},
+    ),
     "another topic on the way": (
         ("partitions: 2}", "partitions: 2, name: other}"),
         {
@@ -232,7 +240,7 @@ def test_the_times_of_upstream_tasks_come_with_a_window_and_may_come_back() -> N
     [added] = [change for change in changes(windowed) if change.subject == own]
     assert (added.change, added.verdict) == ("store_added", Verdict.STOP)
     assert own not in kinds(changes(windowed, windowed))
-    assert kinds(changes(RUNNING, windowed))[own] == "store_removed"
+    assert kinds(changes(RUNNING, windowed))[own] == "watermarks_removed"
     assert kinds(changes(windowed, windowed, RUNNING))[own] == "store_added"
 
 
@@ -296,7 +304,7 @@ def test_what_spoils_state_is_refused_whoever_runs() -> None:
 
 
 def test_what_needs_all_workers_stopped_is_refused_while_one_runs() -> None:
-    found = changes(changed((f"      - {COUNT}\n", "")))
+    found = changes(changed((COPIED, "  renamed:\n    from: plain\n    to: copied\n")))
     refuse_changes("a", found, ())
     with pytest.raises(StartRefused, match=r"2 workers run.*Stop all workers"):
         refuse_running_workers("a", found, ["eosframework-1", "eosframework-2"])
@@ -336,7 +344,10 @@ def test_every_rule_that_is_compared_is_raised_here_and_no_other_is_known() -> N
         "store_added",
         "store_emptied",
         "store_returned",
+        "store_taken",  # test_kept_names.py
+        "repartition_taken",
         "version_lowered",
+        "watermarks_removed",
     }
     assert compared == raised | elsewhere
 

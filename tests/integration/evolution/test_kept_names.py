@@ -1,0 +1,193 @@
+"""Edits of a program that has run: what it keeps stays with the step that wrote it."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eosframework.txnid import changelog_topic
+from tests.support.applications.pipeline import read_committed
+from tests.support.processes.commands import Cluster, Folder
+from tests.support.processes.programs import Finished
+from tests.support.processes.waiting import wait_until
+
+CENTS = 'orders.group_by(user, key=str).sum(cents).to("NAME.cents", value="json")\n'
+ITEMS = 'orders.group_by(user, key=str).sum(items).to("NAME.items", value="json")\n'
+PROGRAM = """\
+from eosframework import Topology
+
+
+def user(record):
+    return record.value["user"]
+
+
+def cents(order):
+    return order["cents"]
+
+
+def items(order):
+    return order["items"]
+
+
+app = Topology("NAME")
+orders = app.stream("NAME.in", name="orders", key=str, value="json")
+"""
+WORDS = """\
+from eosframework import Topology
+
+
+def words(line):
+    return line.split()
+
+
+def word(record):
+    return record.value
+
+
+app = Topology("NAME")
+lines = app.stream("NAME.in", name="lines", key="string", value="string")
+by_word = lines.flat_map_values(words).group_by(word, key="string")
+by_word.count().to("NAME.counts", value="json")
+"""
+
+
+class Program:
+    """A program of a user, edited between its runs."""
+
+    def __init__(self, kafka: Any, name: str, directory: Path) -> None:
+        self.name = name
+        self.cluster = Cluster(kafka.bootstrap_servers)
+        self.cluster.create(f"{name}.in")
+        self._folder = Folder(directory, kafka.bootstrap_servers)
+
+    def write(self, text: str) -> None:
+        self._folder.write("shop.py", text.replace("NAME", self.name))
+
+    @property
+    def text(self) -> str:
+        return (self._folder.path / "shop.py").read_text().replace(self.name, "NAME")
+
+    def do(self, *command: str) -> Finished:
+        """Run a command in a process of its own: the file is imported anew."""
+        return self._folder.run(*command, environment={"EOS_STATE__DIRECTORY": "stores"})
+
+    def produce(self, *values: bytes) -> None:
+        self.cluster.feed(f"{self.name}.in", *values)
+
+    def delete(self, topic: str) -> None:
+        admin = self.cluster.admin
+        admin.delete_topics([topic])[topic].result(60)
+        wait_until(lambda: topic not in admin.list_topics(timeout=60).topics, "the deletion")
+
+    def run(self) -> Finished:
+        return self.do("run-worker", "shop.py", "--until-caught-up")
+
+    def sent(self, topic: str) -> dict[str, list[int]]:
+        """Return the values that went out for each key."""
+        found: defaultdict[str, list[int]] = defaultdict(list)
+        bootstrap_servers = self.cluster.bootstrap_servers
+        for record in read_committed(bootstrap_servers, f"{self.name}.{topic}"):
+            found[(record.key() or b"").decode()].append(json.loads(record.value() or b""))
+        return dict(found)
+
+
+@pytest.fixture
+def program(kafka: Any, unique_name: Callable[[str], str], tmp_path: Path) -> Program:
+    return Program(kafka, unique_name("kept"), tmp_path)
+
+
+ORDER = json.dumps({"user": "ann", "cents": 1000, "items": 1}).encode()
+
+
+def test_a_line_above_another_takes_nothing_from_its_store(program: Program) -> None:
+    program.write(PROGRAM + CENTS)
+    assert program.do("apply", "shop.py").exit_code == 0
+    program.produce(ORDER)
+    assert program.run().exit_code == 0
+    assert program.sent("cents") == {"ann": [1000]}
+
+    program.write(PROGRAM + ITEMS + CENTS)
+    found = program.do("lint", "shop.py", "--json").json
+    assert [each["rule"] for each in found["findings"]] == ["ambiguous-name"] * 2
+    assert program.run().exit_code == 2
+    fixed = program.do("lint", "shop.py", "--fix")
+    assert fixed.exit_code == 0, fixed.err
+    assert 'name="orders.items").sum(items)' in program.text
+
+    assert program.do("apply", "shop.py").exit_code == 0
+    planned = program.do("plan", "shop.py")
+    refused = program.run()
+    changelog = changelog_topic(program.name, "orders.sum")
+    for message in (planned.out, refused.error):
+        assert 'to keep it, write store="orders.sum" in ' in message
+        assert 'and name="orders" in ' in message
+        assert f"{changelog} has state" in message
+    assert (planned.exit_code, refused.exit_code) == (1, 2)
+
+    lines = program.text.replace('name="orders.cents").sum(cents)', 'name="orders").sum(cents)')
+    program.write(lines.replace(".sum(cents)", '.sum(cents, store="orders.sum")'))
+    program.produce(ORDER)
+    done = program.do("apply", "shop.py")
+    assert done.exit_code == 0, done.err
+    done = program.run()
+    assert done.exit_code == 0, done.err
+    assert program.sent("cents") == {"ann": [1000, 2000]}
+    assert program.sent("items") == {"ann": [1]}
+
+
+def test_a_renamed_function_continues_with_its_counts(program: Program) -> None:
+    program.write(WORDS)
+    assert program.do("apply", "shop.py").exit_code == 0
+    program.produce(b"to be or not to be")
+    assert program.run().exit_code == 0
+    first = program.sent("counts")
+    assert first["be"] == [1, 2]
+
+    program.write(WORDS.replace("words", "split_words"))
+    program.produce(b"be")
+    done = program.run()
+    assert done.exit_code == 0, done.err
+    assert program.sent("counts") == {**first, "be": [1, 2, 3]}
+
+    program.write(WORDS.replace("word(", "the_word(").replace("group_by(word", "group_by(the_word"))
+    refused = program.run()
+    assert refused.exit_code == 2
+    assert "key: shop:the_word, before shop:word" in refused.error
+    assert "existing values were made by the old one" in refused.error
+    planned = program.do("plan", "shop.py")
+    assert planned.exit_code == 0, planned.out
+    assert "confirm: store lines.count: key: shop:the_word, before shop:word" in planned.out
+    assert program.do("apply", "shop.py").exit_code == 0
+    program.produce(b"be")
+    done = program.run()
+    assert done.exit_code == 0, done.err
+    assert program.sent("counts") == {**first, "be": [1, 2, 3, 4]}
+
+
+def test_state_is_dropped_when_that_is_accepted_and_when_its_changelog_is_deleted(
+    program: Program,
+) -> None:
+    program.write(PROGRAM + CENTS)
+    assert program.do("apply", "shop.py").exit_code == 0
+    program.produce(ORDER)
+    assert program.run().exit_code == 0
+    changelog = changelog_topic(program.name, "orders.sum")
+    program.write(PROGRAM + CENTS.replace("sum(cents)", 'count(store="counted")'))
+    assert program.do("apply", "shop.py").exit_code == 0
+    assert f"{changelog} has state" in program.run().error
+    accepted = program.do("apply", "shop.py", "--accept", changelog)
+    assert accepted.exit_code == 0, accepted.err
+    program.produce(ORDER)
+    assert program.run().exit_code == 0
+
+    program.write(PROGRAM + CENTS.replace("sum(cents)", 'count(store="other")'))
+    assert program.do("apply", "shop.py").exit_code == 0
+    assert "counted-changelog has state" in program.run().error
+    program.delete(changelog_topic(program.name, "counted"))
+    done = program.run()
+    assert done.exit_code == 0, done.err
