@@ -80,6 +80,7 @@ def test_a_key_is_read_from_the_files_that_are_here(written: Run) -> None:
             "partition": partition,
             "position": 7,
             "found": [{"value": 40 + partition, "timestamp": 1_700_000_000_000}],
+            "more": False,
         }
     code, text, _ = written("get", "counts", key_in(0))
     assert text == f"{key_in(0)}  40  2023-11-14T22:13:20.000+00:00  partition 0\n"
