@@ -8,9 +8,11 @@ from eosframework.application.control_topic import ControlTopic
 from eosframework.config import Settings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.topology.graph.graph import Graph
+from eosframework.topology.lint.fixes import with_proposed_names
 from eosframework.topology.loader import load_app
 from eosframework.topology.renaming import renamed
 from eosframework.topology.resolve.resolve import resolve
+from eosframework.topology.spec.loaded import Finding, LoadedApp
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,5 +51,24 @@ def connect_to(app_name: str, settings: Settings, suffix: str | None = None) -> 
     Raises:
         TopologyError: the topology cannot be loaded, or is inconsistent.
     """
+    return connect(resolve(_loaded(app_name, suffix)), settings)
+
+
+def connect_with_proposed_names(
+    app_name: str, settings: Settings, suffix: str | None = None
+) -> tuple[ApplicationContext, list[Finding]]:
+    """Do as `connect_to` does, with the names that `lint` proposes where names are ambiguous.
+
+    Returns:
+        The context, and the findings about ambiguous names, for which no worker would start.
+
+    Raises:
+        TopologyError: the topology cannot be loaded, or has other errors.
+    """
+    named, findings = with_proposed_names(_loaded(app_name, suffix))
+    return connect(resolve(named), settings), findings
+
+
+def _loaded(app_name: str, suffix: str | None) -> LoadedApp:
     loaded = load_app(app_name)
-    return connect(resolve(loaded if suffix is None else renamed(loaded, suffix)), settings)
+    return loaded if suffix is None else renamed(loaded, suffix)

@@ -9,7 +9,6 @@ import typer
 from eosframework.cli import app
 from eosframework.cli.cluster import (
     acl_commands,
-    open_application,
     plan_schemas_of,
     plan_tables_of,
     print_access,
@@ -47,20 +46,23 @@ def plan(
     Also prints the schemas of its topics, and the changes of the topology since the last start of a
     worker with the steps that they need. Changes nothing. Exits with 1 if a worker would not start.
     """
+    from eosframework.application.context import connect_with_proposed_names
     from eosframework.application.provision import plan as plan_of
     from eosframework.runtime.ids import id_source
 
-    opened = open_application(app_name, options, suffix)
+    opened, unnamed = connect_with_proposed_names(app_name, options.load(), suffix)
     source = id_source(opened.settings)
     planned = plan_of(opened, source)
     tables, schemas = plan_tables_of(opened), plan_schemas_of(opened)
     problems = [
+        *map(str, unnamed),
         *([planned.refused] if planned.refused else ()),
         *(tables.problems if tables is not None else ()),
         *(schema.problem for schema in schemas if schema.problem is not None),
     ]
     if as_json:
         report = {**planned.as_data(), "database": None if tables is None else tables.as_data()}
+        report["ambiguous_names"] = [finding.as_dict() for finding in unnamed]
         report["schemas"] = [schema.as_data() for schema in schemas]
         if principal is not None:
             report["acl_commands"] = acl_commands(planned.access, opened.settings, principal)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
 import yaml
 
 from eosframework.errors import TopologyError
-from eosframework.topology.spec.loaded import Finding, Fix, Place
+from eosframework.topology.lint.lint_names import AMBIGUOUS
+from eosframework.topology.lint.lint_pass import lint
+from eosframework.topology.spec.loaded import Finding, Fix, LoadedApp, Place, Severity
 
 _SHORT = {
     "sum": "of",
@@ -39,6 +41,27 @@ class Fixed:
 
     written: tuple[Finding, ...]
     left: tuple[tuple[Finding, str], ...]
+
+
+def with_proposed_names(app: LoadedApp) -> tuple[LoadedApp, list[Finding]]:
+    """Return a topology with the names that are proposed for ambiguous ones, and their findings.
+
+    If it has other errors, or one that no option fixes, it is returned as it is.
+    """
+    findings = [found for found in lint(app) if found.severity is Severity.ERROR]
+    streams = dict(app.spec.streams)
+    for finding in findings:
+        fix = finding.fix
+        if finding.rule != AMBIGUOUS or fix is None or not fix.option:
+            return app, []
+        _, name, _, index, *_ = fix.path
+        assert isinstance(index, int), "an option belongs to a step"
+        stream = streams[f"{name}"]
+        steps = list(stream.steps)
+        steps[index] = steps[index].with_option(fix.option, fix.value)
+        streams[f"{name}"] = stream.model_copy(update={"steps": tuple(steps)})
+    named = replace(app, spec=app.spec.model_copy(update={"streams": streams}))
+    return named, findings
 
 
 def write_fixes(findings: Iterable[Finding]) -> Fixed:

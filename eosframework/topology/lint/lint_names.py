@@ -9,6 +9,8 @@ from eosframework.topology.lowering.lowering import Lowered
 from eosframework.topology.spec.kept_names import KeptName, Kind, Option
 from eosframework.topology.spec.loaded import Finding, Fix, LoadedApp, Severity
 
+AMBIGUOUS = "ambiguous-name"
+
 
 def ambiguous_names(app: LoadedApp, lowered: Lowered) -> Iterator[Finding]:
     """Return the names that several steps would have; the topology has no other errors."""
@@ -49,10 +51,10 @@ def _ambiguous(
         app,
         kept,
         proposal,
-        "ambiguous-name",
+        AMBIGUOUS,
         f"{kept.kind} {kept.name!r} would be that of this step and of {where}: an edit could give "
         f"one what belongs to the other. Name each of them, this one for example "
-        f"{kept.line(proposal)}; if one has run, `eosframework plan` finds what it has kept",
+        f"{kept.line(proposal)}; if one has run, `eosframework plan` names its line",
         Severity.ERROR,
     )
 

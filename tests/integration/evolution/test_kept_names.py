@@ -115,6 +115,10 @@ def test_a_line_above_another_takes_nothing_from_its_store(program: Program) -> 
     found = program.do("lint", "shop.py", "--json").json
     assert [each["rule"] for each in found["findings"]] == ["ambiguous-name"] * 2
     assert program.run().exit_code == 2
+    planned = program.do("plan", "shop.py")
+    assert planned.exit_code == 1, planned.err
+    assert planned.out.count("a worker would not start") == 3, planned.out
+    assert 'to keep it, write store="orders.sum" in ' in planned.out
     fixed = program.do("lint", "shop.py", "--fix")
     assert fixed.exit_code == 0, fixed.err
     assert 'name="orders.items").sum(items)' in program.text
