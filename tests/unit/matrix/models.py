@@ -117,12 +117,8 @@ def silences(inputs: Sequence[Seen], refused: Collection[Sent] = ()) -> Expected
     found = Expected()
     heard: dict[str, dict[str, int]] = {}
     vain: set[tuple[int, str]] = set()
-    now = 0
-    for _, key, value, at in inputs:
-        now = max(now, at)
-        if value != "boom":
-            before = heard.get(key, {"n": 0})
-            heard[key] = {"n": before["n"] + 1, "until": at + 100}
+
+    def fire() -> None:
         for until, due in sorted({(h["until"], k) for k, h in heard.items()} - vain):
             result = ("out", due, {"records": heard[due]["n"], "at": until})
             if until > now:
@@ -132,6 +128,15 @@ def silences(inputs: Sequence[Seen], refused: Collection[Sent] = ()) -> Expected
                 continue
             del heard[due]
             found.sent.append(result)
+
+    now = 0
+    for _, key, value, at in inputs:
+        now = max(now, at)
+        fire()
+        if value != "boom":
+            before = heard.get(key, {"n": 0})
+            heard[key] = {"n": before["n"] + 1, "until": at + 100}
+            fire()
     found.states["p.heard"] = heard
     return found
 
