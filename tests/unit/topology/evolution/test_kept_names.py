@@ -106,16 +106,19 @@ def _search(load: Load, runs: int, seed: str) -> Counter[str]:
 
 @pytest.mark.parametrize("load", [in_python, in_yaml])
 def test_each_store_belongs_to_the_step_that_wrote_it(load: Load) -> None:
-    seen = _search(load, 400, load.__name__)
+    seen = _search(load, 200, load.__name__)
     # Neither are all edits refused nor all allowed.
-    assert min(seen.values()) > 20, seen
+    assert min(seen.values()) > 15, seen
     assert len(seen) == 4, seen
 
 
 @pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("load", [in_python, in_yaml])
-def test_each_store_belongs_to_the_step_that_wrote_it_whatever_the_edit(load: Load) -> None:
-    _search(load, 20_000, f"whole {load.__name__}")
+def test_each_store_belongs_to_the_step_that_wrote_it_whatever_the_edit(
+    load: Load, seed: int
+) -> None:
+    _search(load, 1000, f"{load.__name__} {seed}")
 
 
 def user(record: object) -> str:
