@@ -61,7 +61,7 @@ def _numbers(operator_: str, of: Callable[[Any], Any]) -> Callable[[Any], Any]:
         found = of(value)
         if type(found) is int or type(found) is float:
             return found
-        if isinstance(found, Number | timedelta) and not isinstance(found, bool):
+        if type(found) is not bool and isinstance(found, Number | timedelta):
             return found
         instead = "" if operator_ == "sum" else ". Texts have an order with value: string"
         raise _refused(operator_, "numbers", found, instead)

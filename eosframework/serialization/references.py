@@ -104,7 +104,7 @@ def _described(target: Any) -> str:
     if isinstance(code, CodeType):
         text = _lambda_text(code) if code.co_name == "<lambda>" else target.__qualname__
         return text + _taken_along(code, target)
-    kind: type[Any] = type(target)
+    kind = cast("type[object]", type(target))
     text = repr(target)
     if kind.__module__ == "operator":
         return text
