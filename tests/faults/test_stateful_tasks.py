@@ -74,6 +74,7 @@ def test_a_worker_killed_at_a_step_leaves_no_trace_in_what_its_tasks_remember(
         assert "restore_began" in log, "the store lacked what the dead worker had committed"
 
 
+@pytest.mark.exhaustive
 def test_a_transaction_that_is_taken_back_is_taken_out_of_the_stores(totals: Totals) -> None:
     """Brokers complete a commit and omit its markers, and abort markers are written by hand."""
     victim = totals.start_worker(
