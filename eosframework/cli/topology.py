@@ -46,13 +46,13 @@ def lint(
     """
     from eosframework.topology.lint.fixes import write_fixes
     from eosframework.topology.lint.lint_pass import lint as find
-    from eosframework.topology.lint.lint_pass import lint_strictly
+    from eosframework.topology.lint.lint_pass import lint_strictly, strict_findings
     from eosframework.topology.loader import read_app
     from eosframework.topology.spec.loaded import Severity
 
     read = read_app(app_name)
-    strictly = lint_strictly(read)
-    findings = strictly if strict else find(read)
+    findings = (lint_strictly if strict else find)(read)
+    unnamed = [] if strict else strict_findings(read, findings)
     if fix:
         fixed = write_fixes(findings)
         findings = [finding for finding in findings if finding not in fixed.written]
@@ -76,8 +76,7 @@ def lint(
             note = "" if finding.severity is Severity.ERROR else " (warning)"
             typer.echo(f"{finding}{note}")
         typer.echo(f"{app_name}: {errors} errors, {warnings} warnings", err=True)
-        arrival = sum(finding.rule == "arrival" for finding in strictly)
-        if arrival and not strict:
+        if arrival := sum(finding.rule == "arrival" for finding in unnamed):
             typer.echo(
                 f"steps whose results depend on the arrival of records: {arrival}; "
                 f"eosframework lint --strict names them",

@@ -57,7 +57,7 @@ class GlobalTable:
 
 
 class Joinable:
-    """The join methods of `Stream` and `KeyedStream`."""
+    """The methods that `Stream` and `KeyedStream` share."""
 
     recording: Recording
     node: Node
@@ -69,6 +69,41 @@ class Joinable:
     @abstractmethod
     def declared(self, operator: str, declared: Any, joined: Node | None = None) -> Stream:
         """Add a step, given as in a topology file."""
+
+    def process(
+        self,
+        function: RecordFunction | BinaryFunction,
+        *,
+        stores: Mapping[str, SerdeLike | StoreOptions] | None = None,
+        on_timer: FunctionLike | None = None,
+        order: Literal["time", "arrival"] | None = None,
+        name: str | None = None,
+    ) -> Stream:
+        """Call a function with the whole record and pass on the records it returns, if any.
+
+        Args:
+            function: takes the record; with stores or timers, also a `Context`.
+            stores: by the name of each store, as in `context.store(name)`, the serde of its
+                values, or its `StoreOptions`.
+            on_timer: takes key, time in milliseconds and context when a timer is due that was set
+                with `context.set_timer`; returns records like the function.
+            order: of records after a repartition topic, with stores or timers. time: that of a
+                backfill; each record waits until stream time has passed it. arrival: at once.
+                None: time with `on_timer`, else arrival.
+            name: start of the names of the stores. None: the name of the source, or of the stream
+                or `group_by` that was named last.
+        """
+        if stores is None and on_timer is None and order is None and name is None:
+            return self.declared("process", self.recording.reference("process", function))
+        reference = self.recording.reference
+        declared = {
+            "call": reference("process", function),
+            "stores": {n: declared_store(self.recording, s) for n, s in (stores or {}).items()},
+            "on_timer": None if on_timer is None else reference("on_timer", on_timer),
+            "order": order,
+            "name": name,
+        }
+        return self.declared("process", declared)
 
     def join(
         self,
@@ -179,30 +214,12 @@ class KeyedStream(Joinable):
 
     def declared(self, operator: str, declared: Any, joined: Node | None = None) -> Stream:
         """Add a step, given as in a topology file."""
-        self._refuse_window(operator)
-        return self._stream.declared(operator, declared, joined)
-
-    def process(
-        self,
-        function: RecordFunction | BinaryFunction,
-        *,
-        stores: Mapping[str, SerdeLike | StoreOptions] | None = None,
-        on_timer: FunctionLike | None = None,
-        order: Literal["time", "arrival"] | None = None,
-        name: str | None = None,
-    ) -> Stream:
-        """Call a function with each record of a key; see `Stream.process`."""
-        self._refuse_window("process")
-        return self._stream.process(
-            function, stores=stores, on_timer=on_timer, order=order, name=name
-        )
-
-    def _refuse_window(self, operator: str) -> None:
         if self._window is not None:
             raise TopologyError(
                 f"{caller()}: a window goes with an aggregate, not with {operator}; join first, "
                 f"or join what the aggregate gives"
             )
+        return self._stream.declared(operator, declared, joined)
 
     def window(
         self,
@@ -380,41 +397,6 @@ class Stream(Joinable):
     def flat_map(self, function: RecordFunction) -> Stream:
         """Replace the record with each Record or (key, value) of `function(record)`."""
         return self._step("flat_map", function)
-
-    def process(
-        self,
-        function: RecordFunction | BinaryFunction,
-        *,
-        stores: Mapping[str, SerdeLike | StoreOptions] | None = None,
-        on_timer: FunctionLike | None = None,
-        order: Literal["time", "arrival"] | None = None,
-        name: str | None = None,
-    ) -> Stream:
-        """Call a function with the whole record and pass on the records it returns, if any.
-
-        Args:
-            function: takes the record; with stores or timers, also a `Context`.
-            stores: by the name of each store, as in `context.store(name)`, the serde of its
-                values, or its `StoreOptions`.
-            on_timer: takes key, time in milliseconds and context when a timer is due that was set
-                with `context.set_timer`; returns records like the function.
-            order: of records after a repartition topic, with stores or timers. time: that of a
-                backfill; each record waits until stream time has passed it. arrival: at once.
-                None: time with `on_timer`, else arrival.
-            name: start of the names of the stores. None: the name of the source, or of the stream
-                or `group_by` that was named last.
-        """
-        if stores is None and on_timer is None and order is None and name is None:
-            return self._step("process", function)
-        reference = self.recording.reference
-        declared = {
-            "call": reference("process", function),
-            "stores": {n: declared_store(self.recording, s) for n, s in (stores or {}).items()},
-            "on_timer": None if on_timer is None else reference("on_timer", on_timer),
-            "order": order,
-            "name": name,
-        }
-        return self.declared("process", declared)
 
     def group_by(
         self,

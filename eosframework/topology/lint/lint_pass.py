@@ -42,12 +42,22 @@ def lint(app: LoadedApp) -> list[Finding]:
 
 
 def lint_strictly(app: LoadedApp) -> list[Finding]:
-    """Return the same findings, and also names that are derived, and results by arrival."""
+    """Return the same findings, and those of `strict_findings`."""
     findings = lint(app)
-    if not _has_errors(findings):
-        lowered = lower(app)
-        findings += [*derived_names(app, lowered), *arrival_findings(app, lowered)]
-    return sorted(findings, key=lambda finding: finding.place)
+    return sorted([*findings, *strict_findings(app, findings)], key=lambda found: found.place)
+
+
+def strict_findings(app: LoadedApp, findings: Iterable[Finding]) -> list[Finding]:
+    """Return the names that are derived, and the steps whose results depend on arrival.
+
+    Args:
+        app: the topology.
+        findings: those of `lint`; with an error among them there are no further ones.
+    """
+    if _has_errors(findings):
+        return []
+    lowered = lower(app)
+    return [*derived_names(app, lowered), *arrival_findings(app, lowered)]
 
 
 def _has_errors(findings: Iterable[Finding]) -> bool:

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from eosframework.config import KafkaSettings
 from eosframework.kafka.inspect.coordinators import log_partition
 from eosframework.kafka.inspect.formats import State, StateValue
-from eosframework.kafka.inspect.vendor import errors, producer_protocol, records
+from eosframework.kafka.inspect.vendor import errors, records
 from eosframework.kafka.inspect.wire import Wire
 from eosframework.records import TopicPartition
+from tests.support.faults.hanging import produce_request
 
 MAY_WRITE_INTERNAL_TOPICS = "__admin_client"
 """The client id whose records brokers take for internal topics."""
@@ -56,21 +57,7 @@ def write_state(servers: str, transactional_id: str, value: StateValue) -> None:
     )
     with Wire(settings) as wire:
         log = log_partition(wire, transactional_id)
-        topic = producer_protocol.ProduceRequest.TopicProduceData
-        request = producer_protocol.ProduceRequest(
-            transactional_id=None,
-            acks=-1,
-            timeout_ms=10_000,
-            topic_data=[
-                topic(
-                    name=log.topic,
-                    partition_data=[
-                        topic.PartitionProduceData(index=log.partition, records=builder.buffer())
-                    ],
-                )
-            ],
-            max_version=11,
-        )
+        request = produce_request(None, log, builder.buffer())
         answer = wire.send(request, wire.leaders([log.topic])[log])
         if code := answer.responses[0].partition_responses[0].error_code:
             raise errors.for_code(code)()

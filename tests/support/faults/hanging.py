@@ -6,6 +6,7 @@ Needs brokers with transaction.partition.verification.enable=false, as all befor
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from eosframework.kafka.inspect.vendor import errors, producer_protocol, records
 from eosframework.kafka.inspect.wire import Wire
@@ -32,21 +33,7 @@ def write_unannounced(
     builder.set_producer_state(producer_id, epoch, sequence, True)
     builder.append(timestamp=round(time.time() * 1000), key=key, value=value)
     builder.close()
-    topic = producer_protocol.ProduceRequest.TopicProduceData
-    request = producer_protocol.ProduceRequest(
-        transactional_id="a.delayed.frame",
-        acks=-1,
-        timeout_ms=10_000,
-        topic_data=[
-            topic(
-                name=partition.topic,
-                partition_data=[
-                    topic.PartitionProduceData(index=partition.partition, records=builder.buffer())
-                ],
-            )
-        ],
-        max_version=11,
-    )
+    request = produce_request("a.delayed.frame", partition, builder.buffer())
     # A broker goes on verifying for a moment after it was told not to, and refuses by this error.
     deadline = time.monotonic() + PATIENCE_SECONDS
     code = errors.InvalidProducerIdMappingError.errno
@@ -55,6 +42,19 @@ def write_unannounced(
         code = answer.responses[0].partition_responses[0].error_code
     _raise(code)
     return producer_id
+
+
+def produce_request(transactional_id: str | None, partition: TopicPartition, batch: bytes) -> Any:
+    """Return the request that writes a batch into a partition."""
+    topic = producer_protocol.ProduceRequest.TopicProduceData
+    data = topic.PartitionProduceData(index=partition.partition, records=batch)
+    return producer_protocol.ProduceRequest(
+        transactional_id=transactional_id,
+        acks=-1,
+        timeout_ms=10_000,
+        topic_data=[topic(name=partition.topic, partition_data=[data])],
+        max_version=11,
+    )
 
 
 def _new_producer(wire: Wire) -> tuple[int, int]:
