@@ -7,6 +7,7 @@ from typing import Any
 import kafka.admin as _admin
 import kafka.errors as _errors
 import kafka.net.compat as _compat  # pyright: ignore[reportMissingTypeStubs]
+import kafka.net.inet as _inet  # pyright: ignore[reportMissingTypeStubs]
 import kafka.net.manager as _manager  # pyright: ignore[reportMissingTypeStubs]
 import kafka.net.sasl.oauth as _oauth  # pyright: ignore[reportMissingTypeStubs]
 import kafka.net.selector as _selector  # pyright: ignore[reportMissingTypeStubs]
@@ -20,6 +21,7 @@ import kafka.structs as _structs
 admin: Any = _admin
 errors: Any = _errors
 compat: Any = _compat
+inet: Any = _inet
 manager: Any = _manager
 oauth: Any = _oauth
 selector: Any = _selector

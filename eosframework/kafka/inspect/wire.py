@@ -18,6 +18,7 @@ from eosframework.kafka.inspect.vendor import (
     compat,
     consumer_protocol,
     errors,
+    inet,
     manager,
     selector,
     structs,
@@ -266,6 +267,7 @@ class _Client(admin.KafkaAdminClient):
                 bootstrap_servers=[server],
                 bootstrap_timeout_ms=reach_ms,
                 kafka_client=connect,
+                proxy_url=f"{_ClosedSocket.SCHEMES[0]}://",
                 **configuration,
             )
         except BaseException:
@@ -280,6 +282,23 @@ class _Client(admin.KafkaAdminClient):
     def ask(self, request: Any, broker_id: int | None) -> Any:
         connections: Any = self.connections
         return connections.run(lambda: connections.send(request, node_id=broker_id))
+
+
+class _ClosedSocket(inet.KafkaNetSocket):
+    """Connects without a proxy, and closes a socket that does not get to connect.
+
+    kafka-python, which finds the class by its scheme, leaves such a socket to the garbage
+    collector.
+    """
+
+    SCHEMES = ("eosframework-direct",)
+
+    async def sock_connect(self, net: Any, sock: Any, *address: Any, **given: Any) -> Any:
+        try:
+            return await inet.KafkaNetSocket.sock_connect(self, net, sock, *address, **given)
+        except BaseException:
+            sock.close()
+            raise
 
 
 class _LastComplaint(logging.Handler):
