@@ -6,7 +6,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
+
+from typing_extensions import TypeVar
+
+K = TypeVar("K", default=Any)
+V = TypeVar("V", default=Any)
+"""Types of keys and values; without parameters a record or a stream may have any."""
 
 Headers = Sequence[tuple[str, bytes | None]]
 """Record headers in order; a name may occur more than once."""
@@ -47,14 +53,14 @@ def partitions_of(counts: Mapping[str, int]) -> list[TopicPartition]:
     return [TopicPartition(topic, n) for topic, count in counts.items() for n in range(count)]
 
 
-class Record(NamedTuple):
-    """One decoded record with its coordinates in the input.
+class Record(NamedTuple, Generic[K, V]):
+    """One decoded record with its coordinates in the input: `Record[str, Order]`.
 
     A record made by `replace` keeps the coordinates of the input record it descends from.
     """
 
-    key: Any
-    value: Any
+    key: K
+    value: V
     timestamp: int
     """Event time in milliseconds since the epoch."""
     headers: Headers = ()
@@ -62,7 +68,7 @@ class Record(NamedTuple):
     partition: int = 0
     offset: int = 0
 
-    def replace(self, **changes: Any) -> Record:
+    def replace(self, **changes: Any) -> Record[Any, Any]:
         """Return a copy with the given fields changed."""
         return self._replace(**changes)
 
@@ -88,7 +94,7 @@ class Position:
 
 
 @dataclass(slots=True)
-class WindowResult:
+class WindowResult(Generic[V]):
     """A result of a windowed aggregate; in JSON an object with these three members.
 
     Functions must not change it. (A frozen class takes four times as long to instantiate, per
@@ -102,7 +108,7 @@ class WindowResult:
 
     start: int
     end: int
-    value: Any
+    value: V
 
     def __repr__(self) -> str:
         return f"WindowResult({moment(self.start)} to {moment(self.end)}: {self.value!r})"

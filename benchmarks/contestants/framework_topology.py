@@ -27,7 +27,7 @@ def multiply(order: dict[str, Any], customer: dict[str, Any]) -> dict[str, Any]:
 def declare(discipline: str, source: str, target: str) -> Topology:
     """Declare what a discipline does."""
     app = Topology(os.environ["BENCH_APPLICATION"])
-    value = {"model": Order}.get(discipline, bytes if discipline in _AS_BYTES else dict)
+    value: Any = {"model": Order}.get(discipline, bytes if discipline in _AS_BYTES else dict)
     orders = app.stream(source, key=bytes, value=value, name="orders")
     match discipline:
         case "passthrough" | "passthrough-1k":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -169,7 +169,8 @@ def _line(store: QueriedStore, row: Row, partition: int) -> str:
 
     window, value = "", row.value
     if isinstance(value, WindowResult):
-        window, value = f"  {moment(value.start)} to {moment(value.end)}", value.value
+        result = cast("WindowResult", value)
+        window, value = f"  {moment(result.start)} to {moment(result.end)}", result.value
     key = key_text(store.store, row.key)
     return (
         f"{key}{window}  {as_json(value).decode()}  {moment(row.timestamp)}  partition {partition}"

@@ -6,15 +6,19 @@ import functools
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast, get_origin
+from types import UnionType
+from typing import Any, cast, get_args, get_origin
 
 import orjson
 from pydantic import BaseModel, TypeAdapter
+from pydantic_core import to_jsonable_python
 
 from eosframework.errors import TopologyError
 from eosframework.records import WindowResult
 from eosframework.serialization import references, strict_json
+from eosframework.serialization.annotations import is_known, is_type, stripped, type_name
 from eosframework.serialization.schemas import Codec, Format, Registered, codec_of, is_message
+from eosframework.serialization.typed_json import typed_coder
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,10 @@ class Serde:
     codec: Codec | None = None
 
 
-SerdeLike = str | type | Serde | Registered
+UntypedSerde = str | UnionType | Serde | Registered
+"""A serde that says nothing to a type checker."""
+
+SerdeLike = type | UntypedSerde
 """The forms in which users name a serde: by name, by a Python type, as their own `Serde`, or as the
 result of `avro`, `json_schema` or `protobuf`."""
 
@@ -48,9 +55,11 @@ def serde_of(wanted: SerdeLike) -> Serde:
     """Return the serde for a type or a name.
 
     Args:
-        wanted: `bytes`, `str`, `int`, `float`, `dict`, `list` or a pydantic model; one of the
-            names `bytes`, `string`, `integer`, `float`, `json`; `module:Model`; a Serde; or the
-            result of `avro`, `json_schema` or `protobuf`, or its text.
+        wanted: a type: `bytes`, `str`, `int`, `float`, `dict`, `list`, a pydantic model, a class
+            that protoc made, or any that pydantic can read from JSON, as `Decimal`, `datetime`,
+            a dataclass or `list[Order]`; one of the names `bytes`, `string`, `integer`, `float`,
+            `json`; `module:Type`; a Serde; or the result of `avro`, `json_schema` or `protobuf`,
+            or its text.
 
     Raises:
         TopologyError: there is no such serde; lists the known ones.
@@ -61,15 +70,56 @@ def serde_of(wanted: SerdeLike) -> Serde:
         return codec_serde(codec_of(wanted))
     if isinstance(wanted, str):
         return _named(wanted)
+    return _of_type(stripped(wanted))
+
+
+def _of_type(wanted: Any) -> Serde:
     if _is_model(wanted):
         return model_serde(cast(type[BaseModel], wanted))
-    name = _NAMES.get(get_origin(wanted) or wanted)
-    if name is None:
-        raise TopologyError(
-            f"there is no serde for {getattr(wanted, '__name__', wanted)!r}; use bytes, str, "
-            f"int, float, dict, list, a pydantic model or a Serde"
-        )
-    return SERDES[name]
+    if is_message(wanted):
+        return _message_serde(wanted, references.name_of(wanted) or wanted.__qualname__)
+    is_plain = not any(is_known(each) for each in get_args(wanted)[-1:])
+    if is_plain and (name := _NAMES.get(get_origin(wanted) or wanted)) is not None:
+        return SERDES[name]
+    return typed_serde(wanted)
+
+
+def type_of(serde: Serde) -> Any:
+    """Return the type of a serde's values; None: they may have any, or it is not known."""
+    if isinstance(serde, TypedSerde):
+        return serde.type
+    return serde.model or _TYPES.get(serde.name)
+
+
+class TypedSerde(Serde):
+    """The serde of a type whose values are JSON; unpickling builds it anew."""
+
+    type: Any
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return typed_serde, (self.type,)
+
+
+def typed_serde(annotation: Any) -> TypedSerde:
+    """Return the serde that holds the values of a type as JSON, and only these.
+
+    Raises:
+        TopologyError: the type has no form in JSON.
+    """
+    try:
+        return _made_once(annotation)
+    except TypeError:  # a part of the type has no hash
+        return _typed_serde(annotation)
+
+
+def _typed_serde(annotation: Any) -> TypedSerde:
+    encode, decode = typed_coder(annotation, _strict)
+    serde = TypedSerde(type_name(annotation), encode, decode)
+    object.__setattr__(serde, "type", annotation)
+    return serde
+
+
+_made_once = functools.cache(_typed_serde)
 
 
 @functools.cache
@@ -177,20 +227,20 @@ def _named(name: str) -> Serde:
         return codec_serde(codec_of(declared))
     if ":" not in name:
         raise TopologyError(
-            f"there is no serde {name!r}; use {', '.join(SERDES)} or MODULE:MODEL for a pydantic "
-            f"model{references.closest(name, SERDES)}"
+            f"there is no serde {name!r}; use {', '.join(SERDES)} or MODULE:TYPE for a type, as "
+            f"decimal:Decimal{references.closest(name, SERDES)}"
         )
     found = references.find(name)
     if isinstance(found, Serde):
         return found
     if is_message(found):
         return _message_serde(found, name)
-    if not _is_model(found):
+    if not is_type(found):
         raise TopologyError(
-            f"{name!r} cannot be a serde: it is a {type(found).__name__}; expected a pydantic "
-            f"model or a Serde"
+            f"{name!r} cannot be a serde: it is a {type(found).__name__}; expected a type or a "
+            f"Serde"
         )
-    return model_serde(found)
+    return _of_type(stripped(found))
 
 
 def _is_model(wanted: Any) -> bool:
@@ -273,9 +323,8 @@ def _encode_window(value: Any) -> bytes:
 
 
 def _model_as_data(value: Any) -> Any:
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json", by_alias=True)
-    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+    """Return a value as pydantic writes it, as the serde of its type does."""
+    return to_jsonable_python(value, by_alias=True)
 
 
 def _decode_window(data: bytes) -> Any:
@@ -303,3 +352,5 @@ _NAMES: dict[Any, str] = {
     dict: "json",
     list: "json",
 }
+
+_TYPES: dict[str, Any] = {"bytes": bytes, "string": str, "integer": int, "float": float}

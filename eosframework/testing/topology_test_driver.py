@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 import structlog
 from pydantic import BaseModel
@@ -538,7 +538,8 @@ def _shown(row: Row, *, is_windowed: bool) -> tuple[Any, Any]:
     if not is_windowed:
         return row.key, row.value
     if isinstance(row.value, WindowResult):
-        return (row.key, row.value.start, row.value.end), row.value.value
+        result = cast("WindowResult", row.value)
+        return (row.key, result.start, result.end), result.value
     return (row.key, row.timestamp), row.value
 
 

@@ -12,7 +12,7 @@ def with_customer(order: Order, customer: Customer | None) -> EnrichedOrder:
     return EnrichedOrder(**order.model_dump(), country=country)
 
 
-def country(record: Record) -> str:
+def country(record: Record[str, EnrichedOrder]) -> str:
     return record.value.country or "unknown"
 
 
@@ -26,7 +26,7 @@ orders = app.stream(
     "shop.orders", key=str, value=Order, name="orders", on_error=dead_letter("shop.dead")
 )
 enriched = orders.join(customers, with_customer, how="left").named("enriched")
-enriched.to("shop.enriched", value=EnrichedOrder)
-by_country = enriched.group_by(country, key=str, value=EnrichedOrder, name="by_country")
+enriched.to("shop.enriched")
+by_country = enriched.group_by(country, name="by_country")
 by_day = by_country.window(tumbling(days=1), grace="1h")
 by_day.sum(cents, emit="commit", store="turnover").to("shop.turnover")

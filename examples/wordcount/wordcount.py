@@ -7,11 +7,11 @@ def words(line: str) -> list[str]:
     return line.lower().split()
 
 
-def word(record: Record) -> str:
+def word(record: Record[str, str]) -> str:
     return record.value
 
 
 app = Topology("wordcount")
-lines = app.stream("lines", key="string", value="string")
-by_word = lines.flat_map_values(words).group_by(word, key="string", name="words")
+lines = app.stream("lines", key=str, value=str)
+by_word = lines.flat_map_values(words).group_by(word, name="words")
 by_word.count(store="word_counts").to("counts", value="json")

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import orjson
 
@@ -118,9 +118,9 @@ class RecordMaker:
         record: Any = self._from_row(row)
         if not isinstance(record, Record):
             raise TypeError(f"the function {self._files.record} gave {record!r:.60}, not a Record")
+        made = cast("Record", record)
         encode = self._source.value.encode or as_bytes
-        value = None if record.value is None else encode(record.value)
-        return record.replace(value=value)
+        return made.replace(value=None if made.value is None else encode(made.value))
 
     def _encoded_key(self, key: Any) -> bytes | None:
         if key is None:

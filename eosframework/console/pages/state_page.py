@@ -80,7 +80,8 @@ def shown_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
         if isinstance(value, Mapping):  # a worker's answer
             window = dict(cast("Mapping[str, Any]", value))
         elif isinstance(value, WindowResult):
-            window = {"start": value.start, "end": value.end, "value": value.value}
+            result = cast("WindowResult", value)
+            window = {"start": result.start, "end": result.end, "value": result.value}
         key = row.get("key", found.get("key"))
         rows.append(
             {

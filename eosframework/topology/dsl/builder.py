@@ -11,7 +11,8 @@ from typing import Any, TypedDict, Unpack
 from pydantic import ValidationError
 
 from eosframework.errors import TopologyError
-from eosframework.serialization.serdes import SerdeLike
+from eosframework.records import K, V
+from eosframework.serialization.serdes import UntypedSerde
 from eosframework.topology.dsl.declarations import OnErrorLike, policy_of
 from eosframework.topology.dsl.flatten import flatten
 from eosframework.topology.dsl.recorded_calls import (
@@ -28,10 +29,8 @@ from eosframework.topology.spec.topology_spec import SourceSpec, TopologySpec
 
 
 class SourceOptions(TypedDict, total=False):
-    """Options of a source; see `Topology.stream`."""
+    """Further options of a source; see `Topology.stream`."""
 
-    key: SerdeLike
-    value: SerdeLike
     timestamp: ValueFunction | None
     name: str | None
     on_error: OnErrorLike | None
@@ -62,18 +61,19 @@ class Topology:
         self,
         topic: str,
         *,
-        key: SerdeLike = bytes,
-        value: SerdeLike = bytes,
+        key: type[K] | UntypedSerde = bytes,
+        value: type[V] | UntypedSerde = bytes,
         timestamp: ValueFunction | None = None,
         name: str | None = None,
         on_error: OnErrorLike | None = None,
         sub_topology: str | None = None,
-    ) -> Stream:
+    ) -> Stream[K, V]:
         """Read a topic.
 
         Args:
             topic: name of the topic.
-            key: serde of the key: bytes, str, int, float, dict, a pydantic model, or a name.
+            key: serde of the key: a type, as bytes, str, int, a model or `tuple[str, int]`; or a
+                name.
             value: serde of the value, as for the key.
             timestamp: takes the value and returns the event time, as milliseconds since the
                 epoch or a datetime. None, and for null values: the record's timestamp.
@@ -86,29 +86,31 @@ class Topology:
             TopologyError: the name is taken, or an argument is of the wrong kind.
         """
         options: SourceOptions = {
-            "key": key,
-            "value": value,
             "timestamp": timestamp,
             "name": name,
             "on_error": on_error,
             "sub_topology": sub_topology,
         }
-        return Stream(self._recording, self._source(topic, options))
+        return Stream(self._recording, self._source(topic, key, value, options))
 
     def table(
         self,
         topic: str,
         *,
+        key: type[K] | UntypedSerde = bytes,
+        value: type[V] | UntypedSerde = bytes,
         history: DurationLike | None = None,
         ttl: DurationLike | None = None,
         **read: Unpack[SourceOptions],
-    ) -> Stream:
+    ) -> Stream[K, V]:
         """Read a topic as a table: each record is the new row of its key, a null value deletes it.
 
         The result can be joined with; its records are the changes of rows.
 
         Args:
             topic: name of the topic.
+            key: as in `stream`.
+            value: as in `stream`.
             history: how long earlier versions of rows are kept. A stream that is joined with the
                 table finds the row that was current at each record's time. None: current rows only.
             ttl: lifetime of a row, in stream time. None: until it is replaced or deleted.
@@ -117,17 +119,17 @@ class Topology:
         Raises:
             TopologyError: the name is taken, or an argument is of the wrong kind.
         """
-        node = self._source(topic, read, table=True, history=history, ttl=ttl)
+        node = self._source(topic, key, value, read, table=True, history=history, ttl=ttl)
         return Stream(self._recording, node)
 
     def global_table(
         self,
         topic: str,
         *,
-        key: SerdeLike = bytes,
-        value: SerdeLike = bytes,
+        key: type[K] | UntypedSerde = bytes,
+        value: type[V] | UntypedSerde = bytes,
         name: str | None = None,
-    ) -> GlobalTable:
+    ) -> GlobalTable[K, V]:
         """Read a whole topic into the memory of every process, to join with by any key.
 
         A join finds the rows as they are now, not as they were at a record's time: processing the
@@ -142,8 +144,8 @@ class Topology:
         Raises:
             TopologyError: the name is taken.
         """
-        options: SourceOptions = {"key": key, "value": value, "name": name}
-        return GlobalTable(self._recording, self._source(topic, options, **{"global": True}))
+        node = self._source(topic, key, value, {"name": name}, **{"global": True})
+        return GlobalTable(self._recording, node)
 
     @property
     def spec(self) -> TopologySpec:
@@ -158,13 +160,15 @@ class Topology:
         """Return the spec with its places and the objects it refers to."""
         return flatten(self._recording)
 
-    def _source(self, topic: str, options: SourceOptions, **more: Any) -> Node:
+    def _source(
+        self, topic: str, key: Any, value: Any, options: SourceOptions, **more: Any
+    ) -> Node:
         recording = self._recording
         function = options.get("timestamp")
         declared = {
             "topic": topic,
-            "key": recording.serde(options.get("key", bytes)),
-            "value": recording.serde(options.get("value", bytes)),
+            "key": recording.serde(key),
+            "value": recording.serde(value),
             "timestamp": None if function is None else recording.reference("timestamp", function),
             "on_error": policy_of(options.get("on_error")),
             "name": options.get("sub_topology"),

@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, Unpack
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Unpack
 
 from pydantic import BaseModel, ValidationError
+from typing_extensions import TypeVar
 
 from eosframework.errors import TopologyError
-from eosframework.records import Record
+from eosframework.records import K, Record, V, WindowResult
 from eosframework.serialization.serdes import SerdeLike
 from eosframework.topology.dsl.declarations import (
     AggregateOptions,
@@ -23,13 +24,10 @@ from eosframework.topology.dsl.declarations import (
     window_of,
 )
 from eosframework.topology.dsl.recorded_calls import (
-    BinaryFunction,
     FunctionLike,
     Node,
-    RecordFunction,
     Recording,
     SchemaLike,
-    ValueFunction,
     caller,
     first_problem,
 )
@@ -44,8 +42,13 @@ from eosframework.topology.spec.topology_spec import (
 )
 from eosframework.topology.spec.window_spec import WindowSpec
 
+NewKey = TypeVar("NewKey", default=Any)
+Made = TypeVar("Made", default=Any)
+Row = TypeVar("Row", default=Any)
+"""Types of new keys, of what a function makes of a value, and of the values that a join finds."""
 
-class GlobalTable:
+
+class GlobalTable(Generic[K, V]):
     """A topic that every process keeps in memory; see `Topology.global_table`."""
 
     def __init__(self, recording: Recording, node: Node) -> None:
@@ -56,7 +59,7 @@ class GlobalTable:
         return f"<GlobalTable {self.node.path} of {self.recording.application}>"
 
 
-class Joinable:
+class Joinable(Generic[K, V]):
     """The methods that `Stream` and `KeyedStream` share."""
 
     recording: Recording
@@ -72,7 +75,7 @@ class Joinable:
 
     def process(
         self,
-        function: RecordFunction | BinaryFunction,
+        function: Callable[[Record[K, V]], Any] | Callable[[Record[K, V], Any], Any] | str,
         *,
         stores: Mapping[str, SerdeLike | StoreOptions] | None = None,
         on_timer: FunctionLike | None = None,
@@ -107,13 +110,13 @@ class Joinable:
 
     def join(
         self,
-        other: Stream | GlobalTable,
-        by: BinaryFunction,
+        other: Stream[Any, Row] | GlobalTable[Any, Row],
+        by: Callable[[V, Row], Made] | str,
         *,
         how: How = "inner",
-        key: RecordFunction | None = None,
+        key: Callable[[Record[K, V]], Any] | str | None = None,
         order: Literal["time", "arrival"] | None = None,
-    ) -> Stream:
+    ) -> Stream[K, Made]:
         """Join each record with the row of a table; two tables are joined row by row.
 
         Args:
@@ -141,8 +144,8 @@ class Joinable:
 
     def join_within(
         self,
-        other: Stream,
-        by: BinaryFunction,
+        other: Stream[Any, Row],
+        by: Callable[[V, Row], Made] | str,
         within: DurationLike | None = None,
         *,
         before: DurationLike | None = None,
@@ -153,7 +156,7 @@ class Joinable:
         value: SerdeLike | None = None,
         with_value: SerdeLike | None = None,
         store: str | None = None,
-    ) -> Stream:
+    ) -> Stream[K, Made]:
         """Join each record with another stream's records of the same key that are close in time.
 
         Args:
@@ -203,22 +206,16 @@ class Joinable:
         return self.declared("join", {"with": "", **declared}, other.node)
 
 
-class KeyedStream(Joinable):
+class KeyedStream(Joinable[K, V]):
     """Records of which all with the same key are processed by the same task, in order."""
 
-    def __init__(self, stream: Stream, window: WindowSpec | None = None) -> None:
+    def __init__(self, stream: Stream[K, V]) -> None:
         self.recording = stream.recording
         self.node = stream.node
         self._stream = stream
-        self._window = window
 
     def declared(self, operator: str, declared: Any, joined: Node | None = None) -> Stream:
         """Add a step, given as in a topology file."""
-        if self._window is not None:
-            raise TopologyError(
-                f"{caller()}: a window goes with an aggregate, not with {operator}; join first, "
-                f"or join what the aggregate gives"
-            )
         return self._stream.declared(operator, declared, joined)
 
     def window(
@@ -228,10 +225,8 @@ class KeyedStream(Joinable):
         grace: DurationLike | None = None,
         late: str | None = None,
         close_when_idle: DurationLike | None = None,
-    ) -> KeyedStream:
+    ) -> WindowedStream[K, V]:
         """Aggregate the records of each key and window separately.
-
-        Results are `WindowResult`s.
 
         Args:
             window: `tumbling(hours=1)`, `hopping("1h", every="10m")`, `sliding(minutes=5)` or
@@ -244,17 +239,17 @@ class KeyedStream(Joinable):
         given = {"grace": grace, "late": late, "close_when_idle": close_when_idle}
         options = {name: value for name, value in given.items() if value is not None}
         declared = {**window.model_dump(exclude_unset=True), **options}
-        return KeyedStream(self._stream, window_of(declared))
+        return WindowedStream(self._stream, window_of(declared))
 
     def deduplicate(
         self,
         within: DurationLike,
         *,
-        by: FunctionLike | None = None,
+        by: Callable[[V], Any] | str | None = None,
         late: str | None = None,
         store: str | None = None,
         order: Literal["time", "arrival"] | None = None,
-    ) -> Stream:
+    ) -> Stream[K, V]:
         """Pass on the first record of each key within a time, and drop its duplicates.
 
         Args:
@@ -275,39 +270,120 @@ class KeyedStream(Joinable):
         }
         return self._stream.declared("deduplicate", declared)
 
-    def count(self, **options: Unpack[AggregateOptions]) -> Stream:
+    def count(self, **options: Unpack[AggregateOptions]) -> Stream[K, int]:
         """Count the records of each key.
 
         Args:
             options: see `AggregateOptions`; the value is an integer unless stated otherwise.
         """
-        return self._fold("count", {}, options)
+        return _fold(self._stream, "count", {}, options)
 
-    def sum(self, of: ValueFunction, **options: Unpack[AggregateOptions]) -> Stream:
+    def sum(
+        self, of: Callable[[V], Made] | str, **options: Unpack[AggregateOptions]
+    ) -> Stream[K, Made]:
         """Add up `of(value)` for each key."""
-        return self._fold("sum", {"of": of}, options)
+        return _fold(self._stream, "sum", {"of": of}, options)
 
-    def min(self, of: ValueFunction, **options: Unpack[AggregateOptions]) -> Stream:
+    def min(
+        self, of: Callable[[V], Made] | str, **options: Unpack[AggregateOptions]
+    ) -> Stream[K, Made]:
         """Keep the smallest `of(value)` of each key."""
-        return self._fold("min", {"of": of}, options)
+        return _fold(self._stream, "min", {"of": of}, options)
 
-    def max(self, of: ValueFunction, **options: Unpack[AggregateOptions]) -> Stream:
+    def max(
+        self, of: Callable[[V], Made] | str, **options: Unpack[AggregateOptions]
+    ) -> Stream[K, Made]:
         """Keep the greatest `of(value)` of each key."""
-        return self._fold("max", {"of": of}, options)
+        return _fold(self._stream, "max", {"of": of}, options)
 
-    def reduce(self, add: BinaryFunction, **options: Unpack[AggregateOptions]) -> Stream:
+    def reduce(
+        self, add: Callable[[V, V], V] | str, **options: Unpack[AggregateOptions]
+    ) -> Stream[K, V]:
         """Keep the first value of each key, then `add(aggregate, value)`."""
-        return self._fold("reduce", {"add": add}, options)
+        return _fold(self._stream, "reduce", {"add": add}, options)
 
     def aggregate(
         self,
-        initial: FunctionLike,
-        add: BinaryFunction,
-        *,
-        merge: BinaryFunction | None = None,
+        initial: Callable[[], Made] | str,
+        add: Callable[[Made, V], Made] | str,
         **options: Unpack[AggregateOptions],
-    ) -> Stream:
+    ) -> Stream[K, Made]:
         """Keep `add(aggregate, value)` for each key, starting with `initial()`.
+
+        Args:
+            initial: returns the first aggregate.
+            add: returns the next aggregate.
+            options: see `AggregateOptions`.
+        """
+        functions: dict[str, FunctionLike] = {"initial": initial, "add": add}
+        return _fold(self._stream, "aggregate", functions, options)
+
+
+class WindowedStream(Generic[K, V]):
+    """Records of each key and window, for an aggregate; results are `WindowResult`s."""
+
+    def __init__(self, stream: Stream[K, V], window: WindowSpec) -> None:
+        self._stream = stream
+        self._window = window
+
+    def __repr__(self) -> str:
+        """Return the calls that gave this stream, and the application's name."""
+        return f"<WindowedStream {self._stream.node.path} of {self._stream.recording.application}>"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Refuse the operators of other streams."""
+            if name.startswith("_") or (
+                not hasattr(Stream, name) and not hasattr(KeyedStream, name)
+            ):
+                raise AttributeError(f"'WindowedStream' object has no attribute {name!r}")
+            raise TopologyError(
+                f"{caller()}: a window goes with an aggregate, not with {name}; join first, or "
+                f"join what the aggregate gives"
+            )
+
+    def count(self, **options: Unpack[AggregateOptions]) -> Stream[K, WindowResult[int]]:
+        """Count the records of each key and window.
+
+        Args:
+            options: see `AggregateOptions`; the value is an integer unless stated otherwise.
+        """
+        return _fold(self._stream, "count", {}, options, self._window)
+
+    def sum(
+        self, of: Callable[[V], Made] | str, **options: Unpack[AggregateOptions]
+    ) -> Stream[K, WindowResult[Made]]:
+        """Add up `of(value)` for each key and window."""
+        return _fold(self._stream, "sum", {"of": of}, options, self._window)
+
+    def min(
+        self, of: Callable[[V], Made] | str, **options: Unpack[AggregateOptions]
+    ) -> Stream[K, WindowResult[Made]]:
+        """Keep the smallest `of(value)` of each key and window."""
+        return _fold(self._stream, "min", {"of": of}, options, self._window)
+
+    def max(
+        self, of: Callable[[V], Made] | str, **options: Unpack[AggregateOptions]
+    ) -> Stream[K, WindowResult[Made]]:
+        """Keep the greatest `of(value)` of each key and window."""
+        return _fold(self._stream, "max", {"of": of}, options, self._window)
+
+    def reduce(
+        self, add: Callable[[V, V], V] | str, **options: Unpack[AggregateOptions]
+    ) -> Stream[K, WindowResult[V]]:
+        """Keep the first value of each key and window, then `add(aggregate, value)`."""
+        return _fold(self._stream, "reduce", {"add": add}, options, self._window)
+
+    def aggregate(
+        self,
+        initial: Callable[[], Made] | str,
+        add: Callable[[Made, V], Made] | str,
+        *,
+        merge: Callable[[Made, Made], Made] | str | None = None,
+        **options: Unpack[AggregateOptions],
+    ) -> Stream[K, WindowResult[Made]]:
+        """Keep `add(aggregate, value)` for each key and window, starting with `initial()`.
 
         Args:
             initial: returns the first aggregate.
@@ -315,54 +391,64 @@ class KeyedStream(Joinable):
             merge: for sessions: `merge(aggregate, aggregate)`, when a record joins two.
             options: see `AggregateOptions`.
         """
-        functions = {"initial": initial, "add": add}
+        functions: dict[str, FunctionLike] = {"initial": initial, "add": add}
         if merge is not None:
             functions["merge"] = merge
-        return self._fold("aggregate", functions, options)
-
-    def _fold(
-        self, operator: str, functions: Mapping[str, FunctionLike], options: AggregateOptions
-    ) -> Stream:
-        recording = self._stream.recording
-        declared: dict[str, Any] = {**options}
-        if self._window is not None:
-            declared["window"] = self._window
-        if "value" in options:
-            declared["value"] = recording.serde(options["value"])
-        if "upgrade" in options:
-            declared["upgrade"] = recording.reference("upgrade", options["upgrade"])
-        for name, function in functions.items():
-            declared[name] = recording.reference(operator, function)
-        return self._stream.declared(operator, declared)
+        return _fold(self._stream, "aggregate", functions, options, self._window)
 
 
-class Stream(Joinable):
+def _fold(
+    stream: Stream[Any, Any],
+    operator: str,
+    functions: Mapping[str, FunctionLike],
+    options: AggregateOptions,
+    window: WindowSpec | None = None,
+) -> Stream[Any, Any]:
+    """Add an aggregate."""
+    recording = stream.recording
+    declared: dict[str, Any] = {**options}
+    if window is not None:
+        declared["window"] = window
+    if "value" in options:
+        declared["value"] = recording.serde(options["value"])
+    if "upgrade" in options:
+        declared["upgrade"] = recording.reference("upgrade", options["upgrade"])
+    for name, function in functions.items():
+        declared[name] = recording.reference(operator, function)
+    return stream.declared(operator, declared)
+
+
+class Stream(Joinable[K, V]):
     """A stream of records. Each operator returns a new stream and leaves this one unchanged."""
 
     def __init__(self, recording: Recording, node: Node) -> None:
         self.recording = recording
         self.node = node
 
-    def filter(self, function: ValueFunction) -> Stream:
+    def filter(self, function: Callable[[V], Any] | str) -> Stream[K, V]:
         """Keep the records for whose value `function` returns true."""
         return self._step("filter", function)
 
-    def map_values(self, function: ValueFunction) -> Stream:
+    def map_values(self, function: Callable[[V], Made | None] | str) -> Stream[K, Made]:
         """Replace the value with `function(value)`."""
         return self._step("map_values", function)
 
-    def flat_map_values(self, function: ValueFunction) -> Stream:
+    def flat_map_values(
+        self, function: Callable[[V], Iterable[Made] | None] | str
+    ) -> Stream[K, Made]:
         """Replace the record with one record for each value of `function(value)`."""
         return self._step("flat_map_values", function)
 
-    def peek(self, function: ValueFunction) -> Stream:
+    def peek(self, function: Callable[[V], Any] | str) -> Stream[K, V]:
         """Call `function(value)` and pass the record on unchanged.
 
         Its effects outside of Kafka are repeated when the transaction is retried.
         """
         return self._step("peek", function)
 
-    def map_batch(self, function: ValueFunction, *, schema: SchemaLike | None = None) -> Stream:
+    def map_batch(
+        self, function: Callable[[Any], Any] | str, *, schema: SchemaLike | None = None
+    ) -> Stream[K, V]:
         """Replace the values of a batch of records with the columns of `function(batch)`.
 
         Must directly follow a source of JSON values or another batch operator. The sizes of batches
@@ -376,7 +462,9 @@ class Stream(Joinable):
         """
         return self._batch("map_batch", function, schema)
 
-    def filter_batch(self, function: ValueFunction, *, schema: SchemaLike | None = None) -> Stream:
+    def filter_batch(
+        self, function: Callable[[Any], Any] | str, *, schema: SchemaLike | None = None
+    ) -> Stream[K, V]:
         """Keep the records of a batch for which `function(batch)` is true.
 
         Args:
@@ -386,27 +474,37 @@ class Stream(Joinable):
         """
         return self._batch("filter_batch", function, schema)
 
-    def select_key(self, function: RecordFunction) -> Stream:
+    def select_key(
+        self, function: Callable[[Record[K, V]], NewKey | None] | str
+    ) -> Stream[NewKey, V]:
         """Replace the key with `function(record)`."""
         return self._step("select_key", function)
 
-    def map(self, function: RecordFunction) -> Stream:
+    def map(
+        self, function: Callable[[Record[K, V]], Record[NewKey, Made] | tuple[NewKey, Made]] | str
+    ) -> Stream[NewKey, Made]:
         """Replace the record with `function(record)`: a Record or (key, value)."""
         return self._step("map", function)
 
-    def flat_map(self, function: RecordFunction) -> Stream:
+    def flat_map(
+        self,
+        function: Callable[
+            [Record[K, V]], Iterable[Record[NewKey, Made] | tuple[NewKey, Made]] | None
+        ]
+        | str,
+    ) -> Stream[NewKey, Made]:
         """Replace the record with each Record or (key, value) of `function(record)`."""
         return self._step("flat_map", function)
 
     def group_by(
         self,
-        function: RecordFunction,
+        function: Callable[[Record[K, V]], NewKey | None] | str,
         *,
         key: SerdeLike | None = None,
         value: SerdeLike | None = None,
         partitions: int | None = None,
         name: str | None = None,
-    ) -> KeyedStream:
+    ) -> KeyedStream[NewKey, V]:
         """Replace the key with `function(record)` and bring the records of each key together.
 
         They pass through a repartition topic, partitioned by the new key.
@@ -429,11 +527,11 @@ class Stream(Joinable):
         }
         return KeyedStream(self.declared("group_by", group))
 
-    def group_by_key(self) -> KeyedStream:
+    def group_by_key(self) -> KeyedStream[K, V]:
         """Bring the records of each key together, through a repartition topic if the key is new."""
         return KeyedStream(self)
 
-    def merge(self, *others: Stream) -> Stream:
+    def merge(self, *others: Stream[K, V]) -> Stream[K, V]:
         """Merge this stream and `others` into one; each keeps its own order."""
         for other in others:
             if other.recording is not self.recording:
@@ -444,12 +542,12 @@ class Stream(Joinable):
         parents = (self.node, *(other.node for other in others))
         return self._next(Node(caller(), parents))
 
-    def named(self, name: str) -> Stream:
+    def named(self, name: str) -> Stream[K, V]:
         """Name the stream that ends here, for messages, and for what is kept after it."""
         self._refuse_afterthought("named")
         return self._next(Node(caller(), (self.node,), name=name))
 
-    def on_error(self, policy: OnErrorLike) -> Stream:
+    def on_error(self, policy: OnErrorLike) -> Stream[K, V]:
         """Set the policy for records for which a step or a sink of this stream fails.
 
         It applies to the whole stream, from its source or branch; streams derived from it inherit
@@ -463,11 +561,11 @@ class Stream(Joinable):
 
     def branch(
         self,
-        branches: Mapping[str, ValueFunction] | None = None,
+        branches: Mapping[str, Callable[[V], Any] | str] | None = None,
         *,
         default: str | None = None,
-        **more: ValueFunction,
-    ) -> dict[str, Stream]:
+        **more: Callable[[V], Any] | str,
+    ) -> dict[str, Stream[K, V]]:
         """Send each record to one named stream: the first whose predicate is true.
 
         Args:
@@ -485,7 +583,7 @@ class Stream(Joinable):
             streams[default] = self._branch(None, default)
         return streams
 
-    def split(self, *predicates: ValueFunction) -> tuple[Stream, ...]:
+    def split(self, *predicates: Callable[[V], Any] | str) -> tuple[Stream[K, V], ...]:
         """Send each record to the first stream whose predicate is true.
 
         Returns:
@@ -496,7 +594,7 @@ class Stream(Joinable):
 
     def to(
         self,
-        *targets: str | Callable[[Record], str],
+        *targets: str | Callable[[Record[K, V]], str],
         topics: tuple[str, ...] | list[str] = (),
         key: SerdeLike | None = None,
         value: SerdeLike | None = None,
@@ -551,7 +649,7 @@ class Stream(Joinable):
         *,
         mode: TableMode = "append",
         keys: str | tuple[str, ...] | list[str] = (),
-        row: RecordFunction | None = None,
+        row: Callable[[Record[K, V]], Any] | str | None = None,
         model: type[BaseModel] | str | None = None,
         key: SerdeLike | None = None,
         value: SerdeLike | None = None,

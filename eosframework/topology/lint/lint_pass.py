@@ -20,7 +20,7 @@ from eosframework.topology.lint.lint_retries import retry_findings
 from eosframework.topology.lint.lint_schemas import schema_findings, storage_findings
 from eosframework.topology.lint.lint_tables import table_findings
 from eosframework.topology.lint.lint_topics import internal_topic_findings, topic_findings
-from eosframework.topology.lowering.lowering import lower
+from eosframework.topology.lowering.lowering import Lowered, lower
 from eosframework.topology.lowering.parts import connected_parts, in_order, name_of_part
 from eosframework.topology.spec.loaded import KEY, Finding, LoadedApp, Path, Severity
 from eosframework.topology.spec.step_spec import SIDE_EFFECTS, StepSpec
@@ -274,6 +274,12 @@ def _parts(app: LoadedApp) -> Iterator[Finding]:
         yield from app.refusals(place, "name", partial(refuse_reserved_name, name))
 
 
+def _types(app: LoadedApp, lowered: Lowered) -> Iterator[Finding]:
+    """Find serdes that do not take what a function returns."""
+    for path, problem in lowered.contradictions:
+        yield app.finding(path, "type", problem)
+
+
 def _branch_path(name: str, stream: StreamSpec, branch: str) -> Path:
     if stream.branch.get(DEFAULT_BRANCH) == branch and branch not in stream.predicates:
         return ("streams", name, "branch", DEFAULT_BRANCH)
@@ -298,6 +304,7 @@ _RULES: tuple[Callable[[LoadedApp], Iterator[Finding]], ...] = (
 """Rules of a topology as it was written."""
 
 _LOWERED_RULES = (
+    _types,
     key_findings,
     retry_findings,
     storage_findings,

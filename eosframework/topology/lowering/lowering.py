@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from eosframework.serialization.serdes import WINDOW, internal_serde_name
+from eosframework.serialization.serdes import WINDOW, internal_serde_name, type_of
 from eosframework.topology.lowering.naming import Naming, words_of
 from eosframework.topology.lowering.parts import (
     branch_parents,
@@ -24,6 +24,7 @@ from eosframework.topology.lowering.parts import (
     name_of_part,
     policies_in_force,
 )
+from eosframework.topology.lowering.step_types import Made, StepTypes
 from eosframework.topology.spec.kept_names import KeptName
 from eosframework.topology.spec.keyed_spec import KeyedSpec
 from eosframework.topology.spec.loaded import LoadedApp, Path
@@ -38,9 +39,12 @@ KEEPS_KEY = frozenset(
 KEEPS_VALUE = frozenset({"filter", "peek", "select_key", "group_by", "deduplicate", "filter_batch"})
 
 
-def aggregate_serde(step: StepSpec, keyed: KeyedSpec) -> str:
+def aggregate_serde(step: StepSpec, keyed: KeyedSpec, types: StepTypes) -> str:
     """Return the serde of an aggregate's values."""
-    return keyed.value or ("integer" if step.operator == "count" else "json")
+    if keyed.value is not None or step.operator == "count":
+        return keyed.value or "integer"
+    made = types.aggregate(step)
+    return (made and made.serde) or "json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +52,13 @@ class RecordFacts:
     """The known facts about records at one position in a stream.
 
     Args:
-        key: serde of the key.
-        value: serde of the value.
+        key: serde of the key in the topic from which the records were read.
+        value: serde of the value in this topic, or of an aggregate.
         new_key: a step may have changed the key since the records were read from a topic.
-        new_value: a step may have changed the value, so that its serde is unknown.
+        new_value: a step may have changed the value, so that it may be one that `value` does not
+            take.
+        made_key: what a function's annotation says of the new key.
+        made_value: what a function's annotation says of the new value.
         delayed: records may be older than stream time: a step emitted them at a commit, when a
             window closed, or when the interval of a join was over.
     """
@@ -60,21 +67,48 @@ class RecordFacts:
     value: str
     new_key: bool = False
     new_value: bool = False
+    made_key: Made | None = None
+    made_value: Made | None = None
     delayed: bool = False
 
-    def after(self, step: StepSpec) -> RecordFacts:
+    @property
+    def written_key(self) -> str:
+        """The serde with which a sink writes keys if it states none."""
+        return (self.made_key and self.made_key.serde) or self.key
+
+    @property
+    def written_value(self) -> str:
+        """The serde with which a sink writes values if it states none."""
+        return (self.made_value and self.made_value.serde) or self.value
+
+    @property
+    def kept_key(self) -> str:
+        """The serde of keys in internal topics and stores."""
+        return internal_serde_name(self.written_key)
+
+    @property
+    def kept_value(self) -> str:
+        """The serde of values in internal topics and stores."""
+        known = self.made_value is not None and self.made_value.serde is not None
+        return internal_serde_name(self.written_value) if known or not self.new_value else "json"
+
+    def after(self, step: StepSpec, types: StepTypes) -> RecordFacts:
         """Return the facts about the records after a step."""
         if (keyed := step.aggregates) is not None:
-            value = aggregate_serde(step, keyed) if keyed.window is None else WINDOW.name
+            value = aggregate_serde(step, keyed, types) if keyed.window is None else WINDOW.name
             delayed = self.delayed or keyed.emit != "each"
-            return replace(self, value=value, new_value=False, delayed=delayed)
+            return replace(self, value=value, new_value=False, made_value=None, delayed=delayed)
         join = step.join
         waits = join is not None and join.is_within and join.kind != "inner"
+        keeps_key = step.operator in KEEPS_KEY or step.keyed is not None
+        keeps_value = step.operator in KEEPS_VALUE
         return replace(
             self,
             delayed=self.delayed or waits,
-            new_key=self.new_key or (step.operator not in KEEPS_KEY and step.keyed is None),
-            new_value=self.new_value or step.operator not in KEEPS_VALUE,
+            new_key=self.new_key or not keeps_key,
+            new_value=self.new_value or not keeps_value,
+            made_key=self.made_key if keeps_key else types.key(step, self.written_key),
+            made_value=self.made_value if keeps_value else types.value(step, self.written_value),
         )
 
 
@@ -90,6 +124,9 @@ class Lowered:
         rows: topics of rows for the database, by stream. A stream that is an unchanged source
             needs none: the table writer reads its topic.
         kept: the names of everything that is kept, in the order of their declarations.
+        types: the types that functions state.
+        contradictions: places at which a stated serde does not fit what a function returns, or
+            none is stated and its type has none; with what is wrong.
     """
 
     app: LoadedApp
@@ -97,6 +134,8 @@ class Lowered:
     repartitions: Mapping[str, tuple[str, int | None]]
     rows: Mapping[str, str]
     kept: tuple[KeptName, ...]
+    types: StepTypes
+    contradictions: tuple[tuple[Path, str], ...]
 
 
 def reads_source(spec: TopologySpec, stream: StreamSpec) -> bool:
@@ -115,10 +154,9 @@ def rows_serdes(spec: TopologySpec, name: str, facts: RecordFacts) -> tuple[str,
     tables = [table for _, table in spec.streams[name].tables]
     models = (table.model for table in tables if table.row is None)
     values = (*(table.value for table in tables), *models)
-    made = "json" if facts.new_value else internal_serde_name(facts.value)
     return (
-        next((table.key for table in tables if table.key), internal_serde_name(facts.key)),
-        next((value for value in values if value), made),
+        next((table.key for table in tables if table.key), facts.kept_key),
+        next((value for value in values if value), facts.kept_value),
     )
 
 
@@ -129,7 +167,8 @@ def lower(app: LoadedApp) -> Lowered:
 
 class _Lowering:
     def __init__(self, app: LoadedApp) -> None:
-        self._app = app
+        self._types = StepTypes(app)
+        self._app = self._types.app
         self._spec = app.spec
         self._sources = dict(app.spec.sources)
         self._streams: dict[str, StreamSpec] = {}
@@ -138,6 +177,7 @@ class _Lowering:
         """By stream and branch. Each piece states its own: a tail reads a topic, not a stream."""
         self._repartitions: dict[str, tuple[str, int | None]] = {}
         self._naming = Naming(app)
+        self._contradictions: list[tuple[Path, str]] = []
         self._whole: dict[str, str] = {}
         """The stream of each piece."""
         self._rekeyed: dict[str, StreamSpec] = {}
@@ -162,8 +202,15 @@ class _Lowering:
             for name, stream in spec.streams.items()
             if stream.tables and not reads_source(spec, stream)
         }
-        app, kept = replace(self._app, spec=self._named(spec)), tuple(self._naming.kept)
-        return Lowered(app, self._facts, self._repartitions, rows, kept)
+        return Lowered(
+            replace(self._app, spec=self._named(spec)),
+            self._facts,
+            self._repartitions,
+            rows,
+            tuple(self._naming.kept),
+            self._types,
+            tuple(self._contradictions),
+        )
 
     def _cut(self, name: str, stream: StreamSpec) -> None:
         """Add a stream, in as many pieces as necessary."""
@@ -177,7 +224,9 @@ class _Lowering:
             if (group := step.group_by) is not None:
                 base = self._naming.group(base, (*path, "group_by"), group, words)
                 steps.append(select := StepSpec(select_key=group.by))
-                facts = facts.after(select)
+                facts = facts.after(select, self._types)
+                self._compare((*path, "group_by", "key"), facts.made_key, group.key)
+                self._compare((*path, "group_by", "value"), facts.made_value, group.value)
                 current, facts = self._repartition(name, base.name, current, steps, group, facts)
                 steps = []
                 continue
@@ -191,9 +240,16 @@ class _Lowering:
             step = self._naming.step(base, path, step, words)
             if self._needs_key(step):
                 step = self._with_key(step)
+            self._compare_stored(path, step, facts)
             steps.append(step)
-            facts = facts.after(step)
+            facts = facts.after(step, self._types)
         self._naming.end(name, stream, base)
+        for i, sink in enumerate(stream.to):
+            is_row = isinstance(sink, SinkSpec) or sink.row is None
+            stated = sink.value or (None if isinstance(sink, SinkSpec) else sink.model)
+            self._compare(("streams", name, "to", i, "key"), facts.made_key, sink.key)
+            if is_row:
+                self._compare(("streams", name, "to", i, "value"), facts.made_value, stated)
         self._streams[name] = current.model_copy(update={"steps": tuple(steps)})
         for member in (name, *stream.branch_names):
             self._facts[member] = facts
@@ -238,10 +294,8 @@ class _Lowering:
         number = "" if count == 0 else str(count + 1)
         head, tail = f"{name}{HEAD}{number}", f"{through}{TAIL}"
         self._whole[head] = name
-        key = (group.key if group else None) or internal_serde_name(facts.key)
-        value = (group.value if group else None) or (
-            "json" if facts.new_value else internal_serde_name(facts.value)
-        )
+        key = (group.key if group else None) or facts.kept_key
+        value = (group.value if group else None) or facts.kept_value
         topic = repartition_topic(self._spec.application, through)
         self._streams[head] = StreamSpec.model_validate(
             {
@@ -258,12 +312,40 @@ class _Lowering:
         facts = self._facts[tail] = RecordFacts(key, value)
         return stream.model_copy(update={"from_": (tail,)}), facts
 
+    def _compare_stored(self, path: Path, step: StepSpec, facts: RecordFacts) -> None:
+        """Compare the serdes that a step states for what it stores with the functions' types."""
+        operator = step.operator
+        if (keyed := step.aggregates) is not None and operator != "count":
+            self._compare((*path, operator, "value"), self._types.aggregate(step), keyed.value)
+        if (join := step.join) is not None and join.is_within:
+            other = self._facts[join.with_]
+            self._compare((*path, "join", "value"), facts.made_value, join.value)
+            self._compare((*path, "join", "with_value"), other.made_value, join.with_value)
+
+    def _compare(self, path: Path, made: Made | None, stated: str | None) -> None:
+        """Note if the serde that is stated at a place does not fit what a function returns."""
+        if made is None:
+            return
+        if stated is None:
+            if made.serde is None:
+                self._contradictions.append((path, f"{made.problem}; or state {path[-1]}="))
+        elif made.contradicts(type_of(self._app.serde(stated))):
+            self._contradictions.append(
+                (
+                    path,
+                    f"{made}, and {path[-1]} is {stated!r}; state the serde of what the "
+                    f"function returns, or none, or convert it in a step",
+                )
+            )
+
     def _merged(self, merged: list[RecordFacts]) -> RecordFacts:
         first = merged[0]
         return replace(
             first,
             new_key=any(each.new_key for each in merged),
             new_value=any(each.new_value or each.value != first.value for each in merged),
+            made_key=_common([each.made_key for each in merged]),
+            made_value=_common([each.made_value for each in merged]),
             delayed=any(each.delayed for each in merged),
         )
 
@@ -284,6 +366,13 @@ class _Lowering:
             taken.add(name)
             sources[first] = sources[first].model_copy(update={"name": name})
         return spec.model_copy(update={"sources": sources})
+
+
+def _common(made: list[Made | None]) -> Made | None:
+    """Return what all parents of a stream make of their records; None: not the same."""
+    first = made[0]
+    serdes = {None if each is None else each.serde for each in made}
+    return first if len(serdes) == 1 else None
 
 
 def _goes_by_time(step: StepSpec) -> bool:

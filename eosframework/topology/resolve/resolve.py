@@ -73,6 +73,7 @@ class _Resolver:
         self._app = app = replace(lowered.app, codecs=[])
         self._spec = app.spec
         self._facts = lowered.facts
+        self._types = lowered.types
         self._repartitions = lowered.repartitions
         self._sources: dict[str, Source] = {}
         self._ends: dict[str, list[Nodes]] = {}
@@ -164,7 +165,7 @@ class _Resolver:
         facts = self._facts[stream.from_[0]]
         view = self._joins.views.get(stream.from_[0]) if len(stream.from_) == 1 else None
         for i, declared in enumerate(stream.steps):
-            before, facts = facts, facts.after(declared)
+            before, facts = facts, facts.after(declared, self._types)
             if declared.join is not None:
                 policy = self._policies[name]
                 ends, view = self._joins.join(
@@ -209,7 +210,7 @@ class _Resolver:
     def _processor(
         self, stream: str, name: str, declared: ProcessSpec, facts: RecordFacts
     ) -> Processor:
-        key = self._app.serde(facts.key)
+        key = self._app.serde(facts.written_key)
         stores = {
             given: self._store(
                 stream,
@@ -276,8 +277,10 @@ class _Resolver:
             store=self._store(
                 stream,
                 f"{declared.store}",
-                self._app.serde(facts.key),
-                self._app.serde(aggregate_serde(step, folded) if folded else BYTES.name),
+                self._app.serde(facts.written_key),
+                self._app.serde(
+                    aggregate_serde(step, folded, self._types) if folded else BYTES.name
+                ),
                 version=folded.version if folded else 1,
                 upgrade=folded.upgrade if folded else None,
                 ttl=folded.ttl if folded else None,
@@ -320,8 +323,8 @@ class _Resolver:
         return Sink(
             name=f"{stream}.to({declared.label})",
             topic=topic,
-            key=self._sink_serde(declared, facts.key, facts.new_key, is_key=True),
-            value=self._sink_serde(declared, facts.value, facts.new_value),
+            key=self._sink_serde(declared, facts.written_key, facts.new_key, is_key=True),
+            value=self._sink_serde(declared, facts.written_value, facts.new_value),
             on_error=self._policies[stream],
             partitions=partitions,
             settings=settings,

@@ -171,7 +171,7 @@ class JoinResolver:
             kind=JoinKind(declared.kind),
             function=function,
             store=self._make_store(stream, f"{declared.store}", BYTES, BYTES),
-            key=self._app.serde(facts.key),
+            key=self._app.serde(facts.written_key),
             values=(
                 self._waiting(facts, declared.value),
                 self._waiting(self._facts[declared.with_], declared.with_value),
@@ -185,9 +185,7 @@ class JoinResolver:
 
     def _waiting(self, facts: RecordFacts, stated: str | None) -> Serde:
         """Return the serde of values in the store; bytes that a step made are checked."""
-        serde = self._app.serde(
-            stated or ("json" if facts.new_value else internal_serde_name(facts.value))
-        )
+        serde = self._app.serde(stated or facts.kept_value)
         return CHECKED_BYTES if serde is BYTES and facts.new_value else serde
 
 

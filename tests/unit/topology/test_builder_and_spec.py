@@ -217,7 +217,7 @@ def _branches_twice(app: Topology) -> None:
         (lambda app: app.stream("a").filter(None), "filter was given a NoneType"),
         (lambda app: app.stream("a").on_error("ignore"), "given 'ignore'; expected 'fail'"),
         (lambda app: app.stream("a", on_error=3), "given 3; expected 'fail', 'skip'"),
-        (lambda app: app.stream("a", value=set), "no serde for 'set'"),
+        (lambda app: app.stream("a", value=memoryview), "no serde for memoryview"),
         (lambda app: (app.stream("a"), app.stream("a")), "source 'a' is declared twice"),
         (lambda app: app.stream("a").to(), "no topic; name at least one"),
         (lambda app: app.stream("a").branch({"default": is_late}), "cannot be named 'default'"),
