@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         sliding,
         tumbling,
     )
-    from eosframework.topology.dsl.streams import GlobalTable, KeyedStream, Stream
+    from eosframework.topology.dsl.streams import GlobalTable, KeyedStream, Stream, WindowedStream
 
 __all__ = [
     "Context",
@@ -51,6 +51,7 @@ __all__ = [
     "TransactionError",
     "UserError",
     "WindowResult",
+    "WindowedStream",
     "WorkerStatus",
     "avro",
     "dead_letter",
@@ -76,6 +77,7 @@ _HOMES = {
     "Stream": "topology.dsl.streams",
     "Topology": "topology.dsl.builder",
     "WindowResult": "records",
+    "WindowedStream": "topology.dsl.streams",
     "WorkerStatus": "runtime.worker_run",
     "avro": "serialization.schemas",
     "dead_letter": "topology.dsl.declarations",

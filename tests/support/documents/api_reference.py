@@ -36,6 +36,7 @@ GIVEN = {
     "GlobalTable",
     "KeyedStore",
     "KeyedStream",
+    "WindowedStream",
     "RunningWorker",
     "Stream",
     "WorkerStatus",

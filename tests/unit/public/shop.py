@@ -24,6 +24,7 @@ from eosframework import (
     Stream,
     Topology,
     WindowResult,
+    WindowedStream,
     WorkerStatus,
     dead_letter,
     hopping,
@@ -93,7 +94,8 @@ names: Stream = shop.table("customers", key=str, value=dict, ttl=timedelta(days=
 countries: GlobalTable = shop.global_table("countries", key=str, value="json")
 by_customer: KeyedStream = orders.filter(is_large).group_by(customer, key=str, value=Order)
 by_customer.aggregate(Total, add, value=serde_of(dict)).to("totals", value="json")
-by_customer.window(tumbling(hours=1), grace="5m").count(emit="close").to("hourly", value="json")
+hours: WindowedStream = by_customer.window(tumbling(hours=1), grace="5m")
+hours.count(emit="close").to("hourly", value="json")
 by_customer.window(hopping("1h", every="10m")).sum(lambda order: order.amount)
 by_customer.window(sliding("5m")).count()
 by_customer.window(session(minutes=30)).count()
