@@ -8,12 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast, get_origin
 
-import orjson
 from pydantic import BaseModel, TypeAdapter
 
 from eosframework.errors import TopologyError
 from eosframework.records import WindowResult
-from eosframework.serialization import references, strict_json
+from eosframework.serialization import json_numbers, references, strict_json
 from eosframework.serialization.schemas import Codec, Format, Registered, codec_of, is_message
 
 
@@ -83,6 +82,8 @@ def model_serde(model: type[BaseModel]) -> Serde:
     to_json = functools.partial(adapter.serializer.to_json, by_alias=True, warnings="error")
     to_python = functools.partial(adapter.serializer.to_python, by_alias=True, warnings=False)
     read = _strict(adapter)
+    if json_numbers.holds_decimals(adapter.core_schema):
+        read = json_numbers.exact_decimals(adapter, read)
     find_null, short = strict_json.find_null, strict_json.SHORT_BYTES
 
     def encode(value: Any) -> bytes:
@@ -261,8 +262,9 @@ INTEGER = Serde("integer", _encode_integer, _decode_integer)
 FLOAT = Serde("float", _encode_float, _decode_float)
 """8 bytes, big-endian IEEE 754, as Kafka's DoubleSerializer; also for NaN and infinities."""
 
-JSON = Serde("json", strict_json.write, orjson.loads)
-"""JSON in UTF-8. NaN and infinities are refused: JSON has no number for them."""
+JSON = Serde("json", strict_json.write, json_numbers.read)
+"""JSON in UTF-8. Integers keep all digits, a number with a fraction is a float. NaN and infinities
+are refused: JSON has no number for them."""
 
 
 def _encode_window(value: Any) -> bytes:
@@ -279,7 +281,7 @@ def _model_as_data(value: Any) -> Any:
 
 
 def _decode_window(data: bytes) -> Any:
-    found: Any = orjson.loads(data)
+    found: Any = json_numbers.read(data)
     if type(found) is not dict:
         return found
     members = cast(dict[str, Any], found)

@@ -18,6 +18,8 @@ from typing import Any, NoReturn, cast
 import orjson
 from pydantic import BaseModel
 
+from eosframework.serialization.json_numbers import Default, write_large
+
 DEEPEST = 200
 """Most levels of nested objects and lists that pydantic reads; it writes more."""
 
@@ -45,9 +47,6 @@ _LARGE_INTEGER = b"0" * FLOAT_DIGITS
 
 _OF_NO_FLOAT = frozenset({str, int, bool, type(None), bytes})
 
-Default = Callable[[Any], Any]
-
-
 find_null = re.compile(b"null").search
 find_nan = re.compile(b"NaN").search
 find_infinity = re.compile(b"Infinity").search
@@ -67,7 +66,10 @@ def write(value: Any) -> bytes:
         TypeError: the value has no form in JSON.
         ValueError: it contains NaN or an infinity; names the member.
     """
-    data = orjson.dumps(value)
+    try:
+        data = orjson.dumps(value)
+    except TypeError as error:
+        data = write_large(value, error)
     if find_null(data) and not _is_finite(value):
         refuse_infinite(value)
     return data
@@ -96,7 +98,10 @@ def write_with(value: Any, default: Default | None = None, option: int | None = 
         default: converts an object of another type to one that orjson writes.
         option: of orjson.
     """
-    data = orjson.dumps(value, default, option)
+    try:
+        data = orjson.dumps(value, default, option)
+    except TypeError as error:
+        data = write_large(value, error, default, option)
     if find_null(data) and not _is_finite(value):
         refuse_infinite(value)
     return data
@@ -186,8 +191,6 @@ def _members(value: Any) -> Iterable[Any]:
 
 def refuse_constants(data: bytes) -> None:
     """Raise if bytes have NaN or Infinity as a value; pydantic would read them.
-
-    orjson would refuse large integers, too, which pydantic reads and writes.
 
     Raises:
         ValueError: they are not JSON.

@@ -79,7 +79,7 @@ def write_lookup(code: CodeWriter, depth: int, node: Lookup, current: Variables)
         code.line(depth + 1, f"{key} = {of}({code.record_of(current)})")
     is_own_key = key == current.key
     serde = node.view.key
-    key_bytes = code.key_bytes(current, serde) if is_own_key else code.encode(key, serde)
+    key_bytes = code.key_bytes(current, serde) if is_own_key else code.encode_key(key, serde)
     row = code.variable("r")
     has_past = isinstance(node.view.origin, Table) and node.view.origin.history_ms is not None
     time = f", {current.timestamp}, {current.now}" if has_past else ""
