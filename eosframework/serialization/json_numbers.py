@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, cast
@@ -32,14 +33,24 @@ Raises:
         number above the largest float or of more than 4300 digits.
 """
 
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def member(data: bytes, name: str) -> bytes:
+    """Return the JSON of an object's member as it stands there."""
+    return bytes(_members(data)[name])
+
+
 _SHAPES = bytes(
-    ord("0") if byte in b"0123456789" else ord("e") if byte in b"eE" else ord(" ")
+    ord("0") if byte in b"0123456789." else ord("e") if byte in b"eE+-" else ord(" ")
     for byte in range(256)
 )
+"""Translates digits and the point to 0, and an exponent with its sign to ee."""
+
 _SAME_AS_FLOAT = 15
 """The most digits that a float always gives back."""
-_MANY_DIGITS = b"0" * (_SAME_AS_FLOAT + 1)
-_EXPONENT = b"0e000"
+_find_digits = re.compile(b"0" * (_SAME_AS_FLOAT + 1)).search
+_find_exponent = re.compile(b"ee000").search
 
 _SMALLEST, _LARGEST = -(2**63), 2**64 - 1
 """The integers that orjson writes."""
@@ -107,11 +118,11 @@ def exact_decimals(
 
     def decode(data: bytes) -> Any:
         value = read(data)
-        shape = data.translate(_SHAPES, b"+-.")
-        if _MANY_DIGITS not in shape and _EXPONENT not in shape:
-            return value
-        digits = _digits_by_float(data)
-        return exact.validate_json(data, context=digits) if digits else value
+        shape = data.translate(_SHAPES)
+        if _find_digits(shape) or _find_exponent(shape):
+            digits = _digits_by_float(data)
+            return exact.validate_json(data, context=digits) if digits else value
+        return value
 
     return decode
 
@@ -130,8 +141,8 @@ def _digits_by_float(data: bytes) -> dict[float, Decimal]:
         number, exact = float(text), Decimal(text)
         if found.setdefault(number, exact) != exact:
             raise ValueError(
-                f"{found[number]} and {exact} are the same float, so that a Decimal cannot be told "
-                f"from the other; write them as texts"
+                f"{found[number]} and {exact} are the same float, so that a Decimal cannot get "
+                f"its own digits; write them as texts"
             )
         return number
 

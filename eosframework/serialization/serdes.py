@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from eosframework.errors import TopologyError
 from eosframework.records import WindowResult
-from eosframework.serialization import json_numbers, references, strict_json
+from eosframework.serialization import json_numbers, model_checks, references, strict_json
 from eosframework.serialization.schemas import Codec, Format, Registered, codec_of, is_message
 
 
@@ -76,7 +77,7 @@ def model_serde(model: type[BaseModel]) -> Serde:
     """Return the serde that validates JSON into `model` and writes its JSON by alias.
 
     It neither reads nor writes NaN and infinities, unless the model declares another form for them,
-    and writes only JSON that it can read.
+    and writes only JSON that it reads again, with all fields of the instance.
     """
     adapter = TypeAdapter(model)
     to_json = functools.partial(adapter.serializer.to_json, by_alias=True, warnings="error")
@@ -85,13 +86,28 @@ def model_serde(model: type[BaseModel]) -> Serde:
     if json_numbers.holds_decimals(adapter.core_schema):
         read = json_numbers.exact_decimals(adapter, read)
     find_null, short = strict_json.find_null, strict_json.SHORT_BYTES
+    require_readable = model_checks.Reader(model, adapter.core_schema, read)
+    always, count = require_readable.always, require_readable.count
+    is_right = require_readable.is_right
+    finds_nan = require_readable.finds_nan
 
     def encode(value: Any) -> bytes:
         if not isinstance(value, model):
             raise _wrong_type(model.__name__, value)
         data = to_json(value)
-        if find_null(data) or len(data) > short or not data.isascii():
+        null = find_null(data)
+        if null and not finds_nan:
             strict_json.refuse_unreadable(value, data, to_python, read)
+        elif len(data) > short or not data.isascii():
+            strict_json.refuse_overlong(value, data, read)
+        members = value.__dict__
+        if null is None and not always and value.__class__ is model and len(members) == count:
+            try:
+                if is_right is None or is_right(members):
+                    return data
+            except (LookupError, TypeError, AttributeError, ArithmeticError):
+                pass  # The validator finds the reason.
+        require_readable(value, data, null is not None)
         return data
 
     shapes, digits = strict_json.SHAPES, strict_json.FLOAT_DIGITS
@@ -176,6 +192,8 @@ def _named(name: str) -> Serde:
         return SERDES[name]
     if (declared := Registered.parse(name)) is not None:
         return codec_serde(codec_of(declared))
+    if (inner := windowed_name(name)) is not None:
+        return window_serde(_named(inner))
     if ":" not in name:
         raise TopologyError(
             f"there is no serde {name!r}; use {', '.join(SERDES)} or MODULE:MODEL for a pydantic "
@@ -293,6 +311,57 @@ _MEMBERS = {"start", "end", "value"}
 
 WINDOW = Serde("window", _encode_window, _decode_window)
 """Results of windows, as JSON objects with start, end and value."""
+
+_WINDOW_OF = re.compile(r"window\((.+)\)")
+_PLAIN_VALUES = frozenset({"bytes", "string", "integer", "float", "json"})
+
+
+def window_name(value: str) -> str:
+    """Return the name of the serde of a window's results.
+
+    Args:
+        value: name of the serde of the aggregate.
+    """
+    plain = internal_serde_name(value)
+    if plain in _PLAIN_VALUES or Registered.parse(plain) is not None:
+        return WINDOW.name
+    return f"window({plain})"
+
+
+def windowed_name(name: str) -> str | None:
+    """Return the aggregate's serde in the name of a window's; None: it is another name."""
+    found = _WINDOW_OF.fullmatch(name)
+    return None if found is None else found[1]
+
+
+@functools.cache
+def window_serde(of: Serde) -> Serde:
+    """Return the serde of the results of windows whose aggregate has a serde.
+
+    The value of a model is an object in the JSON; that of a serde of the user's is a text.
+    """
+    if window_name(of.name) == WINDOW.name:
+        return WINDOW
+
+    def encode(value: Any) -> bytes:
+        if type(value) is not WindowResult or value.value is None or of.encode is None:
+            return _encode_window(value)
+        data = of.encode(value.value)
+        if of.model is None:
+            data = strict_json.write(data.decode())
+        return b'{"start":%d,"end":%d,"value":%b}' % (value.start, value.end, data)
+
+    def decode(data: bytes) -> Any:
+        found = _decode_window(data)
+        if type(found) is not WindowResult or found.value is None or of.decode is None:
+            return found
+        inner = json_numbers.member(data, "value")
+        if of.model is None:
+            inner = str.encode(json_numbers.read(inner))
+        return WindowResult(found.start, found.end, of.decode(inner))
+
+    return Serde(f"window({of.name})", encode, decode)
+
 
 SERDES: dict[str, Serde] = {s.name: s for s in (BYTES, STRING, INTEGER, FLOAT, JSON, WINDOW)}
 """The serdes that a topology can name without a module."""
