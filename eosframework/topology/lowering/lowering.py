@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from eosframework.serialization.serdes import WINDOW, internal_serde_name
+from eosframework.serialization.serdes import internal_serde_name, window_name
 from eosframework.topology.lowering.naming import Naming, words_of
 from eosframework.topology.lowering.parts import (
     branch_parents,
@@ -65,7 +65,8 @@ class RecordFacts:
     def after(self, step: StepSpec) -> RecordFacts:
         """Return the facts about the records after a step."""
         if (keyed := step.aggregates) is not None:
-            value = aggregate_serde(step, keyed) if keyed.window is None else WINDOW.name
+            value = aggregate_serde(step, keyed)
+            value = value if keyed.window is None else window_name(value)
             delayed = self.delayed or keyed.emit != "each"
             return replace(self, value=value, new_value=False, delayed=delayed)
         join = step.join
