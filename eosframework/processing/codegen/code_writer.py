@@ -213,6 +213,10 @@ class CodeWriter:
             encoded=None,
         )
 
+    def write_keyless(self, depth: int, node: Keyed, current: Variables) -> None:
+        """Write the count of a record that a node skips for its key, after the node's `if`."""
+        self.line(depth, f"elif {current.key} is None: state.keyless.note({node.name!r}, m)")
+
     def write_time_limit(self, depth: int, timestamp: str, condition: str = "") -> None:
         """Write the check of an event time against the limit of the source."""
         if self.ahead_ms is not None:
