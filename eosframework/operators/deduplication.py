@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
-import orjson
-
 from eosframework.operators.store_transaction import StoreTransaction
 from eosframework.operators.windows.closing import Alarm, Closed, Result
 from eosframework.operators.windows.window_entries import START
 from eosframework.operators.windows.window_slices import SlicedOperator
-from eosframework.serialization.strict_json import write_with
+from eosframework.serialization.key_bytes import sorted_json
 from eosframework.topology.spec.window_spec import Window
 
 
@@ -67,4 +65,4 @@ class Deduplication(SlicedOperator):
 
 def _identity(key: bytes, shared: Any) -> bytes:
     """Return unambiguous bytes for a key and a value."""
-    return START.pack(len(key)) + key + write_with(shared, option=orjson.OPT_SORT_KEYS)
+    return START.pack(len(key)) + key + sorted_json(shared)

@@ -16,6 +16,7 @@ from eosframework.operators.store_transaction import StoreTransaction
 from eosframework.operators.windows.agenda import Agenda
 from eosframework.operators.windows.closing import Alarm, TimedState
 from eosframework.records import Record, as_milliseconds
+from eosframework.serialization.key_bytes import key_encoder
 from eosframework.serialization.references import closest
 from eosframework.serialization.serdes import Serde
 
@@ -31,7 +32,7 @@ class KeyedStore:
 
     def __init__(self, store: StoreTransaction, key: Serde, time: Callable[[], int]) -> None:
         self._store = store
-        self._encode = key.encode or bytes
+        self._encode = key_encoder(key) or bytes
         self._decode = store.form.held.reading(key.decode or bytes)
         self._time = time
 
@@ -125,7 +126,7 @@ class Context:
         self._stores = stores
         self._timers = timers
         self._key = key
-        self._encode = key.encode or bytes
+        self._encode = key_encoder(key) or bytes
         self.record_key: Any = None
 
     def store(self, name: str) -> KeyedStore:

@@ -30,6 +30,7 @@ from eosframework.processing.codegen.compiler import CompiledSource, Emission
 from eosframework.processing.failures.failure_handler import (
     FailureHandler,
     LateRecords,
+    LeftOut,
     Site,
     describe,
 )
@@ -130,6 +131,7 @@ class Task:
         self._bisection: Bisection | None = None
         self._results = LateResults() if stores is None else stores.results
         self.late_records = LateRecords() if stores is None else stores.late
+        self.keyless_records = LeftOut() if stores is None else stores.keyless
         self._cut: Pending | None = None
         self._ran_by_clock = False
         self._measures = measures

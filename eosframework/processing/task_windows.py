@@ -21,7 +21,7 @@ from eosframework.processing.transaction.late_results import (
     LateResults,
     unpaired_message,
 )
-from eosframework.serialization.serdes import JSON
+from eosframework.serialization.serdes import JSON, window_serde
 from eosframework.topology.graph.graph import (
     Aggregate,
     Emit,
@@ -297,4 +297,6 @@ class TaskWindows:
         if isinstance(node, StreamJoin) and isinstance(closed, Unpaired):
             return unpaired_message(node, self._partition, closed)
         key, result, timestamp = closed[:3]
-        return EmittedResult(node.store.changelog, self._partition, key, result, timestamp, JSON)
+        store = node.store
+        serde = store.value if store.window is None else window_serde(store.value)
+        return EmittedResult(store.changelog, self._partition, key, result, timestamp, serde)

@@ -61,6 +61,7 @@ from eosframework.processing.worker_views import (
     WorkerView,
     add_task,
     committed_positions,
+    keyless_records,
     late_places,
     late_records,
     task_view,
@@ -154,6 +155,7 @@ class Worker:
         self._late_notice, self._pause_notice = LateNotice(clock), PauseNotice(clock)
         self._held_input = HeldInput(log, options.transaction_timeout_seconds, clock)
         self._late_of_released: Counter[LatePlace] = Counter()
+        self._keyless_of_released: Counter[LatePlace] = Counter()
         self._events = structlog.get_logger("eosframework.worker", application=plan.application)
 
     def stop(self) -> None:
@@ -210,6 +212,7 @@ class Worker:
             self._measures.snapshot(),
             late=late_places(self._plan.parts.values())
             | late_records(self._late_of_released, self.tasks.values()),
+            keyless=keyless_records(self._keyless_of_released, self.tasks.values()),
         )
 
     def start(self) -> None:
@@ -277,6 +280,7 @@ class Worker:
             task.close_stores()
             add_task(self.counts, task)
             self._late_of_released += task.late_records.committed
+            self._keyless_of_released += task.keyless_records.committed
             del self.tasks[task.identity]
             self._events.info(
                 event,

@@ -45,6 +45,7 @@ class WorkerView:
         unavailable: the system outside Kafka that the worker waits for, such as its database; None:
             nothing.
         late: late records of committed transactions, by step and topic.
+        keyless: records that steps skipped because they have no key, likewise.
     """
 
     counts: WorkerCounts
@@ -53,6 +54,7 @@ class WorkerView:
     measured: MeasuresSnapshot
     unavailable: str | None = None
     late: Mapping[LatePlace, int] = field(default_factory=dict[LatePlace, int])
+    keyless: Mapping[LatePlace, int] = field(default_factory=dict[LatePlace, int])
 
 
 def task_view(task: Task) -> TaskView:
@@ -104,6 +106,15 @@ def late_records(released: Counter[LatePlace], tasks: Iterable[Task]) -> Counter
     return found
 
 
+def keyless_records(released: Counter[LatePlace], tasks: Iterable[Task]) -> Counter[LatePlace]:
+    """Return the records without a key of released tasks with those of `tasks` added."""
+    found = released
+    for task in tasks:
+        if committed := task.keyless_records.committed:
+            found = found + committed
+    return found
+
+
 def with_tasks(counts: WorkerCounts, tasks: Iterable[Task]) -> WorkerCounts:
     """Return the worker's counters with those of `tasks` added."""
     whole = replace(counts)
@@ -118,6 +129,6 @@ def add_task(counts: WorkerCounts, task: Task) -> None:
     counts.records += task.processed
     counts.late += task.late_records.committed.total()
     counts.passed_over += task.time.passed_over
-    counts.skipped += task.failures.skipped
+    counts.skipped += task.failures.skipped + task.keyless_records.committed.total()
     counts.dead_letters += task.failures.dead_letters
     counts.retries += task.failures.retries

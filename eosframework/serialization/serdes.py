@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import functools
+import re
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import UnionType
 from typing import Any, cast, get_args, get_origin
 
-import orjson
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from eosframework.errors import TopologyError
 from eosframework.records import WindowResult
-from eosframework.serialization import references, strict_json
+from eosframework.serialization import json_numbers, model_checks, references, strict_json
 from eosframework.serialization.annotations import is_known, is_type, stripped, type_name
 from eosframework.serialization.schemas import Codec, Format, Registered, codec_of, is_message
 from eosframework.serialization.typed_json import typed_coder
@@ -113,7 +113,7 @@ def typed_serde(annotation: Any) -> TypedSerde:
 
 
 def _typed_serde(annotation: Any) -> TypedSerde:
-    encode, decode = typed_coder(annotation, _strict)
+    encode, decode = typed_coder(annotation, _reader)
     serde = TypedSerde(type_name(annotation), encode, decode)
     object.__setattr__(serde, "type", annotation)
     return serde
@@ -127,20 +127,35 @@ def model_serde(model: type[BaseModel]) -> Serde:
     """Return the serde that validates JSON into `model` and writes its JSON by alias.
 
     It neither reads nor writes NaN and infinities, unless the model declares another form for them,
-    and writes only JSON that it can read.
+    and writes only JSON that it reads again, with all fields of the instance.
     """
     adapter = TypeAdapter(model)
     to_json = functools.partial(adapter.serializer.to_json, by_alias=True, warnings="error")
     to_python = functools.partial(adapter.serializer.to_python, by_alias=True, warnings=False)
-    read = _strict(adapter)
+    read = _reader(adapter)
     find_null, short = strict_json.find_null, strict_json.SHORT_BYTES
+    require_readable = model_checks.Reader(model, adapter.core_schema, read)
+    always, count = require_readable.always, require_readable.count
+    is_right = require_readable.is_right
+    finds_nan = require_readable.finds_nan
 
     def encode(value: Any) -> bytes:
         if not isinstance(value, model):
             raise _wrong_type(model.__name__, value)
         data = to_json(value)
-        if find_null(data) or len(data) > short or not data.isascii():
+        null = find_null(data)
+        if null and not finds_nan:
             strict_json.refuse_unreadable(value, data, to_python, read)
+        elif len(data) > short or not data.isascii():
+            strict_json.refuse_overlong(value, data, read)
+        members = value.__dict__
+        if null is None and not always and value.__class__ is model and len(members) == count:
+            try:
+                if is_right is None or is_right(members):
+                    return data
+            except (LookupError, TypeError, AttributeError, ArithmeticError):
+                pass  # The validator finds the reason.
+        require_readable(value, data, null is not None)
         return data
 
     shapes, digits = strict_json.SHAPES, strict_json.FLOAT_DIGITS
@@ -172,6 +187,14 @@ class ModelSerde(Serde):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return model_serde, (self.model,)
+
+
+def _reader(adapter: TypeAdapter[Any]) -> Callable[[bytes], Any]:
+    """Return the function that reads the JSON of a type."""
+    read = _strict(adapter)
+    if json_numbers.holds_decimals(adapter.core_schema):
+        return json_numbers.exact_decimals(adapter, read)
+    return read
 
 
 def _strict(adapter: TypeAdapter[Any]) -> Callable[[bytes], Any]:
@@ -225,6 +248,8 @@ def _named(name: str) -> Serde:
         return SERDES[name]
     if (declared := Registered.parse(name)) is not None:
         return codec_serde(codec_of(declared))
+    if (inner := windowed_name(name)) is not None:
+        return window_serde(_named(inner))
     if ":" not in name:
         raise TopologyError(
             f"there is no serde {name!r}; use {', '.join(SERDES)} or MODULE:TYPE for a type, as "
@@ -311,8 +336,9 @@ INTEGER = Serde("integer", _encode_integer, _decode_integer)
 FLOAT = Serde("float", _encode_float, _decode_float)
 """8 bytes, big-endian IEEE 754, as Kafka's DoubleSerializer; also for NaN and infinities."""
 
-JSON = Serde("json", strict_json.write, orjson.loads)
-"""JSON in UTF-8. NaN and infinities are refused: JSON has no number for them."""
+JSON = Serde("json", strict_json.write, json_numbers.read)
+"""JSON in UTF-8. Integers keep all digits, a number with a fraction is a float. NaN and infinities
+are refused: JSON has no number for them."""
 
 
 def _encode_window(value: Any) -> bytes:
@@ -328,7 +354,7 @@ def _model_as_data(value: Any) -> Any:
 
 
 def _decode_window(data: bytes) -> Any:
-    found: Any = orjson.loads(data)
+    found: Any = json_numbers.read(data)
     if type(found) is not dict:
         return found
     members = cast(dict[str, Any], found)
@@ -340,6 +366,58 @@ _MEMBERS = {"start", "end", "value"}
 
 WINDOW = Serde("window", _encode_window, _decode_window)
 """Results of windows, as JSON objects with start, end and value."""
+
+_WINDOW_OF = re.compile(r"window\((.+)\)")
+_PLAIN_VALUES = frozenset({"bytes", "string", "integer", "float", "json"})
+
+
+def window_name(value: str) -> str:
+    """Return the name of the serde of a window's results.
+
+    Args:
+        value: name of the serde of the aggregate.
+    """
+    plain = internal_serde_name(value)
+    if plain in _PLAIN_VALUES or Registered.parse(plain) is not None:
+        return WINDOW.name
+    return f"window({plain})"
+
+
+def windowed_name(name: str) -> str | None:
+    """Return the aggregate's serde in the name of a window's; None: it is another name."""
+    found = _WINDOW_OF.fullmatch(name)
+    return None if found is None else found[1]
+
+
+@functools.cache
+def window_serde(of: Serde) -> Serde:
+    """Return the serde of the results of windows whose aggregate has a serde.
+
+    The value of a type or model is in the JSON as it is; that of a serde of the user's is a text.
+    """
+    if window_name(of.name) == WINDOW.name:
+        return WINDOW
+    is_text = of.model is None and not isinstance(of, TypedSerde)
+
+    def encode(value: Any) -> bytes:
+        if type(value) is not WindowResult or value.value is None or of.encode is None:
+            return _encode_window(value)
+        data = of.encode(value.value)
+        if is_text:
+            data = strict_json.write(data.decode())
+        return b'{"start":%d,"end":%d,"value":%b}' % (value.start, value.end, data)
+
+    def decode(data: bytes) -> Any:
+        found = _decode_window(data)
+        if type(found) is not WindowResult or found.value is None or of.decode is None:
+            return found
+        inner = json_numbers.member(data, "value")
+        if is_text:
+            inner = str.encode(json_numbers.read(inner))
+        return WindowResult(found.start, found.end, of.decode(inner))
+
+    return Serde(f"window({of.name})", encode, decode)
+
 
 SERDES: dict[str, Serde] = {s.name: s for s in (BYTES, STRING, INTEGER, FLOAT, JSON, WINDOW)}
 """The serdes that a topology can name without a module."""

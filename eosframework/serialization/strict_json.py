@@ -11,12 +11,17 @@ import marshal
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, is_dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
 from enum import Enum
 from math import isfinite
 from typing import Any, NoReturn, cast
+from uuid import UUID
 
 import orjson
 from pydantic import BaseModel
+
+from eosframework.serialization.json_numbers import Default, write_large
 
 DEEPEST = 200
 """Most levels of nested objects and lists that pydantic reads; it writes more."""
@@ -43,10 +48,9 @@ FLOAT_DIGITS = 210
 """A number with fewer digits, and an exponent below 100, is below the largest float, 1.8e308."""
 _LARGE_INTEGER = b"0" * FLOAT_DIGITS
 
-_OF_NO_FLOAT = frozenset({str, int, bool, type(None), bytes})
-
-Default = Callable[[Any], Any]
-
+_OF_NO_FLOAT = frozenset(
+    {str, int, bool, type(None), bytes, datetime, date, timedelta, Decimal, UUID}
+)
 
 find_null = re.compile(b"null").search
 find_nan = re.compile(b"NaN").search
@@ -67,7 +71,10 @@ def write(value: Any) -> bytes:
         TypeError: the value has no form in JSON.
         ValueError: it contains NaN or an infinity; names the member.
     """
-    data = orjson.dumps(value)
+    try:
+        data = orjson.dumps(value)
+    except TypeError as error:
+        data = write_large(value, error)
     if find_null(data) and not _is_finite(value):
         refuse_infinite(value)
     return data
@@ -96,7 +103,10 @@ def write_with(value: Any, default: Default | None = None, option: int | None = 
         default: converts an object of another type to one that orjson writes.
         option: of orjson.
     """
-    data = orjson.dumps(value, default, option)
+    try:
+        data = orjson.dumps(value, default, option)
+    except TypeError as error:
+        data = write_large(value, error, default, option)
     if find_null(data) and not _is_finite(value):
         refuse_infinite(value)
     return data
@@ -109,7 +119,7 @@ def refuse_infinite(value: Any) -> None:
         ValueError: names the member.
     """
     if (found := next(infinite(value), None)) is not None:
-        raise _no_number(*found)
+        raise no_number(*found)
 
 
 def _is_finite(value: Any) -> bool:
@@ -187,8 +197,6 @@ def _members(value: Any) -> Iterable[Any]:
 def refuse_constants(data: bytes) -> None:
     """Raise if bytes have NaN or Infinity as a value; pydantic would read them.
 
-    orjson would refuse large integers, too, which pydantic reads and writes.
-
     Raises:
         ValueError: they are not JSON.
     """
@@ -263,6 +271,26 @@ def is_suspicious(data: bytes) -> bool:
     return len(data) > LONGEST_NUMBER and _DIGITS.search(data[::_STRIDE]) is not None
 
 
+def refuse_overlong(value: Any, data: bytes, read: Callable[[bytes], Any]) -> None:
+    """Raise if JSON is too deep, or contains an overlong number or a replaced surrogate.
+
+    Args:
+        value: a model.
+        data: its JSON, without a null that stands for a number.
+        read: returns a model.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    if _REPLACED in data:
+        refuse_surrogates(value)
+    if is_suspicious(data):
+        try:
+            read(data)
+        except ValueError as error:
+            raise ValueError(f"its JSON could not be read again: {error}") from None
+
+
 def refuse_unreadable(
     value: Any, data: bytes, dump: Callable[[Any], Any], read: Callable[[bytes], Any]
 ) -> None:
@@ -277,23 +305,26 @@ def refuse_unreadable(
     Raises:
         ValueError: it cannot be read; names the member that is NaN or infinite.
     """
-    if _REPLACED in data:
-        refuse_surrogates(value)
     wanted = list(infinite(dump(value))) if has_infinite(value) else []
-    if not wanted and not is_suspicious(data):
+    if not wanted:
+        refuse_overlong(value, data, read)
         return
     try:
         again = read(data)
-    except ValueError as error:
-        if wanted:
-            raise _no_number(*wanted[0]) from None
-        raise ValueError(f"its JSON could not be read again: {error}") from None
+    except ValueError:
+        raise no_number(*wanted[0]) from None
     # A user's serializer may have written NaN in a form that the model's validator reads.
-    if wanted and len(list(infinite(dump(again)))) < len(wanted):
-        raise _no_number(*wanted[0])
+    if len(list(infinite(dump(again)))) < len(wanted):
+        raise no_number(*wanted[0])
 
 
-def _no_number(place: Any, number: float) -> ValueError:
+def no_number(place: Any, number: float) -> ValueError:
+    """Return the error of a number that JSON has no form for.
+
+    Args:
+        place: name or index of the member; None: the value itself.
+        number: NaN or an infinity.
+    """
     where = "the value" if place is None else f"member {place!r:.60}"
     return ValueError(
         f"{where} is {number}, which JSON has no number for; leave it out, write None, or use "

@@ -13,6 +13,7 @@ from eosframework.processing.codegen.compiler import CompiledSource, compile_sou
 from eosframework.processing.failures.failure_handler import FailureHandler
 from eosframework.processing.ports import Message, Output
 from eosframework.records import Headers, Record, TopicPartition
+from eosframework.serialization.key_bytes import key_encoder
 from eosframework.serialization.serdes import Serde
 from eosframework.topology.graph.graph import Graph, Sink
 from eosframework.topology.graph.walk import nodes_of
@@ -121,7 +122,7 @@ class TopologyDriver:
         message = Sent(
             topic,
             encoded(value, compiled.source.value),
-            encoded(key, compiled.source.key),
+            encoded_key(key, compiled.source.key),
             timestamp,
             offset,
             list(headers) or None,
@@ -148,6 +149,14 @@ def encoded(value: Any, serde: Serde) -> bytes | None:
     if value is None or isinstance(value, bytes) or serde.encode is None:
         return cast("bytes | None", value)
     return serde.encode(value)
+
+
+def encoded_key(key: Any, serde: Serde) -> bytes | None:
+    """Return the bytes of a key; bytes stay unchanged."""
+    encode = key_encoder(serde)
+    if key is None or isinstance(key, bytes) or encode is None:
+        return cast("bytes | None", key)
+    return encode(key)
 
 
 def decoded(data: bytes | None, serde: Serde | None) -> Any:

@@ -44,7 +44,13 @@ from eosframework.testing.memory_kafka import (
     MemoryOutputs,
     MemoryStartPositions,
 )
-from eosframework.testing.stateless_driver import decoded, encoded, keep_schemas_here, sink_serdes
+from eosframework.testing.stateless_driver import (
+    decoded,
+    encoded,
+    encoded_key,
+    keep_schemas_here,
+    sink_serdes,
+)
 from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.graph.graph import (
     Graph,
@@ -195,7 +201,7 @@ class TopologyTestDriver:
                 f"no source reads topic {topic!r}; there are {', '.join(sorted(sources))}"
             )
         source = sources[topic]
-        key_bytes = encoded(key, source.key)
+        key_bytes = encoded_key(key, source.key)
         number = -1 if partition is None else partition
         self.kafka.append(
             (

@@ -110,7 +110,7 @@ def test_a_row_of_a_global_table_that_cannot_be_read_is_named_and_no_record_beco
     pipeline.feed(5)
     refused(
         pipeline,
-        f"global table of topic '{rates}': an entry cannot be read: JSONDecodeError",
+        f"global table of topic '{rates}': an entry cannot be read: DecodeError",
         f"The entry is {rates}[0]@{offset} (key b'3')",
         "Declare the types that the topic has, or produce the right row",
     )

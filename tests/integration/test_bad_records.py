@@ -220,6 +220,70 @@ def test_what_a_store_cannot_keep_is_a_dead_letter_and_spoils_no_key(
     assert cluster.committed(name, f"{name}.in") == len(values)
 
 
+SPOILING = """\
+from typing import Annotated
+
+from pydantic import BaseModel, Field
+
+from eosframework import Topology, dead_letter
+
+
+class Order(BaseModel):
+    n: int
+    cents: Annotated[int, Field(gt=0)]
+
+
+class Marked(Order):
+    mark: str = "m"
+
+
+def spoil(order):
+    if order.n == 1:
+        order.cents = -5
+    return Marked(n=2, cents=1) if order.n == 2 else order
+
+
+def newer(_, order):
+    return order
+
+
+app = Topology("NAME")
+orders = app.stream("NAME.in", key=str, value=Order)
+spoilt = orders.map_values(spoil).on_error(dead_letter("NAME.dead"))
+last = spoilt.group_by_key().reduce(newer, store="last", value=Order)
+last.to("NAME.last", value=Order)
+"""
+
+
+def test_an_instance_that_would_not_be_read_again_is_a_dead_letter_and_spoils_no_key(
+    kafka: Any, unique_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """It was kept, and the next record of its key ended the worker, at every start."""
+    folder, cluster = Folder(tmp_path, kafka.bootstrap_servers), Cluster(kafka.bootstrap_servers)
+    name = unique_name("spoilt")
+    cluster.create(f"{name}.in", f"{name}.last", f"{name}.dead")
+    folder.write("app.py", SPOILING.replace("NAME", name))
+    producer = feeder(kafka.bootstrap_servers)
+    for first in (0, 3):  # The second run reads the store that the first one left.
+        for n in range(first, first + 3):
+            producer.produce(f"{name}.in", b'{"n":%d,"cents":5}' % n, b"key")
+        assert producer.flush(60) == 0
+        for command in (("apply", "app.py"), ("run-worker", "app.py", "--until-caught-up")):
+            done = folder.run(*command)
+            assert done.exit_code == 0, done.err
+    letters = read_committed(kafka.bootstrap_servers, f"{name}.dead")
+    errors = {
+        letter.value(): headers_of(letter)["__streams.errors.exception"] or b""
+        for letter in letters
+    }
+    assert errors.keys() == {b'{"n":1,"cents":5}', b'{"n":2,"cents":5}'}
+    assert b"greater than 0" in errors[b'{"n":1,"cents":5}']
+    assert b"expected Order, got its subclass Marked, of which mark" in errors[b'{"n":2,"cents":5}']
+    last = read_committed(kafka.bootstrap_servers, f"{name}.last")
+    assert [json.loads(record.value() or b"")["n"] for record in last] == [0, 3, 4, 5]
+    assert cluster.committed(name, f"{name}.in") == 6
+
+
 OUTPUTS = """\
 import time
 

@@ -40,7 +40,7 @@ def test_the_windows_of_the_page_close_as_its_table_says() -> None:
 
 def test_every_page_has_a_picture_and_says_where_the_tests_or_details_are() -> None:
     pages = sorted(FOLDER.glob("*.md"))
-    assert len(pages) == 7
+    assert len(pages) == 8
     for page in pages:
         text = page.read_text(encoding="utf-8")
         assert "```mermaid\n" in text, page

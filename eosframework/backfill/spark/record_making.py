@@ -20,6 +20,7 @@ from eosframework.errors import ConfigurationError, RunError, raised_by_function
 from eosframework.kafka.client.partitioner import partition_of
 from eosframework.processing.conversions import as_bytes
 from eosframework.records import Record, as_milliseconds
+from eosframework.serialization.key_bytes import key_encoder
 from eosframework.topology.graph.graph import Source
 
 FromRow = Callable[[dict[str, Any]], Record]
@@ -125,8 +126,8 @@ class RecordMaker:
     def _encoded_key(self, key: Any) -> bytes | None:
         if key is None:
             return None
-        if self._source.key.encode is not None:
-            return self._source.key.encode(key)
+        if (encode := key_encoder(self._source.key)) is not None:
+            return encode(key)
         return key.encode() if isinstance(key, str) else as_bytes(key)
 
     def _event_time(self, value: bytes | None, timestamp: int) -> int:

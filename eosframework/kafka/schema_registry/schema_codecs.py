@@ -39,6 +39,7 @@ from eosframework.kafka.schema_registry.registry_client import (
     schema_of,
     subject_conf,
 )
+from eosframework.serialization.model_checks import require_all_fields
 from eosframework.serialization.schemas import Codec, Format
 
 _T = TypeVar("_T")
@@ -343,9 +344,11 @@ def _opened(place: _Elsewhere) -> SchemaRegistry:
 
 def _to_map(model: Any, mode: str) -> Callable[[Any, Any], Any]:
     def to_map(value: Any, _: Any) -> Any:
-        if not isinstance(value, model):
-            raise TypeError(f"expected {model.__name__}, got {type(value).__name__}: {value!r:.80}")
-        return value.model_dump(mode=mode, by_alias=True)
+        if value.__class__ is not model:
+            require_all_fields(model, value)
+        members = value.model_dump(mode=mode, by_alias=True)
+        model.model_validate(members)  # A reader does the same.
+        return members
 
     return to_map
 

@@ -30,6 +30,7 @@ def transforms_values(
         "fences_total": _one(counts.fences),
         "unknown_outcomes_total": _one(counts.unknown_outcomes),
         "late_records_total": [(tuple(place), count) for place, count in view.late.items()],
+        "keyless_records_total": [(tuple(place), n) for place, n in view.keyless.items()],
         "passed_over_records_total": _one(counts.passed_over),
         "closed_by_clock_total": _one(counts.closed_by_clock),
         "held_records": _one(counts.held),

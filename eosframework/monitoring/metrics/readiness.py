@@ -142,6 +142,10 @@ def worker_status(view: WorkerView, seen: ClientsSeen) -> Mapping[str, Any]:
         "passed_over": view.counts.passed_over,
         "closed_by_clock": view.counts.closed_by_clock,
         "held": view.counts.held,
+        "keyless": [
+            {"step": place.step, "topic": place.topic, "records": count}
+            for place, count in sorted(view.keyless.items())
+        ],
         "late": [
             {"step": place.step, "topic": place.topic, "records": count}
             for place, count in sorted(view.late.items())

@@ -59,7 +59,7 @@ class JsonColumns:
     def _array(self, objects: Sequence[dict[str, Any]]) -> Any:
         try:
             return arrow.array(objects, self._rows)
-        except arrow.ArrowInvalid:
+        except (arrow.ArrowInvalid, OverflowError):
             if len(objects) > 1:
                 raise
             return arrow.array([self._rounded(objects[0])], self._rows)

@@ -6,10 +6,9 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-import orjson
-
 from eosframework.operators.batch.arrow import RecordBatch, arrow
 from eosframework.operators.batch.column_types import JsonColumns
+from eosframework.serialization.json_numbers import read
 from eosframework.serialization.serdes import Serde
 from eosframework.topology.spec.batch_columns import KEY_COLUMN, TIME_COLUMN, Columns
 
@@ -58,7 +57,7 @@ class Reader:
             values: their values.
 
         Raises:
-            ValueError: at least one of them does not fit.
+            Exception: at least one of them does not fit.
         """
         columns = self._of_values.of(objects_of(values)) if self._of_values else {}
         if self._has_own:
@@ -94,12 +93,12 @@ def objects_of(values: Sequence[bytes]) -> list[dict[str, Any]]:
     shift the numbers or absorb one.
 
     Raises:
-        ValueError: at least one of them is not a JSON object.
+        Exception: at least one of them is not a JSON object.
     """
     if len(values) == 1:
-        objects = [orjson.loads(values[0])]
+        objects = [read(values[0])]
     else:
-        elements = orjson.loads(b"[" + _BETWEEN.join(values) + b"]")
+        elements = read(b"[" + _BETWEEN.join(values) + b"]")
         between = len(values) - 1
         if len(elements) != len(values) + between or elements[1::2] != [_MARK] * between:
             raise ValueError("a value is not one JSON object")

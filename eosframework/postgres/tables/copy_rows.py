@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Any, cast
 
+from orjson import Fragment
 from psycopg import Connection, Cursor, sql
 from pydantic import BaseModel
 
@@ -251,4 +253,6 @@ def _keys_getter(get: Callable[[Any], Any], *, alone: bool) -> Callable[[Any], V
 def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
+    if isinstance(value, Decimal) and value.is_finite():
+        return Fragment(str(value))
     raise TypeError(f"{type(value).__name__} has no form in JSON")

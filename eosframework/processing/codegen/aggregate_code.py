@@ -18,6 +18,11 @@ from eosframework.topology.spec.window_spec import Window
 
 def write_aggregate(code: CodeWriter, depth: int, node: Aggregate, current: Variables) -> None:
     """Write an aggregate; a record without a key or a value is skipped, as in Kafka Streams."""
+    _write_keyed(code, depth, node, current)
+    code.write_keyless(depth, node, current)
+
+
+def _write_keyed(code: CodeWriter, depth: int, node: Aggregate, current: Variables) -> None:
     code.site = Site(node.name, node.on_error)
     slot = code.slots.of(node)
     update = code.operators.setdefault(slot, f"update{slot}")

@@ -27,7 +27,8 @@ from eosframework.processing.failures.refused_outputs import (
 )
 from eosframework.processing.transaction.run_slices import end_run
 from eosframework.records import Record
-from eosframework.serialization import strict_json
+from eosframework.serialization import json_numbers, strict_json
+from eosframework.serialization.key_bytes import key_encoder
 from eosframework.serialization.serdes import JSON, Serde
 from eosframework.topology.graph.graph import Function, Keyed, Node, OnError, Store
 
@@ -101,6 +102,7 @@ class CodeWriter:
             "undo": undo,
             "dumps": orjson.dumps,
             "without_nan": strict_json.without_nan,
+            "write_large": json_numbers.write_large,
         }
 
     def insert(self, before: int, lines: list[str]) -> None:
@@ -148,7 +150,11 @@ class CodeWriter:
         same = known.name == serde.name and (serde.codec is None or serde.codec is known.codec)
         if current.key_bytes is not None and same:
             return current.key_bytes
-        return self.encode(current.key, serde)
+        return self.encode_key(current.key, serde)
+
+    def encode_key(self, variable: str, serde: Serde) -> str:
+        """Return an expression that encodes a variable as a key."""
+        return self._encode_by(variable, key_encoder(serde))
 
     def value_bytes(self, depth: int, current: Variables, serde: Serde) -> str:
         """Write what the encoded value needs, and return an expression of it.
@@ -161,7 +167,8 @@ class CodeWriter:
         if current.encoded is not None and current.encoded[0] == current.value:
             return current.encoded[1]
         data = self.variable("b")
-        self.line(depth, f"{data} = dumps({current.value})")
+        self.line(depth, f"try: {data} = dumps({current.value})")
+        self.line(depth, f"except TypeError as error: {data} = write_large({current.value}, error)")
         self.line(
             depth,
             f"if {data}.rpartition(b'null')[1]: {data} = without_nan({current.value}, {data})",
@@ -170,9 +177,12 @@ class CodeWriter:
 
     def encode(self, variable: str, serde: Serde) -> str:
         """Return an expression that encodes a variable."""
-        if serde.encode is None:
+        return self._encode_by(variable, serde.encode)
+
+    def _encode_by(self, variable: str, function: Callable[[Any], bytes] | None) -> str:
+        if function is None:
             return f"as_bytes({variable})"
-        encode = self.name("encode", serde.encode)
+        encode = self.name("encode", function)
         return f"(None if {variable} is None else {encode}({variable}))"
 
     def record_of(self, current: Variables) -> str:
@@ -202,6 +212,10 @@ class CodeWriter:
             before=None,
             encoded=None,
         )
+
+    def write_keyless(self, depth: int, node: Keyed, current: Variables) -> None:
+        """Write the count of a record that a node skips for its key, after the node's `if`."""
+        self.line(depth, f"elif {current.key} is None: state.keyless.note({node.name!r}, m)")
 
     def write_time_limit(self, depth: int, timestamp: str, condition: str = "") -> None:
         """Write the check of an event time against the limit of the source."""

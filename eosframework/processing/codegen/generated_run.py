@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from eosframework.operators.expiry import StreamTime
 from eosframework.operators.store_transaction import Journal
-from eosframework.processing.failures.failure_handler import Site
+from eosframework.processing.failures.failure_handler import LeftOut, Site
 from eosframework.processing.ports import Message, Output
 
 
@@ -33,6 +33,11 @@ class State(Protocol):
     @property
     def late(self) -> Callable[[Site, Message, int, list[Output]], None]:
         """Handles a record that is late for a step."""
+        ...
+
+    @property
+    def keyless(self) -> LeftOut:
+        """Counts the records that steps skip because they have no key."""
         ...
 
     @property

@@ -60,6 +60,7 @@ from eosframework.processing.codegen.time_code import (
     write_times,
     write_watermark,
 )
+from eosframework.processing.event_units import YEAR_MS, UnitCheck
 from eosframework.processing.failures.failure_handler import Site
 from eosframework.processing.transaction.run_slices import RUN_OUTPUTS
 from eosframework.topology.graph.graph import (
@@ -236,9 +237,11 @@ def _write_decode(
         code.line(3, f"{timestamp} = m.timestamp()[1]")
     else:
         code.site = Site(f"{source.name}: timestamp({source.timestamp.name})", source.on_error)
-        call = code.function(source.timestamp)
-        code.line(3, f"{timestamp} = m.timestamp()[1]")
+        call, own = code.function(source.timestamp), code.variable("o")
+        check = code.name("check", UnitCheck(source.name))
+        code.line(3, f"{timestamp} = {own} = m.timestamp()[1]")
         code.line(3, f"if {value} is not None: {timestamp} = as_milliseconds({call}({value}))")
+        code.line(3, f"if {own} - {timestamp} > {YEAR_MS}: {check}({timestamp}, {own})")
         code.write_time_limit(3, timestamp)
     return Variables(key, value, timestamp, headers, key_bytes, source.key)
 

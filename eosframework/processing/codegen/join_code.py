@@ -50,6 +50,7 @@ def write_table(code: CodeWriter, depth: int, node: Table, current: Variables) -
         code.children(
             depth + 2, node.children, replace(current, key_bytes=key_bytes, before=before)
         )
+    code.write_keyless(depth, node, current)
 
 
 def write_table_step(code: CodeWriter, depth: int, step: Step, current: Variables) -> None:
@@ -79,7 +80,7 @@ def write_lookup(code: CodeWriter, depth: int, node: Lookup, current: Variables)
         code.line(depth + 1, f"{key} = {of}({code.record_of(current)})")
     is_own_key = key == current.key
     serde = node.view.key
-    key_bytes = code.key_bytes(current, serde) if is_own_key else code.encode(key, serde)
+    key_bytes = code.key_bytes(current, serde) if is_own_key else code.encode_key(key, serde)
     row = code.variable("r")
     has_past = isinstance(node.view.origin, Table) and node.view.origin.history_ms is not None
     time = f", {current.timestamp}, {current.now}" if has_past else ""
@@ -166,6 +167,8 @@ def _write_stream_side(
         before=None,
     )
     code.children(depth + 2, join.children, changed)
+    if not join.keeps_unpaired[0 if is_left else 1]:
+        code.write_keyless(depth, join, current)
     if join.keeps_unpaired[0 if is_left else 1]:
         _write_alone(code, depth, join, is_left, current)
 

@@ -273,14 +273,14 @@ def writable(text: str) -> str:
 
 
 class LatePlace(NamedTuple):
-    """A step for which records are late, and their topic."""
+    """A step that leaves records out, and their topic."""
 
     step: str
     topic: str
 
 
-class LateRecords:
-    """Counts the late records of a task; a transaction that is dropped counts none."""
+class LeftOut:
+    """Counts the records that steps of a task leave out; a dropped transaction counts none."""
 
     def __init__(self) -> None:
         self.committed: Counter[LatePlace] = Counter()
@@ -288,7 +288,7 @@ class LateRecords:
 
     @property
     def count(self) -> int:
-        """The number of late records, including those of the open transaction."""
+        """The number of records, including those of the open transaction."""
         return self.committed.total() + self._open.total()
 
     def were_committed(self) -> None:
@@ -300,6 +300,14 @@ class LateRecords:
         """Discard the records of the open transaction; they run again."""
         self._open.clear()
 
+    def note(self, step: str, message: Message) -> None:
+        """Count a record that a step leaves out."""
+        self._open[LatePlace(step, _origin(message)[0])] += 1
+
+
+class LateRecords(LeftOut):
+    """Counts the late records of a task."""
+
     def __call__(self, site: Site, message: Message, stream_time: int, out: list[Output]) -> None:
         """Count a record, and send it unchanged to the topic of late records, if there is one.
 
@@ -309,7 +317,7 @@ class LateRecords:
             stream_time: stream time of the task, in milliseconds.
             out: takes the record.
         """
-        self._open[LatePlace(site.name, _origin(message)[0])] += 1
+        self.note(site.name, message)
         if site.on_error.topic is not None:
             behind_ms = stream_time - message.timestamp()[1]
             error = LateRecord(f"stream time is {moment(stream_time)}, {behind_ms} ms ahead")

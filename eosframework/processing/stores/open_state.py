@@ -26,7 +26,7 @@ from eosframework.operators.store_transaction import Journal
 from eosframework.operators.watermarks import UpstreamTimes
 from eosframework.operators.windows.closing import Alarms, WindowOperator
 from eosframework.processing.codegen.compiler import CompiledPart, Emission
-from eosframework.processing.failures.failure_handler import LateRecords
+from eosframework.processing.failures.failure_handler import LateRecords, LeftOut
 from eosframework.processing.ports import Message, Output
 from eosframework.processing.stores.state_ports import Reached, TaskStores
 from eosframework.processing.task_windows import TaskWindows, timed_nodes
@@ -132,6 +132,7 @@ class OpenState:
             one.update if isinstance(one, WindowOperator) else one for one in bound
         ]
         self.late = LateRecords()
+        self.keyless = LeftOut()
         self.results = LateResults()
         """Results that are emitted later than the records that caused them."""
         self.windows = TaskWindows(timed_nodes(compiled, bound), alarms, partition, self.results)
@@ -238,6 +239,7 @@ class OpenState:
             RunError: the disk rejects the write.
         """
         self.late.were_committed()
+        self.keyless.were_committed()
         if not self._sent:
             self._note_time(self._committing)
             return
@@ -261,6 +263,7 @@ class OpenState:
         for session in self._sessions.values():
             session.drop()
         self.late.drop()
+        self.keyless.drop()
         self.windows.reset()
         self._sent = {}
         self.journal.clear()

@@ -26,10 +26,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from eosframework.errors import DataRejected
+from eosframework.errors import DataRejected, raised_by_functions
 from eosframework.operators.joins.stream_joins import Unpaired
 from eosframework.processing.codegen.generated_run import Failed
-from eosframework.processing.failures.failure_handler import Site
+from eosframework.processing.failures.failure_handler import Site, writable
 from eosframework.processing.ports import Message, Output
 from eosframework.records import TopicPartition
 from eosframework.serialization.serdes import Serde
@@ -73,10 +73,17 @@ class EmittedResult:
         return self.key_
 
     def value(self) -> bytes | None:
-        """The encoded value."""
-        if self.entry_value is None or self.serde.encode is None:
-            return self.entry_value
-        return self.serde.encode(self.entry_value)
+        """The encoded value; as text if its serde does not encode it.
+
+        A dead letter of the result needs it, and the serde may be why there is one.
+        """
+        value = self.entry_value
+        if value is None or isinstance(value, bytes):
+            return value
+        try:
+            return self.serde.encode(value) if self.serde.encode is not None else shown(value)
+        except raised_by_functions():
+            return shown(value)
 
     def timestamp(self) -> tuple[int, int]:
         """The timestamp's type, and the timestamp in milliseconds."""
@@ -85,6 +92,14 @@ class EmittedResult:
     def headers(self) -> None:
         """None: it results from many records."""
         return
+
+
+def shown(value: Any) -> bytes:
+    """Return a value as text for a reader."""
+    try:
+        return writable(repr(value)).encode()
+    except raised_by_functions():  # Of a user's own class.
+        return f"<{type(value).__name__}>".encode()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,15 @@ encoded once: its attempts read the bytes from the stage.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from eosframework.backfill.spark.executor_failures import encoded
 from eosframework.config import RegistrySettings
 from eosframework.errors import ConfigurationError, EosError, RunError
+from eosframework.serialization.key_bytes import key_encoder
 from eosframework.serialization.schemas import Format
-from eosframework.serialization.serdes import Serde, SerdeLike, codec_serde, serde_of
+from eosframework.serialization.serdes import JSON, Serde, SerdeLike, codec_serde, serde_of
 from eosframework.spark.kafka.message_rows import MessageEncoder
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def open_serde(
 
     serde = serde_of(wanted)
     if serde.codec is None:
-        return serde
+        return replace(serde, encode=key_encoder(serde)) if is_key and serde == JSON else serde
     if topic is None and serde.codec.declared.subject is None:
         raise ConfigurationError(
             f"{serde.name} with topic_column has no subject; give the serde one with subject="

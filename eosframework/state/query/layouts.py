@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from eosframework.errors import ConfigurationError
 from eosframework.operators.binding import format_of
 from eosframework.operators.entries import Entry
@@ -23,6 +21,7 @@ from eosframework.operators.windows.closing import Alarm
 from eosframework.operators.windows.window_entries import MARK_KEY, START, Span, SpansFormat
 from eosframework.records import WindowResult
 from eosframework.serialization import references
+from eosframework.serialization.json_numbers import read
 from eosframework.serialization.serdes import Serde
 from eosframework.topology.graph.graph import (
     Aggregate,
@@ -160,7 +159,7 @@ class SeenLayout(Layout):
     def __init__(self, store: Store, *, has_by: bool) -> None:
         super().__init__(store)
         self._has_by = has_by
-        self._shared = self._form.held.reading(orjson.loads)
+        self._shared = self._form.held.reading(read)
 
     def get(self, content: CommittedStore, key: bytes) -> Iterator[Row]:
         """Yield the seen records of a key, the earliest first."""
@@ -188,7 +187,7 @@ class SeenLayout(Layout):
         if not self._has_by:
             return identity, None
         end = START.size + START.unpack_from(identity)[0]
-        return identity[START.size : end], orjson.loads(identity[end:])
+        return identity[START.size : end], read(identity[end:])
 
 
 class HistoryLayout(Layout):

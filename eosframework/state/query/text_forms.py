@@ -9,6 +9,8 @@ import orjson
 from pydantic import BaseModel
 
 from eosframework.errors import ConfigurationError
+from eosframework.serialization.json_numbers import Unreadable, read, write_large
+from eosframework.serialization.key_bytes import key_encoder
 from eosframework.serialization.serdes import Serde
 from eosframework.topology.graph.graph import Store
 
@@ -33,7 +35,7 @@ def key_of(store: Store, text: str) -> bytes:
         if text.startswith(HEXADECIMAL) and serde.name != "string":
             return bytes.fromhex(text[len(HEXADECIMAL) :])
         return _encoded(serde, _parsers(serde)(text))
-    except (ValueError, TypeError, OverflowError) as error:
+    except (ValueError, TypeError, OverflowError, Unreadable) as error:
         raise ConfigurationError(
             f"{text!r} is not a key of store {store.name!r}, whose keys are {serde.name}: {error}; "
             f"write it as JSON, or its bytes as 0x and hexadecimal digits"
@@ -48,7 +50,10 @@ def key_text(store: Store, key: Any) -> str:
 
 def as_json(content: Any) -> bytes:
     """Return JSON; bytes that are not UTF-8 become `0x` and hexadecimal digits."""
-    return orjson.dumps(content, default=plain, option=orjson.OPT_NON_STR_KEYS)
+    try:
+        return orjson.dumps(content, plain, orjson.OPT_NON_STR_KEYS)
+    except TypeError as error:
+        return write_large(content, error, plain, orjson.OPT_NON_STR_KEYS)
 
 
 def plain(value: Any) -> Any:
@@ -70,11 +75,12 @@ def _parsers(serde: Serde) -> Callable[[str], Any]:
         "bytes": str.encode,
         "integer": int,
         "float": float,
-        "json": orjson.loads,
-        "window": orjson.loads,
+        "json": read,
+        "window": read,
     }
     return parsers.get(serde.name, str)
 
 
 def _encoded(serde: Serde, key: Any) -> bytes:
-    return key if serde.encode is None else serde.encode(key)
+    encode = key_encoder(serde)
+    return key if encode is None else encode(key)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from eosframework.serialization.serdes import WINDOW, internal_serde_name, type_of
+from eosframework.serialization.serdes import internal_serde_name, type_of, window_name
 from eosframework.topology.lowering.naming import Naming, words_of
 from eosframework.topology.lowering.parts import (
     branch_parents,
@@ -95,7 +95,8 @@ class RecordFacts:
     def after(self, step: StepSpec, types: StepTypes) -> RecordFacts:
         """Return the facts about the records after a step."""
         if (keyed := step.aggregates) is not None:
-            value = aggregate_serde(step, keyed, types) if keyed.window is None else WINDOW.name
+            value = aggregate_serde(step, keyed, types)
+            value = value if keyed.window is None else window_name(value)
             delayed = self.delayed or keyed.emit != "each"
             return replace(self, value=value, new_value=False, made_value=None, delayed=delayed)
         join = step.join

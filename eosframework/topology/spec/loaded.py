@@ -10,7 +10,13 @@ from typing import Any
 from eosframework.errors import TopologyError
 from eosframework.serialization import references
 from eosframework.serialization.schemas import Codec
-from eosframework.serialization.serdes import Serde, codec_serde, serde_of
+from eosframework.serialization.serdes import (
+    Serde,
+    codec_serde,
+    serde_of,
+    window_serde,
+    windowed_name,
+)
 from eosframework.topology.spec.topology_spec import TopologySpec
 
 Path = tuple[str | int, ...]
@@ -160,7 +166,10 @@ class LoadedApp:
             TopologyError: there is none, or its model cannot be imported.
         """
         known = self.objects.get(name)
-        return known if isinstance(known, Serde) else serde_of(name)
+        if isinstance(known, Serde):
+            return known
+        inner = windowed_name(name)
+        return serde_of(name) if inner is None else window_serde(self.serde(inner))
 
     def serde_at(
         self, name: str, topic: str | None, *, is_key: bool = False, written: bool = False

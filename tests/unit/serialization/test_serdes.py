@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import DecodeError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from eosframework.errors import TopologyError
@@ -116,8 +117,8 @@ def test_an_integer_that_does_not_fit_is_refused() -> None:
         (INTEGER, b"\x00" * 7, struct.error),
         (INTEGER, b"\x00" * 9, struct.error),
         (FLOAT, b"", struct.error),
-        (JSON, b'{"a": 1', ValueError),
-        (JSON, b"NaN", ValueError),
+        (JSON, b'{"a": 1', DecodeError),
+        (JSON, b"NaN", DecodeError),
         (serde_of(Flight), b'{"arr_delay": 3}', ValidationError),
         (serde_of(Flight), b"{}x", ValidationError),
     ],

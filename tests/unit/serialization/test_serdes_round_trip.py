@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable
 from typing import Any
 
-import orjson
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec import DecodeError
 from pydantic import BaseModel, ConfigDict, field_serializer
 from pydantic.dataclasses import dataclass
 
@@ -34,7 +35,7 @@ from eosframework.serialization.serdes import (
 )
 from tests.support.applications.schema_functions import message_class
 
-REFUSALS = (TypeError, ValueError, OverflowError, RecursionError, struct.error)
+REFUSALS = (TypeError, ValueError, OverflowError, RecursionError, struct.error, DecodeError)
 """What a user's own mistake raises; each goes the way of on_error."""
 
 NAN, INFINITY = float("nan"), float("inf")
@@ -320,14 +321,11 @@ def test_no_two_records_pass_for_the_same_one(
         same_bytes = _identity(key, shared) == _identity(other_key, other)
     except REFUSALS:
         return
-    assert same_bytes == (key == other_key and orjson.dumps(shared) == orjson.dumps(other)) or (
-        sorted_same(shared, other) and key == other_key
-    )
+    assert same_bytes == (key == other_key and sorted_json(shared) == sorted_json(other))
 
 
-def sorted_same(one: Any, other: Any) -> bool:
-    option = orjson.OPT_SORT_KEYS
-    return orjson.dumps(one, option=option) == orjson.dumps(other, option=option)
+def sorted_json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True).replace("-0.0", "0.0")
 
 
 @pytest.mark.parametrize(
@@ -345,7 +343,7 @@ def test_nan_and_infinities_are_not_read_from_json(serde: Serde, data: bytes | N
     if data is None:
         assert serde.encode is not None
         data = serde.encode({"level": 0.5}).replace(b"0.5", b"NaN")
-    with pytest.raises(ValueError, match=r"JSON|infinity|unexpected"):
+    with pytest.raises((ValueError, DecodeError), match=r"JSON|infinity|out of range"):
         serde.decode(data)
 
 
