@@ -79,6 +79,7 @@ def replicas(admin: AdminClient, topic: str) -> list[int]:
     return sorted(partitions[0].replicas) if partitions else []
 
 
+@pytest.mark.slow
 def test_data_and_port_survive_down_and_up(broker: Command, topic_name: str) -> None:
     few_partitions = ["--set", "offsets.topic.num.partitions=4"]
     first = answer_of(broker("up", "--port", "0", *few_partitions, "--json"))
