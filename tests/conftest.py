@@ -170,6 +170,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             shared = (start for start in SHARED if nodeid.startswith(start))
             return next(shared, None) or super()._split_scope(nodeid)
 
+        def _reschedule(self, node: Any) -> None:
+            """Assign the next module before the last test of one begins, and not before the last
+            but one: what waits for a long test is not run by a process that is free."""
+            if self._pending_of(self.assigned_work[node]) <= 1:
+                super()._reschedule(node)
+
     return Sharing(config, log)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +19,9 @@ from eosframework.cli.options import (
 from eosframework.cli.stdout import print_json
 from eosframework.errors import StartRefused
 from eosframework.process.interrupts import note_remains
+
+if TYPE_CHECKING:
+    from eosframework.application.provision import Provision
 
 AcceptOption = Annotated[
     list[str] | None,
@@ -66,32 +70,40 @@ def apply(
         from eosframework.application.subjects import apply_subjects
 
         created += apply_subjects(opened.graph.codecs, opened.settings.schema_registry, schemas)
-    grown = [
-        f"{t.name} was empty and now has {t.partitions} partitions instead of {t.grows_from}"
-        for t in planned.topics
-        if t.grows_from is not None
-    ]
     if not as_json:
-        done = [*(f"created {name}" for name in created), *grown]
-        if done or not planned.missing_sources:
-            typer.echo("\n".join(done) or "nothing was missing")
+        _print_changes(planned, created)
     for warning in planned.warnings:
         typer.echo(f"warning: {warning}", err=True)
     if planned.missing_sources:
-        waiting = ", ".join(planned.waiting)
-        raise StartRefused(
-            f"source topic {', '.join(planned.missing_sources)} does not exist and was not "
-            f"created: create it with the number of partitions it needs, or correct its name"
-            + (
-                f". Not created either, because their number of partitions follows from it: "
-                f"{waiting}; run `eosframework apply APP` again then"
-                if waiting
-                else ""
-            )
-        )
+        raise StartRefused(_explain_missing_sources(planned))
     if tables is not None and tables.problems:
         raise StartRefused("\n".join(tables.problems))
     if as_json:
         report = {"application": planned.application, "created": created, "grown": planned.growing}
         report["warnings"] = list(planned.warnings)
         print_json(report)
+
+
+def _print_changes(planned: Provision, created: Sequence[str]) -> None:
+    """Print each thing that was created or got partitions."""
+    grown = [
+        f"{t.name} was empty and now has {t.partitions} partitions instead of {t.grows_from}"
+        for t in planned.topics
+        if t.grows_from is not None
+    ]
+    changes = [*(f"created {name}" for name in created), *grown]
+    if changes or not planned.missing_sources:
+        typer.echo("\n".join(changes) or "nothing was missing")
+
+
+def _explain_missing_sources(planned: Provision) -> str:
+    problem = (
+        f"source topic {', '.join(planned.missing_sources)} does not exist and was not "
+        f"created: create it with the number of partitions it needs, or correct its name"
+    )
+    if not planned.waiting:
+        return problem
+    return (
+        f"{problem}. Not created either, because their number of partitions follows from it: "
+        f"{', '.join(planned.waiting)}; run `eosframework apply APP` again then"
+    )

@@ -42,45 +42,47 @@ def _set_option(what: str) -> Any:
     return typer.Option("--set", metavar="KEY=VALUE", help=help)
 
 
+KafkaVersion = Annotated[
+    str | None,
+    typer.Option(
+        metavar="VERSION",
+        help="Version of Kafka; an unknown one is answered with those to choose from.",
+        show_default="as before, the newest for a new cluster",
+    ),
+]
+Nodes = Annotated[
+    int | None, typer.Option(help="1 or 3.", show_default="as before, 1 for a new cluster")
+]
+BrokerPort = Annotated[
+    int | None,
+    _port_option(
+        "Port of the first node, the others follow; 0: free ports.",
+        new="cluster",
+        default=KAFKA_PORT,
+        most=65_533,
+    ),
+]
 BrokerData = Annotated[Path, _data_option("cluster's data, ports and logs")]
+Heap = Annotated[int, typer.Option(min=128, help="Java heap of each node.")]
+BrokerProperties = Annotated[list[str] | None, _set_option("broker property")]
+StartLimit = Annotated[
+    float | None,
+    typer.Option(
+        min=1, metavar="SECONDS", help="Longest wait for the nodes to serve.", show_default="180"
+    ),
+]
 DatabaseData = Annotated[Path, _data_option("server's data, port, password and log")]
 
 
 @broker.command("up")
 def broker_up(
-    kafka: Annotated[
-        str | None,
-        typer.Option(
-            metavar="VERSION",
-            help="Version of Kafka; an unknown one is answered with those to choose from.",
-            show_default="as before, the newest for a new cluster",
-        ),
-    ] = None,
-    nodes: Annotated[
-        int | None,
-        typer.Option(help="1 or 3.", show_default="as before, 1 for a new cluster"),
-    ] = None,
-    port: Annotated[
-        int | None,
-        _port_option(
-            "Port of the first node, the others follow; 0: free ports.",
-            new="cluster",
-            default=KAFKA_PORT,
-            most=65_533,
-        ),
-    ] = None,
+    kafka: KafkaVersion = None,
+    nodes: Nodes = None,
+    port: BrokerPort = None,
     data_dir: BrokerData = _DATA / "kafka",
-    heap_megabytes: Annotated[int, typer.Option(min=128, help="Java heap of each node.")] = 512,
-    set_property: Annotated[list[str] | None, _set_option("broker property")] = None,
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            min=1,
-            metavar="SECONDS",
-            help="Longest wait for the nodes to serve.",
-            show_default="180",
-        ),
-    ] = None,
+    heap_megabytes: Heap = 512,
+    set_property: BrokerProperties = None,
+    timeout: StartLimit = None,
     json: JsonOption = False,
 ) -> None:
     """Start Kafka, with its former data, and leave it running."""

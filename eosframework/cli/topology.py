@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from eosframework.cli import app
 from eosframework.cli.options import AppArgument, JsonOption, SettingsOptions, with_settings
 from eosframework.cli.stdout import print_json
+
+if TYPE_CHECKING:
+    from eosframework.topology.spec.loaded import Finding
 
 
 class Format(StrEnum):
@@ -44,7 +48,6 @@ def lint(
     Each finding is file:line:column: rule: message. Exits with 1 if there is an error; warnings
     alone exit with 0.
     """
-    from eosframework.topology.lint.fixes import write_fixes
     from eosframework.topology.lint.lint_pass import lint as find
     from eosframework.topology.lint.lint_pass import lint_strictly, strict_findings
     from eosframework.topology.loader import read_app
@@ -54,12 +57,7 @@ def lint(
     findings = (lint_strictly if strict else find)(read)
     unnamed = [] if strict else strict_findings(read, findings)
     if fix:
-        fixed = write_fixes(findings)
-        findings = [finding for finding in findings if finding not in fixed.written]
-        for finding in fixed.written:
-            typer.echo(f"{finding.place}: fixed: {finding.rule}", err=True)
-        for finding, reason in fixed.left:
-            typer.echo(f"{finding.place}: not fixed: {finding.rule}: {reason}", err=True)
+        findings = _fix(findings)
     errors = sum(finding.severity is Severity.ERROR for finding in findings)
     warnings = len(findings) - errors
     if as_json:
@@ -83,6 +81,18 @@ def lint(
                 err=True,
             )
     return 1 if errors or (strict and findings) else 0
+
+
+def _fix(findings: Sequence[Finding]) -> list[Finding]:
+    """Write the proposed names into the file, and return the findings that remain."""
+    from eosframework.topology.lint.fixes import write_fixes
+
+    fixed = write_fixes(findings)
+    for finding in fixed.written:
+        typer.echo(f"{finding.place}: fixed: {finding.rule}", err=True)
+    for finding, reason in fixed.left:
+        typer.echo(f"{finding.place}: not fixed: {finding.rule}: {reason}", err=True)
+    return [finding for finding in findings if finding not in fixed.written]
 
 
 @app.command(

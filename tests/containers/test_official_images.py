@@ -68,6 +68,7 @@ def test_python_and_pip_run_under_their_official_names(need_images: NeedImages, 
     assert container.logs().startswith(b"Python 3.11.")
 
 
+@pytest.mark.slow
 def test_kafka_without_variables_serves_and_stops_in_order(
     need_images: NeedImages, run: Run
 ) -> None:

@@ -62,6 +62,7 @@ def kill_at(backfill: Backfill, sub_topology: str, step: str, *, of_log: bool = 
     assert attempt.fired(point)
 
 
+@pytest.mark.slow
 def test_attempts_killed_at_every_step_lose_and_double_nothing(
     kafka: KafkaService,
     unique_name: Callable[[str], str],

@@ -138,6 +138,7 @@ def test_a_worker_that_comes_during_a_cutover_goes_on_behind_it(history: HandedO
     assert history.findings() == []
 
 
+@pytest.mark.slow
 def test_a_cutover_ends_what_a_sleeper_left_open_under_an_id_that_partitions_share(
     kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -68,6 +68,7 @@ def finish_and_verify(pipeline: Pipeline) -> None:
     assert verdict.clean, verdict
 
 
+@pytest.mark.slow
 def test_a_worker_goes_on_after_its_broker_was_killed_and_restarted(
     own_kafka: KafkaCluster, unique_name: Callable[[str], str], tmp_path: Path
 ) -> None:
@@ -125,6 +126,7 @@ def places(pipeline: Pipeline, lost: Sequence[tuple[str, int]]) -> set[TopicPart
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own_kafka", [UNFENCED], indirect=True, ids=["unfenced"])
 def test_a_commit_that_a_standing_broker_leaves_in_doubt_is_resolved_when_it_goes_on(
     own_kafka: KafkaCluster, unique_name: Callable[[str], str], tmp_path: Path

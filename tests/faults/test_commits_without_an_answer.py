@@ -175,6 +175,7 @@ def test_a_commit_that_took_effect_without_an_answer_is_not_repeated(
     resolved(cluster, users, "committed")
 
 
+@pytest.mark.slow
 def test_a_commit_that_arrives_after_its_outcome_was_read_changes_nothing(
     cluster: ProxiedCluster, users: Mapping[str, User]
 ) -> None:

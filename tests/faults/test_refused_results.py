@@ -88,6 +88,7 @@ def went_out(pipeline: Pipeline) -> Counter[int]:
     return Counter(json.loads(message.value() or b"")["start"] for message in results)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "on_error", [DEAD_LETTER, pytest.param("skip", marks=pytest.mark.exhaustive)]
 )

@@ -102,6 +102,7 @@ def interrupted(totals: Totals, point: str) -> None:
     assert "then no worker starts; run the same command again" in done.error
 
 
+@pytest.mark.slow
 def test_a_reset_killed_at_any_step_is_finished_by_the_same_command_before_anything_starts(
     totals: Totals,
 ) -> None:
@@ -127,6 +128,7 @@ def test_a_reset_killed_at_any_step_is_finished_by_the_same_command_before_anyth
     assert counts(totals) == expected(totals, 2)
 
 
+@pytest.mark.slow
 def test_a_reset_fences_who_sleeps_in_a_transaction_and_refuses_while_anybody_is_there(
     totals: Totals,
 ) -> None:

@@ -92,6 +92,7 @@ def test_a_transaction_that_is_taken_back_is_taken_out_of_the_stores(totals: Tot
     assert "is committed" in log
 
 
+@pytest.mark.slow
 def test_a_record_that_outlasts_its_transaction_takes_all_of_it_along(totals: Totals) -> None:
     """Earlier slices of the transaction are done: their state must not outlive its offsets."""
     totals.feed(5 * RECORDS)
@@ -140,6 +141,7 @@ def test_a_partition_that_moves_takes_its_state_along(totals: Totals) -> None:
     finish(totals, settings=first)
 
 
+@pytest.mark.slow
 def test_a_zombie_changes_nothing_in_what_its_successor_remembers(totals: Totals) -> None:
     """It wakes up with a transaction open, on the directory that it had locked."""
     totals.feed(RECORDS)

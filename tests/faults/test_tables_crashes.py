@@ -61,6 +61,7 @@ def test_a_worker_killed_while_it_gives_partitions_up_is_replaced_without_a_trac
     assert world.kept().clean, world.kept()
 
 
+@pytest.mark.slow
 def test_zombies_of_each_step_change_nothing_when_they_wake_up(make_tables: MakeTables) -> None:
     """Each stands still until its successor, the next of them, has its partitions and rows."""
     world = make_tables()

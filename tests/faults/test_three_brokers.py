@@ -69,6 +69,7 @@ def test_offsets_are_sent_to_a_new_coordinator_when_that_of_the_group_fails(
     ends_clean(brokers, pipeline, [worker])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "producers", ["worker", pytest.param("partition", marks=pytest.mark.exhaustive)]
 )

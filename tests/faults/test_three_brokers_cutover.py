@@ -106,6 +106,7 @@ def held_at(
     history.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("point", "role", "failure"),
     [

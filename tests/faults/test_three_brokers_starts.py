@@ -25,6 +25,7 @@ ROUNDS = 12
 Replicated = Callable[..., Pipeline]
 
 
+@pytest.mark.slow
 def test_workers_start_and_their_siblings_run_on_while_a_killed_broker_is_replaced(
     brokers: ThreeBrokers, replicated: Replicated
 ) -> None:

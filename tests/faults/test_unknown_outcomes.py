@@ -140,6 +140,7 @@ def scene(
     pipeline.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "answer",
     ["request_comes_late", pytest.param("response_is_lost", marks=pytest.mark.exhaustive)],
@@ -186,6 +187,7 @@ def test_a_call_without_an_answer_is_resolved_by_what_is_committed(
     assert "not_committed" in scene.outcomes(KEYS.index(ADD_OFFSETS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("producers", ["worker"])
 @pytest.mark.parametrize(
     "answer",

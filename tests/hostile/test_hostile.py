@@ -65,6 +65,7 @@ def world(
     made.close()
 
 
+@pytest.mark.slow
 def test_hostile_records_have_one_outcome_each_and_harm_no_other(
     world: HostileWorld, record_property: Callable[[str, object], None]
 ) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.processes.programs import REPOSITORY
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
@@ -26,6 +28,7 @@ def test_the_word_count_of_the_readme_is_the_example() -> None:
     assert sum(bool(line.strip()) for line in shown.splitlines()) == 9
 
 
+@pytest.mark.slow
 def test_its_commands_run_in_their_order(
     kafka: Any, unique_name: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -7,10 +7,13 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import KafkaService
 from tests.support.applications.joined import Shop
 
 
+@pytest.mark.slow
 def test_joins_of_every_kind_give_what_the_inputs_say_although_their_worker_is_killed(
     kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -62,6 +62,7 @@ def assert_hidden(text: str, *, about: object) -> None:
         assert secret not in text, about
 
 
+@pytest.mark.slow
 def test_no_secret_is_shown_by_commands_their_logs_errors_or_the_process_list(
     broker: SecuredKafka, dsn: str, unique_name: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -111,6 +111,7 @@ def feed(guarded: Guarded, name: str) -> None:
     guarded.cluster.feed(f"{name}.in", *(b'{"n":%d}' % n for n in range(30)))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(2400)
 def test_with_the_planned_acls_an_application_runs_and_without_any_one_it_names_that(
     guarded: Guarded,
@@ -225,6 +226,7 @@ def test_with_the_planned_acls_a_relay_runs_and_without_any_one_it_names_that(
     assert topic in reason
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(2400)
 def test_every_client_connects_as_the_principal_that_the_settings_name(
     guarded: Guarded, unique_name: Callable[[str], str], database: str
@@ -255,6 +257,7 @@ def test_a_token_endpoint_that_refuses_is_named_and_the_secret_is_not(guarded: G
     assert "guessed" not in done.out + done.err
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_function_gives_tokens_to_workers_relays_and_inspection_and_renews_them(
     guarded: Guarded, unique_name: Callable[[str], str], database: str, tmp_path: Path

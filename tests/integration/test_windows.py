@@ -9,12 +9,15 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import KafkaService
 from tests.support.applications.feeding import feeder
 from tests.support.applications.pipeline import wait_until
 from tests.support.applications.windowed import Windowed
 
 
+@pytest.mark.slow
 def test_windows_go_out_once_each_and_survive_the_loss_of_their_stores(
     kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from tests.support.processes.waiting import PATIENCE_SECONDS
 SMALL = ["--flights", "20000", "--rate", "20000", "--kills", "3", "--seed", "7"]
 
 
+@pytest.mark.slow
 def test_flights_take_effect_exactly_once_while_workers_are_killed(
     start: Callable[..., Demo],
 ) -> None:
@@ -52,6 +53,7 @@ def test_stopping_the_demo_leaves_nothing_running(
     assert demo.left_running() == []
 
 
+@pytest.mark.slow
 def test_killing_the_demo_leaves_nothing_running(start: Callable[..., Demo]) -> None:
     demo = start("demo", "flights", *SMALL)
     demo.wait_until_told("kill 1 of 3")

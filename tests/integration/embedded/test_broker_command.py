@@ -79,29 +79,39 @@ def replicas(admin: AdminClient, topic: str) -> list[int]:
     return sorted(partitions[0].replicas) if partitions else []
 
 
-def test_data_and_port_survive_down_and_up(broker: Command, topic_name: str) -> None:
+@pytest.mark.slow
+def test_data_and_port_survive_down_and_up(
+    broker: Command, topic_name: str, tmp_path: Path
+) -> None:
     few_partitions = ["--set", "offsets.topic.num.partitions=4"]
     first = answer_of(broker("up", "--port", "0", *few_partitions, "--json"))
     write(first["bootstrap_servers"], topic_name, b"kept")
+    refuse_another_shape(broker, first, tmp_path / "other")
 
     down = answer_of(broker("down", "--json"))
-    second = answer_of(broker("up", "--json"))
-
     assert not down["nodes"][0]["running"]
-    assert second["bootstrap_servers"] == first["bootstrap_servers"]
+    assert "export" not in broker("status").stdout
+
+    up = broker("up")
+    assert up.returncode == 0, up.stderr
+    log = tmp_path / "broker" / "node-1" / "server.log"
+    assert f"waiting for Kafka to serve, 180 s at most; its log is {log}" in up.stderr
+    assert log.is_file()
+    [line] = [line for line in up.stdout.splitlines() if "export" in line]
+    second = answer_of(broker("status", "--json"))
+    servers = second["bootstrap_servers"]
+    assert line.strip() == f"export EOS_KAFKA__BOOTSTRAP_SERVERS={servers}"
+    assert servers == first["bootstrap_servers"]
     assert second["nodes"][0]["pid"] != first["nodes"][0]["pid"]
-    assert read_first(second["bootstrap_servers"], topic_name) == b"kept"
+    assert read_first(servers, topic_name) == b"kept"
 
 
-def test_up_again_changes_nothing_and_another_shape_is_refused(
-    broker: Command, tmp_path: Path
-) -> None:
-    first = answer_of(broker("up", "--port", "0", "--json"))
-
+def refuse_another_shape(broker: Command, first: dict[str, Any], other: Path) -> None:
+    """See that `up` changes nothing of a running broker, and refuses another size and version."""
     again = answer_of(broker("up", "--json"))
     larger = broker("up", "--nodes", "3")
     older = broker("up", "--kafka", "4.0.2")
-    unknown = broker("up", "--kafka", "4.0.1", data_dir=tmp_path / "other")
+    unknown = broker("up", "--kafka", "4.0.1", data_dir=other)
 
     assert again == first
     assert (older.returncode, unknown.returncode) == (2, 2)
@@ -204,19 +214,6 @@ def test_without_java_the_command_says_what_to_do(broker: Command, tmp_path: Pat
     assert refused.returncode == 2
     assert f"{old} (PATH) is Java 11" in refused.stderr
     assert "pip install 'eosframework[embedded]'" in refused.stderr
-
-
-def test_it_says_what_it_waits_for_and_what_to_export(broker: Command, tmp_path: Path) -> None:
-    done = broker("up", "--port", "0")
-    assert done.returncode == 0, done.stderr
-    log = tmp_path / "broker" / "node-1" / "server.log"
-    assert f"waiting for Kafka to serve, 180 s at most; its log is {log}" in done.stderr
-    assert log.is_file()
-    [line] = [line for line in done.stdout.splitlines() if "export" in line]
-    servers = answer_of(broker("status", "--json"))["bootstrap_servers"]
-    assert line.strip() == f"export EOS_KAFKA__BOOTSTRAP_SERVERS={servers}"
-    broker("down")
-    assert "export" not in broker("status").stdout
 
 
 def test_a_start_that_takes_longer_than_its_limit_is_ended(broker: Command) -> None:

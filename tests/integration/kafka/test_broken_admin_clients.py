@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import pytest
+
 from eosframework.config import KafkaSettings
 from eosframework.errors import ClusterUnreachable
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
@@ -15,6 +17,7 @@ IDLE_SECONDS = 3.0
 """Behind a break, after which librdkafka was seen not to connect for a question any more."""
 
 
+@pytest.mark.slow
 def test_a_question_without_an_answer_is_not_the_last(tmp_path: Path) -> None:
     properties = {"offsets.topic.num.partitions": "4"}
     with proxied_kafka(tmp_path / "kafka", nodes=1, properties=properties) as cluster:

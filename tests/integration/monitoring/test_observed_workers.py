@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.support.applications.pipeline import Pipeline, WorkerProcess, wait_until
@@ -73,6 +74,7 @@ def open_transaction(pipeline: Pipeline, partition: int) -> Iterator[Callable[[]
     yield lambda: producer.commit_transaction(60)
 
 
+@pytest.mark.slow
 def test_a_worker_tells_what_kafka_holds_also_after_an_abort_and_a_fence(
     make_pipeline: Callable[..., Pipeline],
 ) -> None:

@@ -234,6 +234,7 @@ def values_of(outbox: OutboxWorld, topic: str) -> list[bytes | None]:
     return [message.value() for message in read_committed(outbox.bootstrap_servers, topic)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["table", pytest.param("slot", marks=pytest.mark.exhaustive)])
 def test_relays_killed_while_they_set_messages_aside_lose_and_double_nothing(
     make_outbox: MakeOutbox, kind: str

@@ -152,6 +152,7 @@ def test_what_names_no_schema_is_a_dead_letter_with_its_bytes(world: World) -> N
     assert tuple(record.value() for record in dead) == bad
 
 
+@pytest.mark.slow
 def test_a_record_waits_for_a_registry_that_is_away(world: World, registry: Registry) -> None:
     world.write(LATE, "skip")
     first = world.written(air.FLIGHT, carrier="UA", minutes=20)

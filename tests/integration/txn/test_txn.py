@@ -235,6 +235,7 @@ def test_a_healthy_transaction_is_neither_hanging_nor_aborted_unless_forced(
     assert (code, "nothing to abort" in error) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_hanging_transaction_is_found_and_aborted_and_its_readers_go_on(
     unprotected: KafkaService, topic_name: str, run: Run
 ) -> None:
@@ -279,6 +280,7 @@ def test_a_hanging_transaction_is_found_and_aborted_and_its_readers_go_on(
     assert (code, "has no open transaction" in error) == (2, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["first", pytest.param("second", marks=pytest.mark.exhaustive)])
 def test_a_worker_refuses_to_run_while_a_transaction_hangs_in_a_changelog(
     unprotected: KafkaService, application: str, run: Run, tmp_path: Path, state: str

@@ -47,6 +47,9 @@ COORDINATOR_MOVES = (
 KEEP = {"retention.ms": "-1"}
 """Event times lie in the past, and a broker deletes by them."""
 
+MARKER_SECONDS = 0.5
+"""How long a reader waits for the end of an open transaction."""
+
 SHOWN_CHARACTERS = 6000
 """Of each log, under a test that failed."""
 
@@ -154,6 +157,7 @@ class Pipeline:
         self.workers: list[WorkerProcess] = []
         self._fed = 0
         self._producer: Feeder | None = None
+        self._group: Consumer | None = None
         self.partitions = partitions
         directory.mkdir(parents=True, exist_ok=True)
         self.topology_file = directory / "topology.yaml"
@@ -281,7 +285,7 @@ class Pipeline:
 
     def committed(self) -> int:
         """How many input offsets the group has committed, over all partitions."""
-        consumer = Consumer({"bootstrap.servers": self.bootstrap_servers, "group.id": self.name})
+        consumer = self._group = self._group or self._new_group()
         wanted = [TopicPartition(self.source, p) for p in range(self.partitions)]
         answers: list[TopicPartition] = []
 
@@ -294,11 +298,17 @@ class Pipeline:
                 return False
             return True
 
-        try:
-            wait_until(answered, "an answer of the group's coordinator")
-            return sum(max(position.offset, 0) for position in answers)
-        finally:
-            consumer.close()
+        wait_until(answered, "an answer of the group's coordinator")
+        return sum(max(position.offset, 0) for position in answers)
+
+    def _new_group(self) -> Consumer:
+        """Return a client that asks for the group's offsets and is no member.
+
+        Tests ask every quarter of a second: a client for each question costs a broker 15 ms.
+        """
+        properties = {"reconnect.backoff.max.ms": 500, "topic.metadata.refresh.interval.ms": 2000}
+        servers = {"bootstrap.servers": self.bootstrap_servers, "group.id": self.name}
+        return Consumer({**servers, **properties})
 
     def unread(self, *topics: str) -> int:
         """How many offsets of some topics the group has not committed, with those of markers."""
@@ -374,12 +384,15 @@ class Pipeline:
             consumer.close()
 
     def stop(self) -> None:
-        """End every process that this pipeline started, and its producer; show their last words.
+        """End every process that this pipeline started, and its clients; show their last words.
 
         pytest prints them with a test that failed: without them, nobody knows why a worker did not
         do what the test waited for.
         """
         self._producer = None
+        if self._group is not None:
+            self._group.close()
+            self._group = None
         for worker in self.workers:
             if worker.process.poll() is None:
                 worker.process.kill()
@@ -410,7 +423,8 @@ def _out_of_order(records: list[Message], partitions: int) -> list[int]:
 def read_committed(bootstrap_servers: str, topic: str, first: int = 0) -> list[Message]:
     """Read every committed record of a topic from an offset on, in the order of each partition.
 
-    Waits for the last stable offset to reach the end, so a transaction left open fails here.
+    An open transaction at the end of a partition has `MARKER_SECONDS` to end: a broker answers a
+    commit before it writes the markers.
     """
     consumer = Consumer(
         {
@@ -420,6 +434,7 @@ def read_committed(bootstrap_servers: str, topic: str, first: int = 0) -> list[M
             "enable.partition.eof": True,
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 10,  # an end is one after a fetch that found nothing
         }
     )
     try:
@@ -427,17 +442,20 @@ def read_committed(bootstrap_servers: str, topic: str, first: int = 0) -> list[M
         partitions = [TopicPartition(topic, p, first) for p in metadata.partitions]
         consumer.assign(partitions)
         records: list[Message] = []
-        open_ = {p.partition for p in partitions}
+        ends = dict.fromkeys((p.partition for p in partitions), float("inf"))
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while open_:
-            assert time.monotonic() < deadline, f"{topic}: partitions {open_} have no end"
-            for message in consumer.consume(1000, 0.2):
+        while (now := time.monotonic()) < max(ends.values(), default=0):
+            assert now < deadline, f"{topic}: a partition of {[*ends]} has no end"
+            for message in consumer.consume(1000, 0.02):
                 error = message.error()
                 assert error is None or error.code() == KafkaError._PARTITION_EOF, error
                 if error is None:
                     records.append(message)
-                else:
-                    open_.discard(message.partition())
+                    continue
+                place = TopicPartition(topic, message.partition() or 0)
+                _, high_watermark = consumer.get_watermark_offsets(place, cached=True)
+                is_stable = (message.offset() or 0) >= high_watermark
+                ends[place.partition] = 0 if is_stable else now + MARKER_SECONDS
         return records
     finally:
         consumer.close()
