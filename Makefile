@@ -148,10 +148,11 @@ faults: .venv ## Run the tests that kill, stop and cut
 
 MINUTES ?= 10
 NODES ?= 1
+HOSTILE ?= 2
 
 .PHONY: soak
-soak: .venv ## Break everything at random and check the history: MINUTES=10 SEED= NODES=1
-	$(BIN)/python -m tests.soak --minutes $(MINUTES) --nodes $(NODES) \
+soak: .venv ## Break everything at random and check the history: MINUTES=10 SEED= NODES=1 HOSTILE=2
+	$(BIN)/python -m tests.soak --minutes $(MINUTES) --nodes $(NODES) --hostile $(HOSTILE) \
 		$(if $(SEED),--seed $(SEED))
 
 .PHONY: fuzz

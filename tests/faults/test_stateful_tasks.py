@@ -75,8 +75,14 @@ def test_a_worker_killed_at_a_step_leaves_no_trace_in_what_its_tasks_remember(
 
 
 @pytest.mark.exhaustive
-def test_a_transaction_that_is_taken_back_is_taken_out_of_the_stores(totals: Totals) -> None:
-    """Brokers complete a commit and omit its markers, and abort markers are written by hand."""
+@pytest.mark.parametrize(("others", "reason"), [(0, "is committed"), (3, "is not a committed one")])
+def test_a_transaction_that_is_taken_back_is_taken_out_of_the_stores(
+    totals: Totals, others: int, reason: str
+) -> None:
+    """Brokers complete a commit and omit its markers, and abort markers are written by hand.
+
+    Other workers, with stores of their own, may commit before the first one returns.
+    """
     victim = totals.start_worker(
         instance="one", settings=totals.keeping, environment={"EOS_TEST_TAKEN_BACK": "5"}
     )
@@ -87,9 +93,13 @@ def test_a_transaction_that_is_taken_back_is_taken_out_of_the_stores(totals: Tot
 
     wait_until(is_killed, "the end of the worker")
     assert victim.wait() == -signal.SIGKILL
+    for number in range(others):
+        totals.feed(5 * totals.partitions)
+        elsewhere = [*totals.keeping, f"state.directory={totals.state}{number}"]
+        finish(totals, settings=elsewhere)
     log = finish(totals)
     assert "state_rebuilt" in log
-    assert "is committed" in log
+    assert reason in log
 
 
 @pytest.mark.slow

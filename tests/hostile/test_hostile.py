@@ -14,8 +14,10 @@ from tests.conftest import TOLD, KafkaService
 from tests.hostile.cases import HEALTHY, Case, cases, inputs
 from tests.hostile.drawing import Drawing
 from tests.hostile.inputs import DEAD, Feeder
+from tests.hostile.lanes import KEPT
 from tests.hostile.world import HostileWorld
-from tests.support.applications.pipeline import Pipeline
+from tests.support.applications.pipeline import Pipeline, wait_until
+from tests.support.faults.database_proxy import Cut, DatabaseProxy
 from tests.support.servers.schema_registry import Registry
 
 SEED = int(os.environ.get("EOS_FUZZ_SEED", "17"))
@@ -46,6 +48,9 @@ FAILING = [
 
 DRAWN = 500
 """Records that are drawn; `make fuzz` goes on for as long as it is told."""
+
+CUTS = (Cut.IN_COPY, Cut.BEFORE_COMMIT, Cut.AFTER_COMMIT)
+"""Faults of the database while rows are bisected."""
 
 ALLOWED_MEGABYTES = 64
 """By which a worker may grow over drawn records: what librdkafka fetches ahead and caches."""
@@ -96,6 +101,27 @@ def test_hostile_records_have_one_outcome_each_and_harm_no_other(
         written = done.out + done.err
         assert "\\u001b]0;owned\\u0007" in written or command[1] == "list", command
         assert re.findall(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", written) == [], command
+
+
+def test_hostile_rows_have_one_outcome_each_though_the_database_goes(
+    world: HostileWorld,
+) -> None:
+    rows = [each for each in inputs() if each.lane == KEPT]
+    with DatabaseProxy(world.dsn) as proxy:
+        worker = world.start_tables(proxy.dsn)
+        for number, cut in enumerate(CUTS, 1):
+            proxy.cut(cut)
+            world.feed(rows)
+            wait_until(lambda number=number: len(proxy.happened) == number, cut)
+            world.wait()
+        proxy.refuse()
+        world.feed(rows)
+        worker.wait_for_event("database_unavailable", len(CUTS) + 1)
+        assert len(world.waiting()) == len(rows)
+        proxy.accept()
+        world.wait()
+        assert world.wrong() == []
+        assert world.stop() == [0]
 
 
 def commands_about_control_characters(

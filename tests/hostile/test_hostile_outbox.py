@@ -7,34 +7,50 @@ from collections.abc import Callable
 from typing import Any
 
 import psycopg
+import pytest
 
 from tests.hostile.outbox import MESSAGES
-from tests.support.applications.outbox import OutboxWorld
+from tests.support.applications.outbox import OutboxWorld, entry
 from tests.support.applications.pipeline import read_committed
 from tests.support.processes.waiting import wait_until
 
+FUNCTIONS = {"table": "publish", "slot": "emit"}
 
-def put(connection: psycopg.Connection[Any], arguments: str) -> None:
-    """Publish a message; put its row there as the owner could where `publish` refuses it."""
+
+def put(connection: psycopg.Connection[Any], kind: str, arguments: str) -> None:
+    """Publish a message; write it as the owner could where `publish` or `emit` refuses it."""
     try:
-        connection.execute(f"SELECT eosframework.publish({arguments})".encode())
+        connection.execute(f"SELECT eosframework.{FUNCTIONS[kind]}({arguments})".encode())
+        return
     except psycopg.DataError:
         columns = ("topic", "key", "value", "headers")[: len(arguments.split(", ", 3))]
-        named = ", ".join(columns)
-        connection.execute(
-            f"INSERT INTO eosframework.outbox ({named}) VALUES ({arguments})".encode()
-        )
+    named = ", ".join(columns)
+    row = f"INSERT INTO eosframework.outbox ({named}) VALUES ({arguments})"
+    if kind == "table":
+        connection.execute(row.encode())
+        return
+    # The types are those of the table's columns; the row itself is not kept.
+    with connection.transaction(force_rollback=True):
+        written = connection.execute(f"{row} RETURNING topic, key, value, headers".encode())
+        message = written.fetchone()
+    assert message is not None
+    connection.execute(
+        "SELECT pg_logical_emit_message(true, 'eosframework.outbox', %s::bytea)", [entry(*message)]
+    )
 
 
+@pytest.mark.parametrize("kind", ["table", "slot"])
 def test_hostile_messages_hold_up_no_other(
-    make_outbox: Callable[..., OutboxWorld],
+    make_outbox: Callable[..., OutboxWorld], kind: str
 ) -> None:
-    outbox = make_outbox()
+    outbox = make_outbox(kind=kind)
+    if kind == "slot":
+        outbox.finish()  # makes the slot: it has what is written from then on
     with psycopg.connect(outbox.dsn, autocommit=True) as connection:
         for message in MESSAGES:
             outbox.publish_on(connection, "healthy")
             arguments = message.arguments.replace("TOPIC", outbox.topic)
-            put(connection, arguments)
+            put(connection, kind, arguments)
         outbox.publish_on(connection, "healthy")
     relay = outbox.start_relay()
     expected = len(MESSAGES) + 1 + sum(message.arrives for message in MESSAGES)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import psutil
@@ -123,12 +124,16 @@ class HostileWorld:
 
     def start(self) -> None:
         """Start a worker of each application."""
-        for topology in (self.transforms, self.tables):
-            self.workers.append(self._start(topology))
-        for worker in self.workers:
-            worker.wait_for_event(
-                "task_assigned" if worker is self.workers[0] else "partition_claimed"
-            )
+        self.workers += [self._start(self.transforms), self._start(self.tables)]
+        self.workers[0].wait_for_event("task_assigned")
+        self.workers[1].wait_for_event("partition_claimed")
+
+    def start_tables(self, dsn: str) -> WorkerProcess:
+        """Start only the worker that writes to the table, which reaches the database at `dsn`."""
+        worker = self._start(self.tables, {"EOS_DATABASE__DSN": dsn})
+        self.workers.append(worker)
+        worker.wait_for_event("partition_claimed")
+        return worker
 
     def feed(self, inputs: Sequence[Input]) -> None:
         """Write inputs, and behind them what closes every window that they opened."""
@@ -367,10 +372,13 @@ class HostileWorld:
         assert done.exit_code == 0, done.err
         return file
 
-    def _start(self, topology: Path) -> WorkerProcess:
+    def _start(
+        self, topology: Path, environment: Mapping[str, str] = MappingProxyType({})
+    ) -> WorkerProcess:
         log = self.directory / f"{topology.stem}.log"
         command = ["run-worker", str(topology)]
-        process = fork_program(FAULTY, command, environment=self._environment, out=log)
+        complete = {**self._environment, **environment}
+        process = fork_program(FAULTY, command, environment=complete, out=log)
         return WorkerProcess(process, log, self.directory)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from psycopg import sql
 from tests.support.applications.guarded import Guarded
 from tests.support.applications.pipeline import wait_until
 from tests.support.processes.waiting import PATIENCE_SECONDS
-from tests.support.servers.databases import dsn_with
+from tests.support.servers.databases import DATABASE_PASSWORD
 from tests.support.servers.secured_kafka import KEY_PASSWORD, PASSWORD, SecuredKafka, secured_kafka
 
 TOPOLOGY = """\
@@ -28,7 +27,6 @@ streams:
     steps: [{map_values: "tests.support.applications.functions:double"}]
     to: [{topic: NAME.out, value: json}, {table: numbers, mode: append, value: json}]
 """
-DATABASE_PASSWORD = "p4ss-of-the-database"
 WRONG = "wr0ng-p4ss"
 SECRETS = (PASSWORD, KEY_PASSWORD, DATABASE_PASSWORD, WRONG)
 LOUD = {
@@ -44,17 +42,11 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
 
 
 @pytest.fixture
-def dsn(database: str) -> Iterator[str]:
-    """The DSN of a user whose password is known to be secret."""
-    role = f"keeper_{uuid.uuid4().hex[:8]}"
-    with psycopg.connect(database, autocommit=True) as connection:
-        create = sql.SQL("CREATE ROLE {} SUPERUSER LOGIN PASSWORD {}")
-        connection.execute(create.format(sql.Identifier(role), DATABASE_PASSWORD))
+def dsn(secret_dsn: str) -> str:
+    """The DSN of a user whose password is known to be secret, on a database with the table."""
+    with psycopg.connect(secret_dsn, autocommit=True) as connection:
         connection.execute("CREATE TABLE numbers (n bigint)")
-    yield dsn_with(database, user=role, password=DATABASE_PASSWORD)
-    with psycopg.connect(database, autocommit=True) as connection:
-        for statement in ("REASSIGN OWNED BY {} TO CURRENT_USER", "DROP ROLE {}"):
-            connection.execute(sql.SQL(statement).format(sql.Identifier(role)))
+    return secret_dsn
 
 
 def assert_hidden(text: str, *, about: object) -> None:

@@ -18,7 +18,13 @@ def main() -> int:
     options = _parser().parse_args()
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
     directory = Path(tempfile.mkdtemp(prefix="soak-"))
-    settings = Settings(seed, options.minutes * 60, everything(options.nodes), options.nodes)
+    settings = Settings(
+        seed,
+        options.minutes * 60,
+        everything(options.nodes),
+        options.nodes,
+        hostile_percent=options.hostile,
+    )
     print(settings.command, flush=True)
     result = soak(settings, directory, lambda line: print(line, flush=True))
     print(result)
@@ -37,6 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--minutes", type=float, default=3.0, help="how long to break things")
     parser.add_argument("--seed", type=int, help="of the schedule; default: a new one")
     parser.add_argument("--nodes", type=int, default=1, choices=(1, 3), help="brokers")
+    parser.add_argument("--hostile", type=float, default=2.0, help="percent of hostile records")
     return parser
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tests.soak.effects import expected_effects, expected_totals
+from tests.soak.effects import expected_effects, expected_totals, is_dead
 from tests.soak.history import History, Input, Lane, Outcome, Producer, Seen
 
 
@@ -48,6 +48,7 @@ def check(history: History) -> list[Anomaly]:
     checks = (
         _unexpected,
         _lost_and_doubled,
+        _wrong_dead_letters,
         _aborted_reads,
         _superseded_calls,
         _superseded_owners,
@@ -110,6 +111,20 @@ def _lost_and_doubled(index: _Index) -> Iterator[Anomaly]:
                 elif found[output] > 1:
                     where = ", ".join(str(seen) for seen in visible if seen.index == output)
                     yield Anomaly(Kind.DUPLICATE, f"output {output} of {place} is at {where}")
+
+
+def _wrong_dead_letters(index: _Index) -> Iterator[Anomaly]:
+    times = Counter(index.history.dead)
+    for partition, numbers in index.history.inputs.items():
+        for offset, number in enumerate(numbers):
+            place = Input(partition, offset)
+            found, expected = times.pop(place, 0), int(is_dead(number))
+            if found != expected:
+                more = Kind.DUPLICATE if expected else Kind.UNEXPECTED
+                kind = Kind.LOST if found < expected else more
+                yield Anomaly(kind, f"{place} has {found} dead letters, expected {expected}")
+    for place in times:
+        yield Anomaly(Kind.UNEXPECTED, f"a dead letter is of {place}, which is not there")
 
 
 def _aborted_reads(index: _Index) -> Iterator[Anomaly]:

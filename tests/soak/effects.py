@@ -8,8 +8,8 @@ The outputs show a store that was ahead of the committed offsets, behind them, d
 by a transaction that was aborted.
 
 Some numbers are trouble by themselves: the function is slow with them, their outputs are large, or
-larger than their topics take, so that the brokers refuse them and the input is skipped, without a
-trace in its key's total.
+larger than their topics take, so that the brokers refuse them. Such an input becomes a dead letter,
+as a hostile one does (tests/soak/hostile.py), and leaves no trace in its key's total.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.hostile.functions import act
+
 SIDES = ("left", "right")
 """The output topics, after the application's name."""
 
@@ -33,7 +35,7 @@ sources:
 streams:
   spread:
     from: numbers
-    on_error: skip
+    on_error: {dead_letter: NAME.dead}
     steps:
       - process: {call: "tests.soak.effects:spread", stores: {totals: {value: json}}}
     to:
@@ -54,6 +56,10 @@ LARGE, LARGE_BYTES = 499, 300_000
 
 REFUSED, REFUSED_BYTES = 5003, 1_500_000
 """Of so many numbers one has outputs that are larger than topics take by default."""
+
+
+HOSTILE = -1
+"""Stands for an input that is no number."""
 
 
 class Effect(NamedTuple):
@@ -81,7 +87,7 @@ def key_of(number: int) -> bytes:
 
 def expected_effects(number: int) -> list[Effect]:
     """Return the outputs of an input: none, two or three, in both topics and several partitions."""
-    return [] if is_refused(number) else _effects(number)
+    return [] if is_dead(number) else _effects(number)
 
 
 def expected_totals(numbers: Sequence[int]) -> list[Total]:
@@ -91,14 +97,14 @@ def expected_totals(numbers: Sequence[int]) -> list[Total]:
     for number in numbers:
         key = key_of(number)
         before = totals.get(key, Total(0, 0))
-        totals[key] = before if is_refused(number) else before.add(number)
+        totals[key] = before if is_dead(number) else before.add(number)
         found.append(totals[key])
     return found
 
 
-def is_refused(number: int) -> bool:
-    """Tell whether the brokers refuse an input's outputs, so that it is skipped."""
-    return _padding(number) == REFUSED_BYTES and bool(_effects(number))
+def is_dead(number: int) -> bool:
+    """Tell whether an input becomes a dead letter: a hostile one, or its outputs are refused."""
+    return number == HOSTILE or (_padding(number) == REFUSED_BYTES and bool(_effects(number)))
 
 
 def _effects(number: int) -> list[Effect]:
@@ -128,6 +134,8 @@ def spread(record: Any, context: Any) -> list[Any]:
     store = context.store("totals")
     total = Total(**store.get(record.key, {"count": 0, "sum": 0})).add(number)
     store.put(record.key, total._asdict())
+    if "do" in record.value:
+        act(record)
     if number % SLOW == 0:
         time.sleep(SLOW_SECONDS)
     made = {

@@ -97,6 +97,7 @@ class History:
         offsets_written: the group's offsets in the broker's log, as they took effect.
         polled: the group's committed offsets, as they were asked for again and again.
         journals: by process, the input of each of its calls, in order.
+        dead: the inputs of the dead letters.
         open_transactional_ids: what a coordinator said is still open at the end.
     """
 
@@ -108,4 +109,5 @@ class History:
     offsets_written: Sequence[OffsetWritten] = ()
     polled: Sequence[Polled] = ()
     journals: Mapping[str, Sequence[Input]] = field(default_factory=dict)
+    dead: Sequence[Input] = ()
     open_transactional_ids: Sequence[str] = ()

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.soak.effects import HOSTILE
 from tests.soak.operating import Operator
 from tests.soak.recording import ends_of
 from tests.support.applications.pipeline import Pipeline, WorkerProcess, number_in
@@ -99,6 +100,8 @@ def findings(
     for partition, numbers in inputs.items():
         for offset, number in enumerate(numbers):
             may = [life for life in lives if life.may_have(partition, offset)]
+            if number == HOSTILE:
+                may = []
             must = any(life.must_have(partition, offset) for life in may)
             # A reset deletes what was to be replayed, and what says that it was.
             if is_refused(number) and any(life.ended_at for life in may):

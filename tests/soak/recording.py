@@ -13,8 +13,10 @@ from typing import Any, Self
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from kafka import KafkaAdminClient
 
-from tests.soak.effects import Total
+from tests.soak.effects import HOSTILE, Total
 from tests.soak.history import Input, Polled, Seen
+from tests.soak.hostile import MARK
+from tests.support.applications.pipeline import read_committed
 from tests.support.verifiers.messages import position_of
 
 POLL_SECONDS = 0.1
@@ -187,7 +189,7 @@ def ends_of(
 
 
 def read_numbers(bootstrap_servers: str, topic: str, partitions: int) -> dict[int, list[int]]:
-    """Return the numbers in the input, by partition in order."""
+    """Return the numbers in the input, by partition in order; a hostile record is `HOSTILE`."""
     numbers: dict[int, list[int]] = {p: [] for p in range(partitions)}
     ends = ends_of(bootstrap_servers, [topic], partitions, "read_uncommitted")
     consumer = Consumer(
@@ -197,6 +199,7 @@ def read_numbers(bootstrap_servers: str, topic: str, partitions: int) -> dict[in
             "group.id": "soak.input",
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
+            "fetch.message.max.bytes": 20_000_000,
         }
     )
     try:
@@ -207,10 +210,24 @@ def read_numbers(bootstrap_servers: str, topic: str, partitions: int) -> dict[in
                 partition = message.partition()
                 assert partition is not None
                 assert message.offset() == len(numbers[partition])
-                numbers[partition].append(json.loads(message.value() or b"")["n"])
+                if MARK in dict(message.headers() or ()):
+                    numbers[partition].append(HOSTILE)
+                else:
+                    numbers[partition].append(json.loads(message.value() or b"")["n"])
     finally:
         consumer.close()
     return numbers
+
+
+def read_dead_letters(bootstrap_servers: str, topic: str) -> list[Input]:
+    """Return the inputs of all dead letters."""
+    found: list[Input] = []
+    for message in read_committed(bootstrap_servers, topic):
+        # The framework's headers are the last of their name.
+        headers: dict[str, Any] = dict(message.headers() or ())
+        place = (headers["__streams.errors.partition"], headers["__streams.errors.offset"])
+        found.append(Input(*map(int, place)))
+    return found
 
 
 def read_journals(directories: Sequence[Path]) -> dict[str, list[Input]]:

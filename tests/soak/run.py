@@ -18,6 +18,7 @@ from tests.soak.checker import Anomaly, check
 from tests.soak.effects import SIDES, STORE, TOPOLOGY, key_of
 from tests.soak.foreign import ForeignTransaction
 from tests.soak.history import History, Seen
+from tests.soak.hostile import HostileProducer
 from tests.soak.latecomer import Latecomer
 from tests.soak.operating import Operator
 from tests.soak.recording import (
@@ -27,6 +28,7 @@ from tests.soak.recording import (
     Reader,
     ends_of,
     open_transactional_ids,
+    read_dead_letters,
     read_journals,
     read_numbers,
 )
@@ -60,6 +62,7 @@ class Settings:
         seconds: how long things are broken; bringing everything back comes on top.
         records_per_second: that the feeder writes.
         unprotected: switch the straggler protection off.
+        hostile_percent: of the feeder's records that are hostile.
         producers: setting of the workers, by the seed.
     """
 
@@ -69,6 +72,7 @@ class Settings:
     nodes: int = 1
     records_per_second: int = 200
     unprotected: bool = False
+    hostile_percent: float = 2.0
     producers: Callable[[int], str] = producers
 
     @property
@@ -79,7 +83,10 @@ class Settings:
     @property
     def command(self) -> str:
         """What runs the same schedule of all faults again."""
-        return f"make soak MINUTES={self.seconds / 60:g} SEED={self.seed} NODES={self.nodes}"
+        return (
+            f"make soak MINUTES={self.seconds / 60:g} SEED={self.seed} NODES={self.nodes} "
+            f"HOSTILE={self.hostile_percent:g}"
+        )
 
 
 @dataclass(frozen=True)
@@ -97,6 +104,7 @@ class Result:
     exit_codes: Sequence[int]
     inputs: int
     outputs: int
+    dead: int
     catch_up_seconds: float
     resources: str = ""
 
@@ -107,8 +115,8 @@ class Result:
     def __str__(self) -> str:
         ways = Counter(str(fault.way) for fault in self.fired)
         lines = [
-            f"{self.inputs} inputs, {self.outputs} outputs, the last {self.catch_up_seconds:.0f} s "
-            f"behind the last fault, {len(self.fired)} faults: "
+            f"{self.inputs} inputs, {self.outputs} outputs, {self.dead} dead letters, the last "
+            f"{self.catch_up_seconds:.0f} s behind the last fault, {len(self.fired)} faults: "
             + ", ".join(f"{way} {count}" for way, count in sorted(ways.items())),
             "workers that ended meanwhile, by exit code: "
             + (", ".join(f"{c}: {n}" for c, n in Counter(self.exit_codes).items()) or "none"),
@@ -136,25 +144,33 @@ def soak(settings: Settings, directory: Path, say: Callable[[str], None]) -> Res
 class Feeder(Background):
     """Writes numbers into the input, each under its key."""
 
-    def __init__(self, pipeline: Pipeline, records_per_second: int) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        records_per_second: int,
+        hostile_percent: float = 0.0,
+        seed: int = 0,
+    ) -> None:
         super().__init__("feeder")
         self._topic = pipeline.source
         self._rate = records_per_second
         self._fed = 0
-        self._producer = Producer(
-            {
-                **QUIET,
-                "bootstrap.servers": pipeline.bootstrap_servers,
-                "enable.idempotence": True,
-                "delivery.timeout.ms": 120_000,
-                "partitioner": "murmur2_random",
-            }
-        )
+        client = {
+            **QUIET,
+            "bootstrap.servers": pipeline.bootstrap_servers,
+            "enable.idempotence": True,
+            "delivery.timeout.ms": 120_000,
+            "partitioner": "murmur2_random",
+        }
+        self._producer = Producer(client)
+        self._hostile = HostileProducer(client, self._topic, hostile_percent, seed)
         self._started = time.monotonic()
 
     def step(self) -> None:
         due = int((time.monotonic() - self._started) * self._rate)
         for number in range(self._fed, due):
+            if self._hostile.replaces(number):
+                continue
             self._producer.produce(
                 self._topic,
                 json.dumps({"n": number}).encode(),
@@ -167,7 +183,8 @@ class Feeder(Background):
 
     def finish(self) -> None:
         super().finish()
-        assert self._producer.flush(120) == 0, "the feeder's last numbers were not taken"
+        for producer in (self._producer, self._hostile.producer):
+            assert producer.flush(120) == 0, "the feeder's last records were not taken"
 
 
 class _Soak:
@@ -234,7 +251,14 @@ class _Soak:
                 OffsetPoller(servers, pipeline.name, pipeline.source, PARTITIONS)
             )
             along = stack.enter_context(Reader(servers, self._topics, PARTITIONS))
-            feeder = stack.enter_context(Feeder(pipeline, self._settings.records_per_second))
+            feeder = stack.enter_context(
+                Feeder(
+                    pipeline,
+                    self._settings.records_per_second,
+                    self._settings.hostile_percent,
+                    self._settings.seed,
+                )
+            )
             stack.enter_context(self._resources)
             self._wait_until_committed(offsets, 1, CATCH_UP_SECONDS)
             self._breaker.run(self._settings.seconds, self._look_after)
@@ -258,6 +282,7 @@ class _Soak:
             [ended.exit_code for ended in self._workers.ended],
             sum(map(len, inputs.values())),
             len(history.committed),
+            len(history.dead),
             caught_up - fixed,
             resources,
         )
@@ -303,6 +328,7 @@ class _Soak:
             offsets_written=offsets_in(data, name, self._pipeline.source),
             polled=offsets.polled,
             journals=read_journals([w.fault_directory for w in self._pipeline.workers]),
+            dead=read_dead_letters(servers, f"{name}.dead"),
             open_transactional_ids=open_transactional_ids(servers, name),
         )
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 
+import psycopg
 import pytest
+from psycopg import sql
 
 from eosframework.embedded import start_kafka
 from eosframework.errors import ConfigurationError, EosError
 from tests.conftest import SMALL_BROKER, KafkaService
 from tests.support.processes.browser import Browser, running_browser
+from tests.support.servers.databases import DATABASE_PASSWORD, dsn_with
 from tests.support.servers.schema_registry import Registry, start_registry
 
 VERIFICATION = "transaction.partition.verification.enable"
@@ -50,6 +54,19 @@ def registry(
         yield running
     finally:
         running.stop()
+
+
+@pytest.fixture
+def secret_dsn(database: str) -> Iterator[str]:
+    """The DSN of a user with `DATABASE_PASSWORD`."""
+    role = f"keeper_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(database, autocommit=True) as connection:
+        create = sql.SQL("CREATE ROLE {} SUPERUSER LOGIN PASSWORD {}")
+        connection.execute(create.format(sql.Identifier(role), DATABASE_PASSWORD))
+    yield dsn_with(database, user=role, password=DATABASE_PASSWORD)
+    with psycopg.connect(database, autocommit=True) as connection:
+        for statement in ("REASSIGN OWNED BY {} TO CURRENT_USER", "DROP ROLE {}"):
+            connection.execute(sql.SQL(statement).format(sql.Identifier(role)))
 
 
 @pytest.fixture(scope="module")

@@ -59,6 +59,8 @@ class Incarnation:
         # Not a method of this object: in a cycle of references the closed client would keep its
         # thread-local key, of which a process has 1024, until the garbage collector comes.
         self.stragglers = StragglerDetection(connections, partial(_serve, self.producer, 0))
+        self.reached_brokers = False
+        """True if the last `init` reached a broker."""
         self._delivery_seconds = int(complete["message.timeout.ms"]) / 1000 or math.inf
         self._began_at = time.monotonic()
 
@@ -66,8 +68,10 @@ class Incarnation:
         """Take the id (InitProducerId)."""
         # Connect to the brokers first: librdkafka looks for the coordinator at once, and if the
         # bootstrap connection is just closing it waits 500 ms before it looks again.
+        self.reached_brokers = False
         with suppress(KafkaException):
             self.producer.list_topics(timeout=deadline.timeout(at_most=CONNECT_SECONDS))
+            self.reached_brokers = True
         self.producer.init_transactions(deadline.timeout())
         self.stragglers.ignore_earlier_faults()
 

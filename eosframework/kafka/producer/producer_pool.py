@@ -13,7 +13,7 @@ from eosframework.kafka.client.deadline import Deadline
 from eosframework.kafka.client.properties import new_client
 from eosframework.kafka.client.statistics import ClientStatistics
 from eosframework.kafka.producer.output_topics import OutputTopics
-from eosframework.kafka.producer.producer_slot import ProducerSlot
+from eosframework.kafka.producer.producer_slot import ProducerSlot, abort, recycle
 from eosframework.kafka.producer.transactional import CLOSE_SECONDS, TransactionalProducer
 from eosframework.kafka.taxonomy import Call
 from eosframework.processing.ports import Commit, Committed, TransactionalOutput
@@ -90,10 +90,15 @@ class ProducerPool:
         stalled = threading.Event()
         deadline = Deadline(seconds)
 
+        slots = _slots([commit.output for commit in commits])
+        producers = _producers(slots)
+
         def send(commit: Commit) -> TransactionError | None:
             slot = _slot(commit.output)
             left = Deadline(0) if stalled.is_set() else deadline
-            return slot.attempt(lambda: slot.send(commit), left, Call.COMMIT)
+            return slot.attempt(
+                producers[slot], lambda producer: slot.send(producer, commit), left, Call.COMMIT
+            )
 
         def is_stalled(commit: Commit, waited_seconds: float) -> bool:
             limit = self._request_timeout_seconds
@@ -105,7 +110,6 @@ class ProducerPool:
             return False
 
         answers = self._threads.each(send, commits, seconds, is_stalled=is_stalled)
-        slots = [_slot(commit.output) for commit in commits]
         for slot in slots:
             slot.note_throttling()
         errors = [
@@ -125,7 +129,7 @@ class ProducerPool:
         Returns:
             For each output the error that prevented its re-init, or None.
         """
-        return self._end(ProducerSlot.abort, outputs)
+        return self._end(abort, outputs)
 
     def recycle(self, outputs: Sequence[TransactionalOutput]) -> list[TransactionError | None]:
         """Replace the producers: fence requests that the old ones may have in flight.
@@ -133,7 +137,7 @@ class ProducerPool:
         Returns:
             For each output the error that prevented its re-init, or None.
         """
-        return self._end(ProducerSlot.recycle, outputs)
+        return self._end(recycle, outputs)
 
     def close(self, outputs: Sequence[TransactionalOutput]) -> None:
         """Discard the producers; a suspect one is re-inited first."""
@@ -146,16 +150,23 @@ class ProducerPool:
 
     def _end(
         self,
-        end: Callable[[ProducerSlot, float], None],
+        end: Callable[[TransactionalProducer, float], None],
         outputs: Sequence[TransactionalOutput],
     ) -> list[TransactionError | None]:
         """Run `end` for all outputs at once; a call that does not return is abandoned."""
         deadline = Deadline(self._timeout_seconds)
 
-        def ended(slot: ProducerSlot) -> TransactionError | None:
-            return slot.attempt(lambda: end(slot, deadline.timeout()), deadline, Call.INIT)
-
         slots = _slots(outputs)
+        producers = _producers(slots)
+
+        def ended(slot: ProducerSlot) -> TransactionError | None:
+            return slot.attempt(
+                producers[slot],
+                lambda producer: end(producer, deadline.timeout()),
+                deadline,
+                Call.INIT,
+            )
+
         answers = self._threads.each(ended, slots, self._timeout_seconds + ABANDON_SECONDS)
         return [
             slot.abandon() if isinstance(answer, Hung) else answer
@@ -199,6 +210,14 @@ class ProducerPool:
         except Exception as error:
             return error
         return None
+
+
+def _producers(slots: Sequence[ProducerSlot]) -> dict[ProducerSlot, TransactionalProducer]:
+    """Return the producers that the calls of a round use.
+
+    A call that begins late, after its producer was abandoned, must not use the next one.
+    """
+    return {slot: slot.producer for slot in slots}
 
 
 def _slots(outputs: Sequence[TransactionalOutput]) -> list[ProducerSlot]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -48,6 +49,8 @@ class ProducerSlot:
         """Time for which the brokers throttled the last transaction."""
         self._careful_until = 0.0
         self._sending: tuple[TransactionalProducer, float] | None = None
+        self._used: set[TransactionalProducer] = set()
+        self._using = threading.Lock()
         self._make = make
         self._timeout_seconds = transaction_timeout_seconds
         self._longest_throttle_seconds = transaction_timeout_seconds / 2
@@ -99,35 +102,12 @@ class ProducerSlot:
         except TransactionError as error:
             raise self.cause(error) from error
 
-    def abort(self, timeout_seconds: float) -> None:
-        """Make sure that nothing of the open transaction becomes visible, and recycle.
-
-        Raises:
-            TransactionError: the id could not be initialized again.
-        """
-        if self.producer.state in (State.IN_TRANSACTION, State.UNDECIDED, State.SUSPECT):
-            self.producer.abort_transaction(timeout_seconds)
-        else:
-            self.recycle(timeout_seconds)
-
-    def recycle(self, timeout_seconds: float) -> None:
-        """Replace the producer: fence requests that the old one may have in flight.
-
-        Raises:
-            TransactionError: the id could not be initialized again.
-        """
-        if self.producer.state is State.NEW:
-            self.producer.init_transactions(timeout_seconds)
-        else:
-            self.producer.recycle(timeout_seconds)
-
-    def send(self, commit: Commit) -> None:
+    def send(self, producer: TransactionalProducer, commit: Commit) -> None:
         """Send the offsets and commit; the check for stragglers is left to `verify`.
 
         Raises:
             TransactionError: the classified failure.
         """
-        producer = self.producer
         if time.monotonic() < self._careful_until:
             producer.deliver(self._timeout_seconds)
             self._wait_while_throttled(producer)
@@ -180,22 +160,31 @@ class ProducerSlot:
         return producer is self.producer and time.monotonic() - since > seconds
 
     def attempt(
-        self, step: Callable[[], object], deadline: Deadline, call: Call
+        self,
+        producer: TransactionalProducer,
+        step: Callable[[TransactionalProducer], object],
+        deadline: Deadline,
+        call: Call,
     ) -> TransactionError | None:
-        """Run `step`, which uses the producer, and return its error.
+        """Run `step` with a producer of this slot, and return its error.
 
-        A step whose turn comes after the deadline, because others waited in vain, does nothing.
+        A step whose turn comes after the deadline, because others waited in vain, does nothing;
+        nor does one whose producer was abandoned before.
+
+        Args:
+            producer: the current one when the caller decided to make the call.
+            step: receives the producer.
+            deadline: of the call's beginning.
+            call: for the error.
         """
-        if deadline.is_over:
+        if deadline.is_over or not self._use(producer):
             return self.timed_out(call, "others waited until now for brokers that do not answer")
-        producer = self.producer
         try:
-            step()
+            step(producer)
         except TransactionError as error:
             return self.cause(error)
         finally:
-            if producer is not self.producer:  # abandoned, and back too late: see `abandon`
-                producer.close(0)
+            self._end_use(producer)
         return None
 
     def abandon(self) -> TransactionError:
@@ -204,9 +193,31 @@ class ProducerSlot:
         It must not be closed meanwhile: that would free memory that the call is using. `attempt`
         closes it should the call ever return.
         """
-        DRAIN.remove(self.producer)
-        self.producer = self._make()
+        # 1. the caller's patience ends  2. the call returns, or has not even begun  3. the caller
+        # abandons the producer. The lock decides which of both is the last one: it closes.
+        abandoned, new = self.producer, self._make()
+        DRAIN.remove(abandoned)
+        with self._using:
+            self.producer = new
+            is_used = abandoned in self._used
+        if not is_used:
+            abandoned.close(0)
         return self.timed_out(Call.COMMIT, "librdkafka did not return from a call")
+
+    def _use(self, producer: TransactionalProducer) -> bool:
+        """Keep the producer from being closed; False: it was abandoned, and must not be used."""
+        with self._using:
+            if producer is not self.producer:
+                return False
+            self._used.add(producer)
+            return True
+
+    def _end_use(self, producer: TransactionalProducer) -> None:
+        with self._using:
+            self._used.discard(producer)
+            is_abandoned = producer is not self.producer
+        if is_abandoned:
+            producer.close(0)
 
     def timed_out(self, call: Call, detail: str) -> TransactionError:
         """Return the classified error of a call without an answer in time."""
@@ -252,3 +263,27 @@ class ProducerSlot:
         finally:
             if self._sending is sending:
                 self._sending = None
+
+
+def abort(producer: TransactionalProducer, timeout_seconds: float) -> None:
+    """Make sure that nothing of the open transaction becomes visible, and recycle.
+
+    Raises:
+        TransactionError: the id could not be initialized again.
+    """
+    if producer.state in (State.IN_TRANSACTION, State.UNDECIDED, State.SUSPECT):
+        producer.abort_transaction(timeout_seconds)
+    else:
+        recycle(producer, timeout_seconds)
+
+
+def recycle(producer: TransactionalProducer, timeout_seconds: float) -> None:
+    """Take the id again: fence requests that the old librdkafka producer may have in flight.
+
+    Raises:
+        TransactionError: the id could not be initialized again.
+    """
+    if producer.state is State.NEW:
+        producer.init_transactions(timeout_seconds)
+    else:
+        producer.recycle(timeout_seconds)

@@ -135,7 +135,12 @@ class TransactionalProducer:
                 assume=self._assume_verification,
                 timeout_seconds=deadline.timeout(at_most=10.0),
             )
-        self._call(Call.INIT, self._current.init, deadline)
+        try:
+            self._call(Call.INIT, self._current.init, deadline)
+        except Retriable:
+            if not self._current.reached_brokers:  # as in `_replace`
+                self._exchange(Incarnation(self._properties))
+            raise
         self._states.move(Event.INITED)
 
     def begin_transaction(self) -> None:
@@ -393,17 +398,24 @@ class TransactionalProducer:
         candidate = self._candidate = self._candidate or Incarnation(self._properties)
         try:
             self._call(Call.INIT, candidate.init, deadline)
-        except Retriable:
-            raise
-        except BaseException:
-            self._candidate = None
-            candidate.discard()
+        except BaseException as error:
+            # 1. a single broker stands still, and the controller fences it  2. it resumes, and
+            # answers a request for metadata before it is unfenced: there is no broker
+            # 3. librdkafka forgets all brokers, bootstrap.servers included, and does not look for
+            # them again. So a producer that reaches none does not only need more time.
+            if not isinstance(error, Retriable) or not candidate.reached_brokers:
+                self._candidate = None
+                candidate.discard()
             raise
         self._candidate = None
+        self._exchange(candidate, Event.RECYCLED)
+
+    def _exchange(self, new: Incarnation, event: Event | None = None) -> None:
         with self._lock:
             old = self._current
-            self._adopt(candidate)
-            self._states.move(Event.RECYCLED)
+            self._adopt(new)
+            if event is not None:
+                self._states.move(event)
         old.discard()
 
     def _abort_here(self, deadline: Deadline) -> TransactionError | None:

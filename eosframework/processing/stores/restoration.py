@@ -7,6 +7,8 @@ and read from the first offset where its position is of no use:
 - the position is before the log's start or after its end: it belongs to another log
 - the task's transaction that it has is not committed, or is another one of the same number:
   markers were written by hand, or the group's offsets were moved
+- the last record that it applied is not a committed one of its changelog, which reading on from
+  that record shows: the store has a transaction that was taken back, and others were committed
 - the last write is so old that tombstones after it may have been compacted away: reading on would
   restore deleted keys
 
@@ -77,7 +79,10 @@ class _Part:
     task: Task
     stores: OpenState
     store: str
+    first: int
     end: int
+    proof: int | None = None
+    """Offset of the last record that the store has, which must be the first one read."""
     records: int = 0
 
 
@@ -228,7 +233,7 @@ class Restoration:
     def _read_from(self, tasks: Sequence[Task], bounds: Bounds) -> None:
         """Begin to read the missing part of the tasks' stores."""
         parts = {
-            partition: _Part(task, task.stores, store, 0)
+            partition: _Part(task, task.stores, store, *bounds[partition])
             for task in tasks
             if task.stores is not None
             for store, partition in task.stores.changelogs.items()
@@ -236,13 +241,18 @@ class Restoration:
         self._begun |= {id(task): task for task in tasks}
         ranges: dict[TopicPartition, tuple[int, int]] = {}
         for partition, part in parts.items():
-            first, part.end = bounds[partition]
-            kept_seconds = self.tombstones_kept_seconds
-            bound = first, part.end
-            reached, now = part.task.reached, self.now()
-            start = start_of(part.stores.stores, part.store, bound, kept_seconds, now, reached)
-            if start < part.end:
-                ranges[partition] = (start, part.end)
+            stores, reached = part.stores.stores, part.task.reached
+            kept_seconds, now = self.tombstones_kept_seconds, self.now()
+            start = start_of(stores, part.store, bounds[partition], kept_seconds, now, reached)
+            if start >= part.end:
+                continue
+            # The transaction of the same number and positions is the committed one.
+            is_last = (
+                stores.reached is not None and stores.reached.transaction >= reached.transaction
+            )
+            if start > part.first and not is_last:
+                part.proof = start = start - 1
+            ranges[partition] = (start, part.end)
         if ranges:
             _events().info(
                 "restore_began", records={str(p): end - start for p, (start, end) in ranges.items()}
@@ -263,9 +273,13 @@ class Restoration:
         self._apply(job, batches)
         for partition, part in list(job.waiting.items()):
             if job.reading.read_to(partition) >= part.end:
-                reached = part.task.reached
-                part.stores.stores.write({}, {part.store: part.end}, reached=reached)
                 del job.waiting[partition]
+                if part.proof is not None:
+                    self._rebuild(partition, part)
+                    continue
+                position = part.stores.stores.position(part.store)
+                positions = {} if position is None else {part.store: position}
+                part.stores.stores.write({}, positions, reached=part.task.reached)
                 _events().info(
                     "state_restored",
                     store=part.store,
@@ -280,12 +294,26 @@ class Restoration:
             part = job.waiting.get(partition)
             if part is None or not messages:
                 continue
+            if part.proof is not None:
+                if not continues(part.stores.stores, part.store, part.proof, messages[0]):
+                    del job.waiting[partition]
+                    self._rebuild(partition, part)
+                    continue
+                part.proof = None
             changes = [(message.key() or b"", message.value()) for message in messages]
             part.records += len(changes)
             position = messages[-1].offset() + 1
             time = max(part.stores.stores.stream_time or 0, messages[-1].timestamp()[1])
             part.stores.stores.write({part.store: changes}, {part.store: position}, time)
             failpoints.hit("state.during_restore")
+
+    def _rebuild(self, partition: TopicPartition, part: _Part) -> None:
+        """Read a store that is no prefix of its changelog again, from the first offset."""
+        report_taken_back(part.store, partition, part.proof)
+        part.stores.stores.clear(part.store)
+        part.proof = None
+        reading = self.changelogs.open({partition: (part.first, part.end)})
+        self._jobs.append(_Job(reading, {partition: part}, self.clock()))
 
     def _log_progress(self) -> None:
         """Log the progress at intervals."""
@@ -338,6 +366,26 @@ def start_of(
     _events().warning("state_rebuilt", store=store, reason=reason)
     stores.clear(store)
     return bounds[0]
+
+
+def continues(stores: TaskStores, store: str, proof: int, message: Message) -> bool:
+    """Return whether a store's last record is a committed one, and so is all that it has.
+
+    Args:
+        stores: the stores of a task.
+        store: the name of one of them.
+        proof: offset of the last record that it has applied.
+        message: the first one that was read from there.
+    """
+    # What has expired is removed from a store, without a record.
+    held = stores.store(store).get(message.key() or b"")
+    return message.offset() == proof and held in (None, message.value())
+
+
+def report_taken_back(store: str, changelog: TopicPartition, proof: int | None) -> None:
+    """Log that a store is read again because its last record is not a committed one."""
+    reason = f"its last record, offset {proof} of {changelog}, is not a committed one"
+    _events().warning("state_rebuilt", store=store, reason=reason)
 
 
 def _out_of_place(

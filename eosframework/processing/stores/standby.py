@@ -26,7 +26,7 @@ import structlog
 
 from eosframework.errors import EosError, PositionLost, RunError
 from eosframework.processing.ports import Message
-from eosframework.processing.stores.restoration import start_of
+from eosframework.processing.stores.restoration import continues, report_taken_back, start_of
 from eosframework.processing.stores.standby_assignment import Member, standby_members
 from eosframework.processing.stores.state_ports import (
     ChangelogReading,
@@ -103,12 +103,25 @@ class _Copy:
         parts: by changelog partition, the store.
         whole_at: by store, the time at which it was last complete, or begun.
         ends_at_start: by changelog partition, the high watermark when reading began.
+        proofs: by changelog partition, the offset of the last record that the store has; it must
+            be the first one read.
     """
 
     stores: TaskStores
     parts: dict[TopicPartition, str]
     whole_at: dict[str, float] = field(default_factory=dict[str, float])
     ends_at_start: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
+    proofs: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
+
+    def is_taken_back(self, changelog: TopicPartition, messages: Sequence[Message]) -> bool:
+        """Return whether the last record of a store turns out not to be a committed one."""
+        if not messages or (proof := self.proofs.pop(changelog, None)) is None:
+            return False
+        store = self.parts[changelog]
+        if continues(self.stores, store, proof, messages[0]):
+            return False
+        report_taken_back(store, changelog, proof)
+        return True
 
     def apply(self, store: str, messages: Sequence[Message]) -> None:
         """Apply messages; the write time of the copy stays the time at which it was complete."""
@@ -272,10 +285,16 @@ class Standby:
             )
             self._note_start(copy, copy.parts[partition])
             copy.ends_at_start[partition] = end
+            copy.proofs.pop(partition, None)
+            if start > first:
+                copy.proofs[partition] = start = start - 1
             starts[partition] = start, sys.maxsize
         self._reading = self._changelogs.open(starts)
         for task, copy in self._copies.items():
-            left = {str(p): max(copy.ends_at_start[p] - starts[p][0], 0) for p in copy.parts}
+            left = {
+                str(p): max(copy.ends_at_start[p] - starts[p][0] - (p in copy.proofs), 0)
+                for p in copy.parts
+            }
             _events().info("standby_follows", task=_text(task), records_left=left)
 
     def _note_start(self, copy: _Copy, store: str) -> None:
@@ -308,7 +327,12 @@ class Standby:
         for task, copy in list(self._copies.items()):
             try:
                 for partition, store in copy.parts.items():
-                    copy.apply(store, batches.get(partition, ()))
+                    messages = batches.get(partition, ())
+                    if copy.is_taken_back(partition, messages):
+                        copy.stores.clear(store)
+                        self._stop_reading()  # The next start reads this store from its first.
+                    else:
+                        copy.apply(store, messages)
             except RunError as error:
                 self._give_up(task, str(error))
                 self._open_at = self._clock() + RETRY_SECONDS
@@ -344,7 +368,9 @@ class Standby:
                 read_to = reading.read_to(partition)
                 if read_to >= bounds[partition][1]:
                     copy.whole_at[store] = asked_at
-                    copy.stores.write({}, {store: read_to}, whole_at=asked_at)
+                    position = copy.stores.position(store)
+                    if position is not None:
+                        copy.stores.write({}, {store: position}, whole_at=asked_at)
                 elif asked_at - copy.whole_at[store] > kept_seconds / 2:
                     _events().warning("state_rebuilt", store=store, reason=TOO_SLOW)
                     copy.stores.clear(store)

@@ -27,8 +27,14 @@ SMALL = {
 
 
 @pytest.fixture(scope="package")
+def spark_events(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of Spark's event log."""
+    return tmp_path_factory.mktemp("spark-events")
+
+
+@pytest.fixture(scope="package")
 def running_spark(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spark_events: Path
 ) -> Iterator[SparkSession]:
     """Spark as a backfill starts it; its tasks run two at a time and are tried four times."""
     from eosframework.backfill.spark.spark_session import spark_session
@@ -38,7 +44,7 @@ def running_spark(
         patched.setenv("PYTHONPATH", str(request.config.rootpath), prepend=os.pathsep)
         patched.chdir(tmp_path_factory.mktemp("spark"))
         try:
-            session = spark_session("local[2,4]", SMALL)
+            session = spark_session("local[2,4]", {**SMALL, **recorded_in(spark_events)})
         except EosError as error:
             missing(request, f"no Spark could be started: {error}", error)
     try:
@@ -47,6 +53,16 @@ def running_spark(
         session.stop()
         _end_java()
         _collect_sockets()
+
+
+def recorded_in(directory: Path) -> dict[str, str]:
+    """Return the properties with which Spark writes its event log as plain text."""
+    return {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.rolling.enabled": "false",
+        "spark.eventLog.dir": directory.as_uri(),
+    }
 
 
 @pytest.fixture(scope="module")

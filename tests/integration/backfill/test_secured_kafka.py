@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 from confluent_kafka import Message, Producer
 
@@ -16,7 +19,9 @@ from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.client.properties import Role, client_properties
 from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.records import TopicPartition
-from eosframework.spark import kafka_sink
+from eosframework.spark import both, kafka_sink, table_sink
+from tests.support.processes.waiting import wait_until
+from tests.support.servers.databases import DATABASE_PASSWORD
 from tests.support.servers.secured_kafka import (
     KEY_PASSWORD,
     PASSWORD,
@@ -65,11 +70,41 @@ def plans(rows: DataFrame) -> str:
     return f"{execution.toString()} {execution.logical().treeString()}"
 
 
+class EventLog:
+    """Spark's event log, from here on; it has the plans, options and properties of all jobs."""
+
+    def __init__(self, spark: SparkSession, directory: Path) -> None:
+        [self._file] = directory.iterdir()
+        self._context = spark.sparkContext
+        self._first = len(self._file.read_text())
+
+    def whole(self) -> str:
+        """Return the log with the properties of the context, once all jobs are in it."""
+        last = f"last-{uuid.uuid4().hex}"
+        self._context.setJobGroup(last, last)
+        self._context.parallelize([1], 1).count()
+        jobs = re.compile(rf'"Event":"SparkListenerJobStart","Job ID":(\d+).*{last}')
+
+        def is_complete() -> bool:
+            text = self._file.read_text()
+            found = jobs.search(text)
+            return found is not None and f'"SparkListenerJobEnd","Job ID":{found[1]},' in text
+
+        wait_until(is_complete, "the last job in Spark's event log")
+        text = self._file.read_text()
+        assert "SparkListenerSQLExecutionStart" in text[self._first :]
+        return text
+
+
 @pytest.mark.parametrize("way", ["PLAIN", "SCRAM-SHA-512", "certificate"])
 def test_what_lets_librdkafka_in_lets_spark_in_and_no_secret_is_shown(
-    spark: SparkSession, broker: SecuredKafka, way: str, capfd: pytest.CaptureFixture[str]
+    spark: SparkSession,
+    spark_events: Path,
+    broker: SecuredKafka,
+    way: str,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    settings = settings_of(broker, way)
+    settings, events = settings_of(broker, way), EventLog(spark, spark_events)
     producer = Producer(client_properties(settings, Role.PRODUCER))
     written: list[Message] = []
     producer.produce(TOPIC, way.encode(), on_delivery=lambda _, message: written.append(message))
@@ -81,16 +116,23 @@ def test_what_lets_librdkafka_in_lets_spark_in_and_no_secret_is_shown(
 
     assert [bytes(row["value"]) for row in rows.collect()] == [way.encode()]
     key = (broker.directory / "client.key").read_text().splitlines()[1]
-    said = "".join(capfd.readouterr()) + plans(rows)
+    logged = events.whole()
+    assert TOPIC in logged
+    said = "".join(capfd.readouterr()) + plans(rows) + logged
     for secret in (PASSWORD, KEY_PASSWORD, key, "LoginModule"):
         assert secret not in said
 
 
 @pytest.mark.exhaustive
-def test_a_sink_writes_with_what_lets_librdkafka_in_and_no_secret_is_shown(
-    spark: SparkSession, broker: SecuredKafka, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_sinks_write_with_what_lets_clients_in_and_no_secret_is_shown(
+    spark: SparkSession,
+    spark_events: Path,
+    broker: SecuredKafka,
+    secret_dsn: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    settings = settings_of(broker, "SCRAM-SHA-512")
+    settings, events = settings_of(broker, "SCRAM-SHA-512"), EventLog(spark, spark_events)
     admin, written = ClusterAdmin(settings), TopicPartition("sunk", 0)
     admin.create_topics([TopicToCreate(written.topic, 1)])
     rows = spark.range(20).selectExpr("CAST(id AS string) AS key", "id AS n")
@@ -102,7 +144,11 @@ def test_a_sink_writes_with_what_lets_librdkafka_in_and_no_secret_is_shown(
         shards=2,
         settings=Settings(kafka=settings),
     )
-    sink.write(rows, job="once", directory=str(tmp_path))
+    with psycopg.connect(secret_dsn, autocommit=True) as connection:
+        connection.execute("CREATE TABLE sunk (key text, n bigint)")
+        table = table_sink("sunk", application="secured-sinks", dsn=secret_dsn, shards=2)
+        both(sink, table).write(rows, job="once", directory=str(tmp_path))
+        assert connection.execute("SELECT count(*) FROM sunk").fetchone() == (20,)
 
     found = [
         (message.key(), message.value())
@@ -112,7 +158,8 @@ def test_a_sink_writes_with_what_lets_librdkafka_in_and_no_secret_is_shown(
     assert sorted(found) == sorted((b"%d" % n, b"%d" % n) for n in range(20))
     said = "".join(capfd.readouterr())
     assert "batch_complete" in said
-    for secret in (PASSWORD, KEY_PASSWORD, "LoginModule"):
+    said += events.whole()
+    for secret in (PASSWORD, KEY_PASSWORD, DATABASE_PASSWORD, "LoginModule"):
         assert secret not in said
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +15,7 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from eosframework.outbox import emit, publish
-from tests.support.applications.outbox import OutboxWorld
+from tests.support.applications.outbox import OutboxWorld, entry
 from tests.support.applications.pipeline import read_committed, wait_until
 from tests.support.servers.databases import dsn_with
 from tests.support.servers.kafka_admin import NewTopic
@@ -161,19 +160,6 @@ class Hostile:
             return owner.execute(
                 "SELECT topic, key, value, reason FROM eosframework.outbox_refused ORDER BY entry"
             ).fetchall()
-
-
-def entry(topic: Any, key: bytes | None, value: bytes | None, headers: Any = None) -> bytes:
-    """What `emit` writes into the log."""
-    facts = {
-        "id": str(uuid.uuid4()),
-        "topic": topic,
-        "key": None if key is None else len(key),
-        "value": None if value is None else len(value),
-        "headers": headers,
-        "at": 1_700_000_000_000,  # Longer ago than a strict topic takes.
-    }
-    return json.dumps(facts).encode() + b"\n" + (key or b"") + (value or b"")
 
 
 def readable(kind: str, messages: Sequence[Any]) -> list[Any]:

@@ -30,6 +30,19 @@ from tests.support.servers.topics import create_topics
 PARTITIONS = 3
 
 
+def entry(topic: Any, key: bytes | None, value: bytes | None, headers: Any = None) -> bytes:
+    """What `emit` writes into the log."""
+    facts = {
+        "id": str(uuid.uuid4()),
+        "topic": topic,
+        "key": None if key is None else len(key),
+        "value": None if value is None else len(value),
+        "headers": headers,
+        "at": 1_700_000_000_000,  # Longer ago than a strict topic takes.
+    }
+    return json.dumps(facts).encode() + b"\n" + (key or b"") + (value or b"")
+
+
 @dataclass
 class Arrived:
     """What an independent reader found, against what was committed."""

@@ -35,6 +35,7 @@ class DatabaseProxy:
         self._server = (str(known["host"]), int(str(known["port"])))
         self._dsn = dsn
         self._listener = socket.create_server(("127.0.0.1", 0))
+        self._port = self._listener.getsockname()[1]
         self._sockets: list[socket.socket] = []
         self._lock = threading.Lock()
         self._wanted: Cut | None = None
@@ -44,7 +45,7 @@ class DatabaseProxy:
     @property
     def dsn(self) -> str:
         """The database by way of the proxy, without TLS."""
-        through = dsn_with(self._dsn, host="127.0.0.1", port=self._listener.getsockname()[1])
+        through = dsn_with(self._dsn, host="127.0.0.1", port=self._port)
         return f"{through}?sslmode=disable&gssencmode=disable"
 
     def cut(self, where: Cut) -> None:
@@ -57,17 +58,29 @@ class DatabaseProxy:
         server, message = self._late
         server.sendall(message)
 
+    def refuse(self) -> None:
+        """End all connections and refuse new ones, as while no server runs."""
+        _close(self._listener, *self._sockets)
+
+    def accept(self) -> None:
+        """Accept connections again."""
+        self._listener = socket.create_server(("127.0.0.1", self._port))
+        self._start()
+
     def __enter__(self) -> Self:
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._start()
         return self
 
     def __exit__(self, *_: object) -> None:
         _close(self._listener, *self._sockets)
 
-    def _accept(self) -> None:
+    def _start(self) -> None:
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    def _accept(self, listener: socket.socket) -> None:
         with suppress(OSError):
             while True:
-                client, _ = self._listener.accept()
+                client, _ = listener.accept()
                 server = socket.create_connection(self._server)
                 self._sockets += [client, server]
                 answered = threading.Event()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from psycopg.conninfo import conninfo_to_dict
 
+DATABASE_PASSWORD = "p4ss-of-the-database"
+"""Of a user whose password must not be shown."""
+
 
 def dsn_with(dsn: str, **parameters: str | int) -> str:
     """Return a DSN as a URI with some of its parameters changed."""

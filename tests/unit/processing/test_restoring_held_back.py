@@ -48,14 +48,33 @@ class Log:
         return Reading(ranges)
 
 
+class Change:
+    """A record of a changelog."""
+
+    def __init__(self, offset: int) -> None:
+        self._offset = offset
+
+    def key(self) -> bytes:
+        return b"k"
+
+    def value(self) -> bytes:
+        return b"v"
+
+    def offset(self) -> int:
+        return self._offset
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self._offset
+
+
 class Reading:
-    """Has read everything at once; there are only markers."""
+    """Has read everything at once."""
 
     def __init__(self, ranges: Any) -> None:
         self._ranges = ranges
 
     def read(self, seconds: float) -> Mapping[TopicPartition, Sequence[Any]]:
-        return {}
+        return {p: [Change(offset) for offset in range(*both)] for p, both in self._ranges.items()}
 
     def read_to(self, partition: TopicPartition) -> int:
         return self._ranges[partition][1]

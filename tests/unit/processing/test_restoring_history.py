@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from eosframework.processing.stores.restoration import start_of
+from eosframework.processing.stores.restoration import Restoration, start_of
 from eosframework.processing.stores.state_ports import Reached, StoreIdentity
+from eosframework.processing.task_states import TaskState
+from eosframework.records import TopicPartition
 from eosframework.state import MemoryState
+from eosframework.txnid import TransactionalId
 
 POSITION, END = 80, 90
 HAS = Reached(7, {"in[0]": 100, "more[0]": 5})
@@ -42,3 +47,79 @@ def test_a_store_is_used_only_if_its_transaction_is_a_committed_one(
     [event] = logs
     assert event["event"] == "state_rebuilt"
     assert reason in event["reason"]
+
+
+CHANGELOG = TopicPartition("counts.changelog", 0)
+
+
+class Committed:
+    """The committed records of a changelog by offset; what was taken back is not there."""
+
+    def __init__(self, records: Mapping[int, tuple[bytes, bytes | None]]) -> None:
+        self._records = records
+
+    def bounds(self, partitions: object) -> Any:
+        return {CHANGELOG: (0, END)}
+
+    def written_ends(self, partitions: object) -> Any:
+        return {CHANGELOG: END}
+
+    def open(self, ranges: Any) -> Any:
+        first, end = ranges[CHANGELOG]
+        found = [
+            SimpleNamespace(
+                key=lambda key=key: key,
+                value=lambda value=value: value,
+                offset=lambda offset=offset: offset,
+                timestamp=lambda: (1, 0),
+            )
+            for offset, (key, value) in sorted(self._records.items())
+            if first <= offset < end
+        ]
+        return SimpleNamespace(
+            read=lambda _: {CHANGELOG: found} if found else {},
+            read_to=lambda _: end,
+            close=lambda: None,
+        )
+
+
+@pytest.mark.parametrize(
+    ("transaction", "last", "is_kept"),
+    [
+        (6, {POSITION - 1: (b"k", b"v")}, True),
+        (6, {POSITION - 1: (b"expired", b"v")}, True),
+        (6, {}, False),
+        (6, {POSITION: (b"more", b"x")}, False),
+        (6, {POSITION - 1: (b"k", b"of another history")}, False),
+        (6, {POSITION - 1: (b"k", None)}, False),
+        # The last transaction, with its positions, is the committed one: nothing is to be shown.
+        (9, {}, True),
+    ],
+)
+def test_a_store_that_is_behind_is_read_on_only_if_its_last_record_is_committed(
+    transaction: int, last: Mapping[int, tuple[bytes, bytes | None]], is_kept: bool
+) -> None:
+    committed = Reached(9, {"in[0]": 100})
+    stores = MemoryState().open("counts-0", 1, [StoreIdentity("counts", "id", 1)])
+    mine = [(b"k", b"v"), (b"taken back", b"y")]
+    has = Reached(transaction, {"in[0]": 100 if transaction == 9 else 70})
+    stores.write({"counts": mine}, {"counts": POSITION}, reached=has)
+    task: Any = SimpleNamespace(
+        state=TaskState.ASSIGNED,
+        reached=committed,
+        identity=TransactionalId("shop", "counts", 0),
+        stores=SimpleNamespace(changelogs={"counts": CHANGELOG}, stores=stores),
+    )
+    records = {3: (b"first", b"1"), **last, END - 2: (b"new", b"2")}
+    restoring = Restoration(Committed(records), 1e9)
+    with capture_logs() as logs:
+        for _ in range(3):
+            restoring.turn([task])
+    assert restoring.is_done(task)
+    assert stores.store("counts").get(b"new") == b"2"
+    assert (stores.store("counts").get(b"taken back") is not None) is is_kept
+    assert (stores.store("counts").get(b"first") is not None) is not is_kept
+    rebuilt = [log["reason"] for log in logs if log["event"] == "state_rebuilt"]
+    assert len(rebuilt) == (not is_kept)
+    assert all("offset 79 of counts.changelog[0], is not a committed" in each for each in rebuilt)
+    assert (stores.position("counts"), stores.reached) == (END - 1, committed)

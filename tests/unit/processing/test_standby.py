@@ -217,6 +217,23 @@ def test_a_copy_ahead_of_the_last_stable_offset_is_kept() -> None:
     assert bench.held(("counted", 0)) == {b"%d" % n: b"x" for n in range(10)}
 
 
+def test_a_copy_whose_last_record_was_taken_back_is_begun_anew() -> None:
+    bench = Bench()
+    for number in range(10):
+        bench.logs.append(0, b"%d" % number, b"x")
+    bench.settle()
+    stores = cast(Any, bench.standby)._copies[COPIED[0]].stores
+    stores.write({"count": [(b"9", b"taken back"), (b"only here", b"x")]}, {"count": 10})
+    cast(Any, bench.standby)._stop_reading()
+    bench.logs.append(0, b"more", b"x")
+    with capture_logs() as logs:
+        bench.turn(10)
+    [rebuilt] = [log for log in logs if log["event"] == "state_rebuilt"]
+    assert "offset 9 of app-count-changelog[0]" in rebuilt["reason"]
+    whole = {b"more": b"x"} | {b"%d" % n: b"x" for n in range(10)}
+    assert bench.held(("counted", 0)) == whole
+
+
 def test_what_was_handed_over_is_followed_no_more() -> None:
     bench = Bench()
     bench.settle()

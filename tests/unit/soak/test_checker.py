@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.soak.checker import Kind, check
-from tests.soak.effects import Total, expected_effects, expected_totals
+from tests.soak.effects import HOSTILE, Total, expected_effects, expected_totals
 from tests.soak.history import (
     History,
     Input,
@@ -85,6 +85,17 @@ def recorded(*, aborted: Sequence[int] = ()) -> History:
     return log.history()
 
 
+def with_a_hostile_input() -> tuple[History, Input]:
+    """A clean history in which one input is a dead letter."""
+    log = Log()
+    log.inputs[0][7] = HOSTILE
+    for first in range(0, INPUTS // PARTITIONS, BATCH):
+        for partition in range(PARTITIONS):
+            log.transaction(partition, first, 0, Outcome.COMMITTED)
+    place = Input(0, 7)
+    return replace(log.history(), dead=[place]), place
+
+
 def found(history: History) -> set[Kind]:
     return {anomaly.kind for anomaly in check(history)}
 
@@ -115,6 +126,15 @@ def test_an_undamaged_history_is_clean() -> None:
 
 def test_aborted_transactions_that_were_repeated_are_clean() -> None:
     assert check(recorded(aborted=[0, 10])) == []
+
+
+def test_an_input_that_is_no_number_has_one_dead_letter_and_no_other_has_any() -> None:
+    history, place = with_a_hostile_input()
+    assert check(history) == []
+    assert found(replace(history, dead=[])) == {Kind.LOST}
+    assert found(replace(history, dead=[place, place])) == {Kind.DUPLICATE}
+    assert found(replace(history, dead=[place, Input(0, 8)])) == {Kind.UNEXPECTED}
+    assert found(replace(history, dead=[place, Input(0, 99)])) == {Kind.UNEXPECTED}
 
 
 def test_an_output_without_a_commit_marker_is_an_aborted_read() -> None:
