@@ -340,6 +340,9 @@ JSON = Serde("json", strict_json.write, json_numbers.read)
 """JSON in UTF-8. Integers keep all digits, a number with a fraction is a float. NaN and infinities
 are refused: JSON has no number for them."""
 
+KEPT_JSON = Serde("json", strict_json.write_kept, json_numbers.read)
+"""JSON for a store, which must give back what it was given: objects that JSON lacks are refused."""
+
 
 def _encode_window(value: Any) -> bytes:
     if type(value) is not WindowResult:

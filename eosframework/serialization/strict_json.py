@@ -80,6 +80,25 @@ def write(value: Any) -> bytes:
     return data
 
 
+_AS_THEY_ARE = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+
+
+def write_kept(value: Any) -> bytes:
+    """Return a value as JSON, as `write`, without objects that would be read as others.
+
+    Raises:
+        TypeError: it contains a dataclass, a datetime or another object that is none of JSON.
+        ValueError: it contains NaN or an infinity.
+    """
+    try:
+        return write_with(value, None, _AS_THEY_ARE)
+    except TypeError as error:
+        raise TypeError(
+            f"{error}; JSON would give it back as another type: annotate the function with the "
+            f"type that it returns, or state value="
+        ) from error
+
+
 def without_nan(value: Any, data: bytes) -> bytes | None:
     """Return JSON in which a null was found, if no null stands for a number; None for None.
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from eosframework.serialization.serdes import BYTES, CHECKED_BYTES, JSON, Serde
+from eosframework.serialization.serdes import BYTES, CHECKED_BYTES, JSON, KEPT_JSON, Serde
 from eosframework.topology.graph.graph import (
     Aggregate,
     Emit,
@@ -255,7 +255,7 @@ class _Resolver:
             name=name,
             changelog=changelog_topic(self._spec.application, name),
             key=key,
-            value=value,
+            value=KEPT_JSON if value is JSON else value,
             version=version,
             upgrade=None if upgrade is None else self._function(upgrade),
             window=window,

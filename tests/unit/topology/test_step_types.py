@@ -19,7 +19,7 @@ from pydantic import BaseModel, TypeAdapter
 from typing_extensions import TypedDict
 
 from eosframework import Record, Topology, tumbling
-from eosframework.errors import TopologyError
+from eosframework.errors import RecordFailed, TopologyError
 from eosframework.serialization.serdes import Serde, serde_of
 from eosframework.testing import TopologyTestDriver
 from eosframework.topology.lint.lint_pass import lint
@@ -242,6 +242,16 @@ def test_a_window_takes_no_other_step_than_an_aggregate() -> None:
         windowed.join_within(None, None)
     with pytest.raises(AttributeError):
         windowed.nothing()
+
+
+@pytest.mark.parametrize("emit", ["each", "commit"])
+def test_a_store_of_json_refuses_what_it_would_give_back_as_another_type(emit: Any) -> None:
+    driver = TopologyTestDriver(
+        shop(lambda s: s.group_by_key().aggregate(lambda: Spent(), lambda so, _: so, emit=emit))
+    )
+    driver.send("orders", ORDERS[0], key="0")
+    with pytest.raises(RecordFailed, match="Spent; JSON would give it back"):
+        driver.run()
 
 
 TYPES: dict[Any, Any] = {
