@@ -35,6 +35,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 
+from eosframework.errors import RecordFailed
 from eosframework.processing.codegen.aggregate_code import write_aggregate
 from eosframework.processing.codegen.batch_code import BatchCode, is_batch
 from eosframework.processing.codegen.code_writer import CodeWriter, Variables
@@ -189,6 +190,11 @@ def _write_end(code: CodeWriter, begin: int, pace: Pace | None) -> None:
     receipts = pace is not None and code.slots.context.receipts
     code.line(2, "except raised_by_functions() as error:")
     code.line(3, "del out[mark:]")
+    if pace is not None and code.slots.closes_first:
+        # A result failed in front of the record: the results before it are complete.
+        code.names["RecordFailed"] = RecordFailed
+        code.line(2, "except RecordFailed:")
+        code.line(3, "raise")
     if code.operators:
         code.line(3, "undo(journal, 0)")
     code.line(3, "failed(site_of(error), m, error, out)")
