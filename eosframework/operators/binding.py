@@ -10,7 +10,7 @@ from eosframework.operators.damaged_entries import of_store
 from eosframework.operators.deduplication import Deduplication
 from eosframework.operators.entries import EntryFormat
 from eosframework.operators.expiry import Lifetime, StreamTime, open_expiring
-from eosframework.operators.folds import Fold, folding
+from eosframework.operators.folds import Fold, folding, owning
 from eosframework.operators.handlers import Handler, Timers
 from eosframework.operators.limits import Limits
 from eosframework.operators.operator_ports import CommittedStore
@@ -101,6 +101,8 @@ def windowed(
         by = node.functions.get("by")
         return Deduplication(store, window, alarm, None if by is None else by.call)
     fold, updates = fold_of(node), node.emit is Emit.EACH
+    if window.kind in (WindowKind.HOPPING, WindowKind.SLIDING) and fold is not folds.COUNT:
+        fold = owning(fold)
     if window.kind in (WindowKind.TUMBLING, WindowKind.HOPPING):
         return AlignedWindows(store, window, alarm, fold, shows_updates=updates)
     kind = SlidingWindows if window.kind is WindowKind.SLIDING else SessionWindows

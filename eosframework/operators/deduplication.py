@@ -52,11 +52,10 @@ class Deduplication(SlicedOperator):
         self._store.put(START.pack(slice_) + identity, (b"", timestamp))
         return ((value, timestamp),)
 
-    def closing(self, now: int) -> Generator[Closed]:
-        """Remove the records that can no longer be repeated; yields nothing."""
+    def closing(self, now: int) -> Generator[None]:
+        """Remove the records that can no longer be repeated."""
         for _ in self._ending(now):
-            pass
-        yield from ()
+            yield None
 
     def changed(self) -> Iterator[Closed]:
         """Yield nothing: records are emitted at once."""

@@ -10,6 +10,7 @@ from numbers import Number
 from typing import Any
 
 from eosframework.operators.entries import Entry
+from eosframework.operators.owned_values import owned
 from eosframework.operators.store_transaction import StoreTransaction, Update, ValueTransaction
 
 
@@ -96,8 +97,18 @@ def aggregation(
     add: Callable[[Any, Any], Any],
     merge: Callable[[Any, Any], Any] | None = None,
 ) -> Fold:
-    """`add(aggregate, value)`, from `initial()` on."""
-    return Fold(lambda value: add(initial(), value), add, merge or _no_merge)
+    """`add(aggregate, value)`, from `initial()` on, which may return one object each time."""
+    return Fold(lambda value: add(owned(initial()), value), add, merge or _no_merge)
+
+
+def owning(fold: Fold) -> Fold:
+    """Return a fold for values that go into several windows: each gets a value of its own."""
+    first, then = fold.first, fold.then
+    return Fold(
+        lambda value: first(owned(value)),
+        lambda aggregate, value: then(aggregate, owned(value)),
+        fold.merge,
+    )
 
 
 def folding(store: StoreTransaction, fold: Fold) -> Update:

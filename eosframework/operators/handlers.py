@@ -100,7 +100,7 @@ class Timers(TimedState):
         """Return the time of the first timer, or of one that was cancelled before it."""
         return self._agenda.due()
 
-    def closing(self, now: int) -> Generator[tuple[bytes, int]]:
+    def closing(self, now: int) -> Generator[tuple[bytes, int] | None]:
         """Yield key and time of each due timer, including those set during the iteration.
 
         A timer counts as fired when the next one is requested, so a timer whose function failed
@@ -108,9 +108,15 @@ class Timers(TimedState):
         """
         while (first := self._agenda.first()) is not None and first[0] <= now:
             at, key = first
-            if self._agenda.pass_first():
+            if not self._agenda.pass_first():
+                yield None
+                continue
+            try:
                 yield key, at
-                self._agenda.cancel(at, key)
+            except GeneratorExit:  # It has not fired, or its function failed.
+                self._agenda.put_back(at, key)
+                raise
+            self._agenda.cancel(at, key)
 
 
 class Context:

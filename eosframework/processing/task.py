@@ -9,6 +9,9 @@ The steps of a transaction, as docstrings and tests number them:
     5. commit
     6. apply the changes of the transaction to the stores on this machine
     7. decide the outcome
+
+What a record makes due may take several transactions, before the next record is run; see
+`task_windows`.
 """
 
 from __future__ import annotations
@@ -43,6 +46,7 @@ from eosframework.processing.stores.open_state import ChangesBudget, OpenState
 from eosframework.processing.stores.state_ports import Reached
 from eosframework.processing.task_states import TRANSITIONS, TaskState
 from eosframework.processing.task_time import TaskTime
+from eosframework.processing.task_windows import ClosingCut
 from eosframework.processing.transaction.announcing import Announcing
 from eosframework.processing.transaction.late_results import LateResults
 from eosframework.processing.transaction.offsets import TaskOffsets
@@ -133,6 +137,8 @@ class Task:
         self.late_records = LateRecords() if stores is None else stores.late
         self.keyless_records = LeftOut() if stores is None else stores.keyless
         self._cut: Pending | None = None
+        self._first: tuple[TopicPartition, int] | None = None
+        """The record with which the open transaction began; None: it began without one."""
         self._ran_by_clock = False
         self._measures = measures
         self._old_outputs = old_outputs
@@ -201,13 +207,18 @@ class Task:
         return self.positions if self.has_waiting else self._offsets.unread
 
     @property
+    def has_rest(self) -> bool:
+        """True if something is due that an earlier transaction had no room for."""
+        return self.stores is not None and self.stores.windows.has_rest
+
+    @property
     def has_pending(self) -> bool:
-        """True if fetched messages may be run now."""
-        return self._cut is not None or self._queue.is_ready()
+        """True if a rest, or fetched messages, may be run now."""
+        return self.has_rest or self._cut is not None or self._queue.is_ready()
 
     @property
     def has_work(self) -> bool:
-        """True if fetched messages may be run now, and no other task of the producer bisects."""
+        """True if something may be run now, and no other task of the producer bisects."""
         return self.has_pending and self.group.may_run(self)
 
     @property
@@ -252,6 +263,8 @@ class Task:
         if state not in TRANSITIONS[self.state]:
             raise AssertionError(f"{self.identity}: {self.state} cannot become {state}")
         self.state = state
+        if state is TaskState.RUNNING and self.stores is not None:
+            self.stores.begin()  # An earlier worker may have left a rest.
 
     def start_at(self, positions: Sequence[Position]) -> None:
         """Reset to committed positions."""
@@ -279,18 +292,26 @@ class Task:
         self._offsets.read_to_end(partition, offset)
         self._queue.reached_end(partition, offset)
 
-    def run(self, until: float) -> None:
+    def run(self, until: float, membership: object = None) -> None:
         """Run pending records, slice by slice, until the clock passes `until` (steps 1 to 3).
+
+        Args:
+            until: clock time.
+            membership: the group membership of the last fetch, for a rest, which runs first.
 
         Raises:
             TransactionError: a producer call failed; nothing of this transaction may be kept.
             RecordTooSlow: a record outlasted its transaction.
         """
         while self.has_work and not self.wants_commit:
-            pending = self._next()
-            self._membership = pending.membership
-            with self.group.whole():
-                self._run_slice(pending)
+            if self.stores is not None and self.has_rest:
+                close = self.stores.windows.close_at
+                self.run_by_clock(membership, "a step after windows that are due", close)
+            else:
+                pending = self._next()
+                self._membership = pending.membership
+                with self.group.whole():
+                    self._run_slice(pending)
             if self._clock() >= until:
                 return
 
@@ -352,7 +373,7 @@ class Task:
         self.failures.refuse_unfit_topic(error)
         reached, committed = self._offsets.reached, self._offsets.committed
         refused = RejectedTransaction(
-            self.records_in_transaction, reached, committed, self._results, error
+            self.records_in_transaction, reached, committed, self._results, error, self._first
         )
         self._bisect(Bisection.after(self._bisection, refused))
 
@@ -453,6 +474,11 @@ class Task:
         except RecordFailed as error:
             self.failure, position, count = error, error.offset, len(messages)
             self.time.now = self._time_reached(error)
+        except ClosingCut as cut:
+            count = bisect_left(messages, cut.offset, key=lambda m: m.offset())
+            position = cut.offset if count else None
+            self.time.now = self._time_reached(cut)
+            self._is_heavy = self._ran_by_clock = self.time.hurries = True
         except BaseException:
             self._out.clear()
             raise
@@ -497,6 +523,7 @@ class Task:
             if self._receipts is not None:
                 self._receipts.strip()
             self._hand_out()
+            self._is_heavy = self._is_heavy or self.has_rest
 
     def commit_markers(self, membership: object) -> None:
         """Begin a transaction of offsets alone, which include the markers that were read.
@@ -516,6 +543,7 @@ class Task:
             first: the record that is run; None: the clock closes windows.
         """
         if not self.in_transaction:
+            self._first = first
             self._results.begin(self._bisection and self._bisection.trial_of(first))
         self.group.begin(self)
         if self.stores is not None:
@@ -588,6 +616,8 @@ class Task:
     def _start_timer(self, run: EndableRun | None) -> None:
         timeout_seconds, age_seconds = self.transaction_timeout_seconds, self.age_seconds()
         share_seconds = max(timeout_seconds * RUN_SHARE - age_seconds, LEAST_RUN_SECONDS)
+        if self.stores is not None:
+            self.stores.windows.give_seconds(share_seconds)
         self._timer.start(timeout_seconds * TIMEOUT_SHARE - age_seconds, run, share_seconds)
 
     def _stop_timer(self) -> None:
@@ -596,7 +626,7 @@ class Task:
         except Overtime:  # Raised after the last record was done: it was in time.
             self._timer.stop()
 
-    def _time_reached(self, error: RecordFailed) -> int:
+    def _time_reached(self, error: RecordFailed | ClosingCut) -> int:
         """Return the stream time at which the slice ended early; state was changed up to it."""
         codes = [compiled.code for compiled in self._sources.values()]
         return locals_where(error, codes).get("stream_time", self.time.now)

@@ -380,10 +380,10 @@ class Worker:
             try:
                 if task.has_work:
                     found = True
-                    task.run(until)
+                    task.run(until, self._membership)
                     if task.group.room == 0:  # The next transaction is of the tasks after this one.
                         self._next_task = number + 1
-                if not task.group.may_run(task):
+                if task.has_rest or not task.group.may_run(task):
                     continue
                 if task.stores or task.time.is_kept:
                     self._idle_windows.look_at(task, self._membership)

@@ -26,6 +26,10 @@ CHUNK_BYTES = 16_384
 is written as one message, and brokers limit the size of messages."""
 
 
+_FIRST = 0, b""
+"""Start and key of the first chunk."""
+
+
 class VersionedRows(TimedState):
     """The versions of each row.
 
@@ -44,6 +48,8 @@ class VersionedRows(TimedState):
         self._history_ms = history_ms
         self._chunk_ms = max(1, history_ms // CHUNKS)
         self._due = 0
+        self._next = _FIRST
+        """The chunk at which the removal continues."""
 
     def change(self, key: bytes, value: Any, timestamp: int, stream_time: int) -> tuple[bool, Any]:
         """Add a version of a row; see `table_joins.Change`.
@@ -95,17 +101,19 @@ class VersionedRows(TimedState):
 
     def begin(self) -> None:
         """Schedule one pass through the store, at the next commit."""
-        self._due = 0
+        self._due, self._next = 0, _FIRST
         self.alarm.set(0)
 
     def due(self) -> int:
         """Return the stream time at which removable versions may exist."""
         return self._due
 
-    def closing(self, now: int) -> Generator[Any]:
-        """Remove the versions that no lookup can find any more; yields nothing."""
+    def closing(self, now: int) -> Generator[None]:
+        """Remove the versions that no lookup can find any more."""
         oldest = max(0, now - self._history_ms)
-        for start, key in self._chunks.before(max(0, oldest - self._chunk_ms)):
+        for start, key in self._chunks.before(max(0, oldest - self._chunk_ms), self._next):
+            self._next = start, key
+            yield None
             base, starts = self._chunks.index(key)
             last = self._chunks.versions(start, key)[-1]
             is_current = start == starts[-1]
@@ -113,8 +121,7 @@ class VersionedRows(TimedState):
                 self._chunks.remove(start, key)
                 kept = [each for each in starts if each != start]
                 self._chunks.write_index(key, _later(base, last), kept)
-        self._due = now + self._chunk_ms
-        yield from ()
+        self._due, self._next = now + self._chunk_ms, _FIRST
 
     def _goes_behind(
         self, key: bytes, current: Timed, starts: Sequence[int], time: int, oldest: int

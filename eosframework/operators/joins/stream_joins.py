@@ -180,15 +180,16 @@ class StreamJoinOperator(TimedState):
         slices = [self._slice_over(side, s.first) for side, s in enumerate(self._slices) if s]
         return min([self._agenda.due(), *slices])
 
-    def closing(self, now: int) -> Generator[Unpaired]:
+    def closing(self, now: int) -> Generator[Unpaired | None]:
         """Yield each record left without a match; it is removed when the next is requested."""
         while (first := self._agenda.first()) is not None and first[0] <= now:
             yield from self._left_over(*first)
         for side, slices in enumerate(self._slices):
             # The last slice whose last millisecond has passed its interval.
             over = (now + 1 - self._over_after[side]) // self._slice_ms - 1
-            if ended := slices.up_to(over):
-                self._waiting.remove(side, ended[0], ended[-1])
+            while ended := slices.up_to(over):
+                for _ in self._waiting.removing(side, ended[0], ended[-1]):
+                    yield None
                 slices.discard(ended)
 
     def _meet(

@@ -114,9 +114,9 @@ class Chunks:
         """Remove a chunk."""
         self._store.delete(_name(start, key))
 
-    def before(self, time: int) -> Iterator[tuple[int, bytes]]:
-        """Yield start and key of the chunks that begin before a time."""
-        for name in [name for name, _ in self._store.scan(_CHUNK, _name(time, b""))]:
+    def before(self, time: int, first: tuple[int, bytes]) -> Iterator[tuple[int, bytes]]:
+        """Yield start and key of the chunks that begin before a time, from `first` on."""
+        for name, _ in self._store.scan(_name(*first), _name(time, b"")):
             yield self._store.form.time_in(_TIME, name, 1), name[1 + _TIME.size :]
 
     def _read(self, start: int, key: bytes) -> tuple[bytes, list[Timed]]:

@@ -82,12 +82,13 @@ class WaitingRecords:
                     if data is not None and first <= time <= last:
                         yield time, data, written
 
-    def remove(self, side: int, first: int, last: int) -> None:
-        """Remove slices from `first` to `last`, both inclusive."""
+    def removing(self, side: int, first: int, last: int) -> Iterator[bytes]:
+        """Remove slices from `first` to `last`, both inclusive; yield each removed entry's name."""
         for kind in (DATA, _FORMER, _SPANS):
             start, end = (kind + SIDES[side] + _TIME.pack(slice_) for slice_ in (first, last + 1))
             for name, _ in self._store.scan(start, end):
                 self._store.delete(name)
+                yield name
 
     def slices(self, side: int) -> Iterator[int]:
         """Yield the slices that have records, with one seek for each."""

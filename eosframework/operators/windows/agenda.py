@@ -102,6 +102,10 @@ class Agenda:
         """
         return self._store.get(_index_key(*heappop(self._near))) is not None
 
+    def put_back(self, due: int, key: bytes) -> None:
+        """Take back that a valid note was passed."""
+        heappush(self._near, (due, key))
+
     def remove_first(self) -> None:
         """Remove the earliest note."""
         self._store.delete(_index_key(*heappop(self._near)))

@@ -79,7 +79,11 @@ class TimedState(ABC):
 
     @abstractmethod
     def closing(self, now: int) -> Generator[Any]:
-        """Remove the state that `now` has passed, and yield the results that this emits."""
+        """Remove the state that `now` has passed, and yield the results that this emits.
+
+        None is yielded for a removal without a result: the caller may end the generator after each
+        step, and what is left is still due.
+        """
 
 
 class WindowOperator(TimedState):
@@ -101,8 +105,13 @@ class WindowOperator(TimedState):
     def update(self, key: bytes, value: Any, timestamp: int, now: int) -> Sequence[Result] | None:
         """Take a record; see `Update`."""
 
+    @property
+    def floor(self) -> int:
+        """The time up to which the clock has closed windows."""
+        return self._floor
+
     @abstractmethod
-    def closing(self, now: int) -> Generator[Closed]:
+    def closing(self, now: int) -> Generator[Closed | None]:
         """Yield each window that `now` closes, and remove those that have ended.
 
         A window counts as closed when the next one is requested, so a window whose result failed

@@ -66,16 +66,19 @@ class SpanOperator(WindowOperator):
         """Return the time at which the first key must be checked."""
         return self._agenda.due()
 
-    def closing(self, now: int) -> Generator[Closed]:
+    def closing(self, now: int) -> Generator[Closed | None]:
         """Yield the windows that `now` closes, in the order of their keys' due times."""
         while (first := self._agenda.first()) is not None and first[0] <= now:
             due, key = first
-            spans, noted = self._spans(key)
+            before, noted = self._spans(key)
+            spans = before
             if noted == due and not self._shows_updates:
-                spans = yield from self._closed(key, spans, due, now)
+                spans = yield from self._closed(key, before, due, now)
             self._agenda.remove_first()
             if noted == due:
                 self._put_spans(key, spans[bisect_right(spans, now, key=self.ends_at) :], None)
+            if spans is before:
+                yield None
 
     def _closed(
         self, key: bytes, spans: Sequence[Span], due: int, now: int

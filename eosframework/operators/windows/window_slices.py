@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 from sortedcontainers import SortedList  # pyright: ignore[reportMissingTypeStubs]
@@ -12,6 +13,9 @@ from eosframework.operators.store_transaction import StoreTransaction
 from eosframework.operators.windows.closing import NEVER, Alarm, WindowOperator
 from eosframework.operators.windows.window_entries import MARK_KEY, START
 from eosframework.topology.spec.window_spec import Window
+
+STARTS_AT_ONCE = 1000
+"""The most numbers of a listing: a transaction ends few of many."""
 
 
 class WindowStarts:
@@ -47,8 +51,8 @@ class WindowStarts:
         return True
 
     def up_to(self, last: int) -> list[int]:
-        """Return the numbers up to and including `last`, in order."""
-        return list(self._order.irange(None, last))
+        """Return the first numbers up to and including `last`, in order; empty: there are none."""
+        return list(islice(self._order.irange(None, last), STARTS_AT_ONCE))
 
     def discard(self, starts: Iterable[int]) -> None:
         """Remove numbers; absent ones are ignored."""
@@ -76,11 +80,13 @@ class SlicedOperator(WindowOperator):
         super().__init__(store, window, alarm)
         self._lasts_ms = lasts_ms
         self._starts = WindowStarts()
+        self._next = b""
+        """The key after the last removed entry: a scan from its start would pass all removals."""
 
     def load(self) -> None:
         """Load the starts from the store, with one seek for each."""
         self._starts.clear()
-        first = b""
+        first = self._next = b""
         while (found := next(iter(self._store.scan(first, MARK_KEY)), None)) is not None:
             start = self._store.form.time_in(START, found[0])
             self._starts.add(start)
@@ -102,17 +108,17 @@ class SlicedOperator(WindowOperator):
 
     def _ending(self, now: int) -> Iterator[tuple[int, bytes, Entry]]:
         """Yield start, key and entry of the entries that have ended; each is removed after it."""
-        ended = self._starts.up_to(now - self._lasts_ms)
-        if not ended:
-            return
-        # No open start lies between two that have ended, so one scan finds all of them.
-        passed = iter(ended)
-        current = next(passed)
-        for store_key, entry in self._store.scan(START.pack(current), START.pack(ended[-1] + 1)):
-            start = self._store.form.time_in(START, store_key)
-            while current < start:
-                self._starts.discard((current,))
-                current = next(passed)
-            yield start, store_key[START.size :], entry
-            self._store.delete(store_key)
-        self._starts.discard(ended)
+        while ended := self._starts.up_to(now - self._lasts_ms):
+            # No open start lies between two that have ended, so one scan finds all of them.
+            passed = iter(ended)
+            current = next(passed)
+            first, last = max(START.pack(current), self._next), START.pack(ended[-1] + 1)
+            for store_key, entry in self._store.scan(first, last):
+                start = self._store.form.time_in(START, store_key)
+                while current < start:
+                    self._starts.discard((current,))
+                    current = next(passed)
+                yield start, store_key[START.size :], entry
+                self._store.delete(store_key)
+                self._next = store_key + b"\0"
+            self._starts.discard(ended)

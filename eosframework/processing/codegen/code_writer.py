@@ -10,6 +10,7 @@ import orjson
 
 from eosframework.errors import raised_by_functions
 from eosframework.operators.damaged_entries import of_store
+from eosframework.operators.owned_values import owned
 from eosframework.operators.store_transaction import undo
 from eosframework.processing.codegen.compile_context import Slots
 from eosframework.processing.conversions import (
@@ -44,6 +45,7 @@ class Variables:
         encoded: a variable with a value, and one with its JSON; for this value only.
         now: the variable with the time at which the record is judged: late or not.
         written: the variable with its time of writing; None: its event time.
+        is_shared: steps after the next ones use the value as well.
     """
 
     key: str
@@ -56,6 +58,7 @@ class Variables:
     encoded: tuple[str, str] | None = None
     now: str = "stream_time"
     written: str | None = "stream_time"
+    is_shared: bool = False
 
 
 WriteChildren = Callable[["CodeWriter", int, Sequence[Node], Variables], None]
@@ -85,6 +88,8 @@ class CodeWriter:
         self._sites: dict[int, Site] = {}
         self.site = self.refused_site = Site("", OnError())
         self.bounds: dict[str, str] = {}
+        self._again: dict[str, str] = {}
+        """By variable, the expression that decodes its value once more."""
         self._count = 0
         self.names: dict[str, Any] = {
             "Record": Record,
@@ -100,6 +105,7 @@ class CodeWriter:
             "site_of": self._site_of,
             "raised_by_functions": raised_by_functions,
             "undo": undo,
+            "owned": owned,
             "dumps": orjson.dumps,
             "without_nan": strict_json.without_nan,
             "write_large": json_numbers.write_large,
@@ -141,6 +147,7 @@ class CodeWriter:
         decode = self.name("decode", function)
         self.line(depth, f"{variable} = {expression}")
         self.line(depth, f"if {variable} is not None: {variable} = {decode}({variable})")
+        self._again[variable] = f"None if {variable} is None else {decode}({expression})"
         return variable
 
     def key_bytes(self, current: Variables, serde: Serde) -> str:
@@ -251,6 +258,16 @@ class CodeWriter:
                 depth,
                 f"if {is_early}{timestamp} > latest{number}: refuse_time({topic!r}, {timestamp})",
             )
+
+    def own(self, depth: int, current: Variables) -> Variables:
+        """Write a copy of a value, for a step that may change it; later steps have the original."""
+        value, before = self.variable("v"), current.before
+        again = self._again.get(current.value, f"owned({current.value})")
+        self.line(depth, f"{value} = {again}")
+        if before is not None:
+            before = self.variable("o")
+            self.line(depth, f"{before} = owned({current.before})")
+        return replace(current, value=value, before=before, encoded=None, is_shared=False)
 
     def children(self, depth: int, children: Sequence[Node], current: Variables) -> None:
         """Write the nodes that follow one."""

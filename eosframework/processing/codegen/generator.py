@@ -35,6 +35,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 
+from eosframework.errors import RecordFailed
 from eosframework.processing.codegen.aggregate_code import write_aggregate
 from eosframework.processing.codegen.batch_code import BatchCode, is_batch
 from eosframework.processing.codegen.code_writer import CodeWriter, Variables
@@ -76,7 +77,7 @@ from eosframework.topology.graph.graph import (
     StreamJoin,
     Table,
 )
-from eosframework.topology.graph.walk import multiplies
+from eosframework.topology.graph.walk import may_change, multiplies
 
 ENDING = f"  if len(out) > {RUN_OUTPUTS}: end_run(messages)"
 """Ends a run after a record if its outputs are many: they are produced before the next record."""
@@ -100,9 +101,11 @@ def generate_source(source: Source, slots: Slots) -> tuple[Run, str]:
     current = _write_decode(code, source, key_bytes, skips_value=bool(held))
     now, headers = write_times(code, source, pace, current.timestamp, current.headers)
     current = replace(current, headers=headers, now=now, written=now)
-    for are_batches, children in groupby(source.children, is_batch):
+    groups = [(batched, list(found)) for batched, found in groupby(source.children, is_batch)]
+    for number, (are_batches, children) in enumerate(groups, 1):
         if not are_batches:
-            code.children(3, list(children), current)
+            is_shared = any(not batched for batched, _ in groups[number:])
+            code.children(3, children, replace(current, is_shared=is_shared))
             continue
         for child in children:
             assert isinstance(child, Step), "batch operators are steps"
@@ -188,6 +191,11 @@ def _write_end(code: CodeWriter, begin: int, pace: Pace | None) -> None:
     """Write the end of the loop, and what precedes it; `pace` is None for an emission."""
     closes = pace is not None and code.slots.has_windows
     receipts = pace is not None and code.slots.context.receipts
+    if pace is not None and code.slots.closes_first:
+        # A result failed in front of the record: the results before it are complete.
+        code.names["RecordFailed"] = RecordFailed
+        code.line(2, "except RecordFailed:")
+        code.line(3, "raise")
     code.line(2, "except raised_by_functions() as error:")
     code.line(3, "del out[mark:]")
     if code.operators:
@@ -255,11 +263,17 @@ def _leave_out_unread(code: CodeWriter, headers: str) -> None:
 
 
 def _write_children(
-    code: CodeWriter, depth: int, children: Sequence[Node], current: Variables
+    code: CodeWriter, depth: int, children: Sequence[Node], shared: Variables
 ) -> None:
+    """Write the nodes that follow one; each that may change the value has one of its own."""
     if not children:
         code.line(depth, "pass")
-    for child in children:
+    for number, child in enumerate(children, 1):
+        is_last = number == len(children) and not shared.is_shared
+        current = shared
+        if not is_last and may_change(child):
+            code.site = Site(child.name, child.on_error)
+            current = code.own(depth, shared)
         match child:
             case Sink():
                 write_sink(code, depth, child, current)

@@ -86,8 +86,9 @@ def _write_move(code: CodeWriter, time: str, moves: str) -> None:
     code.line(3, f"if {time} > stream_time: {moves} = {time}")
     if code.slots.closes_first:
         code.line(3, "if stream_time >= state.windows.alarm.due:")
-        closing = "state.windows.close_before(m, out, stream_time, failed, state)"
-        _write_sealed(code, 4, closing, receipts=code.slots.context.receipts)
+        code.line(4, "state.windows.close_before(m, out, stream_time, failed, state)")
+        if code.slots.context.receipts:
+            code.line(4, "if len(out) > mark: out.seal(mark, m)")
         code.line(4, "mark = len(out)")
         code.line(4, "state.journal.clear()")
 
@@ -124,10 +125,6 @@ def write_watermark(code: CodeWriter, key: str, *, closes: bool, is_paced: bool)
 def write_closing(code: CodeWriter, depth: int, *, receipts: bool) -> None:
     """Write the closing of windows, whose results belong to the current record."""
     closing = "if stream_time >= alarm.due: close(m, out, stream_time, failed, state)"
-    _write_sealed(code, depth, closing, receipts=receipts)
-
-
-def _write_sealed(code: CodeWriter, depth: int, closing: str, *, receipts: bool) -> None:
     if not receipts:
         code.line(depth, closing)
         return

@@ -135,7 +135,13 @@ class OpenState:
         self.keyless = LeftOut()
         self.results = LateResults()
         """Results that are emitted later than the records that caused them."""
-        self.windows = TaskWindows(timed_nodes(compiled, bound), alarms, partition, self.results)
+        self.windows = TaskWindows(
+            timed_nodes(compiled, bound),
+            alarms,
+            partition,
+            self.results,
+            lambda: self.changed_bytes,
+        )
         self._sent: dict[str, list[tuple[bytes, bytes | None]]] = {}
         self._delivered: dict[str, int] = {}
         self._committing = 0
@@ -225,6 +231,7 @@ class OpenState:
     def starts_at(self, stream_time: int) -> None:
         """Set stream time to the committed one; entries may have expired up to it."""
         self.time.now = stream_time
+        self.windows.starts_at(stream_time)
         if self.times is not None:
             self.times.start_at(stream_time)
         self._note_time(stream_time)
@@ -240,6 +247,7 @@ class OpenState:
         """
         self.late.were_committed()
         self.keyless.were_committed()
+        self.windows.next_transaction()
         if not self._sent:
             self._note_time(self._committing)
             return

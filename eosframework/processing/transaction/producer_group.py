@@ -43,6 +43,8 @@ class _GroupTask(Protocol):
     def partitions(self) -> Sequence[TopicPartition]: ...
     @property
     def has_open_progress(self) -> bool: ...
+    @property
+    def has_rest(self) -> bool: ...
     def enter(self, state: TaskState) -> None: ...
     def commit(self) -> Commit: ...
     def committed(self) -> None: ...
@@ -209,8 +211,12 @@ class ProducerGroup(Generic[T]):
         return Commit(self.output, positions, commits[0].membership)
 
     def _announce(self) -> None:
-        """Produce the watermarks of the tasks that commit, together (W1)."""
-        due = [task.time.announcing for task in self._committing if task.time.announces()]
+        """Produce the watermarks of the tasks that commit, together (W1).
+
+        What a task has left is held records with earlier times of writing, so it promises nothing.
+        """
+        complete = [task for task in self._committing if not task.has_rest]
+        due = [task.time.announcing for task in complete if task.time.announces()]
         if outputs := [*watermarks(due)]:
             produce_all(self.output, outputs)
 

@@ -38,6 +38,7 @@ class RejectedTransaction:
         committed: the positions before it.
         results: the late results in it.
         error: the reason.
+        first: the record with which it began; None: it began without one.
     """
 
     records: int
@@ -45,13 +46,14 @@ class RejectedTransaction:
     committed: Mapping[TopicPartition, int]
     results: LateResults
     error: DataRejected
+    first: tuple[TopicPartition, int] | None = None
 
     @property
     def record(self) -> tuple[TopicPartition, int] | None:
-        """The last record in it; None: there is none."""
+        """The last record in it, or the one that it stopped in front of; None: there is none."""
         moved = (p for p, offset in self.positions.items() if offset != self.committed[p])
         partition = next(moved, None)
-        return None if partition is None else (partition, self.positions[partition] - 1)
+        return self.first if partition is None else (partition, self.positions[partition] - 1)
 
 
 @dataclass(frozen=True, slots=True)

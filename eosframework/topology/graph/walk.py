@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from eosframework.topology.graph.graph import (
     Aggregate,
+    FoldKind,
+    Function,
     Graph,
     JoinSide,
     Node,
@@ -18,6 +20,7 @@ from eosframework.topology.graph.graph import (
     Step,
     StreamJoin,
     SubTopology,
+    Table,
 )
 
 AnyNode = Source | Node
@@ -31,6 +34,24 @@ def nodes_of(part: SubTopology) -> Iterator[AnyNode]:
 def multiplies(source: Source) -> bool:
     """Return True if a record of a source may have more results than there are sinks."""
     return any(_multiplies(node) for node in _from([source]))
+
+
+def may_change(node: Node) -> bool:
+    """Return whether a function of the user gets the value that a node receives.
+
+    Every function may change it, whether it is meant to or not.
+    """
+    match node:
+        case Sink():
+            return isinstance(node.topic, Function)
+        case Table():
+            return any(map(may_change, node.children))
+        case JoinSide(join=StreamJoin() as join):
+            return any(join.keeps_unpaired)
+        case Aggregate():
+            return node.fold is not FoldKind.COUNT
+        case _:
+            return True
 
 
 def _multiplies(node: AnyNode) -> bool:

@@ -8,6 +8,7 @@ With EOS_TEST_TURN_SECONDS a turn may take that long, and a probe has as long ag
 With EOS_TEST_GROUP it is a member of that group, as a program would be that took over its ids.
 With EOS_TEST_DATA_BYTES it can have that much memory (RLIMIT_DATA, `ulimit -d`).
 With EOS_TEST_HEAP it reports its heap into a file in that directory, under its process id.
+With EOS_TEST_CLOSED a transaction has that many results of closing windows at most.
 With EOS_TEST_UNTRIMMED its allocator keeps what it would return.
 """
 
@@ -111,6 +112,13 @@ def in_group(group: str) -> None:
     GroupSettings.properties = lambda self: {**of_application(self), "group.id": group}
 
 
+def with_few_results(number: int) -> None:
+    """Let a transaction take few results of what is due."""
+    from eosframework.processing import task_windows
+
+    replace(task_windows, "MOST_STEPS", number)
+
+
 def without_trimming() -> None:
     """Let the allocator keep freed memory."""
     from eosframework.process import allocator
@@ -138,6 +146,8 @@ def main() -> None:
         with_short_turns(float(seconds))
     if group := os.environ.get("EOS_TEST_GROUP"):
         in_group(group)
+    if number := os.environ.get("EOS_TEST_CLOSED"):
+        with_few_results(int(number))
     if "EOS_TEST_UNTRIMMED" in os.environ:
         without_trimming()
     if data_bytes := os.environ.get("EOS_TEST_DATA_BYTES"):

@@ -44,7 +44,8 @@ class Bench:
         return self.handler.record(Record(key, value, at), at)
 
     def fire(self, now: int) -> list[Any]:
-        return [self.handler.timer(key.decode(), at, now) for key, at in self.timers.closing(now)]
+        fired = (found for found in self.timers.closing(now) if found is not None)
+        return [self.handler.timer(key.decode(), at, now) for key, at in fired]
 
 
 def remember(record: Record, context: Context) -> Any:

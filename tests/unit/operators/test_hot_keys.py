@@ -22,6 +22,7 @@ from eosframework.operators.joins import history
 from eosframework.operators.joins import waiting_records as waiting
 from eosframework.operators.limits import Limits
 from eosframework.operators.store_transaction import EncodedTransaction, ValueTransaction
+from eosframework.processing import task_windows
 from eosframework.processing.failures.failure_handler import FailureHandler, Site
 from eosframework.processing.ports import Message
 from eosframework.topology.dsl.builder import Topology
@@ -119,6 +120,8 @@ def test_work_and_bytes_for_the_records_of_one_key_are_linear(
     monkeypatch.setattr(waiting, "PIECE_BYTES", case.entry_bytes)
     monkeypatch.setattr(waiting, "SPAN_BYTES", case.entry_bytes)
     monkeypatch.setattr(history, "CHUNK_BYTES", case.entry_bytes)
+    for bound in ("MOST_STEPS", "MOST_BYTES", "MOST_SECONDS"):
+        monkeypatch.setattr(task_windows, bound, 10**12)
     # In one transaction: what it changed before must not cost anything later on.
     work, outputs = done(case, case.records)
     more, more_outputs = done(case, 4 * case.records)

@@ -558,8 +558,8 @@ def same(graph: Graph) -> Graph:
 
 def release_at_once(windows: TaskWindows, node: TimedNode, *rest: Any) -> None:
     """Run held records without closing windows in between."""
-    _, now, out, failed, state = rest
-    windows._close_one(node, now, out, now, failed, state)
+    _, pass_ = rest
+    windows._close_one(node, pass_.now, pass_)
 
 
 @pytest.mark.parametrize(

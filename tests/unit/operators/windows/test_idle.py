@@ -170,7 +170,7 @@ def test_nothing_closes_while_records_wait_on_the_way_to_the_task(
     worker = driver._worker
     feeding = next(t for t in worker.tasks.values() if t.partitions[0].topic == "in")
     with monkeypatch.context() as held:
-        held.setattr(feeding, "run", lambda until: None)
+        held.setattr(feeding, "run", lambda until, membership: None)
         fill(driver, ("a", 3))
         for _ in range(600):
             worker.turn()
