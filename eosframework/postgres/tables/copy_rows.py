@@ -8,18 +8,21 @@ column's type as JSON delivers it: a timestamp, a uuid, a number of any size.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from decimal import Decimal
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Any, cast
 
+import psycopg
 from orjson import Fragment
 from psycopg import Connection, Cursor, sql
 from pydantic import BaseModel
 
 from eosframework.errors import DataRefused
+from eosframework.postgres.queries import load_queries
 from eosframework.postgres.tables.table_shapes import TableShape
 from eosframework.serialization.strict_json import write_with
 from eosframework.tables.table_ports import Deletion, Row
@@ -27,11 +30,20 @@ from eosframework.topology.graph.graph import SinkTable, TableMode
 
 Values = tuple[Any, ...]
 
+_queries: Any = load_queries("table_columns.sql")
+
+_PLACE = sql.Identifier("eos:place")
+"""The column of the temporary table with the order of rows; no name of a user's has a colon."""
+
 _MAP: Any = dict
 _MAPS = {_MAP}
 
 
-class ColumnUnknown(DataRefused):
+class DefinitionChanged(DataRefused):
+    """The table is not, or may not be, as it was when it was inspected."""
+
+
+class ColumnUnknown(DefinitionChanged):
     """A row names a column that the table did not have when it was inspected."""
 
 
@@ -41,20 +53,24 @@ class TableWriter:
     Args:
         sink: its mode and keys.
         shape: the table's definition.
-        number: distinguishes its temporary tables from those of other tables.
+        number: distinguishes its temporary table from those of other writers.
     """
 
     def __init__(self, sink: SinkTable, shape: TableShape, number: int) -> None:
         self._sink = sink
         self._shape = shape
-        self._number = number
+        self._stage_name = sql.Identifier(f"eos_{number}")
+        self._columns: list[tuple[str, str]] = []
+        """Names and types of the columns when the temporary table was made."""
+        self._is_used = False
+        self._is_confirmed = False
         self._layouts: dict[tuple[Any, ...], _Layout] = {}
 
     def write(self, connection: Connection[Any], rows: Sequence[Row]) -> None:
         """Write rows in order.
 
         Raises:
-            ColumnUnknown: a row names a column that the table does not have.
+            DefinitionChanged: the table has other columns than when it was inspected.
             DataRefused: a row has a value that cannot be written.
             psycopg.Error: the database rejects a row.
         """
@@ -66,6 +82,8 @@ class TableWriter:
                     self._copy(cursor, layout.copy_into(self._table), run)
                 else:
                     self._upsert(cursor, layout, run)
+            if self._is_used and not self._is_confirmed:
+                self._confirm(cursor)
 
     @property
     def _table(self) -> sql.Composable:
@@ -77,7 +95,9 @@ class TableWriter:
             yield alike
             return
         for layout, run in groupby(rows, self._layout):
-            yield layout, [*map(layout.values, run)]
+            with _converting():
+                values = [*map(layout.values, run)]
+            yield layout, values
 
     def _alike(self, rows: Sequence[Row]) -> tuple[_Layout, Sequence[Values]] | None:
         """Return all rows as one run if they are maps of the same columns; None: they are not.
@@ -89,7 +109,8 @@ class TableWriter:
             return None
         layout = self._layout(rows[0])
         try:
-            return layout, [*map(layout.values, rows)]
+            with _converting():
+                return layout, [*map(layout.values, rows)]
         except KeyError:
             return None
 
@@ -105,7 +126,8 @@ class TableWriter:
         if deletes:
             names = tuple(row.keys)
         else:
-            names = tuple(type(row).model_fields) if isinstance(row, BaseModel) else tuple(row)
+            given = type(row).model_fields if isinstance(row, BaseModel) else row
+            names = tuple(sorted(given))
         if unknown := [name for name in names if name not in self._shape.writable]:
             raise ColumnUnknown(
                 f"the row has {', '.join(unknown)}, and {self._shape.name} has only "
@@ -124,28 +146,38 @@ class TableWriter:
             deletes=deletes,
             key=_picker([names.index(key) for key in self._sink.keys]),
             values=_reader(names, json_at, row),
-            stage=f"eos_{self._number}_{len(self._layouts)}",
+            order=self._order_of(names),
         )
+
+    def _order_of(self, names: Sequence[str]) -> _Order:
+        """Return how the newest row of a key is found."""
+        keys = [(names.index(key), self._shape.columns[key]) for key in self._sink.keys]
+        return _Order(tuple((i, column.equal_as) for i, column in keys))
 
     def _upsert(self, cursor: Cursor[Any], layout: _Layout, run: Sequence[Values]) -> None:
         """Replace rows of the table with the newest row of each key."""
-        newest = dict(zip(map(layout.key, run), run, strict=True))
-        self._stage(cursor, layout, newest.values())
-        columns = sql.SQL(", ").join(map(sql.Identifier, layout.names))
+        compares = not layout.order.is_known(run)
+        if not compares:
+            run = [*dict(zip(map(layout.key, run), run, strict=True)).values()]
+        self._stage(cursor, layout, run)
+        columns = _listed(layout.names)
         others = [name for name in layout.names if name not in self._sink.keys]
         change = sql.SQL(", ").join(
             sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in others
         )
+        keys = _listed(self._sink.keys)
+        newest = sql.SQL("SELECT {} FROM {}").format(columns, self._stage_name)
+        if compares:
+            newest = sql.SQL("SELECT DISTINCT ON ({}) {} FROM {} ORDER BY {}, {} DESC").format(
+                keys, columns, self._stage_name, keys, _PLACE
+            )
         cursor.execute(
-            sql.SQL(
-                "INSERT INTO {table} ({columns}) SELECT {columns} FROM {stage} "
-                "ON CONFLICT ({keys}) DO {action}"
-            ).format(
-                table=self._table,
-                columns=columns,
-                stage=sql.Identifier(layout.stage),
-                keys=sql.SQL(", ").join(map(sql.Identifier, self._sink.keys)),
-                action=sql.SQL("UPDATE SET {}").format(change) if others else sql.SQL("NOTHING"),
+            sql.SQL("INSERT INTO {} ({}) {} ON CONFLICT ({}) DO {}").format(
+                self._table,
+                columns,
+                newest,
+                keys,
+                sql.SQL("UPDATE SET {}").format(change) if others else sql.SQL("NOTHING"),
             )
         )
 
@@ -156,32 +188,96 @@ class TableWriter:
         )
         cursor.execute(
             sql.SQL("DELETE FROM {} AS kept USING {} AS gone WHERE {}").format(
-                self._table, sql.Identifier(layout.stage), same
+                self._table, self._stage_name, same
             )
         )
 
-    def _stage(self, cursor: Cursor[Any], layout: _Layout, values: Iterable[Values]) -> None:
-        """Fill the layout's temporary table with these values alone."""
-        stage = sql.Identifier(layout.stage)
+    def _stage(self, cursor: Cursor[Any], layout: _Layout, run: Sequence[Values]) -> None:
+        """Fill the temporary table with these values alone, in their order."""
+        if not self._columns:
+            self._columns = self._defined(cursor)
+        columns = [
+            sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(cast("Any", kind)))
+            for name, kind in self._columns
+        ]
         cursor.execute(
-            sql.SQL(
-                "CREATE TEMP TABLE IF NOT EXISTS {} ON COMMIT DELETE ROWS AS "
-                "SELECT {} FROM {} WITH NO DATA"
-            ).format(stage, sql.SQL(", ").join(map(sql.Identifier, layout.names)), self._table)
+            sql.SQL("CREATE TEMP TABLE IF NOT EXISTS {} ({}) ON COMMIT DELETE ROWS").format(
+                self._stage_name,
+                sql.SQL(", ").join([*columns, sql.SQL("{} bigint").format(_PLACE)]),
+            )
         )
-        if layout.is_used:
-            cursor.execute(sql.SQL("TRUNCATE {}").format(stage))
-        layout.is_used = True
-        self._copy(cursor, layout.copy_into(stage), values)
+        if self._is_used:
+            cursor.execute(sql.SQL("TRUNCATE {}").format(self._stage_name))
+        self._is_used = True
+        command = sql.SQL("COPY {} ({}, {}) FROM STDIN").format(
+            self._stage_name, _listed(layout.names), _PLACE
+        )
+        self._copy(cursor, command, ((*values, place) for place, values in enumerate(run)))
+
+    def _defined(self, cursor: Cursor[Any]) -> list[tuple[str, str]]:
+        found = _queries.column_types(cursor.connection, table=self._table.as_string(cursor))
+        return [(name, kind) for name, kind in found]
+
+    def _confirm(self, cursor: Cursor[Any]) -> None:
+        """Refuse what was written through a table of other types than the target has.
+
+        Nobody can change the target any more: the transaction has written to it.
+        """
+        if self.has_changed(cursor.connection):
+            raise DefinitionChanged(f"{self._shape.name} has other columns than before")
+        self._is_confirmed = True
 
     def _copy(self, cursor: Cursor[Any], command: sql.Composed, values: Iterable[Values]) -> None:
-        with cursor.copy(command) as copy:
+        with cursor.copy(command) as copy, _converting():
             deque(map(copy.write_row, values), maxlen=0)
 
+    def has_changed(self, connection: Connection[Any]) -> bool:
+        """Return whether the table has other columns than when the temporary table was made."""
+        with connection.cursor() as cursor:
+            return bool(self._columns) and self._defined(cursor) != self._columns
+
     def begin(self) -> None:
-        """Note that a transaction begins: temporary tables are empty."""
-        for layout in self._layouts.values():
-            layout.is_used = False
+        """Note that a transaction begins: the temporary table is empty."""
+        self._is_used = self._is_confirmed = False
+
+
+@contextmanager
+def _converting() -> Generator[None]:
+    """Take what goes wrong while values become text for the row's error, and nothing else.
+
+    psycopg rejects values that it cannot write as text, before the server sees them.
+    """
+    try:
+        yield
+    except psycopg.Error as error:
+        if error.sqlstate is not None or isinstance(error, psycopg.OperationalError):
+            raise
+        raise DataRefused(str(error)) from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DataRefused(f"{type(error).__name__}: {error}") from error
+
+
+def _listed(names: Iterable[str]) -> sql.Composed:
+    return sql.SQL(", ").join(map(sql.Identifier, names))
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """The newest row of a key is the last one, by what the database takes for equal.
+
+    Args:
+        keys: the place of each key column, with the type of Python whose equality is that of the
+            database; None: there is none.
+    """
+
+    keys: tuple[tuple[int, type | None], ...]
+
+    def is_known(self, run: Sequence[Values]) -> bool:
+        """Return whether Python can tell which keys are equal."""
+        return all(
+            kind is not None and set(map(type, map(itemgetter(place), run))) == {kind}
+            for place, kind in self.keys
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -191,16 +287,14 @@ class _Layout:
     Args:
         key: returns the values of the key columns.
         values: returns a row as a tuple.
-        stage: name of their temporary table.
-        is_used: it may hold rows of this transaction.
+        order: which row of a key is the newest.
     """
 
     names: tuple[str, ...]
     deletes: bool
     key: Callable[[Values], Any]
     values: Callable[[Any], Values]
-    stage: str
-    is_used: bool = field(default=False)
+    order: _Order
 
     def copy_into(self, target: sql.Composable) -> sql.Composed:
         """Return the COPY command into a table."""
@@ -212,7 +306,7 @@ def _kind(row: Any) -> tuple[Any, ...]:
     """Return the key of rows that are read the same way."""
     kind = cast("type[Any]", type(row))
     if kind is _MAP:
-        return tuple(row)
+        return tuple(sorted(row))
     if kind is Deletion:
         return (kind, *row.keys)
     return (kind,) if issubclass(kind, BaseModel) else (kind, *row)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Inspector, inspect
-from sqlalchemy.dialects.postgresql import JSON, JSONB, dialect
+from sqlalchemy import CHAR, Connection, Inspector, Integer, String, inspect
+from sqlalchemy.dialects.postgresql import CITEXT, JSON, JSONB, dialect
 from sqlalchemy.exc import NoSuchTableError
 
 DIALECT = dialect()
@@ -37,6 +37,14 @@ class Column:
     def is_json(self) -> bool:
         """True if it accepts any value, as JSON."""
         return isinstance(self.type, JSON | JSONB)
+
+    @property
+    def equal_as(self) -> type | None:
+        """The type of Python whose values are equal where the column's are; None: there is none."""
+        if isinstance(self.type, Integer):
+            return int
+        is_text = isinstance(self.type, String) and not isinstance(self.type, CHAR | CITEXT)
+        return str if is_text and self.type.collation is None else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from eosframework.errors import (
 from eosframework.postgres.connection import Connection, Database
 from eosframework.postgres.error_classes import commit, explain, translating
 from eosframework.postgres.queries import load_queries
-from eosframework.postgres.tables.copy_rows import ColumnUnknown, TableWriter
+from eosframework.postgres.tables.copy_rows import DefinitionChanged, TableWriter
 from eosframework.postgres.tables.table_shapes import read_shape
 from eosframework.processing.failures.failure_handler import writable
 from eosframework.processing.ports import Message
@@ -213,29 +213,30 @@ class PostgresRowStore:
         try:
             with connection.transaction():
                 self._writer(sink).write(connection, rows)
-        except ColumnUnknown as error:
-            if sink in self._reinspected:
+        except DefinitionChanged as error:
+            if not self._is_looked_at_again(sink):
                 return error
-            # The column may have been added meanwhile; one more look per transaction is enough.
-            self._reinspected.add(sink)
-            self._writers.pop(sink)
-            return self._attempt(connection, sink, rows)
         except DataRefused as error:
             return error
         except psycopg.Error as error:
-            # psycopg rejects values that it cannot write as text, before the server sees them.
-            unwritable = error.sqlstate is None and isinstance(
-                error, psycopg.ProgrammingError | psycopg.DataError
-            )
-            if unwritable:
-                return DataRefused(str(error))
-            explained = explain(error, f"write to {sink.table}")
-            if isinstance(explained, DataRefused):
-                return explained
-            raise
-        except (TypeError, ValueError, OverflowError) as error:
-            return DataRefused(f"{type(error).__name__}: {error}")
-        return None
+            is_refused = error.sqlstate is not None and not connection.closed
+            changed = is_refused and self._writer(sink).has_changed(connection)
+            if not (changed and self._is_looked_at_again(sink)):
+                explained = explain(error, f"write to {sink.table}")
+                if isinstance(explained, DataRefused):
+                    return explained
+                raise
+        else:
+            return None
+        return self._attempt(connection, sink, rows)
+
+    def _is_looked_at_again(self, sink: SinkTable) -> bool:
+        """Forget the definition of a table, which may have changed; once in a transaction."""
+        if sink in self._reinspected:
+            return False
+        self._reinspected.add(sink)
+        self._writers.pop(sink)
+        return True
 
     def _refuse(
         self, sink: SinkTable, origin: Message, error: DataRefused, refusals: _Refusals

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
+from itertools import permutations
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +16,7 @@ from pydantic import BaseModel, SecretStr
 from eosframework.config import DatabaseSettings
 from eosframework.errors import RowRefused, StartRefused, Superseded
 from eosframework.postgres import Database, migrate
+from eosframework.postgres.tables.copy_rows import TableWriter
 from eosframework.postgres.tables.table_positions import (
     StoredPosition,
     store_positions,
@@ -324,3 +326,84 @@ def _until(condition: Callable[[], bool]) -> None:
     from tests.support.applications.pipeline import wait_until
 
     wait_until(condition, "a claim that waits")
+
+
+def test_types_that_change_while_a_writer_runs_hold_from_its_next_transaction_on(
+    world: World,
+) -> None:
+    world.see("CREATE TABLE r (id integer PRIMARY KEY, rate numeric(4,2), note varchar(3))")
+    store, table = world.store(), sink("r", TableMode.UPSERT, ("id",), Policy.SKIP)
+    [claim] = store.claim([P0])
+    [claim] = _written(store, batch(claim, table, {"id": 1, "rate": "0.85", "note": "abc"}))
+    world.see("ALTER TABLE r ALTER rate TYPE numeric(18,6), ALTER note TYPE text")
+    rows = [{"id": 2, "rate": "0.851234", "note": "longer"}, {"id": 3, "rate": "1.000001"}]
+    [claim] = _written(store, batch(claim, table, *rows))
+    world.see("ALTER TABLE r DROP note, ADD note integer")
+    [claim] = _written(store, batch(claim, table, {"id": 4, "rate": "0.000001", "note": 7}))
+    assert world.see("SELECT id, rate::text, note FROM r ORDER BY id") == [
+        (1, "0.850000", None),
+        (2, "0.851234", None),
+        (3, "1.000001", None),
+        (4, "0.000001", 7),
+    ]
+
+
+def test_any_number_of_column_sets_needs_one_temporary_table(world: World) -> None:
+    world.see("CREATE TABLE wide (id integer PRIMARY KEY, a int, b int, c int, d int)")
+    store, table = world.store(), sink("wide", TableMode.UPSERT_DELETE, ("id",))
+    [claim] = store.claim([P0])
+    sets = [names for n in range(5) for names in permutations("abcd", n)]
+    rows: list[Any] = [{**dict.fromkeys(names, 1), "id": n} for n, names in enumerate(sets)]
+    _written(store, batch(claim, table, *rows, Deletion({"id": 0})))
+    counted = "SELECT count(*), count(a), count(b), count(c), count(d) FROM wide"
+    each = sum("a" in names for names in sets)
+    assert world.see(counted) == [(len(sets) - 1, each, each, each, each)]
+    made = "SELECT count(*) FROM pg_class WHERE relpersistence = 't' AND relkind = 'r'"
+    assert world.see(made) == [(1,)]
+
+
+@pytest.mark.parametrize("size", [1, 2, 8])
+@pytest.mark.parametrize(
+    ("kind", "keys", "expected"),
+    [
+        (
+            "text",
+            [1, 1.0, True, "1", -0.0, False, "0", "1"],
+            {"1": 7, "1.0": 1, "t": 2, "-0.0": 4, "f": 5, "0": 6},
+        ),
+        ("numeric", [1, 1.0, Decimal("1.00"), "1", -0.0, 0, "0", "1"], {1: 7, 0: 6}),
+    ],
+)
+def test_keys_are_equal_where_the_database_says_so_whatever_the_batch(
+    world: World, size: int, kind: str, keys: list[Any], expected: dict[Any, int]
+) -> None:
+    world.see(f"CREATE TABLE k (key {kind} PRIMARY KEY, n integer)")
+    store, table = world.store(), sink("k", TableMode.UPSERT, ("key",))
+    [claim] = store.claim([P0])
+    rows = [{"key": key, "n": n} for n, key in enumerate(keys)]
+    for first in range(0, len(rows), size):
+        [claim] = _written(store, batch(claim, table, *rows[first : first + size]))
+    assert dict(world.see("SELECT key, n FROM k")) == expected
+
+
+def test_an_error_of_our_own_code_is_no_error_of_a_row(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise TypeError("a mistake of the framework's")
+
+    store, table = world.store(), sink("t", TableMode.UPSERT, ("id",), Policy.SKIP)
+    [claim] = store.claim([P0])
+    with monkeypatch.context() as patched:
+        patched.setattr(TableWriter, "_upsert", broken)
+        with pytest.raises(TypeError, match="a mistake of the framework's"):
+            store.write([batch(claim, table, {"id": 1, "name": "a"})])
+    [claim] = store.claim([P0])
+    written = store.write([batch(claim, table, {"id": 1, "name": "a"}, {"id": 2, "name": {1}})])
+    assert (written.skipped, names(world)) == (1, [(1, "a")])
+
+
+def _written(store: PostgresRowStore, one: Batch) -> list[Claim]:
+    """Write a batch of which no row is refused, and claim what comes after it."""
+    assert store.write([one]).skipped == 0
+    return store.claim([one.claim.partition])
