@@ -22,6 +22,7 @@ from eosframework.operators.windows.time_windows import AlignedWindows
 from eosframework.operators.windows.window_entries import SpansFormat, WindowFormat
 from eosframework.serialization.serdes import STRING
 from eosframework.topology.graph.graph import Aggregate, Emit, FoldKind, Processor, Store
+from eosframework.topology.graph.returned_none import with_value
 from eosframework.topology.spec.window_spec import Window, WindowKind
 
 
@@ -113,7 +114,7 @@ def windowed(
 
 def fold_of(node: Aggregate) -> Fold:
     """Return the fold that a node declares."""
-    calls = {name: function.call for name, function in node.functions.items()}
+    calls = {name: with_value(function) for name, function in node.functions.items()}
     match node.fold:
         case FoldKind.COUNT:
             return folds.COUNT

@@ -32,6 +32,7 @@ from eosframework.serialization import json_numbers, strict_json
 from eosframework.serialization.key_bytes import key_encoder
 from eosframework.serialization.serdes import JSON, Serde
 from eosframework.topology.graph.graph import Function, Keyed, Node, OnError, Store
+from eosframework.topology.graph.returned_none import excludes_none, refuse_none
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +220,12 @@ class CodeWriter:
             before=None,
             encoded=None,
         )
+
+    def write_needs_value(self, depth: int, value: str, function: Function) -> None:
+        """Write the check that a function returned no None that its annotation excludes."""
+        if excludes_none(function.call):
+            self.names["refuse_none"] = refuse_none
+            self.line(depth, f"if {value} is None: refuse_none({function.name!r})")
 
     def write_keyless(self, depth: int, node: Keyed, current: Variables) -> None:
         """Write the count of a record that a node skips for its key, after the node's `if`."""

@@ -27,6 +27,7 @@ from eosframework.topology.graph.graph import (
     TableJoin,
     View,
 )
+from eosframework.topology.graph.returned_none import with_value
 
 
 def write_table(code: CodeWriter, depth: int, node: Table, current: Variables) -> None:
@@ -195,7 +196,7 @@ def write_unpaired(code: CodeWriter, join: StreamJoin) -> None:
 
 
 def _shown(code: CodeWriter, operator: Operator, function: Function, row: str) -> str:
-    call = f"{code.function(function)}({row})"
+    call = f"{code.name('call', with_value(function))}({row})"
     if operator is Operator.FILTER:
         return f"{row} if {row} is not None and {call} else None"
     return f"None if {row} is None else {call}"

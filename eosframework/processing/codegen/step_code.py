@@ -57,7 +57,10 @@ def write_step(code: CodeWriter, depth: int, step: Step, current: Variables) -> 
         case Operator.BRANCH:
             _write_branches(code, depth, step, current)
         case Operator.FILTER:
-            code.line(depth, f"if {code.function(step.function)}({current.value}):")
+            is_kept = code.variable("f")
+            code.line(depth, f"{is_kept} = {code.function(step.function)}({current.value})")
+            code.write_needs_value(depth, is_kept, step.function)
+            code.line(depth, f"if {is_kept}:")
             code.children(depth + 1, step.children, current)
         case Operator.PEEK:
             code.line(depth, f"{code.function(step.function)}({current.value})")
@@ -65,6 +68,7 @@ def write_step(code: CodeWriter, depth: int, step: Step, current: Variables) -> 
         case Operator.MAP_VALUES:
             value = code.variable("v")
             code.line(depth, f"{value} = {code.function(step.function)}({current.value})")
+            code.write_needs_value(depth, value, step.function)
             code.children(depth, step.children, replace(current, value=value))
         case Operator.FLAT_MAP_VALUES:
             value = code.variable("v")

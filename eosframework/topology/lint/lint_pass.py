@@ -17,6 +17,7 @@ from eosframework.topology.lint.lint_joins import join_findings, key_findings
 from eosframework.topology.lint.lint_names import ambiguous_names, derived_names
 from eosframework.topology.lint.lint_order import order_findings
 from eosframework.topology.lint.lint_retries import retry_findings
+from eosframework.topology.lint.lint_returns import returns_nothing
 from eosframework.topology.lint.lint_schemas import schema_findings, storage_findings
 from eosframework.topology.lint.lint_tables import table_findings
 from eosframework.topology.lint.lint_topics import internal_topic_findings, topic_findings
@@ -168,6 +169,20 @@ def _functions(app: LoadedApp) -> Iterator[Finding]:
             yield app.finding(path, "asynchronous", message)
         elif message := wrong_arguments(path, reference, found):
             yield app.finding(path, "arguments", message)
+        elif str(path[-1]) in _GIVE_VALUES and returns_nothing(found):
+            yield app.finding(
+                path,
+                "returns-nothing",
+                f"{reference!r} always returns None, which deletes or drops; add the `return`, or "
+                f"annotate it with `-> None` if that is meant",
+                Severity.WARNING,
+            )
+
+
+_GIVE_VALUES = frozenset(
+    {"map_values", "filter", "add", "of", "select_key", "map", "row", "by", "timestamp", "key"}
+)
+"""Fields of functions whose result is used."""
 
 
 def _is_asynchronous(function: Any) -> bool:
