@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eosframework import Topology
-from eosframework.errors import TopologyError
+from eosframework.errors import RecordFailed, TopologyError
 from eosframework.testing import TopologyTestDriver, crash_everywhere
 
 SILENCE = 100
@@ -143,3 +143,35 @@ streams:
     )
     with pytest.raises(TopologyError, match=r"(?s)nothing.*neither|neither.*nothing"):
         TopologyTestDriver(str(file))
+
+
+def test_a_timer_that_fails_in_front_of_a_record_takes_back_no_timer_before_it() -> None:
+    broken = ["b"]
+
+    def fires(key: str, at: int, context: Any) -> Any:
+        if key in broken:
+            raise ValueError("broken")
+        return [(key, at)]
+
+    def remind(record: Any, context: Any) -> Any:
+        context.set_timer(record.timestamp + SILENCE)
+
+    app = Topology("reminders")
+    clicks = app.stream("clicks", key=str, value=str)
+    clicks.process(remind, on_timer=fires, stores={"seen": "json"}, name="remind").to(
+        "fired", value="json"
+    )
+    driver = TopologyTestDriver(app)
+    for time, key in enumerate("abc"):
+        click(driver, time, key=key)
+    click(driver, 1000, key="z")
+    with pytest.raises(RecordFailed, match="broken"):
+        driver.run()
+    broken.clear()
+    driver.restart()
+    driver.run()
+    assert [(fired.key, fired.value) for fired in driver.read("fired")] == [
+        ("a", 100),
+        ("b", 101),
+        ("c", 102),
+    ]

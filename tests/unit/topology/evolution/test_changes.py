@@ -288,6 +288,22 @@ def test_a_step_that_leaves_a_reorder_step_may_not_miss_held_records() -> None:
     assert "in order of time, before as they arrive" in change.found
 
 
+def test_a_reorder_step_keeps_its_name_whatever_is_declared_before_it() -> None:
+    """The held records of one sub-topology would otherwise be run by another one."""
+    before = f"""\
+  before:
+    from: numbers
+    steps: [{{group_by: {{by: "{F}:tens", key: string, value: json, partitions: 2}}}}]
+  earlier:
+    from: before
+    steps: [{{reduce: {{add: "{F}:times", store: third, order: time}}}}]
+    to: earlier
+"""
+    found = kinds(changes(TWO_FOLDS.replace("streams:\n", f"streams:\n{before}"), TWO_FOLDS))
+    assert HELD not in found
+    assert found["store before.keyed.__reorder"] == "store_added"
+
+
 def test_a_store_whose_changelog_is_gone_begins_empty_whatever_it_was_made_for() -> None:
     graph = graph_of(changed(("tumbling: 1h", "tumbling: 2h")))
     topics = topics_of(graph, **{"a-hours-changelog": ""})
