@@ -280,9 +280,14 @@ class LatePlace(NamedTuple):
 
 
 class LateRecords:
-    """Counts the late records of a task; a transaction that is dropped counts none."""
+    """Counts the late records of a task; a transaction that is dropped counts none.
 
-    def __init__(self) -> None:
+    Args:
+        limits: known limits of output topics, by topic.
+    """
+
+    def __init__(self, limits: Mapping[str, OutputLimits] | None = None) -> None:
+        self._limits = limits or {}
         self.committed: Counter[LatePlace] = Counter()
         self._open: Counter[LatePlace] = Counter()
 
@@ -301,7 +306,9 @@ class LateRecords:
         self._open.clear()
 
     def __call__(self, site: Site, message: Message, stream_time: int, out: list[Output]) -> None:
-        """Count a record, and send it unchanged to the topic of late records, if there is one.
+        """Count a record, and send it to the topic of late records, if there is one.
+
+        It is sent as it came if it fits, else in another form, as a dead letter is.
 
         Args:
             site: the step for which it is late, with that topic.
@@ -313,7 +320,8 @@ class LateRecords:
         if site.on_error.topic is not None:
             behind_ms = stream_time - message.timestamp()[1]
             error = LateRecord(f"stream time is {moment(stream_time)}, {behind_ms} ms ahead")
-            out.append(dead_letter(site, message, error))
+            most_bytes = self._limits.get(site.on_error.topic, NO_LIMITS).value_bytes
+            out.append(dead_letter(site, message, error, most_bytes=most_bytes))
 
 
 class LateRecord(Exception):
