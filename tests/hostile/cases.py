@@ -198,6 +198,13 @@ SINGLES = (
     Case("text", "a dead letter without a Kafka timestamp", b"\xff", DEAD, timestamp=-1),
     Case("raw", "any bytes", bytes(range(256)), OUTPUT, key=bytes(range(256))),
     *(Case("raw", f"3 MB in {c}", b"x" * LARGE, OUTPUT, codec=c) for c in ("gzip", "zstd", "lz4")),
+    Case(
+        "left",
+        "3 MB in zstd that are late",
+        b'{"id":$id,"t":0,"more":"%b"}' % (b"x" * LARGE),
+        OUTPUT,
+        codec="zstd",
+    ),
     # Their dead letters do not fit the topic as they are.
     _act("3 MB in zstd", b'"do":"raise nul","more":"%b"' % (b"x" * LARGE), codec="zstd"),
     Case("any", "3 MB that are no JSON in zstd", b"{" + b" " * LARGE, DEAD, b'"k"', codec="zstd"),

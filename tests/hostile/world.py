@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from tests.hostile.functions import NOON
-from tests.hostile.inputs import MOST_BYTES, OUTPUT, Feeder, Input, Outcome
+from tests.hostile.inputs import ALL, MOST_BYTES, OUTPUT, Feeder, Input, Outcome
 from tests.hostile.lanes import (
     IDENTIFIED,
     JOIN_MS,
@@ -318,11 +318,18 @@ class HostileWorld:
         return ", ".join(f"{count} x {kind}" for kind, count in sorted(counts.items()))
 
     def forget(self) -> None:
-        """Forget inputs of which everything became that will; what closes windows stays."""
-        closing = {place for place, each in self.fed.items() if each.key == b"closing"}
-        self.fed = {place: self.fed[place] for place in closing}
-        self._ids = {key: place for key, place in self._ids.items() if place in closing}
-        kept = {place: seen for place, seen in self.seen.outcomes.items() if place in closing}
+        """Forget inputs of which everything became that will; what closes windows stays.
+
+        So do rows that are either kept, which is not seen, or dead letters: these may be to come.
+        """
+        staying = {
+            place
+            for place, each in self.fed.items()
+            if each.key == b"closing" or (each.lane == ROWS and each.expected == ALL)
+        }
+        self.fed = {place: self.fed[place] for place in staying}
+        self._ids = {key: place for key, place in self._ids.items() if place in staying}
+        kept = {place: seen for place, seen in self.seen.outcomes.items() if place in staying}
         self.seen = Seen()
         self.seen.outcomes.update(kept)
         self._places.clear()

@@ -306,10 +306,20 @@ class LeftOut:
 
 
 class LateRecords(LeftOut):
-    """Counts the late records of a task."""
+    """Counts the late records of a task.
+
+    Args:
+        limits: known limits of output topics, by topic.
+    """
+
+    def __init__(self, limits: Mapping[str, OutputLimits] | None = None) -> None:
+        super().__init__()
+        self._limits = limits or {}
 
     def __call__(self, site: Site, message: Message, stream_time: int, out: list[Output]) -> None:
-        """Count a record, and send it unchanged to the topic of late records, if there is one.
+        """Count a record, and send it to the topic of late records, if there is one.
+
+        It is sent as it came if it fits, else in another form, as a dead letter is.
 
         Args:
             site: the step for which it is late, with that topic.
@@ -321,7 +331,8 @@ class LateRecords(LeftOut):
         if site.on_error.topic is not None:
             behind_ms = stream_time - message.timestamp()[1]
             error = LateRecord(f"stream time is {moment(stream_time)}, {behind_ms} ms ahead")
-            out.append(dead_letter(site, message, error))
+            most_bytes = self._limits.get(site.on_error.topic, NO_LIMITS).value_bytes
+            out.append(dead_letter(site, message, error, most_bytes=most_bytes))
 
 
 class LateRecord(Exception):

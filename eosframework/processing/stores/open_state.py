@@ -131,7 +131,7 @@ class OpenState:
         self.operators: Sequence[Any] = [
             one.update if isinstance(one, WindowOperator) else one for one in bound
         ]
-        self.late = LateRecords()
+        self.late = LateRecords(compiled.limits)
         self.keyless = LeftOut()
         self.results = LateResults()
         """Results that are emitted later than the records that caused them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any
@@ -13,9 +14,12 @@ from eosframework.processing.failures.failure_handler import (
     LateRecords,
     Site,
 )
+from eosframework.processing.failures.failure_headers import HEADER_FORM
+from eosframework.processing.failures.refused_outputs import OutputLimits
 from eosframework.processing.notices import NOTICE_SECONDS, LateNotice, PauseNotice
 from eosframework.processing.worker_plan import WorkerCounts
 from eosframework.topology.graph.graph import OnError, Policy
+from tests.unit.processing.messages import Sent
 
 HOURLY, DAILY = LatePlace("clicks.hourly", "clicks"), LatePlace("clicks.daily", "clicks")
 SITE = Site("clicks.hourly", OnError(Policy.SKIP))
@@ -36,6 +40,16 @@ def test_a_dropped_transaction_counts_no_late_record() -> None:
     late(2, records).were_committed()
     late(1, records).drop()
     assert (records.count, records.committed) == (2, {HOURLY: 2})
+
+
+def test_a_late_record_that_does_not_fit_its_topic_is_sent_in_another_form() -> None:
+    site, out = Site("clicks.hourly", OnError(Policy.DEAD_LETTER, "late")), list[Any]()
+    record: Any = Sent(b"x" * 3_000_000)
+    LateRecords({"late": OutputLimits(1_000_000)})(site, record, 100, out)
+    LateRecords()(site, record, 100, out)
+    forms = [dict(output[7]).get(HEADER_FORM) for output in out]
+    assert forms == [b"gzip", None]
+    assert gzip.decompress(out[0][1]) == out[1][1] == record.value()
 
 
 def test_warnings_name_step_topic_and_number_once_a_minute() -> None:
