@@ -11,7 +11,8 @@ SIDE_BY_SIDE := -n 6 --dist loadscope --no-loadscope-reorder --maxschedchunk 1 -
 REQUIRED := --require-services
 SERVICES := tests/comparison tests/conformance tests/containers tests/integration tests/packages \
 	tests/faults tests/hostile tests/soak
-ALL := -m "exhaustive or not exhaustive"
+# Exhaustive tests may take up to an hour each; by default a test that takes 1,000 s ends its process.
+ALL := -m "exhaustive or not exhaustive" -o faulthandler_timeout=4000
 # The core on the last release of each older minor version of Kafka.
 OLDER_KAFKA = $(BIN)/python -c "from eosframework.embedded.jars import kafka_versions as versions; \
 	print(*versions()[:-1])"
