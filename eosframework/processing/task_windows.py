@@ -399,8 +399,10 @@ class TaskWindows:
         A record's time of writing closes windows before the record is run: none accepts it, and a
         sliding window that is closed, but not emitted yet, would never be.
         """
+        is_through = False
 
         def in_order() -> Generator[Message]:
+            nonlocal is_through
             with closing(reordering.closing(pass_.now)) as found:
                 for record in found:
                     if self._ends_at(node, pass_):
@@ -411,9 +413,10 @@ class TaskWindows:
                         return
                     self._room.take()
                     yield record
+            is_through = True
 
         self._emit(node, in_order(), pass_)
-        if not self._room.is_spent(pass_.out):
+        if is_through:
             self._displace(node.node, reordering, pass_)
 
     def _displace(self, node: Any, reordering: Reordering, pass_: _Pass) -> None:
