@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException
@@ -36,7 +37,7 @@ def test_a_producer_that_forgot_all_brokers_is_exchanged(tmp_path: Path) -> None
         return False
 
     with start_kafka(tmp_path / "kafka", properties=OFTEN_FENCED, fast_start=True) as cluster:
-        servers = {"bootstrap.servers": cluster.bootstrap_servers}
+        servers: dict[str, Any] = {"bootstrap.servers": cluster.bootstrap_servers}
         create_topics(AdminClient(servers), [NewTopic("any", 1, 1)])
         producer = TransactionalProducer({**servers, "transactional.id": "app"})
         wait_until(is_lost, "an answer without brokers")
