@@ -27,8 +27,11 @@ POSTGRES ?= 14 15 16 17
 ON_PYTHON := tests/integration/kafka/test_transactional_producer.py tests/integration/test_windows.py
 ON_POSTGRES := $(addprefix tests/integration/,postgres/test_row_store.py postgres/test_tables.py \
 	postgres/test_leased_ids.py postgres/test_migrating.py outbox/test_relay_outbox.py)
-COMPILE = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header \
-	--no-emit-find-links --python-version 3.11 pyproject.toml
+INDEX = index=$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null)}; \
+	[ -z "$$index" ] || export UV_DEFAULT_INDEX="$$index";
+COMPILE = $(INDEX) $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header \
+	--no-emit-index-url --no-emit-find-links --python-version 3.11 \
+	pyproject.toml
 EXTRAS := $(addprefix --extra ,arrow containers demo embedded postgres registry spark tracing web)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -94,7 +97,7 @@ test-pythons: .venv ## Run the unit tests and a part of the core on other Python
 		if [ -z "$$python" ]; then echo "not tested: Python $$version is not here"; continue; fi; \
 		"$$python" -m venv --without-pip build/python$$version; \
 		own=build/python$$version/bin/python; \
-		$(BIN)/uv pip sync --quiet --python $$own --require-hashes requirements/dev.lock; \
+		$(INDEX) $(BIN)/uv pip sync --quiet --python $$own --require-hashes requirements/dev.lock; \
 		$(BIN)/uv pip install --quiet --python $$own --no-deps --no-build-isolation --editable .; \
 		$$own --version; \
 		$$own -m pytest tests/unit $(ON_PYTHON) $(REQUIRED) -n 2 --dist loadscope -q; \
@@ -218,22 +221,22 @@ dist: .venv ## Build the wheel and the source distribution into dist/
 clean: ## Remove what make made; broker data and downloaded jars stay
 	rm -rf .venv build dist .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-# pip installs uv, with the hashes of the lock; uv installs the rest, also what builds the package.
-# Each asks its own default index; for uv, UV_DEFAULT_INDEX in the environment names another.
+# pip installs uv, with the hashes of the lock; uv, asking the index that pip is configured for,
+# installs the rest, also what builds the package.
 # The stamp comes last: an installation that was interrupted is repeated.
 .venv: .venv/complete
 
 .venv/complete: requirements/dev.lock pyproject.toml | $(BIN)/uv
-	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.lock
+	$(INDEX) $(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps \
 		--no-build-isolation --editable .
 	@touch $@
 
 build/spark-%/complete: requirements/spark-%.lock requirements/dev.lock pyproject.toml | .venv
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(@D)
-	$(BIN)/uv pip sync --quiet --python $(@D)/bin/python --require-hashes \
+	$(INDEX) $(BIN)/uv pip sync --quiet --python $(@D)/bin/python --require-hashes \
 		requirements/dev.lock
-	$(BIN)/uv pip install --quiet --python $(@D)/bin/python --require-hashes --no-deps \
+	$(INDEX) $(BIN)/uv pip install --quiet --python $(@D)/bin/python --require-hashes --no-deps \
 		--requirement $<
 	$(BIN)/uv pip install --quiet --python $(@D)/bin/python --no-deps \
 		--no-build-isolation --editable .
