@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import re
 from collections.abc import Callable
 from decimal import Decimal
@@ -24,7 +25,9 @@ Default = Callable[[Any], Any]
 Unreadable = msgspec.DecodeError
 """The error of bytes that are no JSON."""
 
-read = msgspec.json.Decoder().decode
+_DECODER = msgspec.json.Decoder()
+
+read = _DECODER.decode
 """Return the value of JSON. Integers keep all digits; a number with a fraction or an exponent is a
 float.
 
@@ -32,6 +35,20 @@ Raises:
     Unreadable, ValueError, RecursionError: the bytes are no JSON in UTF-8, or contain a
         number above the largest float or of more than 4300 digits.
 """
+
+
+def _only_decoder() -> Any:
+    return _DECODER
+
+
+def _by_name(decoder: Any) -> Any:
+    """Let `read` be the same function in each process that a topology is sent to."""
+    if decoder is not _DECODER:
+        raise TypeError("cannot pickle a decoder of msgspec")
+    return _only_decoder, ()
+
+
+copyreg.pickle(msgspec.json.Decoder, _by_name)
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 

@@ -221,7 +221,7 @@ class TableWriter:
     def _confirm(self, cursor: Cursor[Any]) -> None:
         """Refuse what was written through a table of other types than the target has.
 
-        Nobody can change the target any more: the transaction has written to it.
+        The target keeps its types until the transaction ends, because it has been written to.
         """
         if self.has_changed(cursor.connection):
             raise DefinitionChanged(f"{self._shape.name} has other columns than before")
@@ -273,7 +273,7 @@ class _Order:
     keys: tuple[tuple[int, type | None], ...]
 
     def is_known(self, run: Sequence[Values]) -> bool:
-        """Return whether Python can tell which keys are equal."""
+        """Return whether keys are equal where their values are equal in Python."""
         return all(
             kind is not None and set(map(type, map(itemgetter(place), run))) == {kind}
             for place, kind in self.keys

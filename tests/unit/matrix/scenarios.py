@@ -70,7 +70,7 @@ def double(value: int) -> int:
 def plain() -> Topology:
     app = Topology("plain")
     numbers = app.stream("in", key=str, value="json", on_error=dead_letter("dead"))
-    numbers.filter(is_kept).map_values(double).on_error(dead_letter("dead")).to("out")
+    numbers.filter(is_kept).map_values(double).on_error(dead_letter("dead")).to("out", value="json")
     return app
 
 
