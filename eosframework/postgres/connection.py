@@ -109,7 +109,8 @@ class Database:
         self._settings = settings
         self._parameters = _parse(settings.dsn.get_secret_value())
         own = {**_client_limits(settings), "application_name": application_name}
-        self._conninfo = make_conninfo(**{**own, **self._parameters})
+        fixed = {"client_encoding": "utf8"}
+        self._conninfo = make_conninfo(**{**own, **self._parameters, **fixed})
 
     @cached_property
     def display(self) -> str:
@@ -142,7 +143,7 @@ class Database:
             connection.silence_seconds = (
                 self._settings.statement_timeout_seconds + self._settings.network_timeout_seconds
             )
-            queries.set_limits(connection, **_server_limits(self._settings))
+            queries.set_session(connection, **_server_limits(self._settings))
             connection.autocommit = autocommit
         except psycopg.Error as error:
             connection.close()

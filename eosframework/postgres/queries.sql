@@ -1,12 +1,16 @@
--- name: set_limits(statement, idle_transaction, keepalives_idle, keepalives_interval, user_timeout)^
--- Limit how long the server waits for this connection and works for it. tcp_… settings do not affect
--- a Unix socket.
+-- name: set_session(statement, idle_transaction, keepalives_idle, keepalives_interval, user_timeout)^
+-- Limit how long the server waits for this connection and works for it. tcp_* settings do not affect
+-- a Unix socket. Values have the same meaning whatever the server, database and role have set.
 SELECT set_config('statement_timeout', :statement, false),
        set_config('idle_in_transaction_session_timeout', :idle_transaction, false),
        set_config('tcp_keepalives_idle', :keepalives_idle, false),
        set_config('tcp_keepalives_interval', :keepalives_interval, false),
        set_config('tcp_keepalives_count', '2', false),
-       set_config('tcp_user_timeout', :user_timeout, false);
+       set_config('tcp_user_timeout', :user_timeout, false),
+       set_config('TimeZone', 'UTC', false),
+       set_config('DateStyle', 'ISO, YMD', false),
+       set_config('IntervalStyle', 'postgres', false),
+       set_config('extra_float_digits', '1', false);
 
 -- name: is_standby()$
 -- True if the server is a standby, which is read-only.

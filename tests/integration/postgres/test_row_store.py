@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from itertools import permutations
 from typing import Any
@@ -11,6 +11,7 @@ from uuid import UUID
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 from pydantic import BaseModel, SecretStr
 
 from eosframework.config import DatabaseSettings
@@ -401,6 +402,53 @@ def test_an_error_of_our_own_code_is_no_error_of_a_row(
     [claim] = store.claim([P0])
     written = store.write([batch(claim, table, {"id": 1, "name": "a"}, {"id": 2, "name": {1}})])
     assert (written.skipped, names(world)) == (1, [(1, "a")])
+
+
+class Moment(BaseModel):
+    id: int
+    at: datetime
+    day: date
+    length: timedelta
+
+
+def test_a_value_means_the_same_whatever_the_database_has_set(world: World) -> None:
+    (name,) = world.see("SELECT current_database()")[0]
+    for setting in ("timezone = 'America/New_York'", "datestyle = 'SQL, DMY'"):
+        world.see(f'ALTER DATABASE "{name}" SET {setting}')
+    world.see("CREATE TABLE m (id integer PRIMARY KEY, at timestamptz, day date, length interval)")
+    store, noon = world.store(), datetime(2026, 7, 4, 12)
+    [claim] = store.claim([P0])
+    row = Moment(id=1, at=noon, day=date(2026, 7, 4), length=timedelta(days=-1, seconds=1))
+    text = {"id": 2, "at": "2026-07-04T12:00:00", "day": "2026-07-04", "length": "-23:59:59"}
+    _written(store, batch(claim, sink("m"), row, text))
+    seen = "SELECT at AT TIME ZONE 'UTC', day, extract(epoch from length)::int FROM m"
+    assert world.see(seen) == [(noon, date(2026, 7, 4), -86399)] * 2
+
+
+@pytest.mark.parametrize(("encoding", "refused"), [("LATIN1", 1), ("SQL_ASCII", 0)])
+def test_texts_are_written_whatever_the_encoding_of_the_database(
+    world: World, encoding: str, refused: int
+) -> None:
+    (name,) = world.see("SELECT current_database()")[0]
+    has_providers = int(world.see("SHOW server_version_num")[0][0]) >= 150_000
+    world.see(
+        f"CREATE DATABASE \"{name}_{encoding}\" ENCODING '{encoding}' TEMPLATE template0 "
+        f"LC_COLLATE 'C' LC_CTYPE 'C' {'LOCALE_PROVIDER libc' if has_providers else ''}"
+    )
+    other = World(f"{make_conninfo(world.dsn, dbname=f'{name}_{encoding}')}")
+    other.see("CREATE TABLE t (id integer PRIMARY KEY, name text)")
+    store, table = other.store(), sink("t", TableMode.UPSERT, ("id",), Policy.SKIP)
+    [claim] = store.claim([P0])
+    texts = ["Gruber", "Gr\u00fcber", "\u8c37"]
+    rows = [{"id": n, "name": each} for n, each in enumerate(texts)]
+    written = store.write([batch(claim, table, *rows)])
+    store.close()
+    assert written.skipped == refused
+    with psycopg.connect(other.dsn, client_encoding="utf8") as connection:
+        found = connection.execute("SELECT name FROM t ORDER BY id").fetchall()
+    world.see(f'DROP DATABASE "{name}_{encoding}" WITH (FORCE)')
+    kept = texts[: len(texts) - refused]
+    assert [each if type(each) is str else each.decode() for (each,) in found] == kept
 
 
 def _written(store: PostgresRowStore, one: Batch) -> list[Claim]:

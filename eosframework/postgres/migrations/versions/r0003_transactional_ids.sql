@@ -1,5 +1,5 @@
 -- Transactional ids that an administrator has made for an application, and the task that has each.
--- To fill a pool: INSERT INTO eosframework.transactional_ids (id, application) VALUES (…).
+-- To fill a pool: INSERT INTO eosframework.transactional_ids (id, application) VALUES (ID, APP).
 -- A lease ends only by `eosframework ids release`, which fences whoever still writes under the id.
 CREATE TABLE eosframework.transactional_ids (
     id text PRIMARY KEY CHECK (id <> ''),

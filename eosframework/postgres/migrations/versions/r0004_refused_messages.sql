@@ -100,7 +100,7 @@ BEGIN
     END IF;
 END $$;
 
--- Whether JSON can be the value of a header: all of it can but {"base64": …} that is none.
+-- Whether JSON can be the value of a header: all of it can but {"base64": TEXT} that is none.
 CREATE FUNCTION eosframework.is_header_value(content jsonb) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
