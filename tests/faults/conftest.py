@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from eosframework.embedded import start_kafka
+from eosframework.embedded import KafkaCluster, start_kafka
+from eosframework.errors import ComponentFailed
 from tests.support.applications.pipeline import Pipeline
 from tests.support.servers.three_brokers import PROPERTIES, REPLICAS, ThreeBrokers
 
@@ -22,17 +23,25 @@ def pipeline(make_pipeline: Callable[..., Pipeline]) -> Pipeline:
 @pytest.fixture(scope="session")
 def three_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeBrokers]:
     """Three brokers with three replicas of everything, of which two must be in sync."""
-    cluster = start_kafka(
-        tmp_path_factory.mktemp("three"),
+    # Another server may take a port between its choice and the broker's start, seconds later.
+    try:
+        cluster = _started(tmp_path_factory)
+    except ComponentFailed:
+        cluster = _started(tmp_path_factory)
+    try:
+        yield ThreeBrokers(cluster)
+    finally:
+        cluster.kill()
+
+
+def _started(directories: pytest.TempPathFactory) -> KafkaCluster:
+    return start_kafka(
+        directories.mktemp("three"),
         nodes=3,
         fast_start=True,
         heap_megabytes=256,
         properties=PROPERTIES,
     )
-    try:
-        yield ThreeBrokers(cluster)
-    finally:
-        cluster.kill()
 
 
 @pytest.fixture

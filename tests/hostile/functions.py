@@ -94,7 +94,7 @@ def act(record: Record) -> Record:
         case "surrogate":
             return record.replace(value={**_place(record), "more": "\ud800"})
         case "huge number":
-            return record.replace(value={**_place(record), "more": 2**70})
+            return record.replace(value={**_place(record), "more": 10**5000})
         case "deep":
             return record.replace(value={**_place(record), "more": _deep(2000)})
         case "nothing":

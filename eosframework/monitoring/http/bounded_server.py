@@ -22,6 +22,7 @@ import errno
 import logging
 import os
 import socket
+import threading
 import time
 from contextlib import suppress
 from typing import Any
@@ -110,6 +111,8 @@ class BoundedServer(TcpWSGIServer):
     def __init__(self, listener: socket.socket, site: Site) -> None:
         self._seconds = site.seconds
         self._is_stopped = False
+        self._trigger_lock = threading.Lock()
+        self._is_closed = False
         self._spare: int | None = os.open(os.devnull, os.O_RDONLY)
         threads = ThreadedTaskDispatcher()
         threads.set_thread_count(site.at_once.value + SPARE_THREADS)
@@ -143,17 +146,24 @@ class BoundedServer(TcpWSGIServer):
         for channel in self._channels():
             channel.handle_close()
         self.task_dispatcher.shutdown(timeout=1)
-        if not self.task_dispatcher.threads:
-            # A thread that still runs a page may write to the descriptor of the trigger.
-            self.trigger.close()
+        with self._trigger_lock:
+            self._is_closed = True
+            if not self.task_dispatcher.threads:
+                # A thread that still runs a page may write to the descriptor of the trigger.
+                self.trigger.close()
         wasyncore.dispatcher.close(self)
         if self._spare is not None:
             os.close(self._spare)
 
     def stop(self) -> None:
         """Make `serve` return; may be called from any thread."""
-        self._is_stopped = True
-        self.pull_trigger()
+        # 1. This thread notes the stop. 2. Another event ends the turn of `serve`, which returns
+        # and closes the trigger. 3. This thread would write to a descriptor that is closed, or
+        # another file's by now.
+        with self._trigger_lock:
+            self._is_stopped = True
+            if not self._is_closed:
+                self.pull_trigger()
 
     def readable(self) -> bool:
         """Accept connections however many there are; `handle_accept` makes room."""
