@@ -34,7 +34,11 @@ def inputs(count: int, seed: int) -> dict[str, list[Fed]]:
     flights = sorted(rows_of("flights"), key=_scheduled)[:count]
     draw = random.Random(seed)
     return {
-        "flights": [*(by_route := list(_disordered(_by_route(flights), draw))), *_joined(by_route)],
+        "flights": [
+            *(by_route := list(_disordered(_by_route(flights), draw))),
+            *_joined(by_route),
+            *_slid(by_route),
+        ],
         "few": list(_disordered(_by_route(flights[: count // 10]), draw)),
         "departures": [*_disordered(_departures(flights), draw), *_lookups(flights)],
         "landings": list(_disordered(_landings(flights, 1), draw)),
@@ -62,6 +66,21 @@ def _joined(flights: Sequence[Fed]) -> Iterator[Fed]:
         (("joined", start), ("other", at_close), ("joined", start + MINUTE_MS), ("other", later))
     ):
         yield key, {"n": len(flights) + n, "miles": 100}, at
+
+
+def _slid(flights: Sequence[Fed]) -> Iterator[Fed]:
+    """Yield a flight that is late for a window from which a later one is made, four days after all.
+
+    Random times meet it too rarely.
+    """
+    last = max(at for _, _, at in flights)
+    start = last - last % HOUR_MS + 97 * HOUR_MS
+    minutes = (
+        *(("slid", -16), ("slid", 15), ("other", 166), ("slid", 35), ("slid", 60)),
+        ("other", 25 * 60),
+    )
+    for n, (key, minute) in enumerate(minutes, 4):
+        yield key, {"n": len(flights) + n, "miles": 100}, start + minute * MINUTE_MS
 
 
 def _versions(flights: Sequence[Row]) -> Iterator[Fed]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from tests.comparison import sliding
 from tests.comparison.arrivals import arrivals
 from tests.comparison.flights import HOUR_MS, Fed
 from tests.comparison.sessions import GAP_MS, GRACE_MS, Session, SessionReference, is_kept
@@ -82,6 +83,37 @@ def sessions_forgotten_before_they_close(sides: Sides) -> Changed:
     theirs.count(flights)
     ours.count(flights)
     return replaced(sides.theirs, _outputs(theirs.closed), _outputs(ours.closed))
+
+
+def late_records_missing_in_sliding_windows(sides: Sides) -> Changed:
+    """Add the late records that windows lack which are made from one that has closed (KIP-450)."""
+    flights = list(arrivals(sides.inputs, "flights"))
+    before = _by_window(sliding.by_kafka_streams(flights))
+    after = _by_window(sliding.by_definition(flights))
+    given: dict[tuple[str, int], list[Output]] = defaultdict(list)
+    for output in sides.theirs:
+        given[output.key, output.value["start"]].append(output)
+    is_update = len(given) < len(sides.theirs)
+    results: list[Output] = []
+    applied = 0
+    for window in {**given, **after}:
+        outputs = given.get(window, [])
+        former, wanted = before.get(window, []), after.get(window, [])
+        if not is_update:
+            former, wanted = former[-1:], wanted[-1:]
+        if outputs == former != wanted:
+            outputs = wanted
+            applied += 1
+        results += outputs
+    return results, applied
+
+
+def _by_window(updates: Sequence[sliding.Update]) -> dict[tuple[str, int], list[Output]]:
+    found: dict[tuple[str, int], list[Output]] = defaultdict(list)
+    for key, start, (records, at) in updates:
+        value = {"start": start, "end": start + sliding.SIZE_MS, "value": records}
+        found[key, start].append(Output(key, value, at))
+    return found
 
 
 def null_before_an_unchanged_session(sides: Sides) -> Changed:

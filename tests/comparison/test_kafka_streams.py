@@ -57,8 +57,8 @@ CASES = (
     Case("tumbling.suppressed", "tumbling.close"),
     Case("hopping.each"),
     Case("hopping.close"),
-    Case("sliding.each", by_window=True),
-    Case("sliding.close"),
+    Case("sliding.each", rules=[rules.late_records_missing_in_sliding_windows], by_window=True),
+    Case("sliding.close", rules=[rules.late_records_missing_in_sliding_windows], by_window=True),
     Case(
         "session.each",
         rules=[rules.null_before_an_unchanged_session, rules.late_records_join_closed_sessions],
