@@ -6,21 +6,24 @@ of the record.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from types import NoneType, UnionType
 from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin
 
+from eosframework.errors import TopologyError
+from eosframework.serialization.annotations import UNKNOWN, returned_type
 from eosframework.topology.graph.node_kinds import Function
 
 
 def excludes_none(function: Callable[..., Any]) -> bool:
     """Return whether a function is annotated with a return type that None is not of."""
-    try:
-        annotation: Any = inspect.signature(function, eval_str=True).return_annotation
-    except Exception:  # Built-in, or a name that cannot be resolved.
+    if isinstance(function, type):
         return False
-    return annotation is not inspect.Signature.empty and not _takes_none(annotation)
+    try:
+        annotation = returned_type(function)
+    except TopologyError:  # A name that cannot be resolved.
+        return False
+    return annotation is not UNKNOWN and not _takes_none(annotation)
 
 
 def _takes_none(annotation: Any) -> bool:

@@ -11,6 +11,7 @@ import orjson
 from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import CompiledPart, CompiledSource, compile_source
 from eosframework.processing.failures.failure_handler import Site
+from eosframework.processing.ports import Output
 from eosframework.serialization.serdes import serde_of
 from eosframework.topology.graph.graph import (
     Function,
@@ -59,6 +60,35 @@ class Sent:
 
     def headers(self) -> Any:
         return self.headers_
+
+
+@dataclass(frozen=True)
+class Written:
+    """An output as the topic gives it again."""
+
+    output: Output
+    offset_: int = 0
+
+    def topic(self) -> str:
+        return self.output[0]
+
+    def partition(self) -> int:
+        return self.output[3]
+
+    def offset(self) -> int:
+        return self.offset_
+
+    def key(self) -> bytes | None:
+        return self.output[2]
+
+    def value(self) -> bytes | None:
+        return self.output[1]
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self.output[6]
+
+    def headers(self) -> list[tuple[str, bytes | None]] | None:
+        return self.output[7]
 
 
 def json_messages(*values: Any) -> list[Sent]:

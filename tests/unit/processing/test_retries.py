@@ -13,7 +13,7 @@ from eosframework.processing.ports import Output
 from eosframework.records import TopicPartition
 from eosframework.serialization.serdes import serde_of
 from eosframework.topology.graph.graph import OnError, Policy, RetryOf, Source, SubTopology
-from tests.unit.processing.messages import Sent
+from tests.unit.processing.messages import Sent, Written
 
 MAIN, RETRY = TopicPartition("in", 3), TopicPartition("app-in.10s-retry", 3)
 DELAYS = {"in": {10_000: "app-in.10s-retry", 60_000: "app-in.1m-retry"}}
@@ -26,35 +26,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.seconds
-
-
-@dataclass(frozen=True)
-class Written:
-    """An output as the topic gives it again."""
-
-    output: Output
-    offset_: int = 0
-
-    def topic(self) -> str:
-        return self.output[0]
-
-    def partition(self) -> int:
-        return self.output[3]
-
-    def offset(self) -> int:
-        return self.offset_
-
-    def key(self) -> bytes | None:
-        return self.output[2]
-
-    def value(self) -> bytes | None:
-        return self.output[1]
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, self.output[6]
-
-    def headers(self) -> list[tuple[str, bytes | None]] | None:
-        return self.output[7]
 
 
 @dataclass

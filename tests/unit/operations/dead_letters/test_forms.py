@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import random
-from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
@@ -14,44 +13,15 @@ from eosframework.operations.audit.record_digest import digest_of
 from eosframework.operations.dead_letters import DeadLetter
 from eosframework.processing.failures.dead_letter_forms import Form, unpacked
 from eosframework.processing.failures.failure_handler import Site, dead_letter
-from eosframework.processing.ports import Output
-from tests.unit.processing.messages import DEAD, Sent
+from tests.unit.processing.messages import DEAD, Sent, Written
 
 NOISE = random.Random(1).randbytes(20_000)
 HEADERS = [("h", b"1"), ("h", None)]
 
 
-@dataclass
-class Read:
-    """A record as its topic gives it."""
-
-    output: Output
-
-    def topic(self) -> str:
-        return self.output[0]
-
-    def partition(self) -> int:
-        return 0
-
-    def offset(self) -> int:
-        return 7
-
-    def key(self) -> bytes | None:
-        return self.output[2]
-
-    def value(self) -> bytes | None:
-        return self.output[1]
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, self.output[6]
-
-    def headers(self) -> list[tuple[str, bytes | None]] | None:
-        return self.output[7]
-
-
 def letter_of(record: Sent, most_bytes: int | None) -> DeadLetter:
     output = dead_letter(Site("step", DEAD), record, ValueError("no"), 5000, most_bytes)
-    letter = DeadLetter.parse(Read(output))
+    letter = DeadLetter.parse(Written(output, 7))
     assert letter is not None
     return letter
 
