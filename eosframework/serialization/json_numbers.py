@@ -112,10 +112,17 @@ def _with_digits(value: Any) -> Any:
 
 def holds_decimals(schema: Any) -> bool:
     """Return True if a model's core schema has a Decimal."""
+    return any_part(schema, lambda part: part.get("type") == "decimal")
+
+
+def any_part(schema: Any, is_wanted: Callable[[dict[str, Any]], bool]) -> bool:
+    """Return True if a core schema has a part that `is_wanted` takes."""
     if isinstance(schema, dict):
         known = cast("dict[str, Any]", schema)
-        return known.get("type") == "decimal" or any(map(holds_decimals, known.values()))
-    return isinstance(schema, list | tuple) and any(map(holds_decimals, cast("list[Any]", schema)))
+        return is_wanted(known) or any(any_part(part, is_wanted) for part in known.values())
+    return isinstance(schema, list | tuple) and any(
+        any_part(part, is_wanted) for part in cast("list[Any]", schema)
+    )
 
 
 def exact_decimals(

@@ -21,7 +21,7 @@ from uuid import UUID
 import orjson
 from pydantic import BaseModel
 
-from eosframework.serialization.json_numbers import Default, write_large
+from eosframework.serialization.json_numbers import Default, any_part, write_large
 
 DEEPEST = 200
 """Most levels of nested objects and lists that pydantic reads; it writes more."""
@@ -241,27 +241,18 @@ def may_overflow(shape: bytes) -> bool:
 
 def holds_floats(schema: Any) -> bool:
     """Return True if a model's core schema can have a float, in a member of any type, too."""
-    if isinstance(schema, dict):
-        known = cast("dict[str, Any]", schema)
-        if known.get("type") in ("float", "any") or "allow" in (
-            known.get("extra_behavior"),
-            known.get("extra_fields_behavior"),
-        ):
-            return True
-        return any(map(holds_floats, known.values()))
-    return isinstance(schema, list | tuple) and any(map(holds_floats, cast("list[Any]", schema)))
+    return any_part(
+        schema,
+        lambda part: (
+            part.get("type") in ("float", "any")
+            or "allow" in (part.get("extra_behavior"), part.get("extra_fields_behavior"))
+        ),
+    )
 
 
 def writes_constants(schema: Any) -> bool:
     """Return True if a model's core schema allows NaN and Infinity (`ser_json_inf_nan`)."""
-    if isinstance(schema, dict):
-        known = cast("dict[str, Any]", schema)
-        return known.get("ser_json_inf_nan") == "constants" or any(
-            map(writes_constants, known.values())
-        )
-    return isinstance(schema, list | tuple) and any(
-        map(writes_constants, cast("list[Any]", schema))
-    )
+    return any_part(schema, lambda part: part.get("ser_json_inf_nan") == "constants")
 
 
 def refuse_surrogates(value: Any) -> None:
