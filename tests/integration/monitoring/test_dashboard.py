@@ -21,7 +21,7 @@ streams:
   counted:
     from: numbers
     steps:
-      - group_by: {by: "tests.support.applications.functions:tens", key: string}
+      - group_by: {by: "tests.support.applications.functions:tens_of_even", key: string}
       - count: {window: {tumbling: 1h}, emit: commit}
     to: {topic: NAME.counted}
   kept:

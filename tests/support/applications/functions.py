@@ -103,6 +103,11 @@ def tens(record: Any) -> str:
     return str(record.value["n"] % 10)
 
 
+def tens_of_even(record: Any) -> str | None:
+    """One of five keys; an odd number has none."""
+    return None if record.value["n"] % 2 else tens(record)
+
+
 def times(value: dict[str, int], factor: dict[str, int]) -> dict[str, int]:
     return {"n": value["n"] * factor["n"]}
 
