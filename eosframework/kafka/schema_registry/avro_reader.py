@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+from pydantic import BaseModel
+
+from eosframework.kafka.schema_registry.avro_values import (
+    classes_of,
+    has_record_choice,
+    with_names,
+)
 from eosframework.kafka.schema_registry.child_decoder import ChildDecoder
-from eosframework.kafka.schema_registry.foreign_schemas import KNOWN, ForeignSchemas
+from eosframework.kafka.schema_registry.foreign_schemas import KNOWN, ForeignSchemas, schema_name
 from eosframework.kafka.schema_registry.registry_client import avro, subject_conf
 from eosframework.serialization.avro_cost import Cost, cost_of
 
-_BY_ID, _BY_GUID = 5, 17
-"""Bytes that name a value's schema: a magic byte with an id, or another one with a GUID."""
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """The known facts of a writer's schema; `has_choice`: some union has several records."""
+
+    cost: Cost
+    has_choice: bool
 
 
 class AvroReader:
@@ -22,7 +35,7 @@ class AvroReader:
         client: of the registry.
         schemas: of the same client.
         own: text of the schema to read values with; None: that of the writer.
-        from_map: makes the value of its fields; None: they are the value.
+        model: class of the values; None: they are maps.
         child: decodes what this process does not.
     """
 
@@ -31,17 +44,23 @@ class AvroReader:
         client: Any,
         schemas: ForeignSchemas,
         own: str | None,
-        from_map: Callable[[Any, Any], Any] | None,
+        model: type[BaseModel] | None,
         child: ChildDecoder,
     ) -> None:
         self._client = client
         self._schemas = schemas
         self._own = own
-        self._from_map = from_map
         self._child = child
-        self._defaults = 0 if own is None else cost_of(json.loads(own)).values
-        self._costs: dict[bytes, Cost] = {}
-        self._read = avro().AvroDeserializer(client, own, from_map, conf=subject_conf(None))
+        parsed = None if own is None else json.loads(own)
+        self._defaults = 0 if own is None else cost_of(parsed).values
+        self._own_has_choice = None if own is None else has_record_choice(parsed)
+        self._known: dict[bytes, _Writer] = {}
+        self._made = {False: _maker(model), True: _maker_of_named(model)}
+        library, conf = avro(), subject_conf(None)
+        self._read = {
+            has_choice: library.AvroDeserializer(client, own, made, has_choice, conf=conf)
+            for has_choice, made in self._made.items()
+        }
 
     def __call__(self, data: bytes, context: Any) -> Any:
         """Return the value of a record.
@@ -49,20 +68,31 @@ class AvroReader:
         Raises:
             ValueError: the value or its schema exceeds a bound.
         """
-        name = data[: _BY_GUID if data[:1] == b"\1" else _BY_ID]
-        cost = self._costs.get(name)
-        if cost is None and len(data) > len(name):
-            schema = self._schema_of(data, context)
-            cost = cost_of(*_parsed(schema.schema_str, self._schemas.named_in(schema)))
-            if len(self._costs) >= KNOWN:
-                self._costs.clear()
-            self._costs[name] = cost
-        if cost is None or cost.fits(len(data), self._defaults):
-            return self._read(data, context)
+        name = schema_name(data)
+        known = self._known.get(name)
+        if known is None and len(data) > len(name):
+            known = self._known_writer(name, self._schema_of(data, context))
+        if known is None:
+            return self._read[False](data, context)
+        if known.cost.fits(len(data), self._defaults):
+            return self._read[known.has_choice](data, context)
         schema = self._schema_of(data, context)
         named = self._schemas.named_in(schema)
-        value = self._child.decode(schema.schema_str, named, self._own, data[len(name) :])
-        return value if self._from_map is None else self._from_map(value, context)
+        value = self._child.decode(
+            schema.schema_str, named, self._own, data[len(name) :], known.has_choice
+        )
+        made = self._made[known.has_choice]
+        return value if made is None else made(value, context)
+
+    def _known_writer(self, name: bytes, schema: Any) -> _Writer:
+        parsed, named = _parsed(schema.schema_str, self._schemas.named_in(schema))
+        has_choice = self._own_has_choice
+        if has_choice is None:
+            has_choice = any(map(has_record_choice, (parsed, *named.values())))
+        if len(self._known) >= KNOWN:
+            self._known.clear()
+        self._known[name] = _Writer(cost_of(parsed, named), has_choice)
+        return self._known[name]
 
     def _schema_of(self, data: bytes, context: Any) -> Any:
         from confluent_kafka import schema_registry
@@ -74,6 +104,17 @@ class AvroReader:
         if found.id is not None:
             return self._client.get_schema(found.id, None, None)
         return self._client.get_schema_by_guid(str(found.guid), None)
+
+
+def _maker(model: type[BaseModel] | None) -> Callable[[Any, Any], Any] | None:
+    return None if model is None else lambda value, _: model.model_validate(value)
+
+
+def _maker_of_named(model: type[BaseModel] | None) -> Callable[[Any, Any], Any]:
+    if model is None:
+        return lambda value, _: with_names(value, None)
+    classes = classes_of(model)
+    return lambda value, _: model.model_validate(with_names(value, classes))
 
 
 def _parsed(text: str, named: dict[str, str]) -> tuple[Any, dict[str, Any]]:

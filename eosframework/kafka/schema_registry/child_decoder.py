@@ -40,7 +40,14 @@ class ChildDecoder:
         self._end: Callable[[], object] = _nothing
         self._lock = threading.Lock()
 
-    def decode(self, writer: str, named: Mapping[str, str], reader: str | None, data: bytes) -> Any:
+    def decode(
+        self,
+        writer: str,
+        named: Mapping[str, str],
+        reader: str | None,
+        data: bytes,
+        has_choice: bool = False,
+    ) -> Any:
         """Return the value of an encoding.
 
         Args:
@@ -48,11 +55,12 @@ class ChildDecoder:
             named: texts of the schemas that the writer's refers to, by name.
             reader: text of the schema to read it with; None: the writer's.
             data: the encoding.
+            has_choice: return a record in a union as its name and its members.
 
         Raises:
             ValueError: it cannot be decoded, or not within the bounds.
         """
-        request = pickle.dumps((writer, dict(named), reader, data))
+        request = pickle.dumps((writer, dict(named), reader, data, has_choice))
         with self._lock:
             try:
                 value, error = self._exchange(request)

@@ -4,7 +4,8 @@ It is run by its path, without the framework: `child_decoder` starts it, writes 
 stdin, and reads answers from its stdout. Both are a length and a pickle.
 
 A request is (text of the writer's schema, those that it refers to by name, the same for the reader
-or None, the encoded value); an answer is (value, None) or (None, text of the error).
+or None, the encoded value, whether records in unions have names); an answer is (value, None) or
+(None, text of the error).
 """
 
 import io
@@ -52,12 +53,13 @@ def _limit(seconds: int, memory_bytes: int) -> None:
 def _serve(requests: BinaryIO, answers: BinaryIO, seconds: int, memory_bytes: int) -> None:
     known: dict[str, Any] = {}
     while length := requests.read(4):
-        writer, named, reader, data = pickle.loads(requests.read(*struct.unpack(">I", length)))
+        request = pickle.loads(requests.read(*struct.unpack(">I", length)))
+        writer, named, reader, data, has_choice = request
         _limit(seconds, memory_bytes)
         try:
             schema = _parsed(writer, named, known)
             own = None if reader is None else _parsed(reader, {}, known)
-            value = schemaless_reader(io.BytesIO(data), schema, own)
+            value = schemaless_reader(io.BytesIO(data), schema, own, has_choice)
             answer = pickle.dumps((value, None), pickle.HIGHEST_PROTOCOL)
         except Exception as error:
             answer = pickle.dumps((None, f"{type(error).__name__}: {error}"[:300]))

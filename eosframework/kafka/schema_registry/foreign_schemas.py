@@ -23,6 +23,15 @@ KNOWN = 10_000
 """So many answers are remembered; then all are forgotten."""
 
 
+_BY_ID, _BY_GUID = 5, 17
+"""Bytes that name a value's schema: a magic byte with an id, or another one with a GUID."""
+
+
+def schema_name(data: bytes) -> bytes:
+    """Return the bytes in front of a value that name its schema."""
+    return data[: _BY_GUID if data[:1] == b"\1" else _BY_ID]
+
+
 class ForeignSchemas:
     """Takes over how a client looks up the schemas of records.
 

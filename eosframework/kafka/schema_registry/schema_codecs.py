@@ -22,8 +22,13 @@ from eosframework.errors import (
     SchemasUnusable,
 )
 from eosframework.kafka.schema_registry.avro_reader import AvroReader
+from eosframework.kafka.schema_registry.avro_values import (
+    has_record_choice,
+    value_converter,
+    with_classes,
+)
 from eosframework.kafka.schema_registry.child_decoder import ChildDecoder
-from eosframework.kafka.schema_registry.foreign_schemas import ForeignSchemas
+from eosframework.kafka.schema_registry.foreign_schemas import ForeignSchemas, schema_name
 from eosframework.kafka.schema_registry.registry_answers import Action, Use
 from eosframework.kafka.schema_registry.registry_client import (
     NOT_REGISTERED,
@@ -39,8 +44,10 @@ from eosframework.kafka.schema_registry.registry_client import (
     schema_of,
     subject_conf,
 )
+from eosframework.serialization import json_numbers
 from eosframework.serialization.model_checks import require_all_fields
 from eosframework.serialization.schemas import Codec, Format
+from eosframework.serialization.serdes import model_serde
 
 _T = TypeVar("_T")
 
@@ -263,10 +270,10 @@ class SchemaRegistry:
         if codec.declared.format is Format.PROTOBUF:
             write = protobuf().ProtobufSerializer(model, self._client, conf)
         elif codec.declared.format is Format.AVRO:
-            to_map = None if model is None else _to_map(model, "python")
-            write = avro().AvroSerializer(self._client, codec.schema, to_map, conf)
+            to_value = _to_avro(codec.schema, model)
+            write = avro().AvroSerializer(self._client, codec.schema, to_value, conf)
         else:
-            to_map = None if model is None else _to_map(model, "json")
+            to_map = None if model is None else _members_of(model)
             write = json_schema().JSONSerializer(
                 codec.schema, self._client, to_map, conf, json_encode=_write_json
             )
@@ -278,13 +285,12 @@ class SchemaRegistry:
         if codec.declared.format is Format.PROTOBUF:
             read = protobuf().ProtobufDeserializer(model, conf, self._client)
         elif codec.declared.format is Format.AVRO:
-            from_map = None if model is None else _from_map(model)
-            read = AvroReader(self._client, self._schemas, codec.schema, from_map, self._child)
+            read = AvroReader(self._client, self._schemas, codec.schema, model, self._child)
         else:
-            from_map = None if model is None else _from_map(model)
             read = json_schema().JSONDeserializer(
-                codec.schema, from_map, self._client, conf, json_decode=_read_json
+                codec.schema, None, self._client, conf, json_decode=_read_json
             )
+            read = read if model is None else _reader_of_json(read, model)
         return self._patient(Use.READ, codec, lambda data: read(data, context))
 
     def _patient(self, use: Use, codec: Codec, work: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -342,19 +348,40 @@ def _opened(place: _Elsewhere) -> SchemaRegistry:
     return SchemaRegistry(place.settings, patience_seconds=place.patience_seconds)
 
 
-def _to_map(model: Any, mode: str) -> Callable[[Any, Any], Any]:
-    def to_map(value: Any, _: Any) -> Any:
+def _to_avro(schema: str | None, model: Any) -> Callable[[Any, Any], Any]:
+    assert schema is not None, "only codecs that write have an encoder"
+    convert = value_converter(schema)
+    if model is None:
+        return lambda value, _: convert(value)
+    has_choice = has_record_choice(json.loads(schema))
+
+    def to_value(value: Any, _: Any) -> Any:
         if value.__class__ is not model:
             require_all_fields(model, value)
-        members = value.model_dump(mode=mode, by_alias=True)
+        members = value.model_dump(mode="python", by_alias=True)
         model.model_validate(members)  # A reader does the same.
-        return members
+        return convert(with_classes(value, members) if has_choice else members)
 
-    return to_map
+    return to_value
 
 
-def _from_map(model: Any) -> Callable[[Any, Any], Any]:
-    return lambda value, _: model.model_validate(value)
+def _reader_of_json(read: Callable[[bytes, Any], Any], model: Any) -> Callable[[bytes, Any], Any]:
+    """Return a reader that checks a value against its schema and makes a model of its text."""
+    decode = model_serde(model).decode
+    assert decode is not None, "models are decoded"
+
+    def read_model(data: bytes, context: Any) -> Any:
+        read(data, context)
+        return decode(data[len(schema_name(data)) :])
+
+    return read_model
+
+
+def _members_of(model: Any) -> Callable[[Any, Any], Any]:
+    """Return the function that makes of a model what its JSON has."""
+    encode = model_serde(model).encode
+    assert encode is not None, "models are encoded"
+    return lambda value, _: json_numbers.read(encode(value))
 
 
 _write_json = json.JSONEncoder(allow_nan=False).encode
