@@ -7,6 +7,6 @@ Kafka client: `postgres/` and `kafka/` implement its ports (`outbox_ports`).
 Public: the names in `__all__`; the modules are internal.
 """
 
-from eosframework.outbox.publication import emit, publish, statement
+from eosframework.outbox.publication import emit, emit_async, publish, publish_async
 
-__all__ = ["emit", "publish", "statement"]
+__all__ = ["emit", "emit_async", "publish", "publish_async"]

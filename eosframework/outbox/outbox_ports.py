@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -47,6 +47,7 @@ class Batch:
         refused: messages between the outputs that cannot be decoded or are too large to read.
         unreadable: log entries with the outbox's prefix that are not messages; they are skipped.
         is_worth_writing: the position must be written even if there are no outputs.
+        is_slow_next: the next read may take longer than a transaction may; commit first.
         cut_by: the error that ends the relay after the outputs are sent; None: there is none.
     """
 
@@ -58,6 +59,7 @@ class Batch:
     refused: Sequence[Refused] = ()
     unreadable: int = 0
     is_worth_writing: bool = False
+    is_slow_next: bool = False
     cut_by: str | None = None
 
 
@@ -130,7 +132,17 @@ class OutboxSource(Protocol):
 
     Every method raises DatabaseUnavailable if the session is lost; its locks are then lost too, and
     `connect` begins another session.
+
+    Attributes:
+        ends_waiting: called ten times a second while the database works for long; True ends that.
     """
+
+    ends_waiting: Callable[[], bool]
+
+    @property
+    def wants_clean(self) -> bool:
+        """True if `clean` makes further reads cheaper; False: it can wait until all is sent."""
+        ...
 
     def connect(self) -> None:
         """Begin a session.

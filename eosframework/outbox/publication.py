@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import inspect
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 import orjson
@@ -22,8 +22,8 @@ from eosframework.txnid import reserved_topic
 HeaderValue = bytes | str | None
 Headers = Mapping[str, HeaderValue] | Iterable[tuple[str, HeaderValue]]
 
-_PUBLISH = "SELECT eosframework.publish(%s, %s, %s, %s::jsonb)"
-_EMIT = "SELECT eosframework.emit(%s, %s, %s, %s::jsonb)"
+_DOLLARS = ("$1", "$2", "$3", "$4")
+_FORMATS = ("%s", "%s", "%s", "%s")
 
 
 def publish(
@@ -51,7 +51,7 @@ def publish(
         ConfigurationError: the topic's name is not valid or is reserved, or the connection cannot
             be used.
     """
-    _execute(connection, *statement(topic, key, value, headers))
+    _execute(connection, "publish", _parameters(topic, key, value, headers))
 
 
 def emit(
@@ -69,21 +69,45 @@ def emit(
     Raises:
         ConfigurationError: as `publish`.
     """
-    _execute(connection, _EMIT, _parameters(topic, key, value, headers))
+    _execute(connection, "emit", _parameters(topic, key, value, headers))
 
 
-def statement(
+async def publish_async(
+    connection: Any,
     topic: str,
     key: bytes | str | None,
     value: bytes | str | None,
     headers: Headers | None = None,
-) -> tuple[str, tuple[Any, ...]]:
-    """Return the SQL and parameters of `publish`, for asyncio connections: `await execute(*…)`.
+) -> None:
+    """Publish on an asynchronous connection, as `publish` does on a blocking one.
+
+    Args:
+        connection: a psycopg AsyncConnection or AsyncCursor, a SQLAlchemy AsyncSession or
+            AsyncConnection, or an asyncpg connection in a transaction. Nothing is committed.
+        topic: a Kafka topic.
+        key: as for `publish`.
+        value: as for `publish`.
+        headers: as for `publish`.
 
     Raises:
-        ConfigurationError: the topic's name is not valid.
+        ConfigurationError: as `publish`.
     """
-    return _PUBLISH, _parameters(topic, key, value, headers)
+    await _execute_async(connection, "publish", _parameters(topic, key, value, headers))
+
+
+async def emit_async(
+    connection: Any,
+    topic: str,
+    key: bytes | str | None,
+    value: bytes | str | None,
+    headers: Headers | None = None,
+) -> None:
+    """Emit on an asynchronous connection, as `emit` does; the arguments are `publish_async`'s.
+
+    Raises:
+        ConfigurationError: as `publish`.
+    """
+    await _execute_async(connection, "emit", _parameters(topic, key, value, headers))
 
 
 def decode_headers(stored: Any) -> list[tuple[str, bytes | None]]:
@@ -206,23 +230,69 @@ def _legible(value: HeaderValue) -> Any:
     return _json_of(value)
 
 
-def _execute(connection: Any, sql: str, parameters: tuple[Any, ...]) -> None:
+def _execute(connection: Any, function: str, parameters: tuple[Any, ...]) -> None:
     """Execute on a psycopg, SQLAlchemy or DB-API connection, without importing any of them."""
+    if _is_session(connection):
+        connection = _blocking(connection.connection(), function)
+    execute = getattr(connection, "exec_driver_sql", None) or getattr(connection, "execute", None)
+    if execute is None:
+        raise _unknown(connection, "a psycopg connection or cursor, or a SQLAlchemy session")
+    _blocking(execute(_call(function, _FORMATS), parameters), function)
+
+
+async def _execute_async(connection: Any, function: str, parameters: tuple[Any, ...]) -> None:
+    """Execute on an asynchronous psycopg, SQLAlchemy or asyncpg connection, likewise."""
+    if _is_of("asyncpg", connection) and hasattr(connection, "execute"):
+        await connection.execute(_call(function, _DOLLARS), *parameters)
+        return
+    if _is_session(connection):
+        connection = await _asynchronous(connection.connection, function)()
     if hasattr(connection, "exec_driver_sql"):
-        answer = connection.exec_driver_sql(sql, parameters)
-    elif callable(getattr(connection, "connection", None)):
-        answer = connection.connection().exec_driver_sql(sql, parameters)
+        has_dollars = connection.dialect.paramstyle == "numeric_dollar"
+        sql = _call(function, _DOLLARS if has_dollars else _FORMATS)
+        await _asynchronous(connection.exec_driver_sql, function)(sql, parameters)
     elif hasattr(connection, "execute"):
-        answer = connection.execute(sql, parameters)
+        await _asynchronous(connection.execute, function)(_call(function, _FORMATS), parameters)
     else:
-        raise ConfigurationError(
-            f"a {type(connection).__name__} cannot be published on; give a psycopg connection or "
-            f"cursor, or a SQLAlchemy session or connection"
-        )
-    if inspect.isawaitable(answer):
-        if inspect.iscoroutine(answer):
-            answer.close()
-        raise ConfigurationError(
-            "publish needs a blocking connection; with asyncio write: "
-            "await connection.execute(*eosframework.outbox.statement(topic, key, value))"
-        )
+        raise _unknown(connection, "a connection of psycopg, SQLAlchemy or asyncpg")
+
+
+def _call(function: str, places: tuple[str, ...]) -> str:
+    topic, key, value, headers = places
+    # The cast to text first: a driver may have a codec of the user's for jsonb.
+    return f"SELECT eosframework.{function}({topic}, {key}, {value}, {headers}::text::jsonb)"
+
+
+def _is_session(connection: Any) -> bool:
+    is_connection = hasattr(connection, "exec_driver_sql")
+    return not is_connection and callable(getattr(connection, "connection", None))
+
+
+def _is_of(package: str, connection: Any) -> bool:
+    return type(connection).__module__.partition(".")[0] == package
+
+
+def _blocking(answer: Any, function: str) -> Any:
+    if not inspect.isawaitable(answer):
+        return answer
+    if inspect.iscoroutine(answer):
+        answer.close()
+    raise ConfigurationError(
+        f"{function} needs a blocking connection; with asyncio write: "
+        f"await eosframework.outbox.{function}_async(connection, topic, key, value)"
+    )
+
+
+def _asynchronous(method: Callable[..., Any], function: str) -> Callable[..., Any]:
+    if inspect.iscoroutinefunction(method):
+        return method
+    raise ConfigurationError(
+        f"{function}_async needs an asynchronous connection; with a blocking one write: "
+        f"eosframework.outbox.{function}(connection, topic, key, value)"
+    )
+
+
+def _unknown(connection: Any, expected: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"a {type(connection).__name__} cannot be published on; give {expected}"
+    )

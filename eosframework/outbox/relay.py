@@ -135,6 +135,7 @@ class Relay:
         clock: monotonic, in seconds.
         sleep: waits for seconds while the database or the cluster is unavailable.
         on_turn: called after each turn of the cycle.
+        on_wait: called while the database works for long.
         measured: collect measurements and read the backlog, for metrics.
     """
 
@@ -149,6 +150,7 @@ class Relay:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         on_turn: Callable[[], None] = lambda: None,
+        on_wait: Callable[[], None] = lambda: None,
         measured: bool = False,
     ) -> None:
         self.counts = RelayCounts()
@@ -160,6 +162,8 @@ class Relay:
         self._clock = clock
         self._sleep = sleep
         self._on_turn = on_turn
+        self._on_wait = on_wait
+        source.ends_waiting = self._is_over
         self._shards: dict[int, Shard] = {}
         self._retention = _Retention(options.keep_seconds, clock)
         self._policy = relay_policy(options.name, options.transaction_timeout_seconds)
@@ -234,6 +238,10 @@ class Relay:
             self._source.close()
         return self.counts
 
+    def _is_over(self) -> bool:
+        self._on_wait()
+        return self._stop
+
     def _guarded_turn(self) -> bool:
         """Run one turn; back off while the database or the cluster is unavailable."""
         try:
@@ -271,6 +279,8 @@ class Relay:
         troubled = self._is_troubled()
         self._sessions.recover([shard.session for shard in self._shards.values()])
         if more and not troubled:
+            if self._source.wants_clean:
+                self._clean()
             return False
         cleaned_all = self._clean()
         settled = bool(running) and not waits and not troubled and not more

@@ -135,7 +135,7 @@ class Shard:
                 raise RunError(batch.cut_by)
             self._read_to = batch.position
             is_cut = bool(limits) and bool(self.rows or batch.outputs)
-            ends = batch.is_last or is_cut or bool(batch.cut_by) or is_over()
+            ends = batch.is_last or batch.is_slow_next or is_cut or bool(batch.cut_by) or is_over()
             if not ends:
                 source.read_ahead(self.number, self._read_to, limit)
             if batch.outputs or batch.is_worth_writing or self.is_new:

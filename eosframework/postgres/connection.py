@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any, TypeVar
@@ -23,6 +23,9 @@ from eosframework.postgres.queries import queries
 Answer = TypeVar("Answer")
 
 OLDEST_VERSION = 14
+
+CANCEL_SECONDS = 5.0
+"""Time for the server to accept a request to cancel a statement."""
 
 _NEXT_STEPS = {
     "password authentication failed": "correct user and password in database.dsn",
@@ -57,6 +60,30 @@ class Connection(psycopg.Connection[Any]):
     silence_seconds: float | None = None
     """The longest duration of one operation. `notifies` needs a timeout below it."""
 
+    _is_over: Callable[[], bool] | None = None
+
+    @contextmanager
+    def long_work(self, seconds: float, is_over: Callable[[], bool]) -> Generator[None]:
+        """Let each statement of the block, in autocommit, take that much longer.
+
+        Args:
+            seconds: in addition to the usual limits, on both ends.
+            is_over: called ten times a second; True: cancel the statement.
+
+        Raises:
+            psycopg.errors.QueryCanceled: it was cancelled, or took too long.
+        """
+        silence = self.silence_seconds or 0.0
+        longest = f"{round((silence + seconds) * 1000)}ms"
+        usual, _ = queries.limit_statements(self, limit=longest)
+        self.silence_seconds, self._is_over = 2 * silence + seconds, is_over
+        try:
+            yield
+        finally:
+            self.silence_seconds, self._is_over = silence or None, None
+            if not self.closed:
+                queries.limit_statements(self, limit=usual)
+
     def wait(self, gen: Generator[Any, Any, Answer], *args: Any, **options: Any) -> Answer:
         """Wait for an operation as psycopg does; close the connection when it takes too long."""
         limited = gen if self.silence_seconds is None else self._limited(gen, self.silence_seconds)
@@ -67,11 +94,15 @@ class Connection(psycopg.Connection[Any]):
     ) -> Generator[Any, Any, Answer]:
         """Forward every step; psycopg resumes this ten times a second even without an event."""
         deadline = time.monotonic() + seconds
-        given_up = False
+        given_up = is_cancelled = False
         try:
             wanted = next(work)
             while True:
                 ready = yield wanted
+                if not is_cancelled and self._is_over is not None and self._is_over():
+                    is_cancelled = True
+                    with suppress(psycopg.Error):
+                        self.cancel_safe(timeout=CANCEL_SECONDS)
                 if not ready and not given_up and time.monotonic() > deadline:
                     given_up = True
                     self._cut()

@@ -219,11 +219,15 @@ SELECT lsn - '0/0'::pg_lsn FROM pg_copy_logical_replication_slot(:original, :slo
 -- name: drop_slot(slot)$
 SELECT pg_drop_replication_slot(:slot) IS NULL;
 
--- name: peek(slot, end, changes)
+-- name: peek(slot, end)
 -- Return changes committed up to an end, as pgoutput writes them; the slot is not advanced.
 SELECT data FROM pg_logical_slot_peek_binary_changes(
-    :slot, '0/0'::pg_lsn + :end::numeric, :changes,
+    :slot, '0/0'::pg_lsn + :end::numeric, NULL,
     'proto_version', '1', 'publication_names', 'eosframework_outbox', 'messages', 'true');
+
+-- name: decoded_from(slot)$
+-- Return the place from which the server decodes the log for each peek.
+SELECT restart_lsn - '0/0'::pg_lsn FROM pg_replication_slots WHERE slot_name = :slot;
 
 -- name: advance(slot, through)$
 SELECT end_lsn - '0/0'::pg_lsn

@@ -12,6 +12,10 @@ SELECT set_config('statement_timeout', :statement, false),
        set_config('IntervalStyle', 'postgres', false),
        set_config('extra_float_digits', '1', false);
 
+-- name: limit_statements(limit)^
+-- Limit each further statement of the session; return the limit until now.
+SELECT current_setting('statement_timeout'), set_config('statement_timeout', :limit, false);
+
 -- name: is_standby()$
 -- True if the server is a standby, which is read-only.
 SELECT pg_is_in_recovery();

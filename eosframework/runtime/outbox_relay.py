@@ -93,6 +93,7 @@ def run_relay(settings: Settings, *, until_caught_up: bool) -> RelayCounts:
             RelayDestinations(settings.kafka, admin, _producer(settings), seen=watch.add),
             options,
             on_turn=on_turn,
+            on_wait=watchdog.turn,
             measured=observed is not None,
         )
         request.forward_to(relay.stop)

@@ -31,8 +31,11 @@ from eosframework.postgres.outbox.relay_session import (
 from eosframework.processing.failures.failure_handler import writable
 from eosframework.processing.ports import Output
 
-PEEK_CHANGES = 20_000
-"""Changes that the server decodes at once; it finishes the transaction it is in."""
+STEP_BYTES = 64 * 2**20
+"""Log that one peek decodes at least, after the position."""
+
+SLOWEST_BYTES_PER_SECOND = 4 * 2**20
+"""A server that decodes less in a second counts as unavailable; observed: 80 MB."""
 
 FETCH_ROWS = 1000
 
@@ -54,6 +57,7 @@ class SlotSource(RelaySession):
         self._refused: set[Place] = set()
         self._has_looked = False
         self._end = 0
+        self._wants_clean = False
 
     def begin(self, connection: Connection, wal_level: str) -> None:
         """Drop the state of an earlier session.
@@ -148,13 +152,19 @@ class SlotSource(RelaySession):
                     peek.close()
                 if after.through >= self._end:
                     return Batch((), (), after, True)
-                peek = _Peek(connection, self._slot(shard), after, self._end)
+                try:
+                    peek = self._peek(connection, self._slot(shard), after)
+                except psycopg.errors.QueryCanceled:
+                    if not self.ends_waiting():
+                        raise
+                    return Batch((), (), after, True)
                 self._peeks[shard] = peek
             found = peek.read(shard, self.shards, limit, self._batch_bytes)
             unreadable, peek.unreadable = peek.unreadable, 0
             if peek.is_done:
                 peek.close()
                 del self._peeks[shard]
+                self._wants_clean = True
         position = replace(after, through=peek.position.through, within=peek.position.within)
         found = [(place, message) for place, message in found if place not in self._refused]
         return Batch(
@@ -164,6 +174,7 @@ class SlotSource(RelaySession):
             is_last=peek.is_done and peek.is_all,
             largest_bytes=max((message.size for _, message in found), default=0),
             unreadable=unreadable if shard == 0 else 0,
+            is_slow_next=peek.is_done,
             is_worth_writing=not found and position.through - after.through > SILENT_BYTES,
         )
 
@@ -179,8 +190,14 @@ class SlotSource(RelaySession):
             written, _ = outbox_queries.written(connection)
         return Backlog(log_bytes=max(0, int(written) - after.through))
 
+    @property
+    def wants_clean(self) -> bool:
+        """True after a peek: the next one decodes all of the log that the slot still holds."""
+        return self._wants_clean
+
     def clean(self, shard: int, through: RelayPosition) -> bool:
         """Advance the slot to a committed position, so that the server can remove log."""
+        self._wants_clean = False
         slot = self._slot(shard)
         if self._slots().get(slot, through.through) < through.through:
             with self.doing("advance a replication slot") as connection:
@@ -204,7 +221,7 @@ class SlotSource(RelaySession):
         start = RelayPosition("", slots[slot], 0, self.origin, 0, 1)
         while start.through < self._end:
             with self.doing("read the log") as connection:
-                peek = _Peek(connection, slot, start, self._end)
+                peek = self._peek(connection, slot, start)
                 for (at, within), message in peek.messages():
                     if (at, within) not in self._refused:
                         yield Candidate(message.id, message.lane, at + 1, message.output, within)
@@ -279,6 +296,18 @@ class SlotSource(RelaySession):
             "headers": encode_headers(output[7][:-1]),
         }
 
+    def _peek(self, connection: Connection, slot: str, after: RelayPosition) -> _Peek:
+        """Decode the log after a position, as much as the server has to decode before it.
+
+        Each peek decodes from the slot's place, and a long transaction keeps that far back. With
+        steps that grow with the distance, all of them together decode the log about twice.
+        """
+        first = int(outbox_queries.decoded_from(connection, slot=slot) or after.through)
+        end = min(self._end, after.through + max(STEP_BYTES, after.through - first))
+        longest = (end - first) / SLOWEST_BYTES_PER_SECOND
+        with connection.long_work(longest, self.ends_waiting):
+            return _Peek(connection, slot, after, end, is_all=end == self._end)
+
     def _slot(self, shard: int) -> str:
         return slot_name(self.name, shard)
 
@@ -302,25 +331,30 @@ class SlotSource(RelaySession):
 
 
 class _Peek:
-    """Decoded changes after a position; the server holds them and they are fetched in parts."""
+    """Decoded changes after a position; the server holds them and they are fetched in parts.
 
-    def __init__(self, connection: Connection, slot: str, after: RelayPosition, end: int) -> None:
+    Args:
+        end: place up to which the changes were committed.
+        is_all: nothing is known to follow it.
+    """
+
+    def __init__(
+        self, connection: Connection, slot: str, after: RelayPosition, end: int, *, is_all: bool
+    ) -> None:
         self.position = after
         self.is_done = False
+        self.is_all = is_all
         self.unreadable = 0
         self._commit_at = 0
         self._end = end
-        self._count = 0
         self._cursor = connection.cursor(name=f"peek_{slot}", binary=True, withhold=True)
         self._cursor.itersize = FETCH_ROWS
-        parameters = {"slot": slot, "end": end, "changes": PEEK_CHANGES}
-        self._cursor.execute(outbox_queries.peek.sql, parameters)
+        try:
+            self._cursor.execute(outbox_queries.peek.sql, {"slot": slot, "end": end})
+        except psycopg.Error:
+            self.close()
+            raise
         self._messages = self._after(events(self._changes()), after.within)
-
-    @property
-    def is_all(self) -> bool:
-        """True if the server had no further changes up to the requested end."""
-        return self._count < PEEK_CHANGES
 
     def messages(self) -> Iterator[tuple[Place, Emitted]]:
         """Yield the messages of all shards; the position is after each when it is yielded."""
@@ -366,12 +400,11 @@ class _Peek:
                 case _:
                     pass
         self.is_done = True
-        if self.is_all and self.position.through < self._end:
+        if self.position.through < self._end:
             self.position = replace(self.position, through=self._end, within=0)
 
     def _changes(self) -> Iterator[bytes]:
         while rows := self._cursor.fetchmany(FETCH_ROWS):
-            self._count += len(rows)
             yield from (row[0] for row in rows)
 
 

@@ -55,6 +55,7 @@ class RelaySession:
     ) -> None:
         self.name = name
         self.shards = shards
+        self.ends_waiting: Callable[[], bool] = lambda: False
         self._database = database
         self._idle_seconds = idle_seconds
         self._prepare: Callable[[], object] | None = prepare
@@ -194,6 +195,11 @@ class RelaySession:
         with self.doing("wait for messages") as connection:
             for _ in connection.notifies(timeout=seconds, stop_after=1):
                 pass
+
+    @property
+    def wants_clean(self) -> bool:
+        """True if `clean` makes further reads cheaper."""
+        return False
 
     def begin(self, connection: Connection, wal_level: str) -> None:
         """Prepare the source at the beginning of a session.

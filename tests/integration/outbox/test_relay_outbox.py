@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import asyncpg
 import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient
 from psycopg import sql
 from sqlalchemy import create_engine, text
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from eosframework.outbox import publish
+from eosframework.outbox import publish, publish_async
 from tests.support.applications.outbox import OutboxWorld
 from tests.support.processes.commands import Folder
 from tests.support.servers.databases import dsn_with
@@ -44,6 +48,7 @@ def test_every_kind_of_caller_publishes_in_its_own_transaction(make_outbox: Make
     with engine.begin() as core:
         publish(core, topic, "k", "SQLAlchemy connection")
     engine.dispose()
+    asyncio.run(publish_asynchronously(outbox.dsn, topic))
     outbox.finish()
     assert outbox.arrived() == {
         "k": [
@@ -52,8 +57,38 @@ def test_every_kind_of_caller_publishes_in_its_own_transaction(make_outbox: Make
             "plain SQL",
             "SQLAlchemy session",
             "SQLAlchemy connection",
+            "asynchronous psycopg",
+            "asynchronous cursor",
+            "asyncpg",
+            "AsyncSession of psycopg",
+            "AsyncConnection of psycopg",
+            "AsyncSession of asyncpg",
+            "AsyncConnection of asyncpg",
         ]
     }
+
+
+async def publish_asynchronously(dsn: str, topic: str) -> None:
+    async with await psycopg.AsyncConnection.connect(dsn) as connection:
+        await publish_async(connection, topic, "k", "asynchronous psycopg", {"trace": b"\1"})
+        await publish_async(connection.cursor(), topic, "k", "asynchronous cursor")
+        await connection.commit()
+        await publish_async(connection, topic, "k", "never")
+        await connection.rollback()
+    raw: Any = await asyncpg.connect(dsn)
+    async with raw.transaction():
+        await publish_async(raw, topic, "k", "asyncpg", {"trace": b"\1"})
+    await raw.close()
+    for driver in ("psycopg", "asyncpg"):
+        engine = create_async_engine(dsn.replace("postgresql://", f"postgresql+{driver}://"))
+        async with AsyncSession(engine) as session:
+            await publish_async(session, topic, "k", f"AsyncSession of {driver}", {"a": b"\1"})
+            await session.commit()
+            await publish_async(session, topic, "k", "never")
+            await session.rollback()
+        async with engine.begin() as core:
+            await publish_async(core, topic, "k", f"AsyncConnection of {driver}")
+        await engine.dispose()
 
 
 def test_a_role_that_may_use_the_schema_may_publish_and_no_more(

@@ -57,6 +57,8 @@ class MemorySource:
         self.name = name
         self.clock = clock
         self.shards = shards
+        self.ends_waiting: Callable[[], bool] = lambda: False
+        self.wants_clean = False
 
     def connect(self) -> None:
         self._may_fail("connect")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eosframework.errors import ConfigurationError
-from eosframework.outbox import publish, statement
+from eosframework.outbox import publish, publish_async
 from eosframework.outbox.publication import decode_headers
 
 
@@ -44,6 +44,11 @@ class AsyncConnection:
         raise AssertionError("never awaited")
 
 
+class AsyncSession:
+    async def connection(self) -> AsyncConnection:
+        raise AssertionError("never awaited")
+
+
 HEADERS = st.lists(
     st.tuples(st.text(st.characters(codec="utf-8"), max_size=5), st.none() | st.binary(max_size=8))
 )
@@ -60,7 +65,9 @@ def test_every_kind_of_connection_executes_the_same_statement(kind: type[Recorde
 
 @given(HEADERS)
 def test_headers_come_back_as_they_were_given(headers: list[tuple[str, bytes | None]]) -> None:
-    parameters = statement("orders", None, None, headers)[1]
+    connection = PsycopgConnection()
+    publish(connection, "orders", None, None, headers)
+    [(_, parameters)] = connection.asked
     assert decode_headers(orjson.loads(parameters[3] or "null")) == headers
 
 
@@ -88,9 +95,18 @@ def test_what_cannot_be_sent_is_named() -> None:
         publish(PsycopgConnection(), "orders", None, {"a": 1})  # pyright: ignore[reportArgumentType]
 
 
-def test_an_asynchronous_connection_is_told_how() -> None:
-    with pytest.raises(ConfigurationError, match="await connection"):
-        publish(AsyncConnection(), "orders", None, None)
+@pytest.mark.parametrize("kind", [AsyncConnection, AsyncSession])
+def test_an_asynchronous_connection_is_told_how(kind: type[Any]) -> None:
+    with pytest.raises(ConfigurationError, match=r"await eosframework\.outbox\.publish_async"):
+        publish(kind(), "orders", None, None)
+
+
+@pytest.mark.parametrize("kind", [PsycopgConnection, SqlalchemySession])
+def test_a_blocking_connection_is_told_how(kind: type[Recorder]) -> None:
+    connection = kind()
+    with pytest.raises(ConfigurationError, match=r"eosframework.outbox.publish\(connection"):
+        publish_async(connection, "orders", None, None).send(None)
+    assert connection.asked == []
 
 
 def test_anything_else_is_refused() -> None:

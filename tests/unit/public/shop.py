@@ -38,7 +38,7 @@ from eosframework import (
 )
 from eosframework.backfill import Backfill
 from eosframework.kafka import ReadCommittedConsumer, TransactionalProducer
-from eosframework.outbox import emit, publish, statement
+from eosframework.outbox import emit, publish, publish_async
 from eosframework.spark import both, kafka_sink, table_sink
 from eosframework.testing import Fault, TopologyTestDriver, crash_everywhere
 
@@ -146,8 +146,11 @@ def produce(connection: Any) -> None:
         print(value)
     publish(connection, "orders", "ann", b"{}", headers=[("source", b"shop")])
     emit(connection, "orders", "ann", b"{}")
-    sql, arguments = statement("orders", "ann", b"{}")
-    print(sql, arguments, Fault, crash_everywhere)
+    print(Fault, crash_everywhere)
+
+
+async def publish_in_a_service(connection: object) -> None:
+    await publish_async(connection, "orders", "ann", b"{}")
 
 
 def run_in_a_script(app: Topology) -> int:

@@ -44,7 +44,7 @@ PUBLIC = {
     },
     "eosframework.backfill": {"Backfill", "outputs_of", "spark_session"},
     "eosframework.kafka": {"ReadCommittedConsumer", "TransactionalProducer"},
-    "eosframework.outbox": {"emit", "publish", "statement"},
+    "eosframework.outbox": {"emit", "emit_async", "publish", "publish_async"},
     "eosframework.spark": {"SinkProgress", "both", "kafka_sink", "table_sink"},
     "eosframework.testing": {
         "Fault",
