@@ -22,7 +22,15 @@ KAFKA_PORT = 9092
 POSTGRES_PORT = 5432
 """The default port of PostgreSQL's clients."""
 
-_DATA = Path(platformdirs.user_data_dir("eosframework"))
+
+def _data_directory() -> Path:
+    try:
+        return platformdirs.user_data_path("eosframework")
+    except RuntimeError:  # The user has no home; the command that needs one says so.
+        return Path("~", "eosframework")
+
+
+_DATA = _data_directory()
 
 broker = group("broker", "Start, stop and show a real Kafka on this machine.")
 database = group("database", "Start, stop and show a real PostgreSQL on this machine.")

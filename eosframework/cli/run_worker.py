@@ -105,7 +105,7 @@ def _supervise(application: str, settings: Settings, processes: int, until_caugh
         return code
     name, *wanted = answer.split()
     deadline_seconds = settings.worker.stop_deadline_seconds + 10
-    with own_instance(name, settings.worker.instance) as base:
+    with own_instance(name, settings.worker) as base:
         children = {
             instance: kind
             for kind in map(Kind, wanted)

@@ -224,6 +224,10 @@ class WorkerSettings(Section):
     application. None: the host's name and the lowest slot that no other worker on this host uses.
     """
 
+    instance_directory: Path | None = None
+    """Directory for the files that hold the names of workers, the same for all workers of a host.
+    None: eosframework in the user's state directory."""
+
     start: Start = Start.EARLIEST
     """Start of a partition without a committed offset: earliest or latest. Tables always start at
     the earliest offset: they need all of their rows."""

@@ -26,6 +26,7 @@ import platformdirs
 
 from eosframework.embedded.data_directory import exclusively, replace_file
 from eosframework.errors import ComponentFailed, ConfigurationError
+from eosframework.process.user_directories import expanded, user_directory
 
 LOG_BINDING = "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4"
 """Without it Kafka writes no log: the broker's pom leaves the choice of a binding to its users."""
@@ -102,6 +103,8 @@ def kafka_release(version: str) -> JarSet:
     )
 
 
+_INSTEAD = "name a directory for jars with EOS_CACHE_DIR"
+
 SPARK_CONNECTORS = {"4.0": "4.0.0", "4.1": "4.1.1", "4.2": "4.2.0"}
 """The locked connector for each minor version of Spark."""
 
@@ -142,8 +145,8 @@ def spark_connector(spark: str) -> JarSet:
 def cache_directory() -> Path:
     """Return the cache of jars: EOS_CACHE_DIR, else the user's cache directory."""
     if chosen := os.environ.get("EOS_CACHE_DIR"):
-        return Path(chosen).expanduser().absolute()
-    return Path(platformdirs.user_cache_dir("eosframework"))
+        return expanded(Path(chosen), _INSTEAD)
+    return user_directory(platformdirs.user_cache_path, _INSTEAD)
 
 
 def locked_jars(jar_set: JarSet) -> dict[str, str]:

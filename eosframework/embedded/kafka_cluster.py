@@ -29,6 +29,7 @@ from eosframework.embedded.node import STORAGE_MAIN, Node, node_marker
 from eosframework.embedded.ports import HOST, free_ports, is_free, require_free
 from eosframework.errors import ComponentFailed, ConfigurationError, EosError
 from eosframework.process.private_files import FILE_MODE, UMASK
+from eosframework.process.user_directories import expanded
 
 CLUSTER_SIZES = (1, 3)
 
@@ -125,7 +126,7 @@ def start_kafka(
             cluster already runs, or the arguments do not fit the data; nothing was started.
         ComponentFailed: a broker ended or did not serve in time; no node is running.
     """
-    data_dir = data_dir.expanduser().resolve()
+    data_dir = expanded(data_dir, "name the data directory").resolve()
     own_directory(data_dir)
     with exclusively(data_dir):
         recorded = load_layout(data_dir)
@@ -157,7 +158,7 @@ def start_kafka(
 
 def find_kafka(data_dir: Path) -> KafkaCluster | None:
     """Return the cluster recorded in `data_dir`, running or not; None if there is none."""
-    data_dir = data_dir.expanduser().resolve()
+    data_dir = expanded(data_dir, "name the data directory").resolve()
     layout = load_layout(data_dir)
     if layout is None:
         return None

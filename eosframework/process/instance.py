@@ -19,26 +19,40 @@ from pathlib import Path
 
 from platformdirs import user_state_path
 
-from eosframework.errors import StartRefused
+from eosframework.config import WorkerSettings
+from eosframework.errors import ConfigurationError, StartRefused
 from eosframework.process.private_files import FILE_MODE, make_directory
 from eosframework.process.sudden_ends import SuddenEnds
+from eosframework.process.user_directories import expanded, user_directory
 
 MOST_SLOTS = 1024
 
+_INSTEAD = (
+    "set worker.instance_directory to a directory of this user, the same for all workers of this "
+    "host"
+)
+
 
 @contextmanager
-def own_instance(application: str, wanted: str | None) -> Generator[str]:
+def own_instance(application: str, settings: WorkerSettings) -> Generator[str]:
     """Hold an instance name for the length of the block.
 
     Args:
         application: names are unique within it.
-        wanted: the name from the settings; None: take the lowest free slot of this host.
+        settings: their `instance` is the name; None: take the lowest free slot of this host.
 
     Raises:
         StartRefused: another worker on this host holds the wanted name.
+        ConfigurationError: the directory of the names cannot be written.
     """
-    directory = _directory(application)
-    make_directory(directory)
+    wanted, directory = settings.instance, _directory(application, settings)
+    try:
+        make_directory(directory)
+    except OSError as error:
+        raise ConfigurationError(
+            f"the directory {directory}, which holds the names of workers on this host, cannot be "
+            f"made: {error.strerror}; {_INSTEAD}"
+        ) from error
     if wanted is not None:
         handle = _lock(directory / f"{wanted}.lock")
         if handle is None:
@@ -55,13 +69,15 @@ def own_instance(application: str, wanted: str | None) -> Generator[str]:
         os.close(handle)
 
 
-def sudden_ends(application: str, instance: str) -> SuddenEnds:
+def sudden_ends(application: str, instance: str, settings: WorkerSettings) -> SuddenEnds:
     """Return the count of sudden ends of an instance that is held with `own_instance`."""
-    return SuddenEnds(_directory(application) / f"{instance}.ends")
+    return SuddenEnds(_directory(application, settings) / f"{instance}.ends")
 
 
-def _directory(application: str) -> Path:
-    return user_state_path("eosframework") / application
+def _directory(application: str, settings: WorkerSettings) -> Path:
+    chosen = settings.instance_directory
+    chosen = user_directory(user_state_path, _INSTEAD) if chosen is None else chosen
+    return expanded(chosen, _INSTEAD) / application
 
 
 def _lowest_free_slot(directory: Path) -> tuple[str, int]:

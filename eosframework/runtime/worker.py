@@ -247,9 +247,9 @@ def _checked_instance(
     graph: Graph, settings: Settings, kind: Kind, is_stopped: Callable[[], bool]
 ) -> Generator[WorkerContext]:
     """Hold an instance name during the block, and count the block as a sudden end until it ends."""
-    with own_instance(graph.application, settings.worker.instance) as instance:
+    with own_instance(graph.application, settings.worker) as instance:
         context = _checked_context(graph, settings, instance, kind, is_stopped)
-        ends = sudden_ends(graph.application, instance)
+        ends = sudden_ends(graph.application, instance, settings.worker)
         if ends.are_suspect and (left := free_bytes()) is not None:
             # Import kafka-python only then.
             from eosframework.runtime.batch_check import check_batches

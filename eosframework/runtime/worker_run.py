@@ -235,7 +235,7 @@ class WorkerRun:
     def _run_both(self, wanted: Sequence[Kind]) -> None:
         """Run workers of two kinds, at the same time, or one after the other if they are to end."""
         settings = self._settings
-        with own_instance(self._graph.application, settings.worker.instance) as base:
+        with own_instance(self._graph.application, settings.worker) as base:
             names = {
                 kind: instances_for(base, 1, kind if kind is Kind.TABLES else "")[0]
                 for kind in wanted

@@ -27,6 +27,7 @@ from platformdirs import user_state_path
 from eosframework.config import StateSettings
 from eosframework.errors import ConfigurationError, StateUnwritable
 from eosframework.process.private_files import DIRECTORY_MODE, FILE_MODE, make_directory
+from eosframework.process.user_directories import expanded, user_directory
 
 LOCK = "eos.lock"
 
@@ -45,6 +46,8 @@ _DISCARDED = f"{_NOT_A_SLOT}discarded"
 
 _DATA = (".log", ".sst")
 
+_INSTEAD = "set state.directory to a directory on a local disk"
+
 
 def application_directory(settings: StateSettings, application: str) -> Path:
     """Return the directory of an application's stores on this machine.
@@ -53,8 +56,8 @@ def application_directory(settings: StateSettings, application: str) -> Path:
         ConfigurationError: the application's name cannot be the name of a directory.
     """
     refuse_path("application", application)
-    chosen = settings.directory or user_state_path("eosframework") / "stores"
-    return chosen.expanduser().absolute() / application
+    chosen = settings.directory or user_directory(user_state_path, _INSTEAD) / "stores"
+    return expanded(chosen, _INSTEAD) / application
 
 
 @dataclass(slots=True)

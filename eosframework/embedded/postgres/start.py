@@ -25,6 +25,7 @@ from eosframework.embedded.postgres.record import (
 )
 from eosframework.embedded.postgres.server import PostgresServer
 from eosframework.errors import ConfigurationError
+from eosframework.process.user_directories import expanded
 
 _OWNED_SETTINGS = frozenset(
     {
@@ -70,7 +71,7 @@ def start_postgres(
             or a setting is one that the data directory determines; nothing was started.
         ComponentFailed: the server ended or did not serve in time; it is not running.
     """
-    data_dir = data_dir.expanduser().resolve()
+    data_dir = expanded(data_dir, "name the data directory").resolve()
     own_directory(data_dir)
     let_account_pass(data_dir)
     with exclusively(data_dir):
@@ -90,7 +91,7 @@ def start_postgres(
 
 def find_postgres(data_dir: Path) -> PostgresServer | None:
     """Return the server recorded in `data_dir`, running or not; None if there is none."""
-    data_dir = data_dir.expanduser().resolve()
+    data_dir = expanded(data_dir, "name the data directory").resolve()
     record = load_record(data_dir)
     return PostgresServer(data_dir, record) if record else None
 

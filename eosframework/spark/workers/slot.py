@@ -103,9 +103,10 @@ def _await_predecessor(slot: Slot) -> None:
         StartRefused: it still runs.
     """
     deadline = time.monotonic() + PREDECESSOR_SECONDS
+    worker = slot.settings.with_instance(slot.instance, None).worker
     while True:
         try:
-            with own_instance(slot.name, slot.instance):
+            with own_instance(slot.name, worker):
                 return
         except StartRefused:
             if time.monotonic() >= deadline:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from eosframework.config import WorkerSettings
 from eosframework.embedded.layout import Layout, save_layout
 from eosframework.embedded.postgres.record import Record, mark_initialized, save_record
 from eosframework.process.instance import own_instance
@@ -51,7 +52,7 @@ def test_stores_instances_and_records_of_servers_are_for_their_owner_alone(
     take(tmp_path / "stores" / "app" / "task-0", "host.0").mark_copy()
     own = take_own(tmp_path / "stores" / "app" / "task-1", "host.0")
     own.empty()
-    with own_instance("app", None):
+    with own_instance("app", WorkerSettings()):
         pass
     for name in ("kafka", "postgres"):
         make_directory(tmp_path / name)
