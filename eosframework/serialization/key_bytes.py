@@ -10,11 +10,11 @@ from functools import cache, partial
 from typing import Any, cast
 
 import orjson
-from pydantic import BaseModel, TypeAdapter
+from pydantic import TypeAdapter
 
 from eosframework.errors import TopologyError
 from eosframework.serialization import json_numbers
-from eosframework.serialization.serdes import FLOAT, JSON, WINDOW, Serde
+from eosframework.serialization.serdes import FLOAT, JSON, WINDOW, Serde, TypedSerde
 from eosframework.serialization.strict_json import write_with
 
 Encode = Callable[[Any], bytes]
@@ -30,7 +30,7 @@ def key_encoder(serde: Serde) -> Encode | None:
     """Return the function that encodes keys; None: the key already is the bytes.
 
     Raises:
-        TopologyError: the keys' model has a set, which is written in no fixed order.
+        TopologyError: the type of the keys has a set, which is written in no fixed order.
     """
     if serde.encode is None:
         return None
@@ -40,21 +40,21 @@ def key_encoder(serde: Serde) -> Encode | None:
         return _encode_float
     if serde.codec is not None:
         return partial(_sorted_first, serde.encode)
-    if serde.model is not None:
-        return _of_model(serde, serde.model)
-    return serde.encode
+    if isinstance(serde, TypedSerde):
+        return _of_type(serde, serde.type)
+    return serde.encode if serde.model is None else _of_type(serde, serde.model)
 
 
-def _of_model(serde: Serde, model: type[BaseModel]) -> Encode | None:
-    kinds = _kinds(TypeAdapter(model).core_schema)
+def _of_type(serde: Serde, of: Any) -> Encode | None:
+    kinds = _kinds(TypeAdapter(of).core_schema)
     if kinds & _UNORDERED:
         raise TopologyError(
             f"{serde.name} cannot be a key: it has a set, which is written in no fixed order, so "
             f"equal keys would be different bytes; use a sorted tuple or list"
         )
     if kinds & _UNSORTED:
-        return partial(_model_sorted, serde)
-    return partial(_model_as_declared, serde) if "float" in kinds else serde.encode
+        return partial(_sorted, serde)
+    return partial(_as_declared, serde) if "float" in kinds else serde.encode
 
 
 def _kinds(schema: Any) -> set[str]:
@@ -78,14 +78,14 @@ def sorted_json(key: Any) -> bytes:
     return data
 
 
-def _model_sorted(serde: Serde, key: Any) -> bytes:
-    assert serde.encode is not None, "models have an encoder"
+def _sorted(serde: Serde, key: Any) -> bytes:
+    assert serde.encode is not None, "types have an encoder"
     return sorted_json(json_numbers.read(serde.encode(key)))
 
 
-def _model_as_declared(serde: Serde, key: Any) -> bytes:
-    """Return a model's JSON, its members in the order of the model."""
-    assert serde.encode is not None, "models have an encoder"
+def _as_declared(serde: Serde, key: Any) -> bytes:
+    """Return a key's JSON, its members in the order of its type."""
+    assert serde.encode is not None, "types have an encoder"
     data = serde.encode(key)
     if b"-0.0" in data:
         return write_with(_without_negative_zero(json_numbers.read(data)))
