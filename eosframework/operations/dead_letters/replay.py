@@ -49,6 +49,7 @@ from eosframework.records import TopicPartition
 from eosframework.txnid import TransactionalId, control_topic
 
 DEAD_LETTERS_IN_TRANSACTION = 500
+SHOWN_REFUSALS = 3
 
 Batch = list[tuple[DeadLetter, Range]]
 
@@ -59,9 +60,11 @@ class Replayed:
 
     Args:
         counts: number of records by target topic.
+        refused: of each dead letter whose record brokers refuse, its place and the reason.
     """
 
     counts: Counter[str] = field(default_factory=Counter[str])
+    refused: dict[str, str] = field(default_factory=dict[str, str])
 
     @property
     def total(self) -> int:
@@ -109,7 +112,8 @@ def replay(
 
     Raises:
         InstanceFenced: another replay of the application was started; marked dead letters are done.
-        RunError: a record is refused, or no transaction can succeed; marked dead letters are done.
+        RunError: brokers refuse records; all others are replayed. Or no transaction can succeed;
+            marked dead letters are done.
         ClusterUnreachable: the cluster did not answer, or no transaction was committed for the
             session's patience; marked dead letters are done.
         StartRefused: the brokers do not verify transactions.
@@ -142,6 +146,7 @@ def replay(
             ]
             sending.send(partition, chosen)
             on_progress(sending.replayed.total)
+        sending.raise_refused()
         return sending.replayed
     finally:
         outputs.close(opened)
@@ -199,8 +204,9 @@ class _Replay(SessionUser[TransactionSession, None]):
             self._next = before.with_(range_ for _, range_ in self._chunk)
             self._group.transact(self._session, partial(self._fill, before))
             # The marks are in the transaction of the records, so they show what was committed.
-            left = self._unmarked(partition, waiting)
-            kept = {letter.offset for letter, _ in left}
+            unmarked = self._unmarked(partition, waiting)
+            left = [it for it in unmarked if it[0].place not in self.replayed.refused]
+            kept = {letter.offset for letter, _ in unmarked}
             self.replayed.counts.update(
                 self._routes[letter.origin.topic][0]
                 for letter, _ in waiting
@@ -208,25 +214,33 @@ class _Replay(SessionUser[TransactionSession, None]):
             )
             waiting = left
 
+    def raise_refused(self) -> None:
+        """Raise if brokers refused records, after all others were replayed.
+
+        Raises:
+            RunError: names the first ones.
+        """
+        if not (reasons := list(self.replayed.refused.values())):
+            return
+        more = len(reasons) - SHOWN_REFUSALS
+        raise RunError(
+            f"the records of {len(reasons)} dead letters are refused: "
+            f"{'; '.join(reasons[:SHOWN_REFUSALS])}{f'; and {more} more' if more > 0 else ''}. "
+            f"{self.replayed.total} others were replayed. Raise the topic's max.message.bytes, "
+            f"then run the same command again"
+        )
+
     def committed(self, session: TransactionSession, seconds: float) -> None:
         """Take the marks of the transaction as committed."""
         self._marked[self._next.partition] = self._next
 
     def reject(self, session: TransactionSession, error: DataRejected) -> None:
-        """Send half as many dead letters at a time.
-
-        Raises:
-            RunError: the refused record is identified.
-        """
+        """Send half as many dead letters at a time, and leave out the one that is refused alone."""
         if len(self._chunk) == 1:
             letter = self._chunk[0][0]
-            raise RunError(
-                f"the record of dead letter {letter.place} is refused by "
-                f"{self._routes[letter.origin.topic][0]} ({error}). Those before it are "
-                f"replayed. Raise the topic's max.message.bytes, or leave this one out with "
-                f"--offsets"
-            ) from error
-        self._size = len(self._chunk) // 2
+            topic = self._routes[letter.origin.topic][0]
+            self.replayed.refused[letter.place] = f"{letter.place} by {topic}: {error}"
+        self._size = max(len(self._chunk) // 2, 1)
 
     def read(self, sessions: Sequence[TransactionSession]) -> Sequence[None]:
         """Read the marks again (R5); a replay that was suspended may find those of another one."""

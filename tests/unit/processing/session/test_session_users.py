@@ -138,7 +138,11 @@ def replay() -> User:
         assert sent == len(marked), "records and marks are in one transaction"
         return marked
 
-    return User("replay", broker, lambda: one.send(TopicPartition("dead", 1), batch), done)
+    def run() -> None:
+        one.send(TopicPartition("dead", 1), batch)
+        one.raise_refused()
+
+    return User("replay", broker, run, done)
 
 
 def cutover(monkeypatch: pytest.MonkeyPatch) -> User:
