@@ -22,6 +22,7 @@ from psycopg import Connection, Cursor, sql
 from pydantic import BaseModel
 
 from eosframework.errors import DataRefused
+from eosframework.postgres.error_classes import Category, classify
 from eosframework.postgres.queries import load_queries
 from eosframework.postgres.tables.table_shapes import TableShape
 from eosframework.serialization.strict_json import write_with
@@ -76,14 +77,41 @@ class TableWriter:
         """
         with connection.cursor() as cursor:
             for layout, run in self._runs(rows):
-                if layout.deletes:
-                    self._delete(cursor, layout, run)
-                elif self._sink.mode is TableMode.APPEND:
-                    self._copy(cursor, layout.copy_into(self._table), run)
-                else:
-                    self._upsert(cursor, layout, run)
+                self._write_run(cursor, layout, run)
             if self._is_used and not self._is_confirmed:
                 self._confirm(cursor)
+
+    def _write_run(self, cursor: Cursor[Any], layout: _Layout, run: Sequence[Values]) -> None:
+        if layout.deletes:
+            self._delete(cursor, layout, run)
+        elif self._sink.mode is TableMode.APPEND:
+            self._copy(cursor, layout.copy_into(self._table), run)
+        else:
+            self._upsert(cursor, layout, run)
+
+    def is_refused_by_types(self, connection: Connection[Any], row: Row) -> bool:
+        """Return whether the types of its columns refuse a row's values; it is not written.
+
+        Raises:
+            psycopg.Error: the same columns without any row are refused as well.
+        """
+        layout = self._layout(row)
+        with connection.cursor() as cursor:
+            with connection.transaction(force_rollback=True):
+                self._write_run(cursor, layout, [])
+            try:
+                with connection.transaction():
+                    self._stage(cursor, layout, [])
+            except psycopg.errors.InsufficientPrivilege:
+                return False  # Rows that are appended need no temporary table.
+            try:
+                with connection.transaction(force_rollback=True):
+                    self._stage(cursor, layout, [layout.values(row)])
+            except psycopg.Error as error:
+                if classify(error).category not in (Category.ROW, Category.EITHER):
+                    raise
+                return True
+        return False
 
     @property
     def _table(self) -> sql.Composable:
