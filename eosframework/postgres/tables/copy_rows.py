@@ -23,15 +23,12 @@ from pydantic import BaseModel
 
 from eosframework.errors import DataRefused
 from eosframework.postgres.error_classes import Category, classify
-from eosframework.postgres.queries import load_queries
-from eosframework.postgres.tables.table_shapes import TableShape
+from eosframework.postgres.tables.table_shapes import TableShape, identifier, shape_queries
 from eosframework.serialization.strict_json import write_with
 from eosframework.tables.table_ports import Deletion, Row
 from eosframework.topology.graph.graph import SinkTable, TableMode
 
 Values = tuple[Any, ...]
-
-_queries: Any = load_queries("table_columns.sql")
 
 _PLACE = sql.Identifier("eos:place")
 """The column of the temporary table with the order of rows; no name of a user's has a colon."""
@@ -115,7 +112,7 @@ class TableWriter:
 
     @property
     def _table(self) -> sql.Composable:
-        return sql.Identifier(*self._sink.table.split("."))
+        return identifier(self._sink.table)
 
     def _runs(self, rows: Sequence[Row]) -> Iterator[tuple[_Layout, Sequence[Values]]]:
         """Yield runs of consecutive rows with the same columns, as tuples."""
@@ -168,7 +165,9 @@ class TableWriter:
                 if names
                 else "the row is empty"
             )
-        json_at = tuple(i for i, name in enumerate(names) if self._shape.columns[name].is_json)
+        json_at = tuple(
+            i for i, name in enumerate(names) if self._shape.columns[name].type.family == "json"
+        )
         return _Layout(
             names=names,
             deletes=deletes,
@@ -243,7 +242,7 @@ class TableWriter:
         self._copy(cursor, command, ((*values, place) for place, values in enumerate(run)))
 
     def _defined(self, cursor: Cursor[Any]) -> list[tuple[str, str]]:
-        found = _queries.column_types(cursor.connection, table=self._table.as_string(cursor))
+        found = shape_queries.column_types(cursor.connection, table=self._table.as_string(cursor))
         return [(name, kind) for name, kind in found]
 
     def _confirm(self, cursor: Cursor[Any]) -> None:

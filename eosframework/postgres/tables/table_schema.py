@@ -22,8 +22,15 @@ from eosframework.postgres.grants import TABLE_WRITER_GRANTS, require_grants
 from eosframework.postgres.migration import SCHEMA, driver, locked, migrate, pending
 from eosframework.postgres.queries import load_queries
 from eosframework.postgres.tables.columns import ModelColumns, Wanted, columns_of, misfit
-from eosframework.postgres.tables.table_shapes import TableShape, read_shape
+from eosframework.postgres.tables.table_shapes import (
+    TableShape,
+    identifier,
+    quoted,
+    quoted_column,
+    read_shape,
+)
 from eosframework.topology.graph.graph import SinkTable, TableMode, TableSink
+from eosframework.topology.spec.relation_names import relation_parts
 
 positions: Any = load_queries("table_positions.sql")
 
@@ -144,7 +151,10 @@ def _planned(connection: Connection, table_sinks: Sequence[TableSink]) -> tuple[
     sinks: dict[str, list[SinkTable]] = {}
     for sink in (sink for table_sink in table_sinks for sink in table_sink.tables):
         sinks.setdefault(sink.table, []).append(sink)
-    plans = [_plan_table(name, sinks[name], read_shape(connection, name)) for name in sorted(sinks)]
+    plans = [
+        _plan_table(name, sinks[name], read_shape(driver(connection), name))
+        for name in sorted(sinks)
+    ]
     return tuple(
         replace(plan, problems=(*plan.problems, *_denied(connection, plan, sinks[plan.name])))
         for plan in plans
@@ -159,12 +169,12 @@ def _denied(
         return
     wanted = dict.fromkeys(privilege for sink in sinks for privilege in PRIVILEGES[sink.mode])
     rows = positions.missing_privileges(
-        driver(connection), table_name=plan.name, wanted=list(wanted)
+        driver(connection), table_name=identifier(plan.name).as_string(), wanted=list(wanted)
     )
     if missing := ", ".join(name for (name,) in rows):
         yield (
             f"table {plan.name}: this user lacks {missing}; as its owner, run: "
-            f"GRANT {missing} ON {plan.name} TO …"
+            f"GRANT {missing} ON {quoted(plan.name)} TO …"
         )
 
 
@@ -233,20 +243,21 @@ def _unfit(
 def _without_unique(shape: TableShape, sink: SinkTable, wanted: dict[str, Wanted]) -> Iterator[str]:
     if not sink.keys:
         return
-    columns = ", ".join(sink.keys)
+    columns = ", ".join(map(quoted_column, sink.keys))
     for key in sink.keys:
         if key not in shape.columns and key not in wanted:
             yield f"table {shape.name} has no column {key}, which is a key; correct keys"
             return
-    if frozenset(sink.keys) not in shape.unique:
+    if frozenset(sink.keys) not in {index.columns for index in shape.unique}:
         yield (
             f"table {shape.name} has no unique constraint on ({columns}), so no row could replace "
-            f"another: ALTER TABLE {shape.name} ADD UNIQUE ({columns})"
+            f"another: ALTER TABLE {quoted(shape.name)} ADD UNIQUE ({columns})"
         )
 
 
 def _make(connection: Connection, planned: PlannedTable) -> None:
-    schema, _, name = planned.name.rpartition(".")
+    *schemas, name = relation_parts(planned.name)
+    schema = schemas[0] if schemas else None
     operations = Operations(MigrationContext.configure(connection))
     if planned.create:
         if schema:
@@ -257,8 +268,8 @@ def _make(connection: Connection, planned: PlannedTable) -> None:
             for column, of in planned.missing.items()
         ]
         unique = [UniqueConstraint(*keys) for keys in planned.keys[1:]]
-        operations.create_table(name, *columns, *unique, schema=schema or None)
+        operations.create_table(name, *columns, *unique, schema=schema)
     elif planned.exists:
         # Nullable, since existing rows have no value for it.
         for column, of in planned.missing.items():
-            operations.add_column(name, SqlColumn(column, of.type), schema=schema or None)
+            operations.add_column(name, SqlColumn(column, of.type), schema=schema)

@@ -245,7 +245,7 @@ class PostgresRowStore:
                 self._bisect(connection, sink, part, refusals, doubts)
         elif isinstance(refused, DataRefused):
             self._refuse(sink, rows.origins[0], refused, refusals)
-        elif self._writer(sink).is_refused_by_types(connection, rows.rows[0]):
+        elif self._writer(connection, sink).is_refused_by_types(connection, rows.rows[0]):
             self._refuse(sink, rows.origins[0], as_refusal(refused), refusals)
         else:
             doubts.append((rows.origins[0], refused))
@@ -277,7 +277,7 @@ class PostgresRowStore:
         with suppress(DataRefused):
             try:
                 with connection.transaction(force_rollback=True):
-                    self._writer(sink).write(connection, [self._accepted[sink]])
+                    self._writer(connection, sink).write(connection, [self._accepted[sink]])
             except psycopg.Error as error:
                 if connection.closed:
                     raise
@@ -300,7 +300,7 @@ class PostgresRowStore:
         """Write rows, or return why their data is, or may be, rejected and roll them back."""
         try:
             with connection.transaction():
-                self._writer(sink).write(connection, rows)
+                self._writer(connection, sink).write(connection, rows)
         except DefinitionChanged as error:
             if not self._is_looked_at_again(sink):
                 return error
@@ -308,7 +308,7 @@ class PostgresRowStore:
             return error
         except psycopg.Error as error:
             is_refused = error.sqlstate is not None and not connection.closed
-            changed = is_refused and self._writer(sink).has_changed(connection)
+            changed = is_refused and self._writer(connection, sink).has_changed(connection)
             if not (changed and self._is_looked_at_again(sink)):
                 explained = explain(error, f"write to {sink.table}")
                 if isinstance(explained, DataRefused):
@@ -345,11 +345,10 @@ class PostgresRowStore:
                     offset=origin.offset(),
                 ) from error
 
-    def _writer(self, sink: SinkTable) -> TableWriter:
+    def _writer(self, connection: Connection, sink: SinkTable) -> TableWriter:
         writer = self._writers.get(sink)
         if writer is None:
-            with self._database.engine().connect() as reflecting:
-                shape = read_shape(reflecting, sink.table)
+            shape = read_shape(connection, sink.table)
             if shape is None:
                 raise DatabaseRefused(
                     f"{self._database.display} has no table {sink.table}; run `eosframework apply`"

@@ -24,7 +24,11 @@ def world(database: str) -> Iterator[World]:
 KINDS = [
     ("tsvector", "cat:1", "cat:"),
     ("tsquery", "cat & dog", "cat &"),
+    ("jsonpath", "$.a", "$."),
     ("regclass", "pg_class", "no_such_table"),
+    ("regtype", "integer", "no_such_type"),
+    ("regnamespace", "public", "no_such_schema"),
+    ("regprocedure", "now()", "now(integer)"),
     ("smallint", 1, 99999),
 ]
 

@@ -13,11 +13,12 @@ from pydantic import BaseModel, SecretStr
 
 from eosframework.config import DatabaseSettings
 from eosframework.postgres import Database
+from eosframework.postgres.tables.table_positions import store_positions
 from eosframework.postgres.tables.table_schema import apply_tables, plan_tables
 from eosframework.postgres.tables.table_sink import PostgresRowStore
 from eosframework.records import TopicPartition
 from eosframework.serialization.serdes import JSON, STRING
-from eosframework.tables.table_ports import Batch, TableRows
+from eosframework.tables.table_ports import Batch, Deletion, TableRows
 from eosframework.topology.graph.graph import Policy, SinkTable, TableMode, TableSink
 from tests.support.memory.scripted_kafka import At
 from tests.support.servers.databases import dsn_with
@@ -112,7 +113,7 @@ def test_a_table_that_does_not_fit_is_explained_and_not_touched(world: World) ->
     problems = world.problems(sink("orders", Order, "id"))
     assert len(problems) == 4
     text = "\n".join(problems)
-    assert "amount is INTEGER, which does not hold every value" in text
+    assert "amount is integer, which does not hold every value" in text
     assert "note is NOT NULL, and the model's field may be None" in text
     assert "ALTER TABLE orders ADD UNIQUE (id)" in text
     assert "owner is NOT NULL without a default" in text
@@ -138,6 +139,38 @@ def test_a_missing_privilege_is_found_before_the_first_row(world: World) -> None
         assert "GRANT SELECT, UPDATE ON orders" in problem
     finally:
         world.see(f"DROP OWNED BY {name}; DROP ROLE {name}")
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("Customers", '"Customers"'),
+        ('"order"', '"order"'),
+        ('Shop."Order ""Lines"". 1"', '"Shop"."Order ""Lines"". 1"'),
+    ],
+)
+def test_names_of_tables_and_columns_may_have_any_spelling(
+    world: World, name: str, written: str
+) -> None:
+    class Line(BaseModel):
+        OrderId: int
+        order: str
+
+    target = sink(name, Line, "OrderId", "order")
+    topology = [table_sink(target)]
+    apply_tables(world.database, topology)
+    assert (world.problems(target), apply_tables(world.database, topology)) == ([], [])
+    world.see(f'ALTER TABLE {written} ADD "Total % :x {{}}" numeric')
+    rows = [{"OrderId": 1, "order": "a", "Total % :x {}": n} for n in (1, 2)]
+    write(world, target, *rows, Deletion({"OrderId": 2, "order": ""}))
+    assert world.see(f"SELECT * FROM {written}") == [(1, "a", Decimal(2))]
+    store_positions(world.database, "app", [], emptied=[name])
+    assert world.see(f"SELECT * FROM {written}") == []
+    world.see(f'ALTER TABLE {written} DROP "OrderId"')
+    apply_tables(world.database, topology)
+    [problem] = world.problems(target)
+    world.see(problem.rpartition(": ")[2])
+    assert world.problems(target) == []
 
 
 def test_a_key_that_is_no_field_is_named(world: World) -> None:
