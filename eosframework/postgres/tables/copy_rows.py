@@ -23,7 +23,12 @@ from pydantic import BaseModel
 
 from eosframework.errors import DataRefused
 from eosframework.postgres.error_classes import Category, classify
-from eosframework.postgres.tables.table_shapes import TableShape, identifier, shape_queries
+from eosframework.postgres.tables.table_shapes import (
+    TableShape,
+    identifier,
+    read_shape,
+    shape_queries,
+)
 from eosframework.serialization.strict_json import write_with
 from eosframework.tables.table_ports import Deletion, Row
 from eosframework.topology.graph.graph import SinkTable, TableMode
@@ -81,10 +86,12 @@ class TableWriter:
     def _write_run(self, cursor: Cursor[Any], layout: _Layout, run: Sequence[Values]) -> None:
         if layout.deletes:
             self._delete(cursor, layout, run)
-        elif self._sink.mode is TableMode.APPEND:
-            self._copy(cursor, layout.copy_into(self._table), run)
-        else:
+        elif self._sink.mode is not TableMode.APPEND:
             self._upsert(cursor, layout, run)
+        elif self._shape.has_policies:  # COPY takes no table with row-level security.
+            self._insert(cursor, layout, run)
+        else:
+            self._copy(cursor, layout.copy_into(self._table), run)
 
     def is_refused_by_types(self, connection: Connection[Any], row: Row) -> bool:
         """Return whether the types of its columns refuse a row's values; it is not written.
@@ -183,6 +190,7 @@ class TableWriter:
 
     def _upsert(self, cursor: Cursor[Any], layout: _Layout, run: Sequence[Values]) -> None:
         """Replace rows of the table with the newest row of each key."""
+        self._require_keys(layout, run)
         compares = not layout.order.is_known(run)
         if not compares:
             run = [*dict(zip(map(layout.key, run), run, strict=True)).values()]
@@ -208,10 +216,32 @@ class TableWriter:
             )
         )
 
+    def _insert(self, cursor: Cursor[Any], layout: _Layout, run: Sequence[Values]) -> None:
+        self._stage(cursor, layout, run)
+        cursor.execute(
+            sql.SQL("INSERT INTO {0} ({1}) SELECT {1} FROM {2} ORDER BY {3}").format(
+                self._table, _listed(layout.names), self._stage_name, _PLACE
+            )
+        )
+
+    def _require_keys(self, layout: _Layout, run: Sequence[Values]) -> None:
+        """Refuse a key that is NULL if no row could replace another by it."""
+        if self._shape.has_one_null(self._sink.keys):
+            return
+        for key in self._sink.keys:
+            place = layout.names.index(key)
+            if self._shape.columns[key].nullable and None in map(itemgetter(place), run):
+                raise DataRefused(f"key {key} is null, by which no row could replace another")
+
     def _delete(self, cursor: Cursor[Any], layout: _Layout, run: Sequence[Values]) -> None:
         self._stage(cursor, layout, run)
         same = sql.SQL(" AND ").join(
-            sql.SQL("kept.{0} = gone.{0}").format(sql.Identifier(name)) for name in layout.names
+            sql.SQL(
+                "kept.{0} IS NOT DISTINCT FROM gone.{0}"
+                if self._shape.columns[name].nullable
+                else "kept.{0} = gone.{0}"
+            ).format(sql.Identifier(name))
+            for name in layout.names
         )
         cursor.execute(
             sql.SQL("DELETE FROM {} AS kept USING {} AS gone WHERE {}").format(
@@ -250,7 +280,7 @@ class TableWriter:
 
         The target keeps its types until the transaction ends, because it has been written to.
         """
-        if self.has_changed(cursor.connection):
+        if self._defined(cursor) != self._columns:
             raise DefinitionChanged(f"{self._shape.name} has other columns than before")
         self._is_confirmed = True
 
@@ -259,9 +289,8 @@ class TableWriter:
             deque(map(copy.write_row, values), maxlen=0)
 
     def has_changed(self, connection: Connection[Any]) -> bool:
-        """Return whether the table has other columns than when the temporary table was made."""
-        with connection.cursor() as cursor:
-            return bool(self._columns) and self._defined(cursor) != self._columns
+        """Return whether the table is not as it was when it was inspected."""
+        return read_shape(connection, self._shape.name) != self._shape
 
     def begin(self) -> None:
         """Note that a transaction begins: the temporary table is empty."""

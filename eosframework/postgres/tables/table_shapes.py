@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,6 +140,13 @@ class TableShape:
     def writable(self) -> frozenset[str]:
         """Names of the columns that a row may name."""
         return frozenset(name for name, column in self.columns.items() if not column.computed)
+
+    def has_one_null(self, keys: Sequence[str]) -> bool:
+        """Return whether two rows with NULL in one of these keys are equal."""
+        wanted = frozenset(keys)
+        return any(
+            index.one_null and index.valid for index in self.unique if index.columns == wanted
+        )
 
     @property
     def keys(self) -> frozenset[str]:

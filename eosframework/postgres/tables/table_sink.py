@@ -302,14 +302,13 @@ class PostgresRowStore:
             with connection.transaction():
                 self._writer(connection, sink).write(connection, rows)
         except DefinitionChanged as error:
-            if not self._is_looked_at_again(sink):
+            if not self._is_looked_at_again(connection, sink):
                 return error
         except DataRefused as error:
             return error
         except psycopg.Error as error:
             is_refused = error.sqlstate is not None and not connection.closed
-            changed = is_refused and self._writer(connection, sink).has_changed(connection)
-            if not (changed and self._is_looked_at_again(sink)):
+            if not (is_refused and self._is_looked_at_again(connection, sink)):
                 explained = explain(error, f"write to {sink.table}")
                 if isinstance(explained, DataRefused):
                     return explained
@@ -320,11 +319,13 @@ class PostgresRowStore:
             return None
         return self._attempt(connection, sink, rows)
 
-    def _is_looked_at_again(self, sink: SinkTable) -> bool:
-        """Forget the definition of a table, which may have changed; once in a transaction."""
+    def _is_looked_at_again(self, connection: Connection, sink: SinkTable) -> bool:
+        """Forget the definition of a table that has changed; once in a transaction."""
         if sink in self._reinspected:
             return False
         self._reinspected.add(sink)
+        if not self._writer(connection, sink).has_changed(connection):
+            return False
         self._writers.pop(sink)
         return True
 

@@ -87,10 +87,16 @@ GRANT SELECT, INSERT, UPDATE ON t TO {role};
 """
 
 
-def test_a_policy_that_does_not_allow_a_row_is_no_lack_of_a_privilege(world: World) -> None:
+@pytest.mark.parametrize("mode", [TableMode.APPEND, TableMode.UPSERT])
+def test_a_policy_that_does_not_allow_a_row_is_no_lack_of_a_privilege(
+    world: World, mode: TableMode
+) -> None:
     limited = _role(world)
     world.see(POLICY.format(role=limited.role))
-    store, table = limited.store(), sink("t", TableMode.UPSERT, ("id",), Policy.SKIP)
+    store, table = (
+        limited.store(),
+        sink("t", mode, ("id",) * (mode is TableMode.UPSERT), Policy.SKIP),
+    )
     [claim] = store.claim([P0])
     assert store.write([batch(claim, table, {"id": 1, "name": "other"})]).skipped == 1
     [claim] = store.claim([P0])
