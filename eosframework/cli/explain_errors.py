@@ -241,7 +241,8 @@ def _database_data(states: States) -> dict[str, Any]:
 
 def _state_rows(database: Mapping[str, Any]) -> Iterable[Sequence[str]]:
     named = {f"`{_shown(state)}`": row for state, row in database["states"].items()}
-    named |= {f"any other, {name}": row for name, row in database["others"].items()}
+    named |= {f"by `{name}`": row for name, row in database["functions"].items()}
+    named |= {f"none, {name}": row for name, row in database["others"].items()}
     for name, row in named.items():
         yield name, f"**{row['category']}**", f"{row['meaning']}{_fix(row.get('fix'))}"
 
@@ -252,4 +253,6 @@ def _database() -> dict[str, Any]:
 
 
 def _shown(state: str) -> str:
+    if state == "*":
+        return "any other"
     return f"{state}xxx" if len(state) == 2 else state

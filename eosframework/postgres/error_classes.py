@@ -18,7 +18,13 @@ import psycopg
 from sqlalchemy.exc import DBAPIError
 
 from eosframework import errors
-from eosframework.errors import DatabaseFault, DatabaseRefused, DatabaseUnavailable, EosError
+from eosframework.errors import (
+    DatabaseFault,
+    DatabaseRefused,
+    DatabaseUnavailable,
+    DataRefused,
+    EosError,
+)
 from eosframework.serialization.package_data import read_table
 
 _LAST_WORDS = {"FATAL", "PANIC"}
@@ -38,6 +44,7 @@ class Category(StrEnum):
     UNAVAILABLE = "unavailable"
     CONFLICT = "conflict"
     ROW = "row"
+    EITHER = "either"
     FIX = "fix"
 
 
@@ -59,9 +66,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """All failures, by SQLSTATE or its class, and by psycopg's class."""
+    """All failures, by SQLSTATE or its class, function of the server, and psycopg's class."""
 
     states: Mapping[str, Failure]
+    functions: Mapping[str, Failure]
     others: Mapping[str, Failure]
 
 
@@ -77,17 +85,20 @@ def table() -> Table:
 
     return Table(
         {state: failure(row) for state, row in content["states"].items()},
+        {name: failure(row) for name, row in content["functions"].items()},
         {name: failure(row) for name, row in content["others"].items()},
     )
 
 
 def classify(error: psycopg.Error) -> Failure:
     """Return the meaning of an error outside of COMMIT."""
-    states = table().states
     if error.sqlstate:
-        for known in (error.sqlstate, error.sqlstate[:2]):
-            if known in states:
-                return states[known]
+        states = table().states
+        known = (error.sqlstate, error.sqlstate[:2], "*")
+        failure = next(states[state] for state in known if state in states)
+        if failure.category in (Category.FIX, Category.EITHER):
+            return table().functions.get(error.diag.source_function or "", failure)
+        return failure
     ancestors = (kind.__name__ for kind in type(error).__mro__)
     return next(table().others[name] for name in ancestors if name in table().others)
 
@@ -152,10 +163,16 @@ def explain(error: psycopg.Error | DBAPIError, doing: str) -> EosError:
         failure = replace(failure, fix=_MAY_USE.format(schema=schema[1]))
     fix = f"; {failure.fix}" if failure.fix else ""
     message = f"could not {doing}: {failure.meaning}: {reason}{_state(original)}{fix}"
-    if failure.category is Category.FIX:
+    if failure.category in (Category.FIX, Category.EITHER):
         return DatabaseRefused(message)
     kind: type[DatabaseFault] = getattr(errors, failure.raises)
     return kind(message, reason=reason, sqlstate=original.sqlstate)
+
+
+def as_refusal(error: psycopg.Error) -> DataRefused:
+    """Return an error of the category `either` as one of a row's data."""
+    reason = _reason(error)
+    return DataRefused(f"{reason}{_state(error)}", reason=reason, sqlstate=error.sqlstate)
 
 
 def one_line(text: str) -> str:

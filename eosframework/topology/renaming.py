@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from eosframework.errors import ConfigurationError
 from eosframework.topology.lint.lint_topics import late_topics
 from eosframework.topology.spec.loaded import LoadedApp
+from eosframework.topology.spec.relation_names import extended, relation_parts
 from eosframework.topology.spec.step_spec import StepSpec
 from eosframework.topology.spec.topology_spec import (
     DeadLetter,
@@ -68,8 +69,13 @@ def renamed(app: LoadedApp, suffix: str) -> LoadedApp:
 
 
 def suffixed(name: str, suffix: str) -> str:
-    """Return the name of an application, topic or table with the suffix."""
+    """Return the name of an application or topic with the suffix."""
     return f"{name}_{suffix}"
+
+
+def suffixed_table(name: str, suffix: str) -> str:
+    """Return the name of a table with the suffix."""
+    return extended(name, f"_{suffix}")
 
 
 def written_topics(spec: TopologySpec) -> set[str]:
@@ -145,10 +151,10 @@ def _beside(choose: Callable[[Any], Any], suffix: str) -> Callable[[Any], Any]:
 
 
 def _table(table: TableSpec, suffix: str) -> TableSpec:
-    name = suffixed(table.table, suffix)
-    if len(name.rpartition(".")[2]) > LONGEST_TABLE_NAME:
+    name = suffixed_table(table.table, suffix)
+    if len(relation_parts(name)[-1].encode()) > LONGEST_TABLE_NAME:
         raise ConfigurationError(
-            f"table {name!r} would have a name of more than {LONGEST_TABLE_NAME} characters, which "
+            f"table {name!r} would have a name of more than {LONGEST_TABLE_NAME} bytes, which "
             f"PostgreSQL cuts; choose a suffix shorter than {suffix!r}"
         )
     return _changed(table, {"table": name})

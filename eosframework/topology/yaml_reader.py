@@ -44,8 +44,8 @@ _EXPECTED = {
     "tuple_type": "a list",
     "too_short": "at least one",
     "string_too_short": "text",
-    "string_pattern_mismatch": "a name of a-z, 0-9 and '_', with its schema before a dot if it "
-    "needs one",
+    "string_pattern_mismatch": "a name of letters, digits and '_', or any in double quotes, "
+    "with its schema before a dot if it needs one",
 }
 
 

@@ -36,7 +36,7 @@ from eosframework.errors import ConfigurationError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.operations.moments import moment_text
 from eosframework.processing.transaction.offsets import Progress
-from eosframework.topology.renaming import renamed, suffixed, written_topics
+from eosframework.topology.renaming import renamed, suffixed, suffixed_table, written_topics
 from eosframework.topology.resolve.resolve import resolve
 from eosframework.topology.spec.loaded import LoadedApp
 
@@ -269,4 +269,4 @@ def _tables(
     database = Database(settings.database, application_name="eosframework backfill diff")
     database.require()
     compared = partial(compare_tables, database, where=where, limit=limit)
-    return {table: compared(table, suffixed(table, suffix)) for table in tables}
+    return {table: compared(table, suffixed_table(table, suffix)) for table in tables}

@@ -7,7 +7,7 @@ number too large, a text too long) are left to the database, which rejects that 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field, is_dataclass, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -18,31 +18,7 @@ from uuid import UUID
 from pydantic import AwareDatetime, BaseModel, NaiveDatetime
 from sqlalchemy.dialects import postgresql as pg
 
-from eosframework.postgres.tables.table_shapes import Column
-
-FAMILIES: Mapping[type[Any], str] = {
-    pg.BOOLEAN: "boolean",
-    pg.SMALLINT: "integer",
-    pg.INTEGER: "integer",
-    pg.BIGINT: "integer",
-    pg.DOUBLE_PRECISION: "double",
-    pg.REAL: "real",
-    pg.NUMERIC: "numeric",
-    pg.TEXT: "text",
-    pg.VARCHAR: "text",
-    pg.CHAR: "text",
-    pg.CITEXT: "text",
-    pg.ENUM: "enum",
-    pg.BYTEA: "bytea",
-    pg.DATE: "date",
-    pg.TIME: "time",
-    pg.INTERVAL: "interval",
-    pg.UUID: "uuid",
-    pg.JSON: "json",
-    pg.JSONB: "json",
-    pg.ARRAY: "array",
-}
-"""Families of reflected types. Domains, ranges and types of extensions are "other"."""
+from eosframework.postgres.tables.table_shapes import FAMILIES, Column, ColumnType
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +30,14 @@ class Wanted:
         fits: families of columns that hold its values.
         items: of an array: the requirements of its elements.
         nullable: it may be None.
+        places: the most digits after the point, of numbers or seconds; None: any number.
     """
 
     type: Any
     fits: frozenset[str]
     items: Wanted | None = None
     nullable: bool = False
+    places: int | None = None
 
     @property
     def sql_type(self) -> str:
@@ -67,11 +45,11 @@ class Wanted:
         return self.type.compile(dialect=pg.dialect())
 
 
-def _wanted(type_: Any, *fits: str) -> Wanted:
-    return Wanted(type_, frozenset(fits))
+def _wanted(type_: Any, *fits: str, places: int | None = None) -> Wanted:
+    return Wanted(type_, frozenset(fits), places=places)
 
 
-_ANY = Wanted(pg.JSONB(), frozenset({*FAMILIES.values(), "timestamp", "timestamptz", "other"}))
+_ANY = Wanted(pg.JSONB(), frozenset({*FAMILIES.values(), "array", "other"}))
 _DOCUMENT = _wanted(pg.JSONB(), "json")
 _TEXT = _wanted(
     pg.TEXT(),
@@ -81,7 +59,7 @@ _TEXT = _wanted(
 _MOMENT = pg.TIMESTAMP(timezone=True)
 _PLAIN: Mapping[Any, Wanted] = {
     bool: _wanted(pg.BOOLEAN(), "boolean", "json"),
-    int: _wanted(pg.BIGINT(), "integer", "numeric", "double", "text", "json"),
+    int: _wanted(pg.BIGINT(), "integer", "numeric", "text", "json", places=0),
     float: _wanted(pg.DOUBLE_PRECISION(), "double", "numeric", "text", "json"),
     Decimal: _wanted(pg.NUMERIC(), "numeric", "text"),
     str: _TEXT,
@@ -89,7 +67,7 @@ _PLAIN: Mapping[Any, Wanted] = {
     datetime: _wanted(_MOMENT, "timestamptz", "timestamp", "text", "json"),
     AwareDatetime: _wanted(_MOMENT, "timestamptz", "text", "json"),
     NaiveDatetime: _wanted(pg.TIMESTAMP(), "timestamp", "text", "json"),
-    date: _wanted(pg.DATE(), "date", "timestamp", "text", "json"),
+    date: _wanted(pg.DATE(), "date", "timestamp", "text", "json", places=0),
     time: _wanted(pg.TIME(), "time", "text", "json"),
     timedelta: _wanted(pg.INTERVAL(), "interval"),
     UUID: _wanted(pg.UUID(), "uuid", "text", "json"),
@@ -118,7 +96,7 @@ def columns_of(model: type[BaseModel]) -> ModelColumns:
     """Return the columns for a model's fields."""
     columns = ModelColumns()
     for name, declared in model.model_fields.items():
-        wanted = wanted_for(declared.annotation)
+        wanted = _limited(wanted_for(declared.annotation), declared.metadata)
         if wanted is None:
             columns.unknown[name] = _name(declared.annotation)
         else:
@@ -130,7 +108,8 @@ def wanted_for(annotation: Any) -> Wanted | None:
     """Return the requirements of a type; None: it cannot be written to any column."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated or hasattr(annotation, "__supertype__"):
-        return wanted_for(arguments[0] if arguments else annotation.__supertype__)
+        wanted = wanted_for(arguments[0] if arguments else annotation.__supertype__)
+        return _limited(wanted, getattr(annotation, "__metadata__", ()))
     if origin in (Union, UnionType):
         return _either(arguments)
     if origin is Literal:
@@ -140,21 +119,25 @@ def wanted_for(annotation: Any) -> Wanted | None:
     return _of_class(origin or annotation)
 
 
-def holds(wanted: Wanted, type_: Any) -> bool:
-    """Return whether a column of a reflected type holds every value."""
-    if wanted.items is not None and family(type_) == "array":
-        return holds(wanted.items, type_.item_type)
-    return family(type_) in wanted.fits
+def holds(wanted: Wanted, type_: ColumnType) -> bool:
+    """Return whether a column of a type holds every value."""
+    if wanted.items is not None and type_.item is not None:
+        return holds(wanted.items, type_.item)
+    return type_.family in wanted.fits and (wanted is _ANY or not _rounds(wanted, type_))
 
 
-def family(type_: Any) -> str:
-    """Return the family of a reflected type."""
-    if isinstance(type_, pg.TIMESTAMP):
-        return "timestamptz" if type_.timezone else "timestamp"
-    if isinstance(type_, pg.DOMAIN):
-        return family(type_.data_type)
-    ancestors = (FAMILIES.get(kind) for kind in type(type_).__mro__)
-    return next((found for found in ancestors if found), "other")
+def _rounds(wanted: Wanted, type_: ColumnType) -> bool:
+    """Return whether a column may have fewer digits after the point than a value."""
+    return type_.places is not None and (wanted.places is None or wanted.places > type_.places)
+
+
+def _limited(wanted: Wanted | None, metadata: Sequence[Any]) -> Wanted | None:
+    """Return requirements with the most digits after the point that a declaration allows."""
+    if wanted is None or "numeric" not in wanted.fits or wanted.places is not None:
+        return wanted
+    declared = [*metadata, *(each for part in metadata for each in getattr(part, "metadata", ()))]
+    places = [n for part in declared if (n := getattr(part, "decimal_places", None)) is not None]
+    return replace(wanted, places=min(places)) if places else wanted
 
 
 def misfit(name: str, wanted: Wanted, column: Column) -> str | None:
@@ -164,11 +147,17 @@ def misfit(name: str, wanted: Wanted, column: Column) -> str | None:
     if not holds(wanted, column.type):
         return (
             f"column {name} is {column.sql_type}, which does not hold every value of the model's "
-            f"field (it needs {wanted.sql_type})"
+            f"field (it needs {wanted.sql_type}{_declared(wanted, column)})"
         )
     if wanted.nullable and wanted is not _ANY and not column.nullable:
         return f"column {name} is NOT NULL, and the model's field may be None"
     return None
+
+
+def _declared(wanted: Wanted, column: Column) -> str:
+    """Return how a model declares that its values fit; empty: it cannot."""
+    is_decimal = isinstance(wanted.type, pg.NUMERIC) and column.type.family == "numeric"
+    return f", or Field(decimal_places={column.type.places})" if is_decimal else ""
 
 
 def _either(choices: Sequence[Any]) -> Wanted | None:
@@ -181,17 +170,19 @@ def _either(choices: Sequence[Any]) -> Wanted | None:
     alike = len({choice.sql_type for choice in found}) == 1
     if not alike and "json" not in fits:
         return None
+    places = [choice.places for choice in found]
     return Wanted(
         found[0].type if alike else pg.JSONB(),
         fits,
         found[0].items if alike else None,
         nullable=NoneType in choices,
+        places=None if None in places else max(filter(None, places), default=0),
     )
 
 
 def _array(item: Any) -> Wanted:
     items = wanted_for(item)
-    if items is None or items.items is not None or family(items.type) == "json":
+    if items is None or items.items is not None or isinstance(items.type, pg.JSONB):
         return _DOCUMENT
     fits = frozenset({"json"}) & items.fits
     return Wanted(pg.ARRAY(items.type), fits, items)

@@ -22,15 +22,18 @@ from psycopg import Connection, Cursor, sql
 from pydantic import BaseModel
 
 from eosframework.errors import DataRefused
-from eosframework.postgres.queries import load_queries
-from eosframework.postgres.tables.table_shapes import TableShape
+from eosframework.postgres.error_classes import Category, classify
+from eosframework.postgres.tables.table_shapes import (
+    TableShape,
+    identifier,
+    read_shape,
+    shape_queries,
+)
 from eosframework.serialization.strict_json import write_with
 from eosframework.tables.table_ports import Deletion, Row
 from eosframework.topology.graph.graph import SinkTable, TableMode
 
 Values = tuple[Any, ...]
-
-_queries: Any = load_queries("table_columns.sql")
 
 _PLACE = sql.Identifier("eos:place")
 """The column of the temporary table with the order of rows; no name of a user's has a colon."""
@@ -76,18 +79,47 @@ class TableWriter:
         """
         with connection.cursor() as cursor:
             for layout, run in self._runs(rows):
-                if layout.deletes:
-                    self._delete(cursor, layout, run)
-                elif self._sink.mode is TableMode.APPEND:
-                    self._copy(cursor, layout.copy_into(self._table), run)
-                else:
-                    self._upsert(cursor, layout, run)
+                self._write_run(cursor, layout, run)
             if self._is_used and not self._is_confirmed:
                 self._confirm(cursor)
 
+    def _write_run(self, cursor: Cursor[Any], layout: _Layout, run: Sequence[Values]) -> None:
+        if layout.deletes:
+            self._delete(cursor, layout, run)
+        elif self._sink.mode is not TableMode.APPEND:
+            self._upsert(cursor, layout, run)
+        elif self._shape.has_policies:  # COPY takes no table with row-level security.
+            self._insert(cursor, layout, run)
+        else:
+            self._copy(cursor, layout.copy_into(self._table), run)
+
+    def is_refused_by_types(self, connection: Connection[Any], row: Row) -> bool:
+        """Return whether the types of its columns refuse a row's values; it is not written.
+
+        Raises:
+            psycopg.Error: the same columns without any row are refused as well.
+        """
+        layout = self._layout(row)
+        with connection.cursor() as cursor:
+            with connection.transaction(force_rollback=True):
+                self._write_run(cursor, layout, [])
+            try:
+                with connection.transaction():
+                    self._stage(cursor, layout, [])
+            except psycopg.errors.InsufficientPrivilege:
+                return False  # Rows that are appended need no temporary table.
+            try:
+                with connection.transaction(force_rollback=True):
+                    self._stage(cursor, layout, [layout.values(row)])
+            except psycopg.Error as error:
+                if classify(error).category not in (Category.ROW, Category.EITHER):
+                    raise
+                return True
+        return False
+
     @property
     def _table(self) -> sql.Composable:
-        return sql.Identifier(*self._sink.table.split("."))
+        return identifier(self._sink.table)
 
     def _runs(self, rows: Sequence[Row]) -> Iterator[tuple[_Layout, Sequence[Values]]]:
         """Yield runs of consecutive rows with the same columns, as tuples."""
@@ -140,7 +172,9 @@ class TableWriter:
                 if names
                 else "the row is empty"
             )
-        json_at = tuple(i for i, name in enumerate(names) if self._shape.columns[name].is_json)
+        json_at = tuple(
+            i for i, name in enumerate(names) if self._shape.columns[name].type.family == "json"
+        )
         return _Layout(
             names=names,
             deletes=deletes,
@@ -156,6 +190,7 @@ class TableWriter:
 
     def _upsert(self, cursor: Cursor[Any], layout: _Layout, run: Sequence[Values]) -> None:
         """Replace rows of the table with the newest row of each key."""
+        self._require_keys(layout, run)
         compares = not layout.order.is_known(run)
         if not compares:
             run = [*dict(zip(map(layout.key, run), run, strict=True)).values()]
@@ -181,10 +216,32 @@ class TableWriter:
             )
         )
 
+    def _insert(self, cursor: Cursor[Any], layout: _Layout, run: Sequence[Values]) -> None:
+        self._stage(cursor, layout, run)
+        cursor.execute(
+            sql.SQL("INSERT INTO {0} ({1}) SELECT {1} FROM {2} ORDER BY {3}").format(
+                self._table, _listed(layout.names), self._stage_name, _PLACE
+            )
+        )
+
+    def _require_keys(self, layout: _Layout, run: Sequence[Values]) -> None:
+        """Refuse a key that is NULL if no row could replace another by it."""
+        if self._shape.has_one_null(self._sink.keys):
+            return
+        for key in self._sink.keys:
+            place = layout.names.index(key)
+            if self._shape.columns[key].nullable and None in map(itemgetter(place), run):
+                raise DataRefused(f"key {key} is null, by which no row could replace another")
+
     def _delete(self, cursor: Cursor[Any], layout: _Layout, run: Sequence[Values]) -> None:
         self._stage(cursor, layout, run)
         same = sql.SQL(" AND ").join(
-            sql.SQL("kept.{0} = gone.{0}").format(sql.Identifier(name)) for name in layout.names
+            sql.SQL(
+                "kept.{0} IS NOT DISTINCT FROM gone.{0}"
+                if self._shape.columns[name].nullable
+                else "kept.{0} = gone.{0}"
+            ).format(sql.Identifier(name))
+            for name in layout.names
         )
         cursor.execute(
             sql.SQL("DELETE FROM {} AS kept USING {} AS gone WHERE {}").format(
@@ -215,7 +272,7 @@ class TableWriter:
         self._copy(cursor, command, ((*values, place) for place, values in enumerate(run)))
 
     def _defined(self, cursor: Cursor[Any]) -> list[tuple[str, str]]:
-        found = _queries.column_types(cursor.connection, table=self._table.as_string(cursor))
+        found = shape_queries.column_types(cursor.connection, table=self._table.as_string(cursor))
         return [(name, kind) for name, kind in found]
 
     def _confirm(self, cursor: Cursor[Any]) -> None:
@@ -223,7 +280,7 @@ class TableWriter:
 
         The target keeps its types until the transaction ends, because it has been written to.
         """
-        if self.has_changed(cursor.connection):
+        if self._defined(cursor) != self._columns:
             raise DefinitionChanged(f"{self._shape.name} has other columns than before")
         self._is_confirmed = True
 
@@ -232,9 +289,8 @@ class TableWriter:
             deque(map(copy.write_row, values), maxlen=0)
 
     def has_changed(self, connection: Connection[Any]) -> bool:
-        """Return whether the table has other columns than when the temporary table was made."""
-        with connection.cursor() as cursor:
-            return bool(self._columns) and self._defined(cursor) != self._columns
+        """Return whether the table is not as it was when it was inspected."""
+        return read_shape(connection, self._shape.name) != self._shape
 
     def begin(self) -> None:
         """Note that a transaction begins: the temporary table is empty."""

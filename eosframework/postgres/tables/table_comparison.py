@@ -11,7 +11,7 @@ from psycopg import sql
 from eosframework.errors import DatabaseRefused
 from eosframework.postgres.connection import Connection, Database
 from eosframework.postgres.error_classes import translating
-from eosframework.postgres.tables.table_shapes import Column, TableShape, read_shape
+from eosframework.postgres.tables.table_shapes import Column, TableShape, identifier, read_shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,12 @@ def compare_tables(
         DatabaseUnavailable: the database is unavailable.
         DatabaseRefused: a table does not exist or may not be read, or the condition is invalid.
     """
-    shapes = _shapes(database, one, other)
-    compared = _compared(*shapes)
-    known = dict.fromkeys(name for shape in shapes for name in shape.columns)
     doing = f"compare {one} with {other} in {database.display}"
     with translating(doing), database.connect() as connection:
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        shapes = [_shape(database, connection, name) for name in (one, other)]
+        compared = _compared(*shapes)
+        known = dict.fromkeys(name for shape in shapes for name in shape.columns)
         columns = [_comparable(shapes[0].columns[name]) for name in compared]
         selects = _select(one, columns, where), _select(other, columns, where)
         counts = [_count(connection, select) for select in selects]
@@ -68,47 +68,38 @@ def compare_tables(
         )
 
 
-def _shapes(database: Database, *names: str) -> tuple[TableShape, TableShape]:
-    doing = f"look at {', '.join(names)} in {database.display}"
-    with translating(doing), database.engine().connect() as reflecting:
-        found = [read_shape(reflecting, name) for name in names]
-    for name, shape in zip(names, found, strict=True):
-        if shape is None:
-            raise DatabaseRefused(f"{database.display} has no table {name}")
-    one, other = found
-    assert one is not None
-    assert other is not None
-    return one, other
+def _shape(database: Database, connection: Connection, name: str) -> TableShape:
+    shape = read_shape(connection, name)
+    if shape is None:
+        raise DatabaseRefused(f"{database.display} has no table {name}")
+    return shape
 
 
 def _compared(one: TableShape, other: TableShape) -> list[str]:
     """Return the columns that rows of both define themselves, or that are keys."""
-    keys = {name for names in one.unique for name in names}
     return [
         name
         for name, column in one.columns.items()
         if name in other.columns
         and not column.computed
-        and (not column.filled or (name in keys and not _is_numbered(column)))
+        and (not column.filled or (name in one.keys and not _is_numbered(column)))
     ]
 
 
 def _is_numbered(column: Column) -> bool:
     """Return whether the database may have assigned the value from a sequence."""
-    return column.filled and column.sql_type in ("INTEGER", "BIGINT", "SMALLINT")
+    return column.filled and column.type.family == "integer"
 
 
 def _comparable(column: Column) -> sql.Composable:
     name = sql.Identifier(column.name)
-    if column.sql_type == "JSON":  # the only column type in use without equality
+    if column.type.kind == "json":  # the only column type in use without equality
         return sql.SQL("{}::jsonb AS {}").format(name, name)
     return name
 
 
 def _select(table: str, columns: Sequence[sql.Composable], where: str | None) -> sql.Composable:
-    chosen = sql.SQL("SELECT {} FROM {}").format(
-        sql.SQL(", ").join(columns), sql.Identifier(*table.split("."))
-    )
+    chosen = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(columns), identifier(table))
     if where is None:
         return chosen
     # A condition of the user's own on the user's own database.

@@ -11,6 +11,7 @@ from psycopg import sql
 from eosframework.postgres.connection import Database
 from eosframework.postgres.error_classes import commit, translating
 from eosframework.postgres.queries import load_queries
+from eosframework.postgres.tables.table_shapes import identifier
 from eosframework.records import TopicPartition
 from eosframework.tables.table_ports import Seen
 
@@ -73,7 +74,7 @@ def store_positions(
             next_offsets=[position.next_offset for position in positions],
         )
         for table in emptied:
-            connection.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(*table.split("."))))
+            connection.execute(sql.SQL("DELETE FROM {}").format(identifier(table)))
         commit(connection, doing)
 
 

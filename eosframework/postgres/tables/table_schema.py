@@ -22,8 +22,15 @@ from eosframework.postgres.grants import TABLE_WRITER_GRANTS, require_grants
 from eosframework.postgres.migration import SCHEMA, driver, locked, migrate, pending
 from eosframework.postgres.queries import load_queries
 from eosframework.postgres.tables.columns import ModelColumns, Wanted, columns_of, misfit
-from eosframework.postgres.tables.table_shapes import TableShape, read_shape
+from eosframework.postgres.tables.table_shapes import (
+    TableShape,
+    identifier,
+    quoted,
+    quoted_column,
+    read_shape,
+)
 from eosframework.topology.graph.graph import SinkTable, TableMode, TableSink
+from eosframework.topology.spec.relation_names import relation_parts
 
 positions: Any = load_queries("table_positions.sql")
 
@@ -144,7 +151,10 @@ def _planned(connection: Connection, table_sinks: Sequence[TableSink]) -> tuple[
     sinks: dict[str, list[SinkTable]] = {}
     for sink in (sink for table_sink in table_sinks for sink in table_sink.tables):
         sinks.setdefault(sink.table, []).append(sink)
-    plans = [_plan_table(name, sinks[name], read_shape(connection, name)) for name in sorted(sinks)]
+    plans = [
+        _plan_table(name, sinks[name], read_shape(driver(connection), name))
+        for name in sorted(sinks)
+    ]
     return tuple(
         replace(plan, problems=(*plan.problems, *_denied(connection, plan, sinks[plan.name])))
         for plan in plans
@@ -159,12 +169,12 @@ def _denied(
         return
     wanted = dict.fromkeys(privilege for sink in sinks for privilege in PRIVILEGES[sink.mode])
     rows = positions.missing_privileges(
-        driver(connection), table_name=plan.name, wanted=list(wanted)
+        driver(connection), table_name=identifier(plan.name).as_string(), wanted=list(wanted)
     )
     if missing := ", ".join(name for (name,) in rows):
         yield (
             f"table {plan.name}: this user lacks {missing}; as its owner, run: "
-            f"GRANT {missing} ON {plan.name} TO …"
+            f"GRANT {missing} ON {quoted(plan.name)} TO …"
         )
 
 
@@ -173,15 +183,18 @@ def _plan_table(name: str, sinks: Sequence[SinkTable], shape: TableShape | None)
     wanted = {column: of for model in reversed(models) for column, of in model.wanted.items()}
     existing = {} if shape is None else shape.columns
     keys = dict.fromkeys(sink.keys for sink in sinks if sink.mode is not TableMode.APPEND)
+    missing = {column: of for column, of in wanted.items() if column not in existing}
     problems = [*_unknown(name, models)]
-    if shape is None:
+    if shape is not None and shape.other_kind is not None:
+        missing, problems = {}, [f"{name} is {shape.other_kind}; name a table, to which rows go"]
+    elif shape is None:
         problems += _unmakeable(name, sinks, wanted)
     else:
         problems += _unfit(shape, sinks, wanted)
     return PlannedTable(
         name=name,
         exists=shape is not None,
-        missing={column: of for column, of in wanted.items() if column not in existing},
+        missing=missing,
         keys=tuple(keys),
         problems=tuple(dict.fromkeys(problems)),
     )
@@ -207,6 +220,8 @@ def _unmakeable(name: str, sinks: Sequence[SinkTable], wanted: dict[str, Wanted]
     for key in dict.fromkeys(key for sink in sinks for key in sink.keys):
         if key not in wanted:
             yield f"table {name}: key {key} is no field of the model; correct keys or the model"
+        elif wanted[key].nullable:
+            yield f"table {name}: key {key} may be None, which no key column takes; require it"
 
 
 def _unfit(
@@ -215,6 +230,8 @@ def _unfit(
     """Yield the reasons why an existing table does not accept the rows."""
     for column, of in wanted.items():
         found = shape.columns.get(column)
+        if found is not None and shape.has_trigger:
+            found = replace(found, nullable=True)  # The trigger may fill it.
         if found is not None and (why := misfit(column, of, found)):
             yield f"table {shape.name}: {why}; change the column or the model"
     for sink in sinks:
@@ -222,7 +239,8 @@ def _unfit(
         if sink.model is None:
             continue
         for column in shape.columns.values():
-            required = not (column.nullable or column.filled or column.computed)
+            filled = column.filled or column.computed or shape.has_trigger
+            required = not (column.nullable or filled)
             if required and column.name not in sink.model.model_fields:
                 yield (
                     f"table {shape.name}: column {column.name} is NOT NULL without a default, and "
@@ -233,20 +251,54 @@ def _unfit(
 def _without_unique(shape: TableShape, sink: SinkTable, wanted: dict[str, Wanted]) -> Iterator[str]:
     if not sink.keys:
         return
-    columns = ", ".join(sink.keys)
+    columns = ", ".join(map(quoted_column, sink.keys))
     for key in sink.keys:
         if key not in shape.columns and key not in wanted:
             yield f"table {shape.name} has no column {key}, which is a key; correct keys"
             return
-    if frozenset(sink.keys) not in shape.unique:
+    fitting = [index for index in shape.unique if index.columns == frozenset(sink.keys)]
+    valid = [index for index in fitting if index.valid]
+    table = quoted(shape.name)
+    if not fitting:
         yield (
             f"table {shape.name} has no unique constraint on ({columns}), so no row could replace "
-            f"another: ALTER TABLE {shape.name} ADD UNIQUE ({columns})"
+            f"another: ALTER TABLE {table} ADD UNIQUE ({columns})"
         )
+    elif not valid:
+        index = ".".join(map(quoted_column, (*relation_parts(shape.name)[:-1], fitting[0].name)))
+        yield (
+            f"table {shape.name}: unique index {fitting[0].name} on ({columns}) is invalid, since "
+            f"its creation has failed or has not ended: REINDEX INDEX {index}"
+        )
+    for index in valid:
+        if not index.immediate:
+            yield (
+                f"table {shape.name}: unique constraint {index.name} on ({columns}) is deferrable, "
+                f"by which no row may replace another: ALTER TABLE {table} DROP CONSTRAINT "
+                f"{quoted_column(index.name)}, ADD UNIQUE ({columns})"
+            )
+    if valid and not shape.has_one_null(sink.keys):
+        yield from _nullable_keys(shape, sink)
+
+
+def _nullable_keys(shape: TableShape, sink: SinkTable) -> Iterator[str]:
+    """Yield the keys that may be NULL, which a unique constraint takes for different."""
+    fields = {} if sink.model is None else columns_of(sink.model).wanted
+    for key in sink.keys:
+        column = shape.columns.get(key)
+        field = fields.get(key)
+        if column is not None and column.nullable and (field is None or field.nullable):
+            yield (
+                f"table {shape.name}: key {key} may be NULL, and no row with NULL replaces "
+                f"another; let neither the column nor the field be NULL, or, from PostgreSQL 15 "
+                f"on: ALTER TABLE {quoted(shape.name)} ADD UNIQUE NULLS NOT DISTINCT "
+                f"({', '.join(map(quoted_column, sink.keys))})"
+            )
 
 
 def _make(connection: Connection, planned: PlannedTable) -> None:
-    schema, _, name = planned.name.rpartition(".")
+    *schemas, name = relation_parts(planned.name)
+    schema = schemas[0] if schemas else None
     operations = Operations(MigrationContext.configure(connection))
     if planned.create:
         if schema:
@@ -257,8 +309,8 @@ def _make(connection: Connection, planned: PlannedTable) -> None:
             for column, of in planned.missing.items()
         ]
         unique = [UniqueConstraint(*keys) for keys in planned.keys[1:]]
-        operations.create_table(name, *columns, *unique, schema=schema or None)
+        operations.create_table(name, *columns, *unique, schema=schema)
     elif planned.exists:
         # Nullable, since existing rows have no value for it.
         for column, of in planned.missing.items():
-            operations.add_column(name, SqlColumn(column, of.type), schema=schema or None)
+            operations.add_column(name, SqlColumn(column, of.type), schema=schema)

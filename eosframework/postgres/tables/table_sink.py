@@ -18,20 +18,36 @@ from psycopg.types.json import Jsonb
 from eosframework import failpoints
 from eosframework.errors import (
     DatabaseRefused,
+    DatabaseUnavailable,
     DataRefused,
     RowRefused,
     StartRefused,
     Superseded,
 )
 from eosframework.postgres.connection import Connection, Database
-from eosframework.postgres.error_classes import commit, explain, translating
+from eosframework.postgres.error_classes import (
+    Category,
+    as_refusal,
+    classify,
+    commit,
+    explain,
+    translating,
+)
 from eosframework.postgres.queries import load_queries
 from eosframework.postgres.tables.copy_rows import DefinitionChanged, TableWriter
 from eosframework.postgres.tables.table_shapes import read_shape
 from eosframework.processing.failures.failure_handler import writable
 from eosframework.processing.ports import Message
 from eosframework.records import TopicPartition
-from eosframework.tables.table_ports import Batch, Claim, RefusedRow, Row, TableRows, Written
+from eosframework.tables.table_ports import (
+    Batch,
+    Claim,
+    Deletion,
+    RefusedRow,
+    Row,
+    TableRows,
+    Written,
+)
 from eosframework.topology.graph.graph import Policy, SinkTable
 
 positions: Any = load_queries("table_positions.sql")
@@ -39,10 +55,19 @@ positions: Any = load_queries("table_positions.sql")
 
 @dataclass(slots=True)
 class _Refusals:
-    """Counts and dead letters of rows that the database rejected."""
+    """Counts and dead letters of rows that the database rejected.
+
+    Args:
+        accepting: tables into which a row of this transaction was written.
+    """
 
     dead: list[RefusedRow] = field(default_factory=list[RefusedRow])
     skipped: int = 0
+    accepting: set[SinkTable] = field(default_factory=set[SinkTable])
+
+
+_Doubt = tuple[Message, psycopg.Error]
+"""A record whose row fails alone, with an error that may be the row's or the table's."""
 
 
 class PostgresRowStore:
@@ -62,6 +87,8 @@ class PostgresRowStore:
         self._writers: dict[SinkTable, TableWriter] = {}
         self._made_writers = 0
         self._reinspected: set[SinkTable] = set()
+        self._accepted: dict[SinkTable, Row] = {}
+        """The last row that each table accepted."""
 
     def claim(self, partitions: Sequence[TopicPartition]) -> list[Claim]:
         """Claim the positions; waits for a transaction that has locked one of them.
@@ -193,48 +220,112 @@ class PostgresRowStore:
         self, connection: Connection, sink: SinkTable, rows: TableRows, refusals: _Refusals
     ) -> None:
         """Write rows; rejected ones are found by bisection."""
+        doubts: list[_Doubt] = []
+        self._bisect(connection, sink, rows, refusals, doubts)
+        self._settle(connection, sink, refusals, doubts)
+
+    def _bisect(
+        self,
+        connection: Connection,
+        sink: SinkTable,
+        rows: TableRows,
+        refusals: _Refusals,
+        doubts: list[_Doubt],
+    ) -> None:
         if not rows.rows:
             return
         refused = self._attempt(connection, sink, rows.rows)
         if refused is None:
+            self._note_accepted(sink, rows.rows, refusals)
             return
-        if len(rows.rows) == 1:
+        if len(rows.rows) > 1:
+            middle = len(rows.rows) // 2
+            for half in (slice(None, middle), slice(middle, None)):
+                part = TableRows(sink, rows.rows[half], rows.origins[half])
+                self._bisect(connection, sink, part, refusals, doubts)
+        elif isinstance(refused, DataRefused):
             self._refuse(sink, rows.origins[0], refused, refusals)
+        elif self._writer(connection, sink).is_refused_by_types(connection, rows.rows[0]):
+            self._refuse(sink, rows.origins[0], as_refusal(refused), refusals)
+        else:
+            doubts.append((rows.origins[0], refused))
+            if sink.on_error is Policy.FAIL:
+                self._settle(connection, sink, refusals, doubts)
+
+    def _settle(
+        self,
+        connection: Connection,
+        sink: SinkTable,
+        refusals: _Refusals,
+        doubts: Sequence[_Doubt],
+    ) -> None:
+        """Refuse rows that failed alone, if the table accepts another row."""
+        if not doubts:
             return
-        middle = len(rows.rows) // 2
-        for half in (slice(None, middle), slice(middle, None)):
-            part = TableRows(sink, rows.rows[half], rows.origins[half])
-            self._write_table(connection, sink, part, refusals)
+        if sink not in refusals.accepting and not self._accepts_again(connection, sink):
+            origin, error = doubts[0]
+            raise explain(
+                error, f"write the row of record {_place(origin)} to {sink.table}, nor another row"
+            ) from error
+        for origin, error in doubts:
+            self._refuse(sink, origin, as_refusal(error), refusals)
+
+    def _accepts_again(self, connection: Connection, sink: SinkTable) -> bool:
+        """Return whether the last row that a table accepted is accepted again; undo it."""
+        if sink not in self._accepted:
+            return False
+        with suppress(DataRefused):
+            try:
+                with connection.transaction(force_rollback=True):
+                    self._writer(connection, sink).write(connection, [self._accepted[sink]])
+            except psycopg.Error as error:
+                if connection.closed:
+                    raise
+                refused = explain(error, f"write to {sink.table}")
+                if isinstance(refused, DatabaseUnavailable):
+                    raise refused from error
+            else:
+                return True
+        return False
+
+    def _note_accepted(self, sink: SinkTable, rows: Sequence[Row], refusals: _Refusals) -> None:
+        row = next((row for row in reversed(rows) if not isinstance(row, Deletion)), None)
+        if row is not None:
+            self._accepted[sink] = row
+            refusals.accepting.add(sink)
 
     def _attempt(
         self, connection: Connection, sink: SinkTable, rows: Sequence[Row]
-    ) -> DataRefused | None:
-        """Write rows, or return why their data is rejected and roll them back."""
+    ) -> DataRefused | psycopg.Error | None:
+        """Write rows, or return why their data is, or may be, rejected and roll them back."""
         try:
             with connection.transaction():
-                self._writer(sink).write(connection, rows)
+                self._writer(connection, sink).write(connection, rows)
         except DefinitionChanged as error:
-            if not self._is_looked_at_again(sink):
+            if not self._is_looked_at_again(connection, sink):
                 return error
         except DataRefused as error:
             return error
         except psycopg.Error as error:
             is_refused = error.sqlstate is not None and not connection.closed
-            changed = is_refused and self._writer(sink).has_changed(connection)
-            if not (changed and self._is_looked_at_again(sink)):
+            if not (is_refused and self._is_looked_at_again(connection, sink)):
                 explained = explain(error, f"write to {sink.table}")
                 if isinstance(explained, DataRefused):
                     return explained
+                if is_refused and classify(error).category is Category.EITHER:
+                    return error
                 raise
         else:
             return None
         return self._attempt(connection, sink, rows)
 
-    def _is_looked_at_again(self, sink: SinkTable) -> bool:
-        """Forget the definition of a table, which may have changed; once in a transaction."""
+    def _is_looked_at_again(self, connection: Connection, sink: SinkTable) -> bool:
+        """Forget the definition of a table that has changed; once in a transaction."""
         if sink in self._reinspected:
             return False
         self._reinspected.add(sink)
+        if not self._writer(connection, sink).has_changed(connection):
+            return False
         self._writers.pop(sink)
         return True
 
@@ -247,20 +338,18 @@ class PostgresRowStore:
             case Policy.DEAD_LETTER:
                 refusals.dead.append(RefusedRow(sink.table, origin, error.reason))
             case Policy.FAIL:
-                place = TopicPartition(origin.topic(), origin.partition())
                 raise RowRefused(
-                    f"table {sink.table} refuses the row of record {place}@{origin.offset()}: "
+                    f"table {sink.table} refuses the row of record {_place(origin)}: "
                     f"{error.reason}. Nothing after it was written. Fix the record or the "
                     f"table, or write the others without it: on_error: skip or dead_letter",
-                    partition=place,
+                    partition=TopicPartition(origin.topic(), origin.partition()),
                     offset=origin.offset(),
                 ) from error
 
-    def _writer(self, sink: SinkTable) -> TableWriter:
+    def _writer(self, connection: Connection, sink: SinkTable) -> TableWriter:
         writer = self._writers.get(sink)
         if writer is None:
-            with self._database.engine().connect() as reflecting:
-                shape = read_shape(reflecting, sink.table)
+            shape = read_shape(connection, sink.table)
             if shape is None:
                 raise DatabaseRefused(
                     f"{self._database.display} has no table {sink.table}; run `eosframework apply`"
@@ -283,6 +372,10 @@ class PostgresRowStore:
             headers=_headers(origin),
             error=refused.error,
         )
+
+
+def _place(origin: Message) -> str:
+    return f"{TopicPartition(origin.topic(), origin.partition())}@{origin.offset()}"
 
 
 def _by_table(batches: Iterable[Batch]) -> dict[SinkTable, TableRows]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from eosframework.topology.spec.kept_names import KeptName, Kind, Option
 from eosframework.topology.spec.loaded import KEY, LoadedApp, Path
+from eosframework.topology.spec.relation_names import as_topic
 from eosframework.topology.spec.step_spec import GroupSpec, StepSpec
 from eosframework.topology.spec.topology_spec import StreamSpec
 
@@ -60,7 +61,7 @@ class Naming:
     def rows(self, name: str, stream: StreamSpec) -> str:
         """Name a stream's topic of rows: as the stream, or as its table if that is unnamed."""
         is_stated = name not in self._app.unnamed
-        rows = name if is_stated else min(table.table for _, table in stream.tables)
+        rows = name if is_stated else min(as_topic(table.table) for _, table in stream.tables)
         path: Path = ("streams", name, "to", 0)
         self._add(Kind.ROWS, rows, path, Option.NAMED, is_stated=is_stated)
         return rows

@@ -21,6 +21,7 @@ from pydantic import (
 from eosframework.errors import TopologyError
 from eosframework.serialization.schemas import OPTIONS, Registered
 from eosframework.topology.spec.fields import Declared, Duration, Ttl, duration_of, milliseconds
+from eosframework.topology.spec.relation_names import PATTERN
 from eosframework.topology.spec.step_spec import StepSpec
 
 DEFAULT_BRANCH = "default"
@@ -269,9 +270,9 @@ upsert_delete: likewise, and a null value deletes the row of its key."""
 class TableSpec(Declared):
     """A table sink: a database table that the records of a stream are written to."""
 
-    table: str = Field(pattern=r"^[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)?$")
+    table: str = Field(pattern=PATTERN)
     """Name of the table, with its schema before a dot unless that is the first one of the search
-    path."""
+    path. Case is kept; a part in double quotes may have any character: `shop."order lines"`."""
 
     mode: TableMode = "append"
     """append, upsert, or upsert_delete."""

@@ -12,67 +12,25 @@ from uuid import UUID
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
-from pydantic import BaseModel, SecretStr
+from pydantic import BaseModel
 
-from eosframework.config import DatabaseSettings
 from eosframework.errors import RowRefused, StartRefused, Superseded
-from eosframework.postgres import Database, migrate
 from eosframework.postgres.tables.copy_rows import TableWriter
 from eosframework.postgres.tables.table_positions import (
     StoredPosition,
     store_positions,
     stored_positions,
 )
-from eosframework.postgres.tables.table_sink import PostgresRowStore
-from eosframework.records import TopicPartition
 from eosframework.tables.table_ports import Batch, Claim, Deletion, TableRows
-from eosframework.topology.graph.graph import Policy, SinkTable, TableMode
+from eosframework.topology.graph.graph import Policy, TableMode
 from tests.support.memory.scripted_kafka import At
-
-P0, P1 = TopicPartition("in", 0), TopicPartition("in", 1)
+from tests.support.servers.row_stores import P0, P1, World, batch, sink, written
 
 WAITING = """
 SELECT 1 FROM pg_stat_activity
 WHERE wait_event_type = 'Lock' AND datname = current_database()
 """
 """Somebody in this database waits for a lock; other tests have theirs on the same server."""
-
-
-def sink(
-    table: str,
-    mode: TableMode = TableMode.APPEND,
-    keys: tuple[str, ...] = (),
-    on_error: Policy = Policy.FAIL,
-) -> SinkTable:
-    return SinkTable(f"s.to({table})", table, mode, keys, None, None, on_error)
-
-
-def batch(claim: Claim, table: SinkTable, *rows: Any) -> Batch:
-    first = claim.next_offset or 0
-    origins = [
-        At(b"v", first + n, headers_=[("h", b"x")], place=claim.partition) for n in range(len(rows))
-    ]
-    return Batch(claim, first + len(rows), [TableRows(table, list(rows), list(origins))])
-
-
-class World:
-    """A migrated database, and what a plain connection sees of it."""
-
-    def __init__(self, dsn: str) -> None:
-        self.dsn = dsn
-        self.database = Database(DatabaseSettings(dsn=SecretStr(dsn)))
-        migrate(self.database)
-        self.stores: list[PostgresRowStore] = []
-
-    def store(self, topic_id: str = "id") -> PostgresRowStore:
-        store = PostgresRowStore(self.database, "app", {"in": topic_id})
-        self.stores.append(store)
-        return store
-
-    def see(self, query: str) -> list[Any]:
-        with psycopg.connect(self.dsn, autocommit=True) as connection:
-            cursor = connection.execute(query.encode())
-            return cursor.fetchall() if cursor.description else []
 
 
 @pytest.fixture
@@ -335,12 +293,12 @@ def test_types_that_change_while_a_writer_runs_hold_from_its_next_transaction_on
     world.see("CREATE TABLE r (id integer PRIMARY KEY, rate numeric(4,2), note varchar(3))")
     store, table = world.store(), sink("r", TableMode.UPSERT, ("id",), Policy.SKIP)
     [claim] = store.claim([P0])
-    [claim] = _written(store, batch(claim, table, {"id": 1, "rate": "0.85", "note": "abc"}))
+    [claim] = written(store, batch(claim, table, {"id": 1, "rate": "0.85", "note": "abc"}))
     world.see("ALTER TABLE r ALTER rate TYPE numeric(18,6), ALTER note TYPE text")
     rows = [{"id": 2, "rate": "0.851234", "note": "longer"}, {"id": 3, "rate": "1.000001"}]
-    [claim] = _written(store, batch(claim, table, *rows))
+    [claim] = written(store, batch(claim, table, *rows))
     world.see("ALTER TABLE r DROP note, ADD note integer")
-    [claim] = _written(store, batch(claim, table, {"id": 4, "rate": "0.000001", "note": 7}))
+    [claim] = written(store, batch(claim, table, {"id": 4, "rate": "0.000001", "note": 7}))
     assert world.see("SELECT id, rate::text, note FROM r ORDER BY id") == [
         (1, "0.850000", None),
         (2, "0.851234", None),
@@ -355,7 +313,7 @@ def test_any_number_of_column_sets_needs_one_temporary_table(world: World) -> No
     [claim] = store.claim([P0])
     sets = [names for n in range(5) for names in permutations("abcd", n)]
     rows: list[Any] = [{**dict.fromkeys(names, 1), "id": n} for n, names in enumerate(sets)]
-    _written(store, batch(claim, table, *rows, Deletion({"id": 0})))
+    written(store, batch(claim, table, *rows, Deletion({"id": 0})))
     counted = "SELECT count(*), count(a), count(b), count(c), count(d) FROM wide"
     each = sum("a" in names for names in sets)
     assert world.see(counted) == [(len(sets) - 1, each, each, each, each)]
@@ -383,7 +341,7 @@ def test_keys_are_equal_where_the_database_says_so_whatever_the_batch(
     [claim] = store.claim([P0])
     rows = [{"key": key, "n": n} for n, key in enumerate(keys)]
     for first in range(0, len(rows), size):
-        [claim] = _written(store, batch(claim, table, *rows[first : first + size]))
+        [claim] = written(store, batch(claim, table, *rows[first : first + size]))
     assert dict(world.see("SELECT key, n FROM k")) == expected
 
 
@@ -420,7 +378,7 @@ def test_a_value_means_the_same_whatever_the_database_has_set(world: World) -> N
     [claim] = store.claim([P0])
     row = Moment(id=1, at=noon, day=date(2026, 7, 4), length=timedelta(days=-1, seconds=1))
     text = {"id": 2, "at": "2026-07-04T12:00:00", "day": "2026-07-04", "length": "-23:59:59"}
-    _written(store, batch(claim, sink("m"), row, text))
+    written(store, batch(claim, sink("m"), row, text))
     seen = "SELECT at AT TIME ZONE 'UTC', day, extract(epoch from length)::int FROM m"
     assert world.see(seen) == [(noon, date(2026, 7, 4), -86399)] * 2
 
@@ -449,9 +407,3 @@ def test_texts_are_written_whatever_the_encoding_of_the_database(
     world.see(f'DROP DATABASE "{name}_{encoding}" WITH (FORCE)')
     kept = texts[: len(texts) - refused]
     assert [each if type(each) is str else each.decode() for (each,) in found] == kept
-
-
-def _written(store: PostgresRowStore, one: Batch) -> list[Claim]:
-    """Write a batch of which no row is refused, and claim what comes after it."""
-    assert store.write([one]).skipped == 0
-    return store.claim([one.claim.partition])

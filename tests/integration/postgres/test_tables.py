@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -13,11 +14,12 @@ from pydantic import BaseModel, SecretStr
 
 from eosframework.config import DatabaseSettings
 from eosframework.postgres import Database
+from eosframework.postgres.tables.table_positions import store_positions
 from eosframework.postgres.tables.table_schema import apply_tables, plan_tables
 from eosframework.postgres.tables.table_sink import PostgresRowStore
 from eosframework.records import TopicPartition
 from eosframework.serialization.serdes import JSON, STRING
-from eosframework.tables.table_ports import Batch, TableRows
+from eosframework.tables.table_ports import Batch, Deletion, TableRows
 from eosframework.topology.graph.graph import Policy, SinkTable, TableMode, TableSink
 from tests.support.memory.scripted_kafka import At
 from tests.support.servers.databases import dsn_with
@@ -112,7 +114,7 @@ def test_a_table_that_does_not_fit_is_explained_and_not_touched(world: World) ->
     problems = world.problems(sink("orders", Order, "id"))
     assert len(problems) == 4
     text = "\n".join(problems)
-    assert "amount is INTEGER, which does not hold every value" in text
+    assert "amount is integer, which does not hold every value" in text
     assert "note is NOT NULL, and the model's field may be None" in text
     assert "ALTER TABLE orders ADD UNIQUE (id)" in text
     assert "owner is NOT NULL without a default" in text
@@ -138,6 +140,132 @@ def test_a_missing_privilege_is_found_before_the_first_row(world: World) -> None
         assert "GRANT SELECT, UPDATE ON orders" in problem
     finally:
         world.see(f"DROP OWNED BY {name}; DROP ROLE {name}")
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("Customers", '"Customers"'),
+        ('"order"', '"order"'),
+        ('Shop."Order ""Lines"". 1"', '"Shop"."Order ""Lines"". 1"'),
+    ],
+)
+def test_names_of_tables_and_columns_may_have_any_spelling(
+    world: World, name: str, written: str
+) -> None:
+    class Line(BaseModel):
+        OrderId: int
+        order: str
+
+    target = sink(name, Line, "OrderId", "order")
+    topology = [table_sink(target)]
+    apply_tables(world.database, topology)
+    assert (world.problems(target), apply_tables(world.database, topology)) == ([], [])
+    world.see(f'ALTER TABLE {written} ADD "Total % :x {{}}" numeric')
+    rows = [{"OrderId": 1, "order": "a", "Total % :x {}": n} for n in (1, 2)]
+    write(world, target, *rows, Deletion({"OrderId": 2, "order": ""}))
+    assert world.see(f"SELECT * FROM {written}") == [(1, "a", Decimal(2))]
+    store_positions(world.database, "app", [], emptied=[name])
+    assert world.see(f"SELECT * FROM {written}") == []
+    world.see(f'ALTER TABLE {written} DROP "OrderId"')
+    apply_tables(world.database, topology)
+    [problem] = world.problems(target)
+    world.see(problem.rpartition(": ")[2])
+    assert world.problems(target) == []
+
+
+class Stock(BaseModel):
+    sku: str
+    size: str | None
+    n: int
+
+
+def has_one_null(world: World) -> bool:
+    """Return whether the server has NULLS NOT DISTINCT."""
+    return int(world.see("SHOW server_version_num")[0][0]) >= 150_000
+
+
+UNUSABLE = {
+    "deferrable": ("UNIQUE (sku) DEFERRABLE", "sku", "is deferrable"),
+    "one of two": ("UNIQUE (sku), UNIQUE (sku) DEFERRABLE", "sku", "is deferrable"),
+    "nullable": ("UNIQUE (sku, size)", "sku size", "key size may be NULL"),
+    "no btree": ("EXCLUDE (sku WITH =)", "sku", "has no unique constraint"),
+}
+
+
+def test_a_constraint_by_which_no_row_may_replace_another_is_refused(world: World) -> None:
+    for constraint, keys, problem in UNUSABLE.values():
+        world.see(f"CREATE TABLE stock (sku text NOT NULL, size text, n int, {constraint})")
+        target = sink("stock", Stock, *keys.split())
+        [found] = world.problems(target)
+        assert problem in found
+        if problem != "key size may be NULL":
+            with pytest.raises(psycopg.Error):
+                world.see(f"INSERT INTO stock VALUES ('a') ON CONFLICT ({keys}) DO NOTHING")
+        if "NULLS" not in found or has_one_null(world):
+            world.see(found.rpartition(": ")[2])
+            assert world.problems(target) == []
+        world.see("DROP TABLE stock")
+
+
+def test_a_unique_index_that_is_invalid_is_refused(world: World) -> None:
+    world.see("CREATE TABLE stock (sku text NOT NULL, size text, n int)")
+    world.see("INSERT INTO stock VALUES ('a'), ('a')")
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        world.see("CREATE UNIQUE INDEX CONCURRENTLY by_sku ON stock (sku)")
+    [problem] = world.problems(sink("stock", Stock, "sku"))
+    assert "unique index by_sku on (sku) is invalid" in problem
+    world.see("TRUNCATE stock")
+    world.see(problem.rpartition(": ")[2].partition(";")[0])
+    assert world.problems(sink("stock", Stock, "sku")) == []
+
+
+def test_null_is_one_key_where_the_constraint_says_so_and_else_refused(world: World) -> None:
+    target = sink("stock", Stock, "sku", "size", on_error=Policy.SKIP)
+    target = replace(target, mode=TableMode.UPSERT_DELETE)
+    world.see("CREATE TABLE stock (sku text NOT NULL, size text, n int, UNIQUE (sku, size))")
+    apply_tables(world.database, [])
+    rows = [Stock(sku="a", size=size, n=n) for n, size in enumerate([None, "S", None, "S"])]
+    assert write(world, target, *rows).skipped == 2
+    assert world.see("SELECT * FROM stock") == [("a", "S", 3)]
+    if not has_one_null(world):
+        return
+    world.see("ALTER TABLE stock ADD UNIQUE NULLS NOT DISTINCT (sku, size)")
+    assert world.problems(target) == []
+    assert write(world, target, *rows, *rows[::-1]).skipped == 0
+    assert world.see("SELECT * FROM stock ORDER BY n") == [("a", None, 0), ("a", "S", 1)]
+    write(world, target, Deletion({"sku": "a", "size": None}))
+    assert world.see("SELECT * FROM stock") == [("a", "S", 1)]
+
+
+def test_columns_that_a_trigger_fills_may_be_required(world: World) -> None:
+    world.see("CREATE TABLE orders (id bigint PRIMARY KEY, amount numeric, note text NOT NULL)")
+    world.see("ALTER TABLE orders ADD owner text NOT NULL")
+    assert len(world.problems(sink("orders", Order, "id"))) == 2
+    world.see(
+        "CREATE FUNCTION fill() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN NEW.note := coalesce(NEW.note, 'none'); NEW.owner := 'me'; RETURN NEW; END $$"
+    )
+    world.see("CREATE TRIGGER f BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION fill()")
+    assert world.problems(sink("orders", Order, "id")) == []
+    apply_tables(world.database, [])
+    write(world, sink("orders", Order, "id"), Order(id=1, amount=Decimal(1)))
+    write(world, sink("orders", Order), Order(id=2, amount=Decimal(2), note="n"))
+    assert world.see("SELECT note, owner FROM orders ORDER BY id") == [("none", "me"), ("n", "me")]
+
+
+def test_a_view_is_no_table(world: World) -> None:
+    for kind in ("VIEW", "MATERIALIZED VIEW"):
+        world.see(f"CREATE {kind} orders AS SELECT 1::bigint AS id")
+        for keys in ([], ["id"]):
+            [problem] = world.problems(sink("orders", Order, *keys))
+            assert problem == f"orders is a {kind.lower()}; name a table, to which rows go"
+        world.see(f"DROP {kind} orders")
+
+
+def test_a_key_that_may_be_none_is_refused_before_its_table_is_made(world: World) -> None:
+    [problem] = world.problems(sink("stock", Stock, "sku", "size"))
+    assert "key size may be None" in problem
 
 
 def test_a_key_that_is_no_field_is_named(world: World) -> None:

@@ -10,10 +10,9 @@ from uuid import UUID
 
 import pytest
 from pydantic import AwareDatetime, BaseModel, Field, NaiveDatetime
-from sqlalchemy.dialects import postgresql as pg
 
 from eosframework.postgres.tables.columns import columns_of, misfit, wanted_for
-from eosframework.postgres.tables.table_shapes import Column
+from eosframework.postgres.tables.table_shapes import Column, ColumnType
 
 
 class Colour(StrEnum):
@@ -80,39 +79,64 @@ def test_all_fields_of_a_model_are_found() -> None:
     assert columns.unknown == {"what": "Plain"}
 
 
-def column(type_: Any, *, nullable: bool = True, computed: bool = False) -> Column:
-    return Column("c", type_, nullable, False, computed)
+def column(type_: str, *, nullable: bool = True, computed: bool = False) -> Column:
+    """A column of a type: int4, _int4 for an array, numeric.2 with digits after the point."""
+    name, _, places = type_.lstrip("_").partition(".")
+    own = ColumnType(name, int(places) if places else None, None, bool(places))
+    kind = ColumnType(type_, None, own) if type_.startswith("_") else own
+    return Column("c", type_, kind, nullable, computed=computed)
+
+
+Cents = Annotated[Decimal, Field(decimal_places=2)]
 
 
 @pytest.mark.parametrize(
     ("annotation", "type_", "fits"),
     [
-        (int, pg.INTEGER(), True),
-        (int, pg.NUMERIC(), True),
-        (int, pg.REAL(), False),
-        (int, pg.BOOLEAN(), False),
-        (float, pg.REAL(), False),
-        (float, pg.INTEGER(), False),
-        (Decimal, pg.DOUBLE_PRECISION(), False),
-        (Decimal, pg.INTEGER(), False),
-        (str, pg.VARCHAR(3), True),
-        (str, pg.UUID(), True),
-        (str, pg.INET(), True),
-        (str, pg.INTEGER(), False),
-        (str, pg.BYTEA(), False),
-        (bytes, pg.TEXT(), False),
-        (datetime, pg.DATE(), False),
-        (AwareDatetime, pg.TIMESTAMP(), False),
-        (list[int], pg.ARRAY(pg.INTEGER()), True),
-        (list[str], pg.ARRAY(pg.INTEGER()), False),
-        (list[str], pg.JSONB(), True),
-        (list[bytes], pg.JSONB(), False),
-        (dict[str, int], pg.TEXT(), False),
-        (Any, pg.INTEGER(), True),
+        (int, "int4", True),
+        (int, "numeric", True),
+        (int, "numeric.0", True),
+        (int, "numeric.-2", False),
+        (int, "float8", False),
+        (int, "float4", False),
+        (int, "bool", False),
+        (float, "float4", False),
+        (float, "int4", False),
+        (float, "numeric.2", False),
+        (Decimal, "numeric", True),
+        (Decimal, "numeric.2", False),
+        (Cents, "numeric.2", True),
+        (Cents | None, "numeric.1", False),
+        (Decimal, "float8", False),
+        (Decimal, "int4", False),
+        (str, "varchar", True),
+        (str, "uuid", True),
+        (str, "inet", True),
+        (str, "numeric.2", False),
+        (str, "timestamptz.0", False),
+        (str, "int4", False),
+        (str, "bytea", False),
+        (bytes, "text", False),
+        (datetime, "date", False),
+        (datetime, "timestamptz.3", False),
+        (time, "time.0", False),
+        (timedelta, "interval.0", False),
+        (timedelta, "interval.-1", False),
+        (date, "timestamp.0", True),
+        (AwareDatetime, "timestamp", False),
+        (list[int], "_int4", True),
+        (list[Decimal], "_numeric.2", False),
+        (list[Cents], "_numeric.2", True),
+        (list[str], "_int4", False),
+        (list[str], "jsonb", True),
+        (list[bytes], "jsonb", False),
+        (dict[str, int], "text", False),
+        (Any, "int4", True),
+        (Any, "numeric.2", True),
     ],
 )
 def test_a_column_that_would_change_or_refuse_values_is_named(
-    annotation: Any, type_: Any, fits: bool
+    annotation: Any, type_: str, *, fits: bool
 ) -> None:
     wanted = wanted_for(annotation)
     assert wanted is not None
@@ -121,14 +145,23 @@ def test_a_column_that_would_change_or_refuse_values_is_named(
     assert fits or "column c is" in (why or "")
 
 
+def test_a_decimal_fits_by_the_places_that_its_field_declares() -> None:
+    class Row(BaseModel):
+        amount: Decimal = Field(decimal_places=2)
+
+    wanted = columns_of(Row).wanted["amount"]
+    assert misfit("c", wanted, column("numeric.2")) is None
+    assert "decimal_places=1" in (misfit("c", wanted, column("numeric.1")) or "")
+
+
 def test_a_column_that_takes_no_null_does_not_fit_a_field_that_may_be_none() -> None:
     wanted = wanted_for(int | None)
     assert wanted is not None
-    assert "NOT NULL" in (misfit("c", wanted, column(pg.BIGINT(), nullable=False)) or "")
-    assert misfit("c", wanted, column(pg.BIGINT())) is None
+    assert "NOT NULL" in (misfit("c", wanted, column("int8", nullable=False)) or "")
+    assert misfit("c", wanted, column("int8")) is None
 
 
 def test_a_computed_column_takes_no_value() -> None:
     wanted = wanted_for(int)
     assert wanted is not None
-    assert "computed" in (misfit("c", wanted, column(pg.BIGINT(), computed=True)) or "")
+    assert "computed" in (misfit("c", wanted, column("int8", computed=True)) or "")

@@ -9,7 +9,9 @@ from eosframework.errors import TopologyError
 from eosframework.topology.graph.description import as_mermaid, as_text, describe
 from eosframework.topology.graph.graph import Graph, Policy, TableMode
 from eosframework.topology.lint.lint_pass import lint
+from eosframework.topology.renaming import renamed
 from eosframework.topology.resolve.resolve import resolve
+from eosframework.topology.spec.relation_names import relation_parts
 from tests.unit.topology.apps import HERE, Flight, is_late, read
 
 DIRECT = """
@@ -90,10 +92,12 @@ def test_a_model_is_the_serde_of_the_rows_it_describes() -> None:
         ("{table: t, keys: [id]}", "mode append has no use for keys"),
         ("{table: t, mode: replace}", "'append', 'upsert' or 'upsert_delete'"),
         ("{table: t, topic: x}", "unknown key 'topic'; known are table, mode, keys"),
-        ("{table: 'Drop;'}", "to.table: found 'Drop;'; expected a name of a-z"),
+        ("{table: 'Drop;'}", "to.table: found 'Drop;'; expected a name of letters"),
         ('{table: t, model: "m:is_late"}', "is no pydantic model"),
         ('{table: t, row: "m:NOT_CALLABLE"}', "expected a function"),
         ("[{table: t}, {table: t}]", "goes to table 't' twice"),
+        ("{table: a.b.c}", "expected a name of letters"),
+        ("{table: '\"a'}", "expected a name of letters"),
         ("{table: t, value: json}", "its value is what the source says"),
         ("[a-f-rows, {table: t}]", "internal topic of this application (rows)"),
     ],
@@ -105,6 +109,17 @@ def test_what_is_wrong_with_a_table_is_named(sink: str, message: str | None) -> 
         assert messages == []
     else:
         assert any(message in found for found in messages), messages
+
+
+def test_a_table_may_have_any_name_and_its_topic_of_rows_has_one_that_kafka_takes() -> None:
+    app = Topology("a")
+    rows = app.stream("s", value=dict).filter(is_late)
+    rows.to_table('Shop."Order ""Lines"". 1"')
+    [table_sink] = resolve(app.loaded()).table_sinks
+    assert table_sink.topic == "a-Shop.Order__Lines_._1-rows"
+    assert relation_parts(table_sink.tables[0].table) == ("Shop", 'Order "Lines". 1')
+    [copied] = resolve(renamed(app.loaded(), "v2")).table_sinks
+    assert relation_parts(copied.tables[0].table) == ("Shop", 'Order "Lines". 1_v2')
 
 
 def test_the_topic_of_rows_cannot_be_written_by_others() -> None:
