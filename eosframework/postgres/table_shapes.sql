@@ -6,6 +6,7 @@ WHERE attribute.attrelid = :table::regclass
     AND attribute.attnum > 0
     AND NOT attribute.attisdropped
     AND attribute.attgenerated = ''
+    AND attribute.attidentity <> 'a'
 ORDER BY attribute.attnum;
 
 -- name: relation(table)^

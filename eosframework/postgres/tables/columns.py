@@ -16,9 +16,12 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, is_type
 from uuid import UUID
 
 from pydantic import AwareDatetime, BaseModel, NaiveDatetime
+from pydantic.fields import FieldInfo
 from sqlalchemy.dialects import postgresql as pg
 
+from eosframework.errors import TopologyError
 from eosframework.postgres.tables.table_shapes import FAMILIES, Column, ColumnType
+from eosframework.serialization.serdes import serde_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +100,22 @@ def columns_of(model: type[BaseModel]) -> ModelColumns:
     columns = ModelColumns()
     for name, declared in model.model_fields.items():
         wanted = _limited(wanted_for(declared.annotation), declared.metadata)
-        if wanted is None:
+        if wanted is None or not _is_written(wanted, declared):
             columns.unknown[name] = _name(declared.annotation)
         else:
             columns.wanted[name] = wanted
     return columns
+
+
+def _is_written(wanted: Wanted, declared: FieldInfo) -> bool:
+    """Return whether a type that goes into a document has a form in JSON."""
+    if not isinstance(wanted.type, pg.JSONB):
+        return True
+    try:
+        serde_of(declared.rebuild_annotation())
+    except TopologyError:
+        return False
+    return True
 
 
 def wanted_for(annotation: Any) -> Wanted | None:

@@ -11,25 +11,24 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from decimal import Decimal
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Any, cast
 
 import psycopg
-from orjson import Fragment
 from psycopg import Connection, Cursor, sql
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from eosframework.errors import DataRefused
 from eosframework.postgres.error_classes import Category, classify
+from eosframework.postgres.tables.column_values import Converter, converter
 from eosframework.postgres.tables.table_shapes import (
     TableShape,
     identifier,
     read_shape,
     shape_queries,
 )
-from eosframework.serialization.strict_json import write_with
 from eosframework.tables.table_ports import Deletion, Row
 from eosframework.topology.graph.graph import SinkTable, TableMode
 
@@ -40,14 +39,6 @@ _PLACE = sql.Identifier("eos:place")
 
 _MAP: Any = dict
 _MAPS = {_MAP}
-
-
-class DefinitionChanged(DataRefused):
-    """The table is not, or may not be, as it was when it was inspected."""
-
-
-class ColumnUnknown(DefinitionChanged):
-    """A row names a column that the table did not have when it was inspected."""
 
 
 class TableWriter:
@@ -63,8 +54,9 @@ class TableWriter:
         self._sink = sink
         self._shape = shape
         self._stage_name = sql.Identifier(f"eos_{number}")
-        self._columns: list[tuple[str, str]] = []
-        """Names and types of the columns when the temporary table was made."""
+        self._columns = [
+            (name, column.sql_type) for name, column in shape.columns.items() if not column.computed
+        ]
         self._is_used = False
         self._is_confirmed = False
         self._layouts: dict[tuple[Any, ...], _Layout] = {}
@@ -73,14 +65,14 @@ class TableWriter:
         """Write rows in order.
 
         Raises:
-            DefinitionChanged: the table has other columns than when it was inspected.
-            DataRefused: a row has a value that cannot be written.
+            DataRefused: a row has a value that cannot be written, or the table has other columns
+                than when it was inspected.
             psycopg.Error: the database rejects a row.
         """
         with connection.cursor() as cursor:
             for layout, run in self._runs(rows):
                 self._write_run(cursor, layout, run)
-            if self._is_used and not self._is_confirmed:
+            if not self._is_confirmed:
                 self._confirm(cursor)
 
     def _write_run(self, cursor: Cursor[Any], layout: _Layout, run: Sequence[Values]) -> None:
@@ -161,7 +153,7 @@ class TableWriter:
             given = type(row).model_fields if isinstance(row, BaseModel) else row
             names = tuple(sorted(given))
         if unknown := [name for name in names if name not in self._shape.writable]:
-            raise ColumnUnknown(
+            raise DataRefused(
                 f"the row has {', '.join(unknown)}, and {self._shape.name} has only "
                 f"{', '.join(sorted(self._shape.writable))} to be written"
             )
@@ -172,14 +164,17 @@ class TableWriter:
                 if names
                 else "the row is empty"
             )
-        json_at = tuple(
-            i for i, name in enumerate(names) if self._shape.columns[name].type.family == "json"
-        )
+        declared = type(row).model_fields if isinstance(row, BaseModel) else {}
+        conversions = [
+            (i, convert)
+            for i, name in enumerate(names)
+            if (convert := converter(self._shape.columns[name], _type_of(declared.get(name))))
+        ]
         return _Layout(
             names=names,
             deletes=deletes,
             key=_picker([names.index(key) for key in self._sink.keys]),
-            values=_reader(names, json_at, row),
+            values=_reader(names, conversions, row),
             order=self._order_of(names),
         )
 
@@ -251,8 +246,6 @@ class TableWriter:
 
     def _stage(self, cursor: Cursor[Any], layout: _Layout, run: Sequence[Values]) -> None:
         """Fill the temporary table with these values alone, in their order."""
-        if not self._columns:
-            self._columns = self._defined(cursor)
         columns = [
             sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(cast("Any", kind)))
             for name, kind in self._columns
@@ -271,17 +264,14 @@ class TableWriter:
         )
         self._copy(cursor, command, ((*values, place) for place, values in enumerate(run)))
 
-    def _defined(self, cursor: Cursor[Any]) -> list[tuple[str, str]]:
-        found = shape_queries.column_types(cursor.connection, table=self._table.as_string(cursor))
-        return [(name, kind) for name, kind in found]
-
     def _confirm(self, cursor: Cursor[Any]) -> None:
-        """Refuse what was written through a table of other types than the target has.
+        """Refuse what was written for other types than the target has.
 
         The target keeps its types until the transaction ends, because it has been written to.
         """
-        if self._defined(cursor) != self._columns:
-            raise DefinitionChanged(f"{self._shape.name} has other columns than before")
+        table = self._table.as_string(cursor)
+        if [*shape_queries.column_types(cursor.connection, table=table)] != self._columns:
+            raise DataRefused(f"{self._shape.name} has other columns than before")
         self._is_confirmed = True
 
     def _copy(self, cursor: Cursor[Any], command: sql.Composed, values: Iterable[Values]) -> None:
@@ -372,20 +362,25 @@ def _picker(places: Sequence[int]) -> Callable[[Values], Any]:
     return itemgetter(*places) if places else lambda values: None
 
 
-def _reader(names: tuple[str, ...], json_at: tuple[int, ...], row: Row) -> Callable[[Any], Values]:
+def _type_of(field: FieldInfo | None) -> Any:
+    return None if field is None else field.rebuild_annotation()
+
+
+def _reader(
+    names: tuple[str, ...], conversions: Sequence[tuple[int, Converter]], row: Row
+) -> Callable[[Any], Values]:
     """Return a function that makes a tuple of a row."""
     read = _getter(names, row)
-    if not json_at:
+    if not conversions:
         return read
 
-    def read_json(row: Any) -> Values:
+    def read_converted(row: Any) -> Values:
         values = list(read(row))
-        for i in json_at:
-            if values[i] is not None:
-                values[i] = write_with(values[i], _plain).decode()
+        for i, convert in conversions:
+            values[i] = convert(values[i])
         return tuple(values)
 
-    return read_json
+    return read_converted
 
 
 def _getter(names: tuple[str, ...], row: Row) -> Callable[[Any], Values]:
@@ -398,11 +393,3 @@ def _getter(names: tuple[str, ...], row: Row) -> Callable[[Any], Values]:
 
 def _keys_getter(get: Callable[[Any], Any], *, alone: bool) -> Callable[[Any], Values]:
     return lambda deletion: (get(deletion.keys),) if alone else get(deletion.keys)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    if isinstance(value, Decimal) and value.is_finite():
-        return Fragment(str(value))
-    raise TypeError(f"{type(value).__name__} has no form in JSON")

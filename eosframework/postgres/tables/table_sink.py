@@ -34,7 +34,7 @@ from eosframework.postgres.error_classes import (
     translating,
 )
 from eosframework.postgres.queries import load_queries
-from eosframework.postgres.tables.copy_rows import DefinitionChanged, TableWriter
+from eosframework.postgres.tables.copy_rows import TableWriter
 from eosframework.postgres.tables.table_shapes import read_shape
 from eosframework.processing.failures.failure_handler import writable
 from eosframework.processing.ports import Message
@@ -301,11 +301,9 @@ class PostgresRowStore:
         try:
             with connection.transaction():
                 self._writer(connection, sink).write(connection, rows)
-        except DefinitionChanged as error:
+        except DataRefused as error:
             if not self._is_looked_at_again(connection, sink):
                 return error
-        except DataRefused as error:
-            return error
         except psycopg.Error as error:
             is_refused = error.sqlstate is not None and not connection.closed
             if not (is_refused and self._is_looked_at_again(connection, sink)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import psycopg
-from pydantic import SecretStr
+from pydantic import BaseModel, SecretStr
 
 from eosframework.config import DatabaseSettings
 from eosframework.postgres import Database, migrate
@@ -24,8 +24,9 @@ def sink(
     mode: TableMode = TableMode.APPEND,
     keys: tuple[str, ...] = (),
     on_error: Policy = Policy.FAIL,
+    model: type[BaseModel] | None = None,
 ) -> SinkTable:
-    return SinkTable(f"s.to({table})", table, mode, keys, None, None, on_error)
+    return SinkTable(f"s.to({table})", table, mode, keys, None, model, on_error)
 
 
 def batch(claim: Claim, table: SinkTable, *rows: Any) -> Batch:
