@@ -11,7 +11,7 @@ import marshal
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, is_dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from math import isfinite
@@ -72,15 +72,40 @@ def write(value: Any) -> bytes:
         ValueError: it contains NaN or an infinity; names the member.
     """
     try:
-        data = orjson.dumps(value)
+        data = orjson.dumps(value, as_iso, TIMES)
     except TypeError as error:
-        data = write_large(value, error)
+        data = write_large(value, error, as_iso, TIMES)
     if find_null(data) and not _is_finite(value):
         refuse_infinite(value)
     return data
 
 
-_AS_THEY_ARE = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+TIMES = orjson.OPT_PASSTHROUGH_DATETIME
+"""Let orjson leave dates and times to `as_iso`."""
+
+
+def as_iso(value: Any) -> str:
+    """Return a date or time as orjson writes it, but exactly: with `orjson.dumps` and `TIMES`.
+
+    orjson cuts an offset to minutes. Those of local time before standard time have seconds, for
+    which RFC 3339 has no form, so such a time is written in UTC.
+
+    Raises:
+        TypeError: it is no date or time.
+    """
+    kind: Any = value.__class__
+    if kind is datetime:
+        offset = value.utcoffset()
+        in_minutes = offset is None or not offset % timedelta(minutes=1)
+        return (value if in_minutes else value.astimezone(UTC)).isoformat()
+    if kind is date or (kind is time and value.tzinfo is None):
+        return value.isoformat()
+    raise TypeError(f"{kind.__name__} has no form in JSON")
+
+
+def _or_iso(default: Default) -> Default:
+    kinds = (datetime, date, time)
+    return lambda value: as_iso(value) if value.__class__ in kinds else default(value)
 
 
 def write_kept(value: Any) -> bytes:
@@ -91,7 +116,7 @@ def write_kept(value: Any) -> bytes:
         ValueError: it contains NaN or an infinity.
     """
     try:
-        return write_with(value, None, _AS_THEY_ARE)
+        return _written(value, None, orjson.OPT_PASSTHROUGH_DATACLASS | TIMES)
     except TypeError as error:
         raise TypeError(
             f"{error}; JSON would give it back as another type: annotate the function with the "
@@ -122,6 +147,10 @@ def write_with(value: Any, default: Default | None = None, option: int | None = 
         default: converts an object of another type to one that orjson writes.
         option: of orjson.
     """
+    return _written(value, as_iso if default is None else _or_iso(default), (option or 0) | TIMES)
+
+
+def _written(value: Any, default: Default | None, option: int) -> bytes:
     try:
         data = orjson.dumps(value, default, option)
     except TypeError as error:

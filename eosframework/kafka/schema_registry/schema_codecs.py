@@ -384,7 +384,8 @@ def _members_of(model: Any) -> Callable[[Any, Any], Any]:
     return lambda value, _: json_numbers.read(encode(value))
 
 
-_write_json = json.JSONEncoder(allow_nan=False).encode
+# Escaped, two surrogates would be read as one character.
+_write_json = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
 
 
 def _read_json(data: str | bytes) -> Any:

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
-from datetime import UTC, datetime, time, timedelta
+from collections.abc import Callable, Iterable
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
+from enum import Enum
 from functools import partial
+from types import NoneType
 from typing import Any, cast
+from uuid import UUID
 
 from orjson import Fragment
 from pydantic import BaseModel
@@ -27,22 +30,49 @@ _TIME = re.compile(r"\s*\d\d?:\d\d(?::\d\d(?:\.\d+)?)?\s*(?:am|pm)?\s*", re.I)
 _ENDS_WITH_TIME = re.compile(r"\d:\d\d(?::\d\d(?:\.\d+)?)?(?:\s*(?:am|pm|bc|ad))*\s*$", re.I)
 
 
-def converter(column: Column, annotation: Any) -> Converter | None:
-    """Return the function that converts the values of a column; None: it takes them as they are.
+_NUMBERS = (int, float, Decimal, str)
+_KINDS: dict[str, tuple[type, ...]] = {
+    "integer": _NUMBERS,
+    "numeric": _NUMBERS,
+    "double": _NUMBERS,
+    "real": _NUMBERS,
+    "boolean": (bool, str),
+    "text": (bool, *_NUMBERS, UUID, date, time),
+    "enum": (str,),
+    "bytea": (bytes, bytearray, memoryview, str),
+    "date": (date, str),
+    "time": (time, datetime, str),
+    "timestamp": (date, str),
+    "timestamptz": (date, str),
+    "interval": (timedelta, str),
+    "uuid": (UUID, str),
+    "array": (list, tuple, str),
+}
+"""The Python types of the values of a family, or the text form of its type. PostgreSQL would take
+the text of others, too: a UUID of digits alone as a number, 0 as false, any text as bytes."""
+
+
+def converter(column: Column, annotation: Any, kind: type) -> Converter | None:
+    """Return the function that converts values of a type for a column; None: as they are.
 
     The function raises ValueError or TypeError if the column would change the value.
 
     Args:
         column: of the table.
         annotation: the type that the row's model declares; None: none is declared.
+        kind: the class of the values.
+
+    Raises:
+        TypeError: the column takes no such values.
     """
-    convert = _of_type(column.type, annotation)
+    try:
+        convert = _of_kind(column.type, annotation, kind)
+    except _OtherKind as error:
+        raise TypeError(f"column {column.name} ({column.sql_type}) {error}") from None
     if convert is None:
         return None
 
     def convert_or_name(value: Any) -> Any:
-        if value is None:
-            return None
         try:
             return convert(value)
         except _Changed as error:
@@ -50,6 +80,8 @@ def converter(column: Column, annotation: Any) -> Converter | None:
                 f"{value!r:.80} has {error}, which column {column.name} ({column.sql_type}) would "
                 f"drop"
             ) from None
+        except _OtherKind as error:
+            raise TypeError(f"column {column.name} ({column.sql_type}) {error}") from None
 
     return convert_or_name
 
@@ -58,13 +90,48 @@ class _Changed(ValueError):
     """The part of a value that a column would drop."""
 
 
-def _of_type(type_: ColumnType, annotation: Any) -> Converter | None:
+class _OtherKind(TypeError):
+    """A type whose values a column does not hold."""
+
+
+def _of_kind(type_: ColumnType, annotation: Any, kind: type) -> Converter | None:
+    family = type_.family
+    if kind is NoneType:
+        return None
+    if family == "json":
+        return _document(annotation)
+    if issubclass(kind, Enum) and not issubclass(kind, str | int | float):
+        return partial(_member, type_)
+    known = _KINDS.get(family)
+    is_number = known is _NUMBERS and issubclass(kind, bool)
+    if known is not None and (is_number or not issubclass(kind, known)):
+        names = ", ".join(each.__name__ for each in known)
+        raise _OtherKind(f"takes {names}, got {kind.__name__}")
+    if family == "text" and kind in (bool, UUID):
+        return _lower_text
+    return _of_type(type_)
+
+
+def _lower_text(value: Any) -> str:
+    """Return a truth value or UUID as JSON writes it."""
+    return str(value).lower()
+
+
+def _member(type_: ColumnType, value: Enum) -> Any:
+    """Return the value of a member; psycopg would write its name."""
+    return _converted(type_, value.value)
+
+
+def _converted(type_: ColumnType, value: Any) -> Any:
+    kind: Any = value.__class__
+    convert = _of_kind(type_, None, kind)
+    return value if convert is None else convert(value)
+
+
+def _of_type(type_: ColumnType) -> Converter | None:
     if type_.item is not None:
-        convert = _of_type(type_.item, None)
-        return None if convert is None else partial(_each, convert)
+        return partial(_each, type_.item)
     match type_.family:
-        case "json":
-            return _document(annotation)
         case "double":
             return partial(_float, _as_double)
         case "real":
@@ -87,10 +154,14 @@ def _kept(type_: ColumnType) -> int:
     return MICROSECONDS if type_.places is None else type_.places
 
 
-def _each(convert: Converter, values: Any) -> Any:
-    if not isinstance(values, list):
+def _each(item: ColumnType, values: Any) -> Any:
+    if isinstance(values, str):
         return values
-    return [None if value is None else convert(value) for value in cast("list[Any]", values)]
+    return [
+        # An array of arrays has one type in PostgreSQL.
+        _each(item, value) if isinstance(value, list | tuple) else _converted(item, value)
+        for value in cast("Iterable[Any]", values)
+    ]
 
 
 def _document(annotation: Any) -> Converter:

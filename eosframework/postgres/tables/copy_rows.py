@@ -24,6 +24,7 @@ from eosframework.errors import DataRefused
 from eosframework.postgres.error_classes import Category, classify
 from eosframework.postgres.tables.column_values import Converter, converter
 from eosframework.postgres.tables.table_shapes import (
+    Column,
     TableShape,
     identifier,
     read_shape,
@@ -39,6 +40,9 @@ _PLACE = sql.Identifier("eos:place")
 
 _MAP: Any = dict
 _MAPS = {_MAP}
+
+MOST_KINDS = 1_000
+"""Combinations of types whose conversions are remembered for rows with the same columns."""
 
 
 class TableWriter:
@@ -165,16 +169,12 @@ class TableWriter:
                 else "the row is empty"
             )
         declared = type(row).model_fields if isinstance(row, BaseModel) else {}
-        conversions = [
-            (i, convert)
-            for i, name in enumerate(names)
-            if (convert := converter(self._shape.columns[name], _type_of(declared.get(name))))
-        ]
+        columns = [(self._shape.columns[name], _type_of(declared.get(name))) for name in names]
         return _Layout(
             names=names,
             deletes=deletes,
             key=_picker([names.index(key) for key in self._sink.keys]),
-            values=_reader(names, conversions, row),
+            values=_reader(names, columns, row),
             order=self._order_of(names),
         )
 
@@ -367,20 +367,38 @@ def _type_of(field: FieldInfo | None) -> Any:
 
 
 def _reader(
-    names: tuple[str, ...], conversions: Sequence[tuple[int, Converter]], row: Row
+    names: tuple[str, ...], columns: Sequence[tuple[Column, Any]], row: Row
 ) -> Callable[[Any], Values]:
-    """Return a function that makes a tuple of a row."""
+    """Return a function that makes a tuple of a row, converted by the types of its values."""
     read = _getter(names, row)
-    if not conversions:
-        return read
+    known: dict[tuple[type, ...], Sequence[tuple[int, Converter]]] = {}
 
     def read_converted(row: Any) -> Values:
-        values = list(read(row))
+        values = read(row)
+        kinds = tuple(map(type, values))
+        conversions = known.get(kinds)
+        if conversions is None:
+            if len(known) >= MOST_KINDS:
+                known.clear()
+            conversions = known[kinds] = _conversions(columns, kinds)
+        if not conversions:
+            return values
+        converted = list(values)
         for i, convert in conversions:
-            values[i] = convert(values[i])
-        return tuple(values)
+            converted[i] = convert(converted[i])
+        return tuple(converted)
 
     return read_converted
+
+
+def _conversions(
+    columns: Sequence[tuple[Column, Any]], kinds: Sequence[type]
+) -> Sequence[tuple[int, Converter]]:
+    found = [
+        (i, converter(column, annotation, kind))
+        for i, ((column, annotation), kind) in enumerate(zip(columns, kinds, strict=True))
+    ]
+    return [(i, convert) for i, convert in found if convert is not None]
 
 
 def _getter(names: tuple[str, ...], row: Row) -> Callable[[Any], Values]:

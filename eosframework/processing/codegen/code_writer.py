@@ -108,6 +108,8 @@ class CodeWriter:
             "undo": undo,
             "owned": owned,
             "dumps": orjson.dumps,
+            "as_iso": strict_json.as_iso,
+            "TIMES": strict_json.TIMES,
             "without_nan": strict_json.without_nan,
             "write_large": json_numbers.write_large,
         }
@@ -175,8 +177,9 @@ class CodeWriter:
         if current.encoded is not None and current.encoded[0] == current.value:
             return current.encoded[1]
         data = self.variable("b")
-        self.line(depth, f"try: {data} = dumps({current.value})")
-        self.line(depth, f"except TypeError as error: {data} = write_large({current.value}, error)")
+        self.line(depth, f"try: {data} = dumps({current.value}, as_iso, TIMES)")
+        large = f"write_large({current.value}, error, as_iso, TIMES)"
+        self.line(depth, f"except TypeError as error: {data} = {large}")
         self.line(
             depth,
             f"if {data}.rpartition(b'null')[1]: {data} = without_nan({current.value}, {data})",

@@ -328,7 +328,7 @@ def test_any_number_of_column_sets_needs_one_temporary_table(world: World) -> No
         (
             "text",
             [1, 1.0, True, "1", -0.0, False, "0", "1"],
-            {"1": 7, "1.0": 1, "t": 2, "-0.0": 4, "f": 5, "0": 6},
+            {"1": 7, "1.0": 1, "true": 2, "-0.0": 4, "false": 5, "0": 6},
         ),
         ("numeric", [1, 1.0, Decimal("1.00"), "1", -0.0, 0, "0", "1"], {1: 7, 0: 6}),
     ],

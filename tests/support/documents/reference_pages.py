@@ -17,6 +17,7 @@ from eosframework import bounds, cli
 from eosframework.cli.explain import list_settings
 from eosframework.topology.json_schema import topology_schema
 from tests.house import REPOSITORY
+from tests.support.values.pairs import COLUMNS, HELD, SOME
 
 FOLDER = REPOSITORY / "docs" / "reference"
 
@@ -135,6 +136,26 @@ def table_of_bounds() -> str:
     return "\n".join(lines) + "\n"
 
 
+def table_of_columns() -> str:
+    """Return columns.md, from the data of the tests that write each pair."""
+    lines = [
+        "# Values and columns of PostgreSQL\n",
+        "Values of each Python type at their bounds were written into a column of each type, and",
+        "compared with what PostgreSQL showed: held exactly, or refused as an error of the row.",
+        "[Values and keys](../concepts/values.md#postgresql) has the rules. The test is",
+        "tests/integration/postgres/test_value_pairs.py, the values are in",
+        f"tests/support/values/samples.py. {_GENERATED}\n",
+        "| column | holds all of | holds some of |\n| --- | --- | --- |",
+    ]
+    for column, outcomes in COLUMNS.items():
+        kinds = [
+            ", ".join(kind for kind, found in outcomes.items() if found == wanted)
+            for wanted in (HELD, SOME)
+        ]
+        lines.append(f"| {column} | {kinds[0]} | {kinds[1]} |")
+    return "\n".join(lines) + "\n"
+
+
 def _bounds(table: Sequence[bounds.Bound]) -> Iterator[str]:
     yield "| of | most | beyond it |\n| --- | --- | --- |"
     for each in table:
@@ -200,6 +221,7 @@ def _cell(text: str) -> str:
 PAGES: Mapping[str, Callable[[], str]] = {
     "bounds.md": table_of_bounds,
     "cli.md": command_line,
+    "columns.md": table_of_columns,
     "settings.md": settings,
     "yaml.md": yaml_keys,
 }

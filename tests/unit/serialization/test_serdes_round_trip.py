@@ -272,6 +272,7 @@ def test_plain_serdes_hold_every_value_or_refuse_it(serde: Serde, value: Any) ->
 @settings(max_examples=60)
 @given(st.floats(), integers, texts, st.none() | st.floats(), anything)
 @example(NAN, 2**63, "\ud800", INFINITY, NAN)
+@example(0.0, 0, "\ud800\udc00", None, "\ud800\udc00")
 def test_serdes_of_a_schema_registry_hold_every_value_or_refuse_it(
     level: float, count: int, name: str, last: float | None, rest: Any
 ) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import struct
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
@@ -58,3 +60,20 @@ def test_a_nested_value_of_plain_types_is_not_walked(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(strict_json, "infinite", walk)
     assert strict_json.write({"lines": [{"price": 1.5, "note": None}]})
     assert not has_infinite(Holder(member={"lines": [{"price": 1.5, "note": None}]}))
+
+
+LONG_AGO = datetime(1890, 1, 1, 12, tzinfo=timezone(timedelta(hours=-4, minutes=-56, seconds=-2)))
+
+
+@given(st.datetimes(timezones=st.none() | st.timezones()))
+@example(LONG_AGO)
+def test_a_time_of_any_zone_is_written_as_the_same_moment(moment: datetime) -> None:
+    try:
+        [text] = orjson.loads(strict_json.write([moment]))
+    except OverflowError:
+        assert moment.year in (1, 9999)
+        return
+    found = datetime.fromisoformat(text)
+    assert (found - moment.astimezone(UTC) if moment.tzinfo else found - moment) == timedelta(0)
+    seconds = (found.utcoffset() or timedelta(0)) % timedelta(minutes=1)
+    assert seconds == timedelta(0), "RFC 3339 has no offset with seconds"

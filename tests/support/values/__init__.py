@@ -1,0 +1,1 @@
+"""Values at the bounds of their types, and what is expected of them at each border."""

@@ -1,0 +1,163 @@
+"""What columns of PostgreSQL do with values of each type; the documentation shows this table."""
+
+from __future__ import annotations
+
+HELD, SOME = "held", "some"
+
+COLUMNS: dict[str, dict[str, str]] = {
+    "smallint": {
+        "int": SOME,
+        "Decimal": SOME,
+        "str": SOME,
+        "None": HELD,
+    },
+    "integer": {
+        "int": SOME,
+        "Decimal": SOME,
+        "str": SOME,
+        "None": HELD,
+    },
+    "bigint": {
+        "int": SOME,
+        "Decimal": SOME,
+        "str": SOME,
+        "None": HELD,
+    },
+    "numeric": {
+        "int": HELD,
+        "float": HELD,
+        "Decimal": HELD,
+        "str": SOME,
+        "None": HELD,
+    },
+    "numeric(10,2)": {
+        "int": SOME,
+        "float": SOME,
+        "Decimal": SOME,
+        "str": SOME,
+        "None": HELD,
+    },
+    "real": {
+        "int": SOME,
+        "float": SOME,
+        "Decimal": SOME,
+        "str": SOME,
+        "None": HELD,
+    },
+    "double precision": {
+        "int": SOME,
+        "float": HELD,
+        "Decimal": SOME,
+        "str": SOME,
+        "None": HELD,
+    },
+    "boolean": {
+        "bool": HELD,
+        "str": SOME,
+        "None": HELD,
+    },
+    "text": {
+        "bool": HELD,
+        "int": HELD,
+        "float": HELD,
+        "Decimal": HELD,
+        "str": HELD,
+        "date": HELD,
+        "datetime without zone": HELD,
+        "datetime": HELD,
+        "time": HELD,
+        "UUID": HELD,
+        "None": HELD,
+    },
+    "varchar(5)": {
+        "bool": HELD,
+        "int": SOME,
+        "float": SOME,
+        "Decimal": SOME,
+        "str": SOME,
+        "None": HELD,
+    },
+    "bytea": {
+        "str": SOME,
+        "bytes": HELD,
+        "None": HELD,
+    },
+    "date": {
+        "str": SOME,
+        "date": HELD,
+        "datetime without zone": SOME,
+        "datetime": SOME,
+        "None": HELD,
+    },
+    "time": {
+        "time": HELD,
+        "None": HELD,
+    },
+    "timestamp": {
+        "str": SOME,
+        "date": HELD,
+        "datetime without zone": HELD,
+        "datetime": HELD,
+        "None": HELD,
+    },
+    "timestamptz": {
+        "str": SOME,
+        "date": HELD,
+        "datetime without zone": HELD,
+        "datetime": HELD,
+        "None": HELD,
+    },
+    "timestamptz(0)": {
+        "str": SOME,
+        "date": HELD,
+        "datetime without zone": SOME,
+        "datetime": SOME,
+        "None": HELD,
+    },
+    "interval": {
+        "str": SOME,
+        "timedelta": HELD,
+        "None": HELD,
+    },
+    "uuid": {
+        "UUID": HELD,
+        "None": HELD,
+    },
+    "json": {
+        "bool": HELD,
+        "int": HELD,
+        "float": SOME,
+        "Decimal": SOME,
+        "str": HELD,
+        "str with NUL or surrogate": SOME,
+        "date": HELD,
+        "datetime without zone": HELD,
+        "datetime": HELD,
+        "time": HELD,
+        "UUID": HELD,
+        "dict": HELD,
+        "list": HELD,
+        "None": HELD,
+    },
+    "jsonb": {
+        "bool": HELD,
+        "int": HELD,
+        "float": SOME,
+        "Decimal": SOME,
+        "str": HELD,
+        "date": HELD,
+        "datetime without zone": HELD,
+        "datetime": HELD,
+        "time": HELD,
+        "UUID": HELD,
+        "dict": HELD,
+        "list": HELD,
+        "None": HELD,
+    },
+    "text[]": {
+        "list": HELD,
+        "None": HELD,
+    },
+}
+"""By the type of a column: what happens to the values at the bounds of each type (`samples`); where
+none is named, all are refused. "some" values are held exactly, and the others refused."""
