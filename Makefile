@@ -26,6 +26,7 @@ PYTHONS ?= 3.12 3.13 3.14
 POSTGRES ?= 14 15 16 17
 ON_PYTHON := tests/integration/kafka/test_transactional_producer.py tests/integration/test_windows.py
 ON_POSTGRES := $(addprefix tests/integration/,postgres/test_row_store.py postgres/test_tables.py \
+	postgres/test_row_refusals.py postgres/test_column_values.py \
 	postgres/test_leased_ids.py postgres/test_migrating.py outbox/test_relay_outbox.py)
 INDEX = index=$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null || true)}; \
 	[ -z "$$index" ] || export UV_DEFAULT_INDEX="$$index";

@@ -113,6 +113,13 @@ class TableWriter:
                 return True
         return False
 
+    def column_of_default(self, row: Row, index: str | None) -> str | None:
+        """Return the column of a unique index that the database fills, not the row; None: none."""
+        named = self._layout(row).names
+        columns = next((known.columns for known in self._shape.unique if known.name == index), ())
+        found = [n for n in columns if n not in named and self._shape.columns[n].filled]
+        return found[0] if found and not self._shape.has_trigger else None
+
     @property
     def _table(self) -> sql.Composable:
         return identifier(self._sink.table)

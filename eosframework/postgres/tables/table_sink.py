@@ -309,6 +309,7 @@ class PostgresRowStore:
             if not (is_refused and self._is_looked_at_again(connection, sink)):
                 explained = explain(error, f"write to {sink.table}")
                 if isinstance(explained, DataRefused):
+                    self._require_own_value(connection, sink, rows, error)
                     return explained
                 if is_refused and classify(error).category is Category.EITHER:
                     return error
@@ -316,6 +317,19 @@ class PostgresRowStore:
         else:
             return None
         return self._attempt(connection, sink, rows)
+
+    def _require_own_value(
+        self, connection: Connection, sink: SinkTable, rows: Sequence[Row], error: psycopg.Error
+    ) -> None:
+        """Raise if a unique value that exists is not the row's, but a sequence's."""
+        if len(rows) > 1 or not isinstance(error, psycopg.errors.UniqueViolation):
+            return
+        writer = self._writer(connection, sink)
+        if column := writer.column_of_default(rows[0], error.diag.constraint_name):
+            raise DatabaseRefused(
+                f"{explain(error, f'write to {sink.table}')}; the database itself fills column "
+                f"{column}: set its sequence to the largest value of the table, with setval"
+            ) from error
 
     def _is_looked_at_again(self, connection: Connection, sink: SinkTable) -> bool:
         """Forget the definition of a table that has changed; once in a transaction."""

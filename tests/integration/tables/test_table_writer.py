@@ -186,7 +186,7 @@ def test_what_is_missing_is_planned_refused_and_made(make_tables: MakeTables) ->
     )
     refused = world.run("run-worker", "--until-caught-up")
     assert refused.exit_code == 2
-    assert "table doubled: column n is BOOLEAN, which does not hold" in refused.error
+    assert "table doubled: column n is boolean, which does not hold" in refused.error
     assert "table twice (n BIGINT)" in refused.error
     assert "eosframework apply" in refused.error
     assert world.see("SELECT count(*) FROM numbers") == [(0,)]
