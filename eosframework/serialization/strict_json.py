@@ -95,9 +95,12 @@ def as_iso(value: Any) -> str:
     """
     kind: Any = value.__class__
     if kind is datetime:
+        zone = value.tzinfo
+        if zone is None or zone is UTC:
+            return value.isoformat()
         offset = value.utcoffset()
-        in_minutes = offset is None or not offset % timedelta(minutes=1)
-        return (value if in_minutes else value.astimezone(UTC)).isoformat()
+        has_seconds = offset is not None and (offset.seconds % 60 or offset.microseconds)
+        return (value.astimezone(UTC) if has_seconds else value).isoformat()
     if kind is date or (kind is time and value.tzinfo is None):
         return value.isoformat()
     raise TypeError(f"{kind.__name__} has no form in JSON")
