@@ -36,11 +36,16 @@ def refusing(
     """
     from pyspark.sql import functions as f
 
-    for condition, reason in reversed(refusals):
-        begin, end = f.lit(f"{_MARK} sink {sink!r}: a row "), f.lit(f"){_NEXT} {advice}{_END}")
-        text = f.concat(begin, f.lit(reason), f.lit(" (the row is "), row, end)
-        column = f.when(condition, f.raise_error(text)).otherwise(column)
-    return column
+    if not refusals:
+        return column
+    # One expression for all, because the description of a row is a large one.
+    [(condition, reason), *others] = refusals
+    found = f.when(condition, f.lit(reason))
+    for condition, reason in others:
+        found = found.when(condition, f.lit(reason))
+    begin, end = f.lit(f"{_MARK} sink {sink!r}: a row "), f.lit(f"){_NEXT} {advice}{_END}")
+    text = f.concat(begin, found, f.lit(" (the row is "), row, end)
+    return f.when(found.isNotNull(), f.raise_error(text)).otherwise(column)
 
 
 def told(error: BaseException, batch: object) -> EosError | None:
