@@ -30,6 +30,8 @@ from eosframework.serialization.package_data import read_table
 _LAST_WORDS = {"FATAL", "PANIC"}
 """With an error of this severity the server ends the connection."""
 
+_COPIED = re.compile(r"COPY .*, line \d+, column (.+?):")
+"""The value that COPY could not read, in the server's words."""
 
 _DENIED_SCHEMA = re.compile(r"permission denied for schema (\S+)")
 _MAY_USE = (
@@ -197,4 +199,6 @@ def _state(error: psycopg.Error) -> str:
 
 def _reason(error: psycopg.Error) -> str:
     said = [error.diag.message_primary or str(error), error.diag.message_detail]
-    return ": ".join(one_line(part).rstrip(".") for part in said if part)
+    reason = ": ".join(one_line(part).rstrip(".") for part in said if part)
+    copied = _COPIED.match(error.diag.context or "")
+    return f"column {copied[1]}: {reason}" if copied else reason

@@ -89,7 +89,7 @@ class Sink:
             RunError: a row is refused, or the cause of a failure has to be fixed.
             InstanceFenced: another driver runs the query.
         """
-        with self._lock, telling(self._names):
+        with self._lock:
             offered, checkpoint = streaming_batch(frame, batch)
             made = self._run(frame, offered, checkpoint)
             self._count(frame.sparkSession, made)
@@ -110,23 +110,18 @@ class Sink:
             RunError: a row is refused, or the cause of a failure has to be fixed.
             InstanceFenced: another process writes the same job.
         """
-        with telling(self._names):
-            sink = Sink([part.of_job(check_name(job, "job", EXAMPLE)) for part in self.parts])
-            try:
-                root = directory or default_root(frame.sparkSession)
-                sink._run(frame, job_batch(job), root)
-            finally:
-                sink.close()
+        sink = Sink([part.of_job(check_name(job, "job", EXAMPLE)) for part in self.parts])
+        try:
+            root = directory or default_root(frame.sparkSession)
+            sink._run(frame, job_batch(job), root)
+        finally:
+            sink.close()
 
     def close(self) -> None:
         """Release the sink; the next batch owns it again."""
         owned, self._owned = self._owned, []
         for sink in owned:
             sink.close()
-
-    @property
-    def _names(self) -> str:
-        return ", ".join(part.label for part in self.parts)
 
     def _count(self, spark: SparkSession, made: Sequence[SinkProgress]) -> None:
         """Add a batch to the gauges."""
@@ -137,18 +132,19 @@ class Sink:
     def _run(self, frame: DataFrame, offered: BatchIdentity, root: str) -> list[SinkProgress]:
         from eosframework.backfill.spark.preflight import check_packages, require_executors
 
-        try:
-            if not self._owned:
-                check_packages("a sink")
-                require_executors(frame.sparkSession)
-                for part in self.parts:
-                    self._owned.append(part.own())
-            labels = [part.label for part in self.parts]
-            parent = stages_of(root, self.parts[0].application, labels)
-            return run_batch(self._owned, frame, offered, parent)
-        except BaseException:
-            self.close()
-            raise
+        labels = [part.label for part in self.parts]
+        with telling(", ".join(labels), offered):
+            try:
+                if not self._owned:
+                    check_packages("a sink")
+                    require_executors(frame.sparkSession)
+                    for part in self.parts:
+                        self._owned.append(part.own())
+                parent = stages_of(root, self.parts[0].application, labels)
+                return run_batch(self._owned, frame, offered, parent)
+            except BaseException:
+                self.close()
+                raise
 
 
 def kafka_sink(

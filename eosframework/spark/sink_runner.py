@@ -212,11 +212,12 @@ def _in_steps(
 
 
 @contextmanager
-def telling(names: str) -> Generator[None]:
+def telling(names: str, batch: BatchIdentity) -> Generator[None]:
     """Raise the framework's own error for a failure of Spark, and log it.
 
     Args:
         names: of the sinks, for messages.
+        batch: that they get, for messages.
     """
     events = structlog.get_logger("eosframework.spark")
     try:
@@ -225,10 +226,10 @@ def telling(names: str) -> Generator[None]:
         events.error("sink_failed", sink=names, error=str(error))
         raise error.with_traceback(None) from None
     except Exception as error:
-        found = told(error)
+        found = told(error, batch)
         if found is None:
             found = RunError(
-                f"sink {names}: Spark gave the batch up: {reason_of(error)}. What is committed "
+                f"sink {names}: Spark gave {batch} up: {reason_of(error)}. What is committed "
                 f"stays; start the query again to resume"
             )
         events.error("sink_failed", sink=names, error=str(found))

@@ -140,6 +140,10 @@ class TableAttempt:
         """Number of rows that this attempt is known to have written."""
         return sum(self._measures.written.values())
 
+    def kept(self, offset: int) -> Message | None:
+        """Return a message that is not known to be in the tables; None: there is none."""
+        return next((one for one in self._kept if one.offset() == offset), None)
+
     def run(self, rows: Iterable[Run], attempt_number: int) -> int:
         """Write all rows, and return the number that this attempt has written.
 

@@ -51,6 +51,14 @@ def batch_of(rows: Sequence[Sequence[Any]], columns: Mapping[str, Any]) -> Recor
     return arrow.RecordBatch.from_arrays(arrays, list(columns))
 
 
+def rows_of(structs: Any) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return an array of structs as dicts, and the names of their fields that are structs."""
+    arrow: Any = import_module("pyarrow")
+    batch = arrow.RecordBatch.from_struct_array(structs)
+    nested = [field.name for field in batch.schema if arrow.types.is_struct(field.type)]
+    return batch.to_pylist(maps_as_pydicts="strict"), nested
+
+
 def headers_type() -> Any:
     """Return the Arrow type of record headers."""
     arrow: Any = import_module("pyarrow")

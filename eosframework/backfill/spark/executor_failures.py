@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
+from itertools import dropwhile, takewhile
 
 import orjson
 
@@ -24,6 +25,11 @@ _WAITED = "Exception thrown in awaitResult"
 
 _CAUSE = "Caused by: "
 
+_TRACEBACK = "Traceback (most recent call last):"
+"""Of a Python worker; its error follows the indented lines, and ends with an empty one."""
+
+_AFTER_ERROR = ("\tat ", _CAUSE)
+
 
 def encoded(error: EosError) -> RuntimeError:
     """Return the exception to raise on an executor, with the error encoded in it."""
@@ -31,23 +37,42 @@ def encoded(error: EosError) -> RuntimeError:
     return RuntimeError(f"{error}\n{_MARK}{base64.urlsafe_b64encode(telling).decode()}")
 
 
-def failure_of(error: BaseException) -> EosError | None:
-    """Return the executor's error from Spark's exception; None: it contains none."""
+def failure_of(error: BaseException, where: str = "") -> EosError | None:
+    """Return the executor's error from Spark's exception; None: it contains none.
+
+    Args:
+        error: of Spark.
+        where: what failed, in front of the executor's message.
+    """
     found = _MARKED.search(str(error))
     if found is None:
         return None
     telling = orjson.loads(base64.urlsafe_b64decode(found[1]))
     kind = getattr(errors, telling["kind"], RunError)
-    return _raised(kind if issubclass(kind, EosError) else RunError, telling["message"])
+    return _raised(kind if issubclass(kind, EosError) else RunError, where + telling["message"])
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the first line of Spark's exception that says more than which call failed."""
-    lines = [line.lstrip(": ").rstrip(".: ") for line in str(error).splitlines()]
+    """Return the error of a Python worker, or the first line that says more than which call failed.
+
+    Args:
+        error: of Spark.
+    """
+    text = str(error)
+    if _TRACEBACK in text:
+        return _python_error(text.rpartition(_TRACEBACK)[2]) or type(error).__name__
+    lines = [line.lstrip(": ").rstrip(".: ") for line in text.splitlines()]
     reasons = [line for line in lines if line and not line.startswith(_CALL_FAILED)]
     if reasons and reasons[0].endswith(_WAITED):
         reasons = [line.removeprefix(_CAUSE) for line in reasons if line.startswith(_CAUSE)]
     return reasons[0] if reasons else type(error).__name__
+
+
+def _python_error(text: str) -> str:
+    """Return the error at the end of a traceback in one line."""
+    lines = dropwhile(lambda line: not line or line.startswith(" "), text.splitlines())
+    said = takewhile(lambda line: line and not line.startswith(_AFTER_ERROR), lines)
+    return " ".join(" ".join(said).split()).rstrip(".")
 
 
 def _raised(kind: type[EosError], message: str) -> EosError:

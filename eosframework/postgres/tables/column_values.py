@@ -204,7 +204,7 @@ def _float(read: Callable[[Decimal], tuple[float, str]], value: Any) -> Any:
             kept, shown = read(number)
         except OverflowError:
             return value  # The database refuses it.
-        if number not in (Decimal(kept), Decimal(shown)):
+        if value != kept and number not in (Decimal(kept), Decimal(shown)):
             raise _Changed("more digits than a float")
     return value
 

@@ -6,7 +6,7 @@ accepted, so no shard has committed a part of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, repeat
 from typing import TYPE_CHECKING, Any
@@ -15,13 +15,16 @@ from eosframework.backfill.spark.arrow_batches import RecordBatch, Table
 from eosframework.errors import ConfigurationError
 from eosframework.outbox.outbox_ports import Destination
 from eosframework.processing.ports import Output
+from eosframework.records import EARLIEST_OUTPUT_MS
 from eosframework.serialization.serdes import Serde
+from eosframework.spark import values
 from eosframework.spark.kafka.row_serdes import RowEncoder
 from eosframework.spark.kafka.shard_attempt import ShardRows
 from eosframework.spark.row_refusals import refusing
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
 
 STRUCT = "struct"
 """In place of a column: all columns of the row, as one JSON object."""
@@ -38,6 +41,9 @@ are equal in all parts are the same record: by time first, so that readers with 
 records, then by hash, which is compared as a number."""
 
 RESULT_SCHEMA = "shard bigint, row_count bigint"
+
+Form = Callable[[str, "Column", "DataType"], "Column"]
+"""Changes a column before it is written; takes its name, the column and its type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,28 +98,29 @@ class KafkaColumns:
         """
         from pyspark.sql import functions as f
 
-        value = self._bytes(sink, frame, self.value, self.serde)
+        value = self._bytes(sink, frame, self.value, self.serde, _as_it_is)
         size = f.coalesce(f.length(value), f.lit(0))
+        row = values.described(frame)
         parts: dict[str, Column] = {}
         if self.topic_column is not None:
             parts["topic"] = self._topics(sink, frame, self.topic_column)
         if self.partition is not None:
             parts["partition"] = self._partition(sink, frame, self.partition, partitions)
         if self.key is not None:
-            key = self._bytes(sink, frame, self.key, self.key_serde)
+            key = self._bytes(sink, frame, self.key, self.key_serde, _ordered)
             size = size + f.length(key)
             parts["key"] = refusing(
                 sink,
-                [(key.isNull(), f.lit(f"has null in its key column {self.key!r}"))],
+                [(key.isNull(), f"has null in its key column {self.key!r}")],
                 key,
-                "binary",
+                row,
                 advice="filter such rows out, or leave key= out to write records without a key",
             )
-        parts["value"] = self._refusing_large(sink, value, size, known.get(self.topic or ""))
+        parts["value"] = self._refusing_large(sink, value, size, row, known.get(self.topic or ""))
         if self.timestamp is not None:
             parts["timestamp"] = _milliseconds(frame, self.timestamp)
         if self.headers is not None:
-            parts["headers"] = f.col(_present(frame, self.headers, HEADERS)).cast(HEADERS)
+            parts["headers"] = self._headers(sink, frame, self.headers)
         whole = f.xxhash64(*parts.values())
         place = f.xxhash64(parts["key"]) if "key" in parts else whole
         parts["hash"] = whole
@@ -121,7 +128,7 @@ class KafkaColumns:
         return f.struct(*[column.alias(name) for name, column in parts.items()])
 
     def _refusing_large(
-        self, sink: str, value: Column, size: Column, found: Destination | None
+        self, sink: str, value: Column, size: Column, row: Column, found: Destination | None
     ) -> Column:
         from pyspark.sql import functions as f
 
@@ -136,7 +143,7 @@ class KafkaColumns:
             sink,
             [(size > found.most_bytes, reason)],
             value,
-            "binary",
+            row,
             advice=f"raise max.message.bytes of {self.topic}, or make the value smaller",
         )
 
@@ -146,29 +153,64 @@ class KafkaColumns:
         topic = f.col(_present(frame, name))
         return refusing(
             sink,
-            [(topic.isNull(), f.lit(f"has null in its topic column {name!r}"))],
-            topic,
-            "string",
+            [(topic.isNull(), f"has null in its topic column {name!r}")],
+            topic.cast("string"),
+            values.described(frame),
             advice="filter such rows out",
         )
 
-    def _bytes(self, sink: str, frame: DataFrame, name: str, serde: Serde | None) -> Column:
-        """Return a column as bytes: binary as it is, text as UTF-8, other types as JSON."""
+    def _headers(self, sink: str, frame: DataFrame, name: str) -> Column:
         from pyspark.sql import functions as f
 
-        if serde is not None:
-            whole = name == STRUCT
-            columns = [_quoted(each) for each in frame.columns]
-            value = f.struct(*columns) if whole else f.col(_present(frame, name))
-            return RowEncoder(sink, name, serde).applied(value)
-        if name == STRUCT:
-            return _json(f.struct(*[f.col(_quoted(each)) for each in frame.columns]))
-        column, kind = f.col(_present(frame, name)), dict(frame.dtypes)[name]
-        if kind == "binary":
+        headers = f.col(_present(frame, name, HEADERS))
+        invalid = f.exists(
+            headers,
+            lambda one: one.isNull() | one["key"].isNull() | ~f.is_valid_utf8(one["key"]),
+        )
+        return refusing(
+            sink,
+            [(invalid, f"has a header without a key of text in column {name!r}")],
+            headers,
+            values.described(frame),
+            advice="give each header a key",
+        )
+
+    def _bytes(
+        self, sink: str, frame: DataFrame, name: str, serde: Serde | None, form: Form
+    ) -> Column:
+        """Return a column as bytes: binary as it is, text as UTF-8, other types as JSON.
+
+        Args:
+            sink: its name, for messages.
+            frame: the user's rows.
+            name: of the column, or `STRUCT`.
+            serde: encodes it in Python; None: Spark does.
+            form: of values, for keys or for values.
+        """
+        from pyspark.sql import functions as f
+
+        whole = name == STRUCT
+        kind: DataType = frame.schema if whole else frame.schema[_known(frame, name)].dataType
+        columns = [f.col(values.quoted(each)) for each in frame.columns]
+        column = f.struct(*columns) if whole else f.col(values.quoted(name))
+        column = form(name, column, kind)
+        if serde is None and kind.typeName() == "binary":
             return column
-        if kind.startswith(("struct", "array", "map")):
-            return f.when(column.isNotNull(), _json(column))
-        return column.cast("string").cast("binary")
+        refusals: list[tuple[Column, str]] = []
+        if serde is not None:
+            plain = _written(name, values.plain(column, kind), values.unwritable(kind))
+            made = RowEncoder(sink, name, serde, values.reader_of(kind)).applied(plain)
+            refusals_of = values.text_refusals
+        elif kind.typeName() in values.NESTED:
+            made = _written(name, values.json(column, kind), values.unwritable_as_json(kind))
+            refusals_of = values.json_refusals
+        else:
+            made = _written(name, values.text(column, kind), values.unwritable(kind))
+            return made.cast("binary")
+        for part in frame.schema.fields if whole else [frame.schema[name]]:
+            refusals += refusals_of(f.col(values.quoted(part.name)), part.dataType, part.name)
+        row = values.described(frame)
+        return refusing(sink, refusals, made.cast("binary"), row, advice=values.ADVICE)
 
     def _partition(self, sink: str, frame: DataFrame, name: str, partitions: int | None) -> Column:
         from pyspark.sql import functions as f
@@ -188,8 +230,8 @@ class KafkaColumns:
                     ),
                 )
             ],
-            number,
-            "int",
+            number.cast("int"),
+            values.described(frame),
             advice="correct the column, or leave partition= out to choose by the key",
         )
 
@@ -274,19 +316,59 @@ def _pairs(headers: Sequence[Mapping[str, Any]] | None) -> list[tuple[str, bytes
 
 
 def _milliseconds(frame: DataFrame, name: str) -> Column:
-    """Return a column of timestamps as milliseconds; 0 stands for the time of production."""
+    """Return a column of timestamps as milliseconds; 0 stands for the time of production.
+
+    Earlier times than the first one that a record can have are written as that one.
+    """
     from pyspark.sql import functions as f
 
     column = f.col(_present(frame, name, "timestamp", "bigint", "int"))
     if dict(frame.dtypes)[name] == "timestamp":
         column = f.unix_millis(column)
-    return f.coalesce(column.cast("bigint"), f.lit(0).cast("bigint"))
+    known = f.greatest(column.cast("bigint"), f.lit(EARLIEST_OUTPUT_MS))
+    return f.when(column.isNull(), f.lit(0)).otherwise(known).cast("bigint")
 
 
-def _json(column: Column) -> Column:
-    from pyspark.sql import functions as f
+def _as_it_is(name: str, column: Column, kind: DataType) -> Column:
+    return column
 
-    return f.to_json(column, {"ignoreNullFields": "false"}).cast("binary")
+
+def _ordered(name: str, column: Column, kind: DataType) -> Column:
+    """Return a column of keys of which equal ones are equal bytes.
+
+    Raises:
+        ConfigurationError: it has maps, whose entries have no order.
+    """
+    if any(part.typeName() == "map" for part in values.parts(kind)):
+        raise ConfigurationError(
+            f"column {name!r} cannot be a key: it has a map, whose entries have no fixed order, so "
+            f"equal keys would be different bytes; use an array of structs, sorted with array_sort"
+        )
+    return values.without_negative_zero(column, kind)
+
+
+def _written(name: str, column: Column, unwritable: str | None) -> Column:
+    """Return a column; raise if its type cannot be written.
+
+    Raises:
+        ConfigurationError: names the type.
+    """
+    if unwritable is not None:
+        raise ConfigurationError(f"column {name!r} cannot be written: {unwritable}")
+    return column
+
+
+def _known(frame: DataFrame, name: str) -> str:
+    """Return the name of an existing column.
+
+    Raises:
+        ConfigurationError: it is missing.
+    """
+    if name not in frame.columns:
+        raise ConfigurationError(
+            f"the rows have no column {name!r}; expected one of: {', '.join(frame.columns)}"
+        )
+    return name
 
 
 def _present(frame: DataFrame, name: str, *kinds: str) -> str:
@@ -295,17 +377,7 @@ def _present(frame: DataFrame, name: str, *kinds: str) -> str:
     Raises:
         ConfigurationError: it is missing, or has another type.
     """
-    types = dict(frame.dtypes)
-    if name not in types:
-        raise ConfigurationError(
-            f"the rows have no column {name!r}; expected one of: {', '.join(types)}"
-        )
-    if kinds and types[name] not in kinds:
-        raise ConfigurationError(
-            f"column {name!r} has type {types[name]}; expected {' or '.join(kinds)}"
-        )
-    return _quoted(name)
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
+    kind = dict(frame.dtypes)[_known(frame, name)]
+    if kinds and kind not in kinds:
+        raise ConfigurationError(f"column {name!r} has type {kind}; expected {' or '.join(kinds)}")
+    return values.quoted(name)

@@ -6,6 +6,7 @@ encoded once: its attempts read the bytes from the stage.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -61,11 +62,13 @@ class RowEncoder:
         sink: its name, for messages.
         column: name of the column, for messages.
         serde: bound to its registry.
+        read: reads what Spark gives Python; see `values.reader_of`.
     """
 
     sink: str
     column: str
     serde: Serde
+    read: Callable[[Any], Any]
 
     def encode(self, value: Any) -> bytes | None:
         """Return the bytes of a value; None stays None.
@@ -75,8 +78,9 @@ class RowEncoder:
         """
         if value is None:
             return None
-        plain = value.asDict(recursive=True) if hasattr(value, "asDict") else value
+        plain = value
         try:
+            plain = self.read(value)
             return self._encoded(plain)
         except EosError as error:
             raise encoded(error) from None
@@ -96,7 +100,11 @@ class RowEncoder:
         return plain if self.serde.encode is None else self.serde.encode(plain)
 
     def applied(self, column: Column) -> Column:
-        """Return the column of the encoded values."""
+        """Return the column of the encoded values.
+
+        Args:
+            column: as `values.plain` has it.
+        """
         from pyspark.sql import functions as f
 
-        return f.udf(self.encode, "binary")(column)
+        return f.udf(self.encode, "binary", useArrow=False)(column)

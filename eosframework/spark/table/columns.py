@@ -6,12 +6,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from orjson import Fragment
+
+from eosframework.backfill.spark import arrow_batches
 from eosframework.backfill.spark.arrow_batches import RecordBatch
 from eosframework.errors import ConfigurationError
 from eosframework.processing.ports import Message
 from eosframework.records import TopicPartition
+from eosframework.spark import values
 from eosframework.spark.row_refusals import refusing
 from eosframework.spark.shard_rows import the_shard
+from eosframework.spark.table.column_types import JSON_MEMBER, form_of, misfit, refusals_of
 from eosframework.tables.row_conversion import RowMaker
 from eosframework.tables.table_ports import Batch
 from eosframework.topology.graph.graph import TableSink
@@ -19,11 +24,11 @@ from eosframework.topology.graph.graph import TableSink
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+    from eosframework.postgres.tables.table_shapes import TableShape
+
 RESULT_SCHEMA = "shard bigint, row_count bigint"
 
-_SHARD = "eosframework_shard"
-
-_FLOATS = ("float", "double")
+_SHARD, _ROW = "eosframework_shard", "row"
 
 ROW_BITS = 32
 """The position of a shard is the batch's sequence and, in this many bits, the number of a row."""
@@ -91,11 +96,17 @@ class SparkRowMaker(RowMaker):
         batch.next_offset = messages[-1].offset() + 1
 
 
-def table_row(sink: str, frame: DataFrame, keys: Sequence[str]) -> Column:
-    """Return all columns of each row, as a struct.
+def table_row(sink: str, frame: DataFrame, keys: Sequence[str], shape: TableShape) -> Column:
+    """Return all columns of each row as the table takes them, as a struct.
+
+    Args:
+        sink: its name, for messages.
+        frame: the user's rows.
+        keys: key columns.
+        shape: of the table.
 
     Raises:
-        ConfigurationError: a key column is missing.
+        ConfigurationError: a key column is missing, or the table does not take a column.
     """
     from pyspark.sql import functions as f
 
@@ -106,13 +117,28 @@ def table_row(sink: str, frame: DataFrame, keys: Sequence[str]) -> Column:
                 f"sink {sink!r}: the rows have no column {key!r}, which is a key; expected one of: "
                 f"{', '.join(names)}"
             )
-    types = dict(frame.dtypes)
-    return f.struct(
-        *[
-            (_filled(sink, name, types[name]) if name in keys else f.col(_quoted(name))).alias(name)
-            for name in names
-        ]
-    )
+    made: list[Column] = []
+    row = values.described(frame)
+    for field in frame.schema.fields:
+        name, kind = field.name, field.dataType
+        target = shape.columns.get(name)
+        if target is None:
+            raise ConfigurationError(
+                f"sink {sink!r}: the rows have a column {name!r}, and table {shape.name} has only "
+                f"{', '.join(sorted(shape.writable))}; leave the column out, or add it to the table"
+            )
+        if why := misfit(kind, target):
+            raise ConfigurationError(
+                f"sink {sink!r}: column {name!r} of the rows cannot be written to table "
+                f"{shape.name}: {why}"
+            )
+        column = f.col(values.quoted(name))
+        refusals = refusals_of(column, kind, target)
+        if name in keys:
+            refusals = [(column.isNull(), f"has null in its key column {name!r}"), *refusals]
+        form = refusing(sink, refusals, form_of(column, kind, target), row, advice=values.ADVICE)
+        made.append(form.alias(name))
+    return f.struct(*made)
 
 
 def rows_in_shards(
@@ -128,15 +154,19 @@ def rows_in_shards(
     """
     from pyspark.sql import functions as f
 
-    of = [_hashable(rows, name) for name in keys or rows.columns]
+    of = [f.col(values.quoted(name)) for name in keys or rows.columns]
     shard = f.pmod(f.xxhash64(*of), f.lit(shards)).cast("int")
     slot = f.element_at(f.array(*[f.lit(one) for one in slots]), f.col(_SHARD) + 1)
     order = [*keys, *(name for name in rows.columns if name not in keys)]
     types = dict(rows.dtypes)
     # 0.0 and -0.0 compare as equal, so two such rows could change places.
-    signs = [f.col(_quoted(name)).cast("string") for name in order if types[name] in _FLOATS]
+    floats = [name for name in order if any(kind in types[name] for kind in values.FLOATS)]
+    signs = [f.col(values.quoted(name)).cast("string") for name in floats]
     numbered = rows.withColumn(_SHARD, shard).repartition(shards, slot)
-    return numbered.sortWithinPartitions(*[_hashable(rows, name) for name in order], *signs)
+    columns = [f.col(values.quoted(name)) for name in order]
+    ordered = numbered.sortWithinPartitions(*columns, *signs)
+    # In a struct, because mapInArrow takes a dot in a column's name for a field's.
+    return ordered.select(_SHARD, f.struct(*columns).alias(_ROW))
 
 
 def rows_of(
@@ -148,32 +178,17 @@ def rows_of(
         if batch.num_rows:
             shard = the_shard(batch.column(_SHARD).to_pylist(), shard)
             place = TopicPartition(f"sink/{sink}", shard)
-            plain: list[dict[str, Any]] = batch.drop_columns([_SHARD]).to_pylist()
+            plain = _in_python(batch.column(_ROW))
             first = position_of(sequence, row)
             yield place, [SparkRow(place, first + n, one) for n, one in enumerate(plain)]
             row += batch.num_rows
 
 
-def _filled(sink: str, key: str, kind: str) -> Column:
-    from pyspark.sql import functions as f
-
-    column = f.col(_quoted(key))
-    return refusing(
-        sink,
-        [(column.isNull(), f.lit(f"has null in its key column {key!r}"))],
-        column,
-        kind,
-        advice="filter such rows out, or choose other keys",
-    )
-
-
-def _hashable(rows: DataFrame, name: str) -> Column:
-    """Return a column that can be hashed and sorted, as maps cannot."""
-    from pyspark.sql import functions as f
-
-    column = f.col(_quoted(name))
-    return f.to_json(column) if dict(rows.dtypes)[name].startswith("map") else column
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
+def _in_python(structs: Any) -> list[dict[str, Any]]:
+    """Return rows of Arrow; JSON is written as it is."""
+    rows, documents = arrow_batches.rows_of(structs)
+    for name in documents:
+        for row in rows:
+            document = row[name][JSON_MEMBER]
+            row[name] = None if document is None else Fragment(document)
+    return rows

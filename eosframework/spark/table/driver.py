@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import socket
 import time
 from collections import deque
@@ -12,6 +13,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
+
+import orjson
 
 from eosframework.backfill.executor.functions import run_numbered
 from eosframework.backfill.executor.table_attempt import Pace, TableAttempt
@@ -24,7 +27,7 @@ from eosframework.backfill.spark.arrow_batches import (
 )
 from eosframework.backfill.spark.ordering import task_slots
 from eosframework.config import Settings
-from eosframework.errors import RecordFailed, RunError, StartRefused
+from eosframework.errors import DatabaseRefused, RecordFailed, RunError, StartRefused
 from eosframework.process.logs import configure_logs
 from eosframework.records import TopicPartition
 from eosframework.serialization.serdes import BYTES
@@ -32,6 +35,7 @@ from eosframework.spark.batch_rules import Decision, decide
 from eosframework.spark.sink_entry import BatchIdentity, SinkBatch
 from eosframework.spark.table.columns import (
     RESULT_SCHEMA,
+    ROW_BITS,
     SparkRow,
     SparkRowMaker,
     position_of,
@@ -39,10 +43,13 @@ from eosframework.spark.table.columns import (
     rows_of,
     table_row,
 )
+from eosframework.spark.values import DESCRIBED
 from eosframework.topology.graph.graph import Policy, SinkTable, TableMode, TableSink
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+    from eosframework.postgres.tables.table_shapes import TableShape
 
 _ORIGIN = "spark"
 """In place of a topic's id: positions of a sink belong to no topic."""
@@ -152,9 +159,10 @@ class TableSinkDriver:
         """Return the columns of each row, as a struct.
 
         Raises:
-            ConfigurationError: a key column is missing.
+            ConfigurationError: a key column is missing, or the table does not take a column.
+            StartRefused: there is no table any more.
         """
-        return table_row(self.name, frame, self._options.keys)
+        return table_row(self.name, frame, self._options.keys, self._shape())
 
     def write_at_once(self, offered: BatchIdentity, rows: Table) -> int | None:
         """Write nothing; see `expects_few`."""
@@ -208,6 +216,22 @@ class TableSinkDriver:
         ]
         store_positions(self._database, self._options.application, positions)
 
+    def _shape(self) -> TableShape:
+        """Return the table as it is now: it may change between batches."""
+        from eosframework.postgres.tables.table_shapes import read_shape
+
+        with self._database.session("read the table of a sink") as connection:
+            shape = read_shape(connection, self._options.table)
+        if shape is None:
+            raise self._missing()
+        return shape
+
+    def _missing(self) -> StartRefused:
+        return StartRefused(
+            f"sink {self.name!r} cannot write: {self._database.display} has no table "
+            f"{self._options.table}. Nothing was written; create it with the columns of the rows"
+        )
+
     def _refuse_table(self) -> None:
         """Raise unless the table exists and its keys are unique.
 
@@ -219,10 +243,7 @@ class TableSinkDriver:
         options = self._options
         [planned] = plan_tables(self._database, [options.declared]).tables
         if not planned.exists:
-            raise StartRefused(
-                f"sink {self.name!r} cannot write: {self._database.display} has no table "
-                f"{options.table}. Nothing was written; create it with the columns of the rows"
-            )
+            raise self._missing()
         if planned.problems:
             raise StartRefused(f"sink {self.name!r} cannot write: {planned.problems[0]}")
 
@@ -279,15 +300,29 @@ def _attempt(
     )
     try:
         return attempt.run(rows, attempt_number)
+    except DatabaseRefused as error:
+        raise RunError(f"sink {options.sink!r}: {_with_row(str(error), attempt, shard)}") from error
     except RecordFailed as error:
         reason = str(error).partition(". Nothing after it")[0]
         raise RunError(
-            f"shard {shard.partition} of sink {options.sink!r}: {reason}. The rows of the shard "
+            f"sink {options.sink!r}: {_with_row(reason, attempt, shard)}. The rows of the shard "
             f"before it are written. Change the table so that it accepts the row, and start the "
             f"query again: it resumes at this row"
         ) from error
     finally:
         store.close()
+
+
+def _with_row(reason: str, attempt: TableAttempt, shard: TopicPartition) -> str:
+    """Return a reason with the values of a row in place of its position."""
+
+    def shown(found: re.Match[str]) -> str:
+        row = attempt.kept(int(found[1]))
+        assert isinstance(row, SparkRow), "it was not written"
+        begin = orjson.dumps({**row.columns}, str).decode()[:DESCRIBED]
+        return f"row {int(found[1]) % 2**ROW_BITS} of shard {shard.partition} ({begin})"
+
+    return re.sub(rf"the row of record {re.escape(str(shard))}@(\d+)", shown, reason)
 
 
 def _now_ms() -> int:
