@@ -7,12 +7,15 @@ import math
 import struct
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from enum import Enum
 from typing import Any
 from uuid import UUID
 
 
 def is_held(value: Any, column: str, shown: str) -> bool:
     """Return whether a column shows a value, exactly."""
+    if isinstance(value, Enum):
+        value = value.value
     if column in ("json", "jsonb"):
         return _same_json(value, json.loads(shown, parse_float=Decimal))
     if column.startswith(("smallint", "integer", "bigint", "numeric", "real", "double")):

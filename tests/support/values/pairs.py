@@ -67,6 +67,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "datetime": HELD,
         "time": HELD,
         "UUID": HELD,
+        "Enum of str": HELD,
         "None": HELD,
     },
     "varchar(5)": {
@@ -75,11 +76,13 @@ COLUMNS: dict[str, dict[str, str]] = {
         "float": SOME,
         "Decimal": SOME,
         "str": SOME,
+        "Enum of str": HELD,
         "None": HELD,
     },
     "bytea": {
         "str": SOME,
         "bytes": HELD,
+        "Enum of str": HELD,
         "None": HELD,
     },
     "date": {
@@ -137,6 +140,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "UUID": HELD,
         "dict": HELD,
         "list": HELD,
+        "Enum of str": HELD,
         "None": HELD,
     },
     "jsonb": {
@@ -152,6 +156,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "UUID": HELD,
         "dict": HELD,
         "list": HELD,
+        "Enum of str": HELD,
         "None": HELD,
     },
     "text[]": {

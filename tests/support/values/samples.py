@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
+from enum import Enum
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +14,13 @@ ODD = timezone(timedelta(hours=-5, minutes=-30, seconds=-15))
 NOON = datetime(2026, 1, 1, 12, 0, 0, 1)
 DIGITS = "1234567890" * 7 + "12345678"
 """78 digits: one more than a 256-bit integer has."""
+
+
+class Paint(Enum):
+    """An enumeration whose members are no texts themselves."""
+
+    RED = "red"
+
 
 SAMPLES: dict[str, list[Any]] = {
     "bool": [True, False],
@@ -39,5 +47,6 @@ SAMPLES: dict[str, list[Any]] = {
     "UUID": [UUID(int=0), UUID(int=2**128 - 1)],
     "dict": [{}, {"a": 1, "b": [None, 2**64, "ü"]}, {"n": Decimal("1234567890123456.78")}],
     "list": [[], [1, 2], ["a", None]],
+    "Enum of str": [Paint.RED],
     "None": [None],
 }
