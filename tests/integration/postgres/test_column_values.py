@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -16,15 +15,6 @@ from eosframework.postgres.tables.table_schema import apply_tables, plan_tables
 from eosframework.serialization.serdes import JSON, STRING
 from eosframework.topology.graph.graph import Policy, TableMode, TableSink
 from tests.support.servers.row_stores import P0, World, batch, sink, written
-
-
-@pytest.fixture
-def world(database: str) -> Iterator[World]:
-    world = World(database)
-    yield world
-    for store in world.stores:
-        store.close()
-
 
 BERLIN = timezone(timedelta(hours=2))
 NOON = datetime(2026, 7, 4, 12, tzinfo=BERLIN)

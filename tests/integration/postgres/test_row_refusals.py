@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from eosframework.errors import DatabaseRefused, RowRefused
 from eosframework.topology.graph.graph import Policy, TableMode
 from tests.support.servers.row_stores import P0, World, batch, sink, written
-
-
-@pytest.fixture
-def world(database: str) -> Iterator[World]:
-    world = World(database)
-    yield world
-    for store in world.stores:
-        store.close()
-    for statement in world.undoing:
-        world.see(statement)
-
 
 KINDS = [
     ("tsvector", "cat:1", "cat:"),

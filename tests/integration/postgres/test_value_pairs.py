@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import psycopg
 import pytest
 
@@ -12,14 +10,6 @@ from tests.support.servers.row_stores import P0, World, batch, sink
 from tests.support.values.judge import is_held
 from tests.support.values.pairs import COLUMNS, HELD, SOME
 from tests.support.values.samples import SAMPLES
-
-
-@pytest.fixture
-def world(database: str) -> Iterator[World]:
-    world = World(database)
-    yield world
-    for store in world.stores:
-        store.close()
 
 
 @pytest.mark.parametrize(
