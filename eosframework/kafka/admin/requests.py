@@ -57,6 +57,8 @@ ABSENCE_SECONDS = 1.0
 """A topic or partition that brokers deny for this long does not exist. They learn of a new one one
 after the other, within 0.1 s on a busy machine (measured)."""
 
+_FIRST_ANSWER_SECONDS = 0.5
+
 _UNKNOWN = KafkaError.UNKNOWN_TOPIC_OR_PART
 
 REQUEST_FAILED = (EosError, KafkaException)
@@ -126,10 +128,26 @@ class AdminRequests:
         """The thread's client, typed Any because the stubs leave the futures' results open."""
         held = self._of_thread.held
         if held.client is None and held.take_idle() is None:
-            properties = client_properties(self._settings, Role.ADMIN)
-            properties["error_cb"] = self._remember
-            held.client = new_client(AdminClient, properties)
+            held.client = self._new_client()
         return held.client
+
+    def _new_client(self) -> Any:
+        """Return a client that has been told of a broker, if one answers soon.
+
+        1. the only broker stands still, and the controller fences it  2. it resumes, and answers
+        the first request for metadata before it is unfenced: there is no broker  3. librdkafka
+        forgets all brokers, bootstrap.servers included, and looks for none again. So a client that
+        begins like this is exchanged.
+        """
+        properties = client_properties(self._settings, Role.ADMIN)
+        properties["error_cb"] = self._remember
+        deadline = time.monotonic() + self._deadline_seconds
+        while True:
+            client = new_client(AdminClient, properties)
+            if not _is_told_of_none(client) or time.monotonic() > deadline:
+                return client
+            discard_admin(client)
+            time.sleep(0.1)
 
     def _request(self, call: Callable[..., Future[Answer]]) -> Answer:
         """Return the single answer of a call."""
@@ -246,6 +264,14 @@ class AdminRequests:
         refused = last is not None and (last.code() in _REFUSED or "SSL" in (last.str() or ""))
         servers = self._settings.bootstrap_servers
         return unreachable(servers, self._deadline_seconds, reason, refused=refused)
+
+
+def _is_told_of_none(client: Any) -> bool:
+    try:
+        return not client.list_topics(timeout=_FIRST_ANSWER_SECONDS).brokers
+    except KafkaException as error:
+        # Of any other failure the request that follows tells the user.
+        return error.args[0].code() == KafkaError._PARTIAL  # noqa: SLF001
 
 
 def _denied(kind: str, about: object) -> AccessDenied:

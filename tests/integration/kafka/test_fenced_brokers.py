@@ -1,4 +1,4 @@
-"""A producer that lost all brokers while the only one was fenced takes its id nevertheless."""
+"""Clients that were told of no broker, while the only one was fenced, find it nevertheless."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from eosframework.config import KafkaSettings
 from eosframework.embedded import start_kafka
 from eosframework.errors import Retriable
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.producer.transactional import TransactionalProducer
 from tests.conftest import SMALL_BROKER
 from tests.support.processes.waiting import wait_until
@@ -23,6 +25,32 @@ OFTEN_FENCED = {
     "broker.heartbeat.interval.ms": "3000",
 }
 """The controller fences the broker before each of its heartbeats."""
+
+FENCED_BETWEEN_HEARTBEATS = {
+    **SMALL_BROKER,
+    "broker.session.timeout.ms": "1000",
+    "broker.heartbeat.interval.ms": "1700",
+}
+"""Each heartbeat ends the fence of 0.7 s before it."""
+
+
+def brokers_known_to(servers: str) -> int:
+    """Return how many brokers the first answer to a new client names."""
+    try:
+        return len(AdminClient({"bootstrap.servers": servers}).list_topics(timeout=1).brokers)
+    except KafkaException:
+        return 0
+
+
+def test_a_request_that_begins_under_a_fence_is_answered_after_it(tmp_path: Path) -> None:
+    told_of_none = 0
+    with start_kafka(
+        tmp_path / "kafka", properties=FENCED_BETWEEN_HEARTBEATS, fast_start=True
+    ) as cluster:
+        settings = KafkaSettings(bootstrap_servers=cluster.bootstrap_servers)
+        while told_of_none < 3:
+            told_of_none += not brokers_known_to(cluster.bootstrap_servers)
+            assert ClusterAdmin(settings).cluster_id()
 
 
 @pytest.mark.exhaustive
