@@ -51,9 +51,7 @@ POINTS = frozenset(
         "reset.after_groups",
         "reset.after_topics",
         "reset.after_positions",
-        "stop_recording.after_mark",
-        "stop_recording.after_fence",
-        "stop_recording.after_topic",
+        "release.after_mark",
     }
 )
 

@@ -11,7 +11,7 @@ from benchmarks.contestants.work import Work
 from benchmarks.processes import Command
 
 EACH = "eosframework, a producer each"
-A_PRODUCER_EACH = ("worker.producers=partition",)
+A_PRODUCER_EACH = ("worker.ids=partition",)
 TOPOLOGY = Path(__file__).with_name("framework_topology.py")
 
 

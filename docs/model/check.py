@@ -82,15 +82,7 @@ AS_PROPOSED = (
 """The takeover as it was first proposed: fence, then record; a recycle reads nothing."""
 
 NAMESAKES = ("WORKERS=3", "MOVES=1", "BLIND=1")
-SWITCHED = ("MIXED", "PARTITIONS=1", "MOVES=3")
-SWITCHED_ON = ("MIXED", "PARTITIONS=1", "SWITCH", "WITHOUT_STATIC_LISTED")
-"""A worker with a static id records entries only once another one has asked for them."""
-
-FIRST_START = (*SWITCHED_ON, "FIRST_START", "MOVES=3")
-"""No worker has started before, so the first one may find no id to fence."""
-
-STOP = ("MIXED", "PARTITIONS=1", "STOP", "WITHOUT_STATIC_LISTED", "MOVES=2", "BLIND=1")
-"""Recording ends, and a version that knows no entries takes the partition over."""
+MIXED_MODES = ("MIXED", "PARTITIONS=1", "MOVES=3")
 
 CASES = (
     Case("the whole protocol"),
@@ -135,7 +127,7 @@ CASES = (
         ("MOVES=1", "LATE=1", "CRASHES=1"),
         model=OWNERSHIP,
     ),
-    _ownership("ownership, whole, both modes", None, base=SWITCHED),
+    _ownership("ownership, whole, both modes", None, base=MIXED_MODES),
     _ownership("O1: fence first, record afterwards", "input_doubled", "WITHOUT_ENTRY_FIRST"),
     _ownership("O2: no reading after a recycle", "input_doubled", "WITHOUT_REREAD"),
     _ownership("O3: a key for each process", "input_doubled", "WITHOUT_FRESH_CLAIMS"),
@@ -168,63 +160,7 @@ CASES = (
         "O14: the mode of a producer for each partition records nothing",
         "input_doubled",
         "WITHOUT_STATIC_ENTRY",
-        base=SWITCHED,
-    ),
-    _ownership(
-        "O15: a version that knows no entries takes a partition over",
-        "input_doubled",
-        "WITHOUT_NEW_VERSION",
-        base=SWITCHED,
-    ),
-    _ownership("ownership, whole, switched on", None, base=(*SWITCHED_ON, "MOVES=3", "BLIND=1")),
-    Case(
-        "ownership, whole, switched on, with a late frame and a crash",
-        (*SWITCHED_ON, "MOVES=2"),
-        model=OWNERSHIP,
-    ),
-    _ownership(
-        "O19: ids that record nothing yet are not fenced",
-        "input_doubled",
-        "WITHOUT_SWITCH_FENCE",
-        base=(*SWITCHED_ON, "MOVES=3"),
-    ),
-    _ownership(
-        "O20: the request to record is read before the init",
-        "input_doubled",
-        "WITHOUT_SWITCH_READ",
-        base=(*SWITCHED_ON, "MOVES=3"),
-    ),
-    _ownership("ownership, whole, switched on at the first start", None, base=FIRST_START),
-    Case(
-        "ownership, whole, switched on at the first start, with a late frame and a crash",
-        (*SWITCHED_ON, "FIRST_START", "MOVES=2"),
-        model=OWNERSHIP,
-    ),
-    _ownership(
-        "O21: the request to record is read before the entry of a start is written",
-        "input_doubled",
-        "WITHOUT_START_ENTRY",
-        base=FIRST_START,
-    ),
-    _ownership(
-        "O22: the entry of a start is looked for before the request to record",
-        "input_doubled",
-        "WITHOUT_REQUEST_FIRST",
-        base=FIRST_START,
-    ),
-    _ownership("ownership, whole, its end", None, base=STOP),
-    Case(
-        "ownership, whole, its end, with a late frame and a crash",
-        STOP,
-        model=OWNERSHIP,
-    ),
-    _ownership("O23: its end fences nobody", "input_doubled", "WITHOUT_STOP_FENCE", base=STOP),
-    _ownership("O24: its end has no mark", "input_doubled", "WITHOUT_STOP_MARK", base=STOP),
-    _ownership(
-        "O25: its end reads the entries before the mark",
-        "input_doubled",
-        "WITHOUT_MARK_FIRST",
-        base=STOP,
+        base=MIXED_MODES,
     ),
     _ownership("O16: the takeover as first proposed", "input_doubled", *AS_PROPOSED),
     _ownership(
@@ -296,7 +232,7 @@ CASES = (
     ),
     Case(
         "deep: both modes, three moves, a late frame, a crash",
-        SWITCHED,
+        MIXED_MODES,
         model=OWNERSHIP,
         deep=True,
     ),

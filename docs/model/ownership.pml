@@ -7,31 +7,13 @@
  *   K0  init one's own id: who has listed the same id before is fenced, or sees one's entry
  *   K2  read the topic to its end
  *       if one's entry is gone or a later one is there, give up, and claim anew if still the owner
- *   K3  init every id of an earlier entry; in `MIXED` also the static id
+ *   K3  init every id of an earlier entry
  *   K4  remove exactly the earlier entries found in K2
  *   K5  read the stable committed offset
  *   K6  after every init of its own id (recycle), a worker reads the topic again: it keeps a partition
  *       only if its entry is listed and no later one is; others it takes over anew
  *
- * A release removes one's own entry. With -D SWITCH, a worker with a static id records entries only
- * once the first worker with an id of its own has asked for them:
- *
- *   S1  write the request to record
- *   S2  init every static id: who has one before S1 is fenced, and reads the request afterwards
- *   S3  note that S2 is done
- *   S4  the worker with the static id reads the request after K0; if it is there: K1, and K0 again
- *
- * With -D FIRST_START, too, S2 is left out if no worker has started before:
- *
- *   S0  before its first init, the worker with the static id writes the entry of a start
- *   S2  read after S1 whether there is such an entry; if there is none, init nothing
- *
- * With -D STOP, the recording ends, and worker 1 is of a version that knows no entries; it starts once
- * that is complete. Worker 0 may be suspended anywhere, and stays a member:
- *
- *   W2  mark the topic: a worker that finds the mark in K2 or K6 ends
- *   W3  read the topic to its end; init every listed id, and the static one
- *   W4  delete the topic: K2 and K6 fail without it
+ * A release removes one's own entry.
  *
  * -D switches that take one rule out:
  *   WITHOUT_ENTRY_FIRST    K2, K3, K1: a taker fences before it lists itself
@@ -45,19 +27,10 @@
  *   WITHOUT_FENCE_FIRST    K5 before K3
  *   WITHOUT_LATE_RELEASE   a lost partition is released before the commit
  *   WITHOUT_CLEAN_RELEASE  a suspect producer releases without a recycle
- *   WITHOUT_STATIC_LISTED  MIXED: the static id does not count as listed
  *   WITHOUT_OWN_ID         K0 once for the process, before K1
  *   WITHOUT_STATIC_ENTRY   MIXED: the worker with the static id adds no entries
- *   WITHOUT_NEW_VERSION    MIXED: the worker with the static id is of a version that reads no entries
  *   WITHOUT_RECORD         no K1 to K4, K6 (only the group protects)
  *   WITH_LATER_INCARNATION_SKIPPED  K3 skips an id of which a later claim is recorded anywhere
- *   WITHOUT_SWITCH_FENCE   no S2
- *   WITHOUT_SWITCH_READ    SWITCH: the worker with the static id reads the request before its init
- *   WITHOUT_START_ENTRY    FIRST_START: S0 after S4
- *   WITHOUT_REQUEST_FIRST  FIRST_START: S2 reads before S1
- *   WITHOUT_STOP_FENCE     STOP: W3 inits nothing
- *   WITHOUT_STOP_MARK      STOP: no W2
- *   WITHOUT_MARK_FIRST     STOP: W3 reads before W2
  *   GROUP_CHECK            the group refuses offsets of a member that lost the partition
  */
 
@@ -103,7 +76,7 @@ mtype = { input_doubled, torn_transaction, offset_went_back, input_lost, left_op
           endless_fencing };
 mtype = { Produce, TxnOffsetCommit, EndTxn };
 mtype = { ok, fenced, refused, stale_member, unheard };
-mtype = { absent, gone, K0, K1, K2, K3, K4, K5, K6, S0, S1, S2, S3, S4, W2, W3, W4, READY,
+mtype = { absent, gone, K0, K1, K2, K3, K4, K5, K6, READY,
           s3, s4, s5, s7, FENCED, R1, TAKEN };
 
 typedef Frame {
@@ -137,20 +110,6 @@ byte given[WORKERS * PARTITIONS], position[WORKERS * PARTITIONS];
 byte taking[WORKERS], to_fence[WORKERS];
 short found[WORKERS * IDS];
 bool suspect[WORKERS], recycled[WORKERS];
-#ifdef SWITCH
-byte switched;                /* in the control topic: 1 recording, 2 recorded */
-bool sees_switch;             /* as the static worker read it after its last init */
-#endif
-#ifdef FIRST_START
-bool started;                 /* in the control topic: the entry of a start */
-bool has_started;             /* the static worker wrote it, or found it */
-bool finds_start;             /* as the first worker with an id of its own read it */
-#endif
-#ifdef STOP
-mtype ending = W2;            /* the next step of the end of recording; gone: complete */
-bool marked;
-byte to_end;                  /* ids to init */
-#endif
 
 byte moves = MOVES, crashes = CRASHES, late = LATE, expiries = EXPIRIES, blind = BLIND;
 bool twin;                    /* the second process of the first id has joined, the first one is out */
@@ -301,12 +260,6 @@ inline broker()
 #if defined(WITHOUT_RECORD)
 #define RECORDS_ENTRY(w) false
 #define READS_ENTRIES(w) false
-#elif defined(WITHOUT_NEW_VERSION) || defined(STOP)
-#define RECORDS_ENTRY(w) (!STATIC(w))
-#define READS_ENTRIES(w) (!STATIC(w))
-#elif defined(SWITCH)
-#define RECORDS_ENTRY(w) (!STATIC(w) || sees_switch)
-#define READS_ENTRIES(w) (!STATIC(w) || sees_switch)
 #elif defined(WITHOUT_STATIC_ENTRY)
 #define RECORDS_ENTRY(w) (!STATIC(w))
 #define READS_ENTRIES(w) true
@@ -315,15 +268,6 @@ inline broker()
 #define READS_ENTRIES(w) true
 #endif
 
-#ifdef STOP
-#define MAY_START(w) (!STATIC(w) || ending == gone)
-#define ENDED (marked || ending == gone)
-#define LEFT(w) (step[w] == gone)
-#else
-#define LEFT(w) false
-#define MAY_START(w) true
-#define ENDED false
-#endif
 
 /* A first step of a takeover, and the one after each. */
 #define FIRST K1
@@ -349,9 +293,6 @@ inline broker()
 #define AFTER_K2 K5
 #define AFTER_K5 K3
 #define LAST K4
-#elif defined(SWITCH)
-#undef AFTER_K0
-#define AFTER_K0 (STATIC(me) && !sees_switch -> S4 : K2)
 #endif
 #ifndef AFTER_K2
 #define AFTER_K2 K3
@@ -371,11 +312,7 @@ inline broker()
 #ifdef WITHOUT_REREAD
 #define AFTER_R1 TAKEN
 #else
-#ifdef SWITCH
-#define AFTER_R1 K6
-#else
 #define AFTER_R1 (READS_ENTRIES(me) -> K6 : TAKEN)
-#endif
 #endif
 
 inline write_entry(w, p)
@@ -409,11 +346,6 @@ inline write_entry(w, p)
 #else
 #define IS_LISTED(id, p) LIVE(id, p)
 #endif
-#if defined(MIXED) && !defined(WITHOUT_STATIC_LISTED)
-#define ALWAYS_LISTED(id) (id == 1)
-#else
-#define ALWAYS_LISTED(id) false
-#endif
 
 #define MY_BIT(w, p) BIT(claim[w * PARTITIONS + p])
 /* One's entry is gone, or a later one is there. Without a claim all the others are earlier. */
@@ -435,7 +367,7 @@ inline read_entries(w, p)
     :: i < IDS && READS_ENTRIES(w) ->
         found[w * IDS + i] = listed[AT(i, p)] & EARLIER(w, i, p);
         if
-        :: i != ID(w) && ((IS_LISTED(i, p) & EARLIER(w, i, p)) || ALWAYS_LISTED(i)) ->
+        :: i != ID(w) && (IS_LISTED(i, p) & EARLIER(w, i, p)) ->
 #ifndef WITHOUT_ALL_IDS
             to_fence[w] = to_fence[w] | BIT(i)
 #endif
@@ -506,13 +438,8 @@ inline keep_recorded(w)
         if
         :: has[w] & BIT(j) ->
             if
-#ifdef SWITCH
-            :: RECORDS_ENTRY(w) -> yes = (SUPERSEDED(w, j) || !claim[w * PARTITIONS + j] -> 1 : 0)
-            :: else -> yes = 0
-#else
             :: RECORDS_ENTRY(w) -> yes = SUPERSEDED(w, j)
             :: else -> yes = (LIVE(1 - ID(w), j) -> 1 : 0)
-#endif
             fi;
             if
             :: yes ->
@@ -621,7 +548,7 @@ inline end_process(w)
     :: j < PARTITIONS ->
         if
         :: owner[j] == w ->
-            owner[j] = (w == 1 -> (twin -> 2 : (LEFT(0) -> 1 : 0)) : 1);
+            owner[j] = (w == 1 -> (twin -> 2 : 0) : 1);
             moved[j]++
         :: else
         fi;
@@ -667,30 +594,10 @@ end:
         let_go(me, k);
         k = 0
        }
-    :: d_step { step[me] == READY && !OUT(me) && !ANY_LOST(me) && ANY_MISSING(me) && MAY_START(me) ->
+    :: d_step { step[me] == READY && !OUT(me) && !ANY_LOST(me) && ANY_MISSING(me) ->
         taking[me] = (MISSING(me, 0) -> 0 : PARTITIONS - 1);
         given[me * PARTITIONS + taking[me]] = moved[taking[me]];
-#ifdef SWITCH
-        if
-#if defined(FIRST_START) && !defined(WITHOUT_START_ENTRY)
-        :: STATIC(me) -> step[me] = (!has_started -> S0 : (sees_switch -> K1 : K0))
-#else
-        :: STATIC(me) -> step[me] = (sees_switch -> K1 : K0)
-#endif
-#ifdef WITHOUT_REQUEST_FIRST
-        :: else ->
-            finds_start = started;
-            step[me] = (switched < 2 -> S1 : K1)
-#else
-        :: else -> step[me] = (switched < 2 -> S1 : K1)
-#endif
-        fi;
-#ifdef WITHOUT_SWITCH_READ
-        sees_switch = (STATIC(me) -> switched > 0 : sees_switch)
-#endif
-#else
         step[me] = FIRST
-#endif
        }
     :: atomic { step[me] == READY && ANY_WORK(me) &&
                 ((!OUT(me) && !ANY_LOST(me) && !ANY_MISSING(me)) ||
@@ -707,58 +614,6 @@ end:
         step[me] = s3
        }
 
-    /* The first worker with an id of its own: S1 and S3 are entries of the control topic, S2 fences
-     * the ids that record nothing yet. A worker with a static id reads the topic after each init. */
-#ifdef SWITCH
-    :: d_step { step[me] == S1 ->
-        switched = (switched == 0 -> 1 : switched);
-        printf("worker %d: S1, asks all to record\n", me);
-#ifdef FIRST_START
-        step[me] = S0
-#else
-        step[me] = S2
-#endif
-       }
-#ifdef FIRST_START
-    :: d_step { step[me] == S0 && STATIC(me) ->
-        started = true;
-        has_started = true;
-        printf("worker %d: S0, writes the entry of a start\n", me);
-#ifdef WITHOUT_START_ENTRY
-        step[me] = K2
-#else
-        step[me] = (sees_switch -> K1 : K0)
-#endif
-       }
-    :: d_step { step[me] == S0 && !STATIC(me) ->
-#ifndef WITHOUT_REQUEST_FIRST
-        finds_start = started;
-#endif
-        printf("worker %d: S2, finds the entry of a start: %d\n", me, finds_start);
-        step[me] = (finds_start -> S2 : S3);
-        finds_start = false
-       }
-#endif
-    :: d_step { step[me] == S2 ->
-#ifndef WITHOUT_SWITCH_FENCE
-        init_producer(1);
-#endif
-        printf("worker %d: S2, inits the static id, epoch %d\n", me, epoch[1]);
-        step[me] = S3
-       }
-    :: d_step { step[me] == S3 -> switched = 2; step[me] = K1 }
-    :: d_step { step[me] == S4 ->
-#ifndef WITHOUT_SWITCH_READ
-        sees_switch = switched > 0;
-#endif
-#ifdef WITHOUT_START_ENTRY
-        step[me] = (sees_switch -> K1 : (has_started -> K2 : S0))
-#else
-        step[me] = (sees_switch -> K1 : K2)
-#endif
-       }
-#endif
-
     /* The takeover. */
     :: d_step { step[me] == K0 ->
         recycled[me] = my_epoch[me] != 0;
@@ -771,14 +626,7 @@ end:
         write_entry(me, taking[me]);
         step[me] = AFTER_K1
        }
-#ifdef STOP
-    :: d_step { (step[me] == K2 || step[me] == K6) && !STATIC(me) && ENDED ->
-        printf("worker %d: %e, sees that recording ends, ends\n", me, step[me]);
-        end_process(me);
-        step[me] = gone
-       }
-#endif
-    :: d_step { step[me] == K2 && !(ENDED && !STATIC(me)) && SUPERSEDED(me, taking[me]) ->
+    :: d_step { step[me] == K2 && SUPERSEDED(me, taking[me]) ->
         printf("worker %d: K2, sees a later entry for partition %d\n", me, taking[me]);
         release(me, taking[me]);
         let_go(me, taking[me]);
@@ -786,7 +634,7 @@ end:
         step[me] = (recycled[me] && has[me] -> AFTER_R1 : READY);
         recycled[me] = false
        }
-    :: d_step { step[me] == K2 && !(ENDED && !STATIC(me)) && !SUPERSEDED(me, taking[me]) ->
+    :: d_step { step[me] == K2 && !SUPERSEDED(me, taking[me]) ->
         read_entries(me, taking[me]);
         printf("worker %d: K2, reads the entries of partition %d, to init: %d\n",
                me, taking[me], to_fence[me]);
@@ -890,10 +738,7 @@ end:
         printf("worker %d: R1, inits its id %d, epoch %d\n", me, ID(me), my_epoch[me]);
         step[me] = AFTER_R1
        }
-    :: d_step { step[me] == K6 && !(ENDED && !STATIC(me)) ->
-#if defined(SWITCH) && !defined(WITHOUT_SWITCH_READ)
-        sees_switch = (STATIC(me) -> switched > 0 : sees_switch);
-#endif
+    :: d_step { step[me] == K6 ->
         keep_recorded(me);
         printf("worker %d: K6, reads the entries, keeps partitions %d\n", me, has[me]);
         step[me] = TAKEN
@@ -938,7 +783,7 @@ active proctype World()
 {
 end:
     do
-    :: d_step { moves > 0 && MAY_START(1) && !LEFT(0) ->
+    :: d_step { moves > 0 ->
         moves--;
         owner[0] = (owner[0] == 1 -> (twin -> 2 : 0) : 1);
         moved[0]++;
@@ -968,43 +813,6 @@ end:
         od;
         i = 0;
         printf("group: worker 2 joins under the name of worker 0\n")
-       }
-#endif
-#ifdef STOP
-#ifdef WITHOUT_MARK_FIRST
-    :: d_step { ending == W2 && !to_end ->
-        to_end = (listed[AT(0, 0)] -> BIT(0) : 0) | BIT(1);
-        printf("stop: W3, reads the entries, to init: %d\n", to_end)
-       }
-    :: d_step { ending == W2 && to_end ->
-#else
-    :: d_step { ending == W2 ->
-#endif
-#ifndef WITHOUT_STOP_MARK
-        marked = true;
-        printf("stop: W2, marks the topic\n");
-#endif
-        ending = W3
-       }
-    :: d_step { ending == W3 && !to_end ->
-        to_end = (listed[AT(0, 0)] -> BIT(0) : 0) | BIT(1);
-        printf("stop: W3, reads the entries, to init: %d\n", to_end);
-#ifdef WITHOUT_STOP_FENCE
-        to_end = 0;
-        ending = W4
-#endif
-       }
-    :: d_step { ending == W3 && to_end ->
-        k = (to_end & 1 -> 0 : 1);
-        init_producer(k);
-        printf("stop: W3, inits id %d, epoch %d\n", k, epoch[k]);
-        to_end = to_end & ~BIT(k);
-        k = 0;
-        ending = (to_end -> W3 : W4)
-       }
-    :: d_step { ending == W4 ->
-        printf("stop: W4, deletes the topic\n");
-        ending = gone
        }
 #endif
     :: d_step { held.kind ->

@@ -9,11 +9,9 @@
     R5  delete its internal topics, and wait until they are gone; delete the records of outputs if
         they were requested to be emptied: nothing writes them any more
     R6  commit the requested positions
-    R7  delete the entries of the control topic, and mark the reset as complete last; ids are
-        derived as before entries of ownership were recorded
+    R7  delete the entries of the control topic, and mark the reset as complete last
 
-Ids that were in use stay in the control topic, so that takeovers keep fencing them; so do the
-entries of other owners, for example relays.
+Entries of others stay in the control topic, for example those of relays.
 """
 
 from __future__ import annotations
@@ -36,11 +34,7 @@ from eosframework.application.control_topic import (
 )
 from eosframework.application.deleted_topics import delete_and_wait
 from eosframework.application.fencing import IdsOf, fence, refuse_members
-from eosframework.application.ownership_topic import (
-    ownership_of,
-    refuse_lost_ownership,
-    unrecorded_ids,
-)
+from eosframework.application.ownership_topic import ownership_of, refuse_lost_ownership
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.records import Position
@@ -136,14 +130,13 @@ def finish_reset(reset: KafkaReset, context: ApplicationContext) -> None:
     failpoints.hit("reset.after_positions")
     known = control_topic.refresh().entries
     forgotten = {key: None for key in known if key.partition("/")[0] in FORGOTTEN}
-    control_topic.write({**unrecorded_ids(known), **forgotten})
+    control_topic.write(forgotten)
     remembered: dict[str, object] = {}
-    readers = control_topic.state.owners
+    readers = context.graph.readers
     for position in reset.positions:
         source = reset.sources[position.topic]
         remembered[topic_key(position.topic)] = topic_entry(source)
-        for name in readers.get(position.topic, ()):
-            key = committed_key(name, position.topic_partition)
-            remembered[key] = {"topic_id": source.topic_id}
+        key = committed_key(readers[position.topic].name, position.topic_partition)
+        remembered[key] = {"topic_id": source.topic_id}
     control_topic.write({**remembered, RESET: {"done_at": round(time.time() * 1000)}})
     control_topic.refresh()

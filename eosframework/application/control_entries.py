@@ -14,7 +14,6 @@ from typing import Any
 import orjson
 import structlog
 
-from eosframework.config import Ids
 from eosframework.errors import ControlTopicDamaged, TopologyError
 from eosframework.outbox.relay_position import SUB_TOPOLOGY, VERSION, RelayPosition
 from eosframework.processing.ports import Message, Output
@@ -27,29 +26,6 @@ Check = Callable[[Sequence[str], Any], object]
 
 _UNREADABLE = (KeyError, IndexError, TypeError, ValueError, AttributeError, TopologyError)
 """Exceptions of code that reads an entry which it did not write."""
-
-
-RECORDED = "recorded"
-"""The source of ids once entries of ownership are recorded. Versions that record none know no such
-source, and refuse to start."""
-
-RECORDED_ENTRY = {"from": RECORDED, "undo": "eosframework ids stop-recording APP"}
-"""The entry of that source. The refusal of those versions shows its first 80 characters, which name
-the command that lets them start."""
-
-
-def source_of_ids(value: Any) -> Ids:
-    """Return the source of ids from its entry."""
-    return Ids.DERIVED if is_recorded(value) else Ids(value["from"])
-
-
-def is_recorded(value: Any) -> bool:
-    """Return whether an entry of the source of ids says that entries of ownership are recorded.
-
-    Args:
-        value: None: there is no such entry.
-    """
-    return value is not None and value["from"] == RECORDED
 
 
 def take_entry(entries: dict[str, Any], message: Message) -> None:
@@ -132,21 +108,19 @@ def _committed(parts: Sequence[str], value: Any) -> None:
     _require(value["topic_id"], str)
 
 
-def _leased(parts: Sequence[str], value: Any) -> None:
-    _name, number, *id_ = parts
-    _number(number)
-    TransactionalId(value["application"], value["sub_topology"], int(number), leased="/".join(id_))
-
-
-def _sharing(parts: Sequence[str], _: Any) -> None:
-    (number,) = parts
-    _number(number)
+def _leases(_: Sequence[str], value: Any) -> None:
+    _require(value["released"], int, type(None))
+    for name, leased in value["ids"].items():
+        sub_topology, number = name.split("/")
+        TransactionalId("any", sub_topology, int(number), leased=leased)
 
 
 def _ownership(_: Sequence[str], value: Any) -> None:
     _require(value["topic_id"], str)
-    _require(value["fenced"], bool)
-    _require(value.get("stopping", ""), str)
+
+
+def _released(_: Sequence[str], value: Any) -> None:
+    _require(value["at"], int)
 
 
 def _replayed(parts: Sequence[str], value: Any) -> None:
@@ -202,10 +176,8 @@ _CHECKS: Mapping[str, Check] = {
     "application": _map,
     "topic": _topic,
     "written": lambda _, value: _require(value["topic_id"], str),
-    "owner": lambda parts, _: parts[1],
-    "leased": _leased,
-    "sharing": _sharing,
-    "ids": lambda _, value: source_of_ids(value),
+    "leases": _leases,
+    "released": _released,
     "ownership": _ownership,
     "topology": lambda _, value: RecordedTopology.from_entry(value),
     "reset": _map,

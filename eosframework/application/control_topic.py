@@ -6,13 +6,9 @@ cannot undo each other's:
     application                           {"cluster_id": …, "version": 1}
     topic/TOPIC                           {"topic_id": …, "partitions": 4}
     written/TOPIC                         {"topic_id": …}   a changelog or an output
-    owner/TOPIC/SUB_TOPOLOGY              {}   processed under derived ids of this sub-topology
-    leased/TOPIC/NUMBER/ID                {"application": …, "sub_topology": …}   …or under this id
-    sharing/NUMBER                        {}   of earlier versions: an id was for so many partitions
-    ids                                   {"from": "leased"}   the source of ids since then;
-                                              "recorded": derived, with entries of ownership
-    ownership                             {"topic_id": …, "fenced": true}   entries are recorded;
-                                              "stopping": "begun" or "fenced", until they are not
+    ownership                             {"topic_id": …}   the topic of claims
+    leases                                {"released": …, "ids": {"SUB_TOPOLOGY/NUMBER": ID}}
+    released                              {"at": …}   the last release of a leased id
     topology                              the last topology that ran, by `topology.evolution`
     reset                                 {"begun_at": …} or, once complete, {"done_at": …}
     committed/SUB_TOPOLOGY/TOPIC/NUMBER   {"topic_id": …}   written in the first transaction
@@ -38,12 +34,11 @@ from eosframework.application.control_entries import (
     entry_output,
     key_of,
     readable,
-    source_of_ids,
     take_entry,
 )
 from eosframework.application.needed_access import control_topic_access, refuse_denied
 from eosframework.application.topic_settings import TopicRole, settings_at_creation
-from eosframework.config import Ids, KafkaSettings
+from eosframework.config import KafkaSettings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.admin.metadata import TopicDescription, TopicIdentity
 from eosframework.kafka.client.plain_writes import RecordWriter
@@ -51,45 +46,20 @@ from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.kafka.consumer.settled import settled_ends
 from eosframework.processing.ports import Output
 from eosframework.records import TopicPartition
-from eosframework.txnid import TransactionalId, control_topic
+from eosframework.txnid import control_topic
 
 VERSION = 1
 APPLICATION = "application"
-IDS = "ids"
+LEASES = "leases"
+RELEASED = "released"
 RESET = "reset"
 WRITTEN = "written"
 OWNERSHIP = "ownership"
-STOP_BEGUN, STOP_FENCED = "begun", "fenced"
 
 WRITTEN_ALONE = frozenset(
-    {APPLICATION, "topic", WRITTEN, "owner", "leased", "sharing", IDS, "topology", RESET, OWNERSHIP}
+    {APPLICATION, "topic", WRITTEN, LEASES, RELEASED, "topology", RESET, OWNERSHIP}
 )
 """Kinds of entries that are never written in a transaction."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedOwnership:
-    """The request to record entries in the ownership topic.
-
-    Args:
-        topic_id: of that topic.
-        fenced: every id that was inited before the request was fenced after it.
-        stopping: the end of recording is begun, or all ids are fenced for it; None: neither.
-    """
-
-    topic_id: str
-    fenced: bool
-    stopping: str | None = None
-
-    @property
-    def is_stopping(self) -> bool:
-        """True while the end of recording is not complete."""
-        return self.stopping is not None
-
-    @property
-    def is_fenced_for_stop(self) -> bool:
-        """True once all ids are fenced for the end of recording."""
-        return self.stopping == STOP_FENCED
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +70,7 @@ class ControlState:
         cluster_id: of the cluster it was created on; None: nothing was written yet.
         topics: source topics by name.
         written: ids of changelogs and outputs, by topic.
-        owners: by source topic, the sub-topologies that processed it under derived ids, sorted.
-        leased: by partition, the leased ids under which it was ever processed and that are not
-            released.
-        sharing: how many partitions shared a derived id in earlier versions. No version writes it
-            any more; takeovers fence these ids.
-        ids: the source of ids at the last start.
-        ownership: the request to record entries; None: there was none.
+        ownership: id of the ownership topic; None: there was none yet.
         committed: partitions that were ever committed, with the id of their topic.
         entries: every entry as it was written.
     """
@@ -114,14 +78,8 @@ class ControlState:
     cluster_id: str | None = None
     topics: Mapping[str, TopicIdentity] = field(default_factory=dict[str, TopicIdentity])
     written: Mapping[str, str] = field(default_factory=dict[str, str])
-    owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     committed: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
-    leased: Mapping[TopicPartition, tuple[TransactionalId, ...]] = field(
-        default_factory=dict[TopicPartition, tuple[TransactionalId, ...]]
-    )
-    sharing: tuple[int, ...] = ()
-    ids: Ids = Ids.DERIVED
-    ownership: RecordedOwnership | None = None
+    ownership: str | None = None
     entries: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
@@ -129,40 +87,22 @@ def interpret(entries: Mapping[str, Any]) -> ControlState:
     """Return the content of a control topic, from its entries."""
     topics: dict[str, TopicIdentity] = {}
     written: dict[str, str] = {}
-    owners: dict[str, list[str]] = {}
     committed: dict[TopicPartition, str] = {}
-    leased: dict[TopicPartition, list[TransactionalId]] = {}
-    sharing: list[int] = []
     for key, value in sorted(entries.items()):
         kind, _, rest = key.partition("/")
         if kind == "topic":
             topics[rest] = TopicIdentity(value["topic_id"], value["partitions"])
         elif kind == WRITTEN:
             written[rest] = value["topic_id"]
-        elif kind == "owner":
-            topic, _, sub_topology = rest.partition("/")
-            owners.setdefault(topic, []).append(sub_topology)
-        elif kind == "sharing":
-            sharing.append(int(rest))
         elif kind == "committed":
             _, topic, number = rest.split("/")
             committed[TopicPartition(topic, int(number))] = value["topic_id"]
-        elif kind == "leased":
-            topic, number, id_ = rest.split("/", 2)
-            names = value["application"], value["sub_topology"]
-            task = TransactionalId(*names, int(number), leased=id_)
-            leased.setdefault(TopicPartition(topic, int(number)), []).append(task)
-    asked = entries.get(OWNERSHIP)
     return ControlState(
         cluster_id=entries.get(APPLICATION, {}).get("cluster_id"),
         topics=topics,
         written=written,
-        owners={topic: tuple(names) for topic, names in owners.items()},
         committed=committed,
-        leased={partition: tuple(tasks) for partition, tasks in leased.items()},
-        sharing=tuple(sorted(sharing)),
-        ids=source_of_ids(entries.get(IDS, {"from": Ids.DERIVED})),
-        ownership=None if asked is None else _recorded_ownership(asked),
+        ownership=entries[OWNERSHIP]["topic_id"] if OWNERSHIP in entries else None,
         entries=dict(entries),
     )
 
@@ -170,10 +110,6 @@ def interpret(entries: Mapping[str, Any]) -> ControlState:
 def is_reset_unfinished(control: ControlState) -> bool:
     """Return whether a reset was begun and is not complete."""
     return "begun_at" in control.entries.get(RESET, {})
-
-
-def _recorded_ownership(entry: Mapping[str, Any]) -> RecordedOwnership:
-    return RecordedOwnership(entry["topic_id"], entry["fenced"], entry.get("stopping"))
 
 
 _REMEDY = "It is the application's control topic: delete it, and run `eosframework apply APP`"
@@ -327,16 +263,6 @@ def topic_entry(found: TopicDescription) -> dict[str, object]:
 def written_entries(topic_ids: Mapping[str, str]) -> dict[str, object]:
     """Return the entries of topics that the application writes."""
     return {f"{WRITTEN}/{topic}": {"topic_id": id_} for topic, id_ in topic_ids.items()}
-
-
-def owner_key(topic: str, sub_topology: str) -> str:
-    """Return the key that records that a sub-topology processed a topic."""
-    return f"owner/{topic}/{sub_topology}"
-
-
-def leased_key(partition: TopicPartition, id_: str) -> str:
-    """Return the key that records that a partition is processed under a leased id."""
-    return f"leased/{partition.topic}/{partition.partition}/{id_}"
 
 
 def committed_key(sub_topology: str, partition: TopicPartition) -> str:

@@ -1,8 +1,9 @@
 """Fencing of workers before an offline change, so that none can commit during it.
 
     F1  refuse while the application's groups have members
-    F2  init every transactional.id whose owner could still commit: open transactions are aborted,
-        and an owner that is suspended before its EndTxn is fenced
+    F2  init every transactional.id whose owner could still commit, by the entries of ownership and
+        the control topic: open transactions are aborted, and an owner that is suspended before its
+        EndTxn is fenced
     F3  read the control topic again; an open transaction may have hidden its end, and with it
         further ids: back to F2 with those
 
@@ -12,7 +13,7 @@ session expires; its offsets were checked before that, so its commit would still
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from eosframework.application.context import ApplicationContext
 from eosframework.application.control_topic import (
@@ -21,12 +22,11 @@ from eosframework.application.control_topic import (
     is_reset_unfinished,
 )
 from eosframework.application.ownership_topic import OwnershipTopic, refuse_lost_ownership
-from eosframework.application.start_positions import recorded_ids
-from eosframework.config import Ids, Settings
+from eosframework.config import Settings
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.worker_clients import producers
-from eosframework.records import TopicPartition, whole_number
+from eosframework.records import whole_number
 from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import TopicKind, TransactionalId
 
@@ -61,7 +61,7 @@ def fence(ids_of: IdsOf, settings: Settings, control_topic: ControlTopic) -> Con
     """Fence ids, and those of all entries of ownership (F2, F3).
 
     Args:
-        ids_of: returns the ids.
+        ids_of: returns the ids that are in no entry of ownership.
         settings: how to reach the cluster.
         control_topic: of the application.
 
@@ -74,15 +74,6 @@ def fence(ids_of: IdsOf, settings: Settings, control_topic: ControlTopic) -> Con
         TransactionError: an id could not be initialized.
         ClusterUnreachable: no broker answered in time.
     """
-    return _fence(
-        lambda control: {*ids_of(control), *_recorded(settings, control_topic)},
-        settings,
-        control_topic,
-    )
-
-
-def _fence(ids_of: IdsOf, settings: Settings, control_topic: ControlTopic) -> ControlState:
-    """Init ids and close their producers, until the control topic shows no further id."""
     control = control_topic.refresh()
     fenced: set[str] = set()
     outputs = producers(settings)
@@ -90,7 +81,7 @@ def _fence(ids_of: IdsOf, settings: Settings, control_topic: ControlTopic) -> Co
         # 1. a suspended worker has an open transaction with entries for further ids  2. the entries
         # after its begin are hidden from this reader  3. the init of its id aborts it  4. the next
         # look shows what it hid. A look that shows no new id was not obstructed by these ids.
-        while waiting := sorted(set(ids_of(control)) - fenced):
+        while waiting := sorted({*ids_of(control), *owners(settings, control_topic)} - fenced):
             for first in range(0, len(waiting), IDS_AT_ONCE):
                 outputs.close(outputs.open(waiting[first : first + IDS_AT_ONCE]))
             fenced.update(waiting)
@@ -100,8 +91,8 @@ def _fence(ids_of: IdsOf, settings: Settings, control_topic: ControlTopic) -> Co
     return control
 
 
-def _recorded(settings: Settings, control_topic: ControlTopic) -> set[str]:
-    """Return the ids that entries of ownership name.
+def owners(settings: Settings, control_topic: ControlTopic) -> set[str]:
+    """Return the ids of workers that entries of ownership name.
 
     Raises:
         StartRefused: the ownership topic is not the recorded one, so ids are unknown.
@@ -118,73 +109,32 @@ def _recorded(settings: Settings, control_topic: ControlTopic) -> set[str]:
     return topic.ids()
 
 
-def fence_workers(context: ApplicationContext, partitions: Mapping[str, int]) -> None:
-    """Fence every id under which tasks run or ever ran live.
-
-    Args:
-        context: of the application.
-        partitions: number of partitions by topic, as it is now.
+def fence_workers(context: ApplicationContext) -> None:
+    """Fence every id whose owner can move the application's positions: workers, and cutovers.
 
     Raises:
         TransactionError: an id could not be initialized in time.
     """
     graph = context.graph
-    fence(lambda found: live_ids(graph, found, partitions), context.settings, context.control_topic)
+    fence(lambda found: cutovers(graph, found), context.settings, context.control_topic)
 
 
-def fence_derived(context: ApplicationContext, partitions: Mapping[str, int]) -> None:
-    """Fence the ids of workers that may record nothing yet (S2 of `ownership_topic`).
-
-    Ids in entries of ownership are those of workers that record; they stay as they are.
-
-    Args:
-        context: of the application.
-        partitions: number of partitions by topic, as it is now.
-
-    Raises:
-        TransactionError: an id could not be initialized in time.
-    """
-    graph = context.graph
-    _fence(
-        lambda found: live_ids(graph, found, partitions), context.settings, context.control_topic
-    )
-
-
-def live_ids(graph: Graph, control: ControlState, partitions: Mapping[str, int]) -> tuple[str, ...]:
-    """Return every id whose owner can move the application's positions, sorted.
-
-    These are the ids of workers, also of earlier topologies and other settings, and of cutovers.
-    If ids are leased, derived ones count only if a worker has recorded them: it does so before it
-    inits them, and a principal that leases its ids may have no permission on others.
-
-    Args:
-        graph: of the application.
-        control: the content of its control topic.
-        partitions: number of partitions by topic, as it is now.
-    """
-    counts = {name: topic.partitions for name, topic in control.topics.items()}
-    readers = {} if control.ids is Ids.LEASED else graph.readers
-    ids = {str(task) for tasks in control.leased.values() for task in tasks}
-    ids.update(
+def cutovers(graph: Graph, control: ControlState) -> set[str]:
+    """Return the ids of cutovers, which move the application's positions without an entry."""
+    return {
         str(TransactionalId.backfill(graph.application, key.removeprefix("backfill/"), 0))
         for key in control.entries
         if key.startswith("backfill/") and key.count("/") == 1
-    )
-    for topic in {*readers, *control.owners}:
-        for number in range(max(counts.get(topic, 0), partitions.get(topic, 0))):
-            if topic in readers:
-                ids.add(str(TransactionalId.make(graph.application, readers[topic].name, number)))
-            ids.update(recorded_ids(graph.application, control, TopicPartition(topic, number)))
-    return tuple(sorted(ids))
+    }
 
 
-def all_ids(graph: Graph, control: ControlState, partitions: Mapping[str, int]) -> tuple[str, ...]:
-    """Return every id under which the application wrote or may write, sorted.
+def all_but_owners(graph: Graph, control: ControlState) -> set[str]:
+    """Return every id under which the application may write without an entry of ownership.
 
-    These are the live ones, and those of backfill tasks and of replays of dead letters.
+    These are the ids of cutovers, of backfill tasks and of replays of dead letters.
     """
     application = graph.application
-    ids = {*live_ids(graph, control, partitions), str(TransactionalId.replay(application))}
+    ids = {*cutovers(graph, control), str(TransactionalId.replay(application))}
     for key in control.entries:
         match key.split("/"):
             case ["backfill", job, "task", sub_topology, part] if whole_number(part) is not None:
@@ -192,4 +142,4 @@ def all_ids(graph: Graph, control: ControlState, partitions: Mapping[str, int]) 
                 ids.add(str(TransactionalId.backfill(application, name, int(part))))
             case _:
                 pass
-    return tuple(sorted(ids))
+    return ids

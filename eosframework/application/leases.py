@@ -1,38 +1,35 @@
-"""Leased ids in the control topic, so that a takeover needs no database.
+"""Leased ids: names of tasks from a pool in the database.
 
-No two partitions may come to share an id, however a start and a release interleave:
+No two tasks come to share an id, however a start and a release interleave:
 
-    start     L1  the source gives the ids; waits for a pending release
-              L2  write into the control topic which partition has which id
-              L3  the source gives the same ids once more, or the start is refused
-    takeover  L4  init the former ids, so that nothing open hides the control topic's end; then each
-                  partition's id must still be in the control topic
+    start     L1  read the control topic, with the mark of the last release
+              L2  the source gives the ids; waits for a pending release. Note them with that mark
+    takeover  L3  the mark is still that of L1 (`StartPositions.confirm_start`)
     release   R1  lock the ids of the application at their source
-              R2  the group has no member; init all ids of the application, so that nothing open
-                  hides the control topic's end
-              R3  delete the entries from the control topic, and verify that they are gone
+              R2  the group has no member
+              R3  mark the control topic; ids that were noted under an earlier mark are void
               R4  the group has no member
               R5  init the ids: fences suspended workers, ends open transactions
               R6  free them at their source
 
-A worker that wrote L2 before R3 finds its entry gone at L4, or was a member at R4. A worker that
-wrote it after R3 performed L3 after R6.
+A worker that joins before R4 is a member there. One that joins later finds the mark of R3 in L3,
+unless it has read it in L1: then its L2 waits for R6.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import structlog
 
+from eosframework import failpoints
 from eosframework.application.context import ApplicationContext
-from eosframework.application.control_entries import RECORDED_ENTRY
-from eosframework.application.control_topic import IDS, ControlState, leased_key
+from eosframework.application.control_topic import LEASES, RELEASED, ControlState
 from eosframework.application.fencing import refuse_members
-from eosframework.config import Ids
-from eosframework.errors import DatabaseUnusable, EosError, StartRefused
+from eosframework.errors import DatabaseUnusable, StartRefused
 from eosframework.kafka.producer.producer_pool import ProducerPool
-from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import IdSource, TransactionalId, tasks
 
@@ -56,100 +53,58 @@ def task_names(graph: Graph, partitions: Mapping[str, int]) -> list[Transactiona
 def given_ids(
     source: IdSource, names: Sequence[TransactionalId], control: ControlState
 ) -> list[TransactionalId]:
-    """Return the tasks with their ids (L1).
+    """Return the tasks with their ids (L2).
 
     An unavailable source is not needed if the control topic has the ids of all tasks.
 
     Raises:
-        StartRefused: the source has no id for a task.
+        StartRefused: the source has no id for a task, or an id has moved to another task by any
+            other way than `ids release`.
         DatabaseUnusable: the source is unavailable, and the control topic lacks an id.
     """
+    known = _noted(control)
     try:
-        return source.ids(names)
+        ids = source.ids(names)
     except DatabaseUnusable as error:
-        known = {
-            (task.sub_topology, task.partition): task
-            for leased in control.leased.values()
-            for task in leased
-        }
-        found = [known.get((name.sub_topology, name.partition)) for name in names]
-        complete = [task for task in found if task is not None]
-        if len(complete) < len(names):
+        found = [known.get(_name(task)) for task in names]
+        if None in found:
             raise
         structlog.get_logger("eosframework.worker").warning(
             "ids_taken_from_control_topic", error=str(error)
         )
-        return complete
+        return [replace(task, leased=id_) for task, id_ in zip(names, found, strict=True)]
+    refuse_moved_ids(ids, control)
+    return ids
 
 
-def id_entries(
-    graph: Graph, ids: Sequence[TransactionalId], control: ControlState
-) -> dict[str, object]:
-    """Return the new entries of the control topic about the ids (L2)."""
-    kind = Ids.LEASED if any(task.leased for task in ids) else Ids.DERIVED
-    entries: dict[str, object] = {
-        leased_key(TopicPartition(topic, task.partition), str(task)): {
-            "application": task.application,
-            "sub_topology": task.sub_topology,
-        }
-        for task in ids
-        if task.leased is not None
-        for topic, part in graph.readers.items()
-        if part.name == task.sub_topology
-        if task not in control.leased.get(TopicPartition(topic, task.partition), ())
-    }
-    if ids and kind is not control.ids:
-        is_recorded = kind is Ids.DERIVED and control.ownership is not None
-        entries[IDS] = RECORDED_ENTRY if is_recorded else {"from": kind}
-    return entries
-
-
-def refuse_changing_ids(ids: Ids, control: ControlState, client_ids: Sequence[str]) -> None:
-    """Refuse another source of ids than that of running workers: they would not fence each other.
-
-    Raises:
-        StartRefused: says what to do.
-    """
-    if control.cluster_id is not None and client_ids and ids is not control.ids:
-        raise StartRefused(
-            f"worker.ids={ids} here, and {len(client_ids)} workers that run use "
-            f"{control.ids} ids: neither would fence the other. Stop all workers first; one "
-            f"that was killed counts until worker.session_timeout_seconds have passed"
-        )
-
-
-def refuse_moved_ids(graph: Graph, ids: Sequence[TransactionalId], control: ControlState) -> None:
+def refuse_moved_ids(ids: Sequence[TransactionalId], control: ControlState) -> None:
     """Refuse ids that moved to another task by any other way than `ids release`.
 
     Raises:
         StartRefused: names the id and both tasks.
     """
-    before = {str(task): task for leased in control.leased.values() for task in leased}
+    before = {id_: name for name, id_ in _noted(control).items()}
     for task in ids:
         known = before.get(str(task))
-        names = (task.sub_topology, task.partition)
-        if known is not None and (known.sub_topology, known.partition) != names:
+        if known is not None and known != _name(task):
             raise StartRefused(
-                f"transactional id {task} is leased to {task.sub_topology}[{task.partition}], and "
-                f"the control topic of application {graph.application!r} knows it as the id of "
-                f"{known.sub_topology}[{known.partition}], which may still be written under it; "
-                f"undo that change of the database, or free the id with "
+                f"transactional id {task} is leased to {_name(task)}, and the control topic of "
+                f"application {task.application!r} knows it as the id of {known}, whose worker may "
+                f"still write under it; undo that change of the database, or free the id with "
                 f"`eosframework ids release APP {task}`"
             )
 
 
-def refuse_other_ids(before: Sequence[TransactionalId], now: Sequence[TransactionalId]) -> None:
-    """Refuse to start if ids were released meanwhile (L3).
+def id_entries(ids: Sequence[TransactionalId], control: ControlState) -> dict[str, object]:
+    """Return the new entry of the control topic about leased ids (L2)."""
+    leased = {_name(task): str(task) for task in ids if task.leased is not None}
+    entry = {"released": last_release(control), "ids": {**_noted(control), **leased}}
+    return {LEASES: entry} if leased and control.entries.get(LEASES) != entry else {}
 
-    Raises:
-        StartRefused: names the first.
-    """
-    for one, other in zip(before, now, strict=True):
-        if one != other:
-            raise StartRefused(
-                f"transactional id {one} of {one.sub_topology}[{one.partition}] was released while "
-                f"this worker started; start it again"
-            )
+
+def last_release(control: ControlState) -> int | None:
+    """Return the mark of the last release of ids; None: there was none."""
+    return control.entries.get(RELEASED, {}).get("at")
 
 
 def release(
@@ -163,7 +118,7 @@ def release(
         outputs: inits the ids.
 
     Raises:
-        StartRefused: a worker runs, or an open transaction hides the control topic's end.
+        StartRefused: a worker runs.
         TransactionError: an id could not be initialized.
     """
     if not ids:
@@ -171,33 +126,19 @@ def release(
     application, control_topic = ids[0].application, context.control_topic
     refuse_members([application], context.admin, "its ids are released")
     control_topic.ensure()
-    known = {str(task) for leased in control_topic.refresh().leased.values() for task in leased}
-    outputs.close(outputs.open(sorted(known | {str(task) for task in ids})))
-    # R3. An entry that a worker writes (L2) after this read is not deleted; the second read finds
-    # it, and nothing is released.
-    entries = _entries_of(ids, control_topic.refresh())
-    control_topic.write(dict.fromkeys(entries))
-    try:
-        if _entries_of(ids, control_topic.refresh()):
-            raise StartRefused(
-                f"no id of application {application!r} was released: an open transaction hides "
-                f"the end of its control topic {control_topic.topic!r}; wait for its timeout "
-                f"(`eosframework txn hanging --topic {control_topic.topic}` shows it) and try again"
-            )
-        # R4. A worker that joins from here on reads the topic without the entries (L4), and ends.
-        refuse_members([application], context.admin, "its ids are released")
-        outputs.close(outputs.open(sorted(map(str, ids))))
-    except EosError:
-        # The ids stay leased: takeovers need the entries to fence their former owners.
-        control_topic.write(entries)
-        raise
+    control_topic.write({RELEASED: {"at": time.time_ns()}})
+    failpoints.hit("release.after_mark")
+    refuse_members([application], context.admin, "its ids are released")
+    outputs.close(outputs.open(sorted(map(str, ids))))
 
 
-def _entries_of(ids: Sequence[TransactionalId], control: ControlState) -> dict[str, object]:
-    keys = {
-        leased_key(partition, str(task))
-        for partition, leased in control.leased.items()
-        for task in leased
-        if task in ids
-    }
-    return {key: control.entries[key] for key in sorted(keys)}
+def _noted(control: ControlState) -> dict[str, str]:
+    """Return the ids that starts have noted since the last release, by the task's name."""
+    noted = control.entries.get(LEASES)
+    if noted is None or noted["released"] != last_release(control):
+        return {}
+    return noted["ids"]
+
+
+def _name(task: TransactionalId) -> str:
+    return f"{task.sub_topology}/{task.partition}"

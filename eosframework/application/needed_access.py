@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from eosframework.application.producer_choice import chosen_by_settings
-from eosframework.config import Guarantee, Producers, Settings
+from eosframework.config import Guarantee, Settings
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.requests import AccessDenied
 from eosframework.topology.graph.graph import Graph
@@ -113,11 +112,7 @@ def worker_access(
             *tables_access(graph),
             *purging_access(graph, settings),
             control_topic_access(graph.application),
-            *(
-                [ownership_access(graph.application)]
-                if chosen_by_settings(graph, settings.worker) is Producers.WORKER
-                else []
-            ),
+            *([ownership_access(graph.application)] if needs_claims(graph, settings) else []),
             *_transaction_access(graph.application, settings, ids),
         ]
     )
@@ -190,8 +185,13 @@ def control_topic_access(application: str) -> Access:
     return Access("Topic", control_topic(application), ("Read", "Write", "Describe"))
 
 
+def needs_claims(graph: Graph, settings: Settings) -> bool:
+    """Return whether workers claim partitions: they do if they have transactions to fence."""
+    return settings.worker.guarantee is Guarantee.EXACTLY_ONCE and bool(graph.sub_topologies)
+
+
 def ownership_access(application: str) -> Access:
-    """Return the access to the ownership topic, of all workers once entries are recorded."""
+    """Return the access to the ownership topic."""
     return Access("Topic", ownership_topic(application), ("Read", "Write", "Describe"))
 
 

@@ -1,51 +1,29 @@
 """The ownership topic: the transactional ids that may write for each partition.
 
 It is compacted, has one partition, and is never written in a transaction, so no open transaction
-hides its end. It exists once a worker with an id of its own (`worker.producers=worker`) has
-started. That start asks all workers to record entries (docs/model/ownership.pml):
-
-    S1  write into the control topic that entries are recorded, with the id of the ownership topic
-    S2  init every derived id of the application: a worker that inited one before S1 is fenced
-    S3  note in the control topic that S2 is done; an interrupted start begins again with S1
-    S4  a worker with derived ids reads the control topic after each init of one
-
-Versions of eosframework before this one record nothing. S1 makes them refuse to start, and a
-worker with an id of its own takes nothing over while one of them is a member of the group.
+hides its end. `apply` or the first start creates it, and the control topic has its id.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
-from itertools import zip_longest
-from typing import Any
-
-import structlog
+from collections.abc import Callable, Mapping
 
 from eosframework.application.compacted_topics import ensure_compacted, refuse_unfit_entries
 from eosframework.application.context import ApplicationContext
-from eosframework.application.control_entries import RECORDED_ENTRY, is_recorded
-from eosframework.application.control_topic import (
-    IDS,
-    OWNERSHIP,
-    STOP_BEGUN,
-    STOP_FENCED,
-    ControlState,
-)
-from eosframework.application.group_members import strangers
+from eosframework.application.control_topic import OWNERSHIP, ControlState
 from eosframework.application.topic_settings import (
     READ_AGAIN_SECONDS,
     TopicRole,
     settings_at_creation,
 )
-from eosframework.config import Ids, KafkaSettings
+from eosframework.config import KafkaSettings
 from eosframework.errors import PositionLost, Retriable, RunError, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
-from eosframework.kafka.admin.metadata import GroupDescription, TopicDescription
+from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.kafka.client.plain_writes import RecordWriter
-from eosframework.kafka.consumer.group import has_blocks, records_ownership
 from eosframework.kafka.consumer.range_reader import read_ranges
-from eosframework.processing.ownership.entries import STOP, Stored, parse
+from eosframework.processing.ownership.entries import Stored, parse
 from eosframework.records import TopicPartition
 from eosframework.txnid import ownership_topic
 
@@ -71,8 +49,8 @@ class OwnershipTopic:
         application: its name.
         settings: how to reach the cluster.
         admin: requests to the same cluster.
-        recorded_id: returns the topic's id in the control topic, or None if no entries are recorded
-            any more; None: it is not checked.
+        recorded_id: returns the topic's id in the control topic, or None after a reset; None: it is
+            not checked.
         replication_factor: of the topic if it has to be created; None: the cluster's default.
     """
 
@@ -149,8 +127,7 @@ class OwnershipTopic:
                 f"ownership topic {self.topic!r} was deleted or made anew while this worker ran "
                 f"(found id {facts.topic_id if facts.exists else 'none'}, expected "
                 f"{expected}): the ids that may still write are unknown. If the application was "
-                f"reset, or `eosframework ids stop-recording` run, start this worker again. "
-                f"Otherwise: {_NEXT_STEP}"
+                f"reset, start this worker again. Otherwise: {_NEXT_STEP}"
             )
         began_at = time.time()
         if began_at - self._read_at > READ_AGAIN_SECONDS:
@@ -165,10 +142,6 @@ class OwnershipTopic:
             raise Retriable(f"topic {self.topic!r} was not read in time; it is read again")
         self._read_at = began_at
         return self._stored
-
-    def mark_stop(self) -> None:
-        """Write the mark that recording ends: readings of workers fail from now on (W2)."""
-        self.write({STOP: b"{}"})
 
     def ids(self) -> set[str]:
         """Return the ids of all entries; empty if the topic does not exist.
@@ -207,16 +180,11 @@ class OwnershipTopic:
 
 def ownership_of(context: ApplicationContext) -> OwnershipTopic:
     """Return the ownership topic of an application, checked against the control topic."""
-
-    def recorded_id() -> str | None:
-        asked = context.control_topic.state.ownership
-        return None if asked is None else asked.topic_id
-
     return OwnershipTopic(
         context.graph.application,
         context.settings.kafka,
         context.admin,
-        recorded_id=recorded_id,
+        recorded_id=lambda: context.control_topic.state.ownership,
         replication_factor=context.settings.topics.replication_factor,
     )
 
@@ -238,11 +206,10 @@ def refuse_lost_ownership(control: ControlState, topic_id: str | None, topic: st
     Raises:
         StartRefused: says what to do.
     """
-    recorded = control.ownership
-    if recorded is not None and recorded.topic_id != topic_id:
+    if control.ownership not in (None, topic_id):
         raise StartRefused(
             f"ownership topic {topic!r} was deleted or made anew (found id {topic_id or 'none'}, "
-            f"expected {recorded.topic_id}): the ids that may still write are unknown. {_NEXT_STEP}"
+            f"expected {control.ownership}): the ids that may still write are unknown. {_NEXT_STEP}"
         )
 
 
@@ -255,99 +222,6 @@ def refuse_unfit_ownership(topic: str, found: TopicDescription) -> None:
     refuse_unfit_entries(topic, TopicRole.OWNERSHIP, found, _REMEDY)
 
 
-def refuse_silent_members(group: GroupDescription) -> None:
-    """Refuse a worker with an id of its own while a member runs a version that records nothing.
-
-    Raises:
-        StartRefused: names the members.
-    """
-    if silent := _silent(group):
-        raise StartRefused(_SILENT.format(members=", ".join(silent)))
-
-
-def refuse_members_with_blocks(group: GroupDescription) -> None:
-    """Refuse to start while a member of an earlier version shares producers in blocks.
-
-    It processes partitions that the group has assigned to others. If both start at the same
-    moment, it ends itself: it checks the members before it takes a block over.
-
-    Raises:
-        StartRefused: names the members.
-    """
-    if found := _named(group, has_blocks):
-        raise StartRefused(
-            f"{', '.join(found)} in the same group runs an earlier version of eosframework with "
-            f"worker.partitions_per_producer, which this version does not have: a partition would "
-            f"have two owners. Stop all workers of that version first; one that was killed counts "
-            f"until worker.session_timeout_seconds have passed"
-        )
-
-
-def require_recording_members(group: GroupDescription) -> None:
-    """Raise if a member of this worker's generation runs a version that records nothing.
-
-    Raises:
-        RunError: this worker takes nothing over.
-    """
-    if foreign := strangers(group):
-        raise RunError(
-            f"{', '.join(foreign)} is a member of this worker's consumer group and is no worker: "
-            f"it takes partitions away, and the offsets that it commits are not those of this "
-            f"application. Stop it or give it a group of its own, then start this worker again"
-        )
-    if silent := _silent(group):
-        raise RunError(_SILENT.format(members=", ".join(silent)))
-
-
-def entries(topic_id: str, *, fenced: bool) -> dict[str, object]:
-    """Return the control topic's entries that ask for recording (S1), or note that S2 is done."""
-    return {
-        OWNERSHIP: {"topic_id": topic_id, "fenced": fenced},
-        IDS: RECORDED_ENTRY,
-    }
-
-
-def stopping_entries(topic_id: str, *, fenced: bool) -> dict[str, object]:
-    """Return the control topic's entry while recording ends (W2), or once all ids are fenced (W3).
-
-    No worker starts from the first one on (`ownership_stop`).
-    """
-    stopping = STOP_FENCED if fenced else STOP_BEGUN
-    return {OWNERSHIP: {"topic_id": topic_id, "fenced": False, "stopping": stopping}}
-
-
-def unrecorded_ids(known: Mapping[str, Any]) -> dict[str, object]:
-    """Return the entry of derived ids as versions that record nothing know it.
-
-    Args:
-        known: entries of the control topic.
-    """
-    return {IDS: {"from": Ids.DERIVED}} if is_recorded(known.get(IDS)) else {}
-
-
-_SILENT = (
-    "this worker has an id of its own (worker.producers), and {members} in the same group runs "
-    "a version of eosframework that records no entries in the ownership topic, so the ids that it "
-    "writes under are unknown here. Upgrade all workers first; until then, start this one with "
-    "worker.producers=auto or partition"
-)
-
-
-def _silent(group: GroupDescription) -> list[str]:
-    return _named(group, lambda client_id: not records_ownership(client_id))
-
-
-def _named(group: GroupDescription, chosen: Callable[[str], bool]) -> list[str]:
-    """Return the names of the members whose client ids are chosen."""
-    members: Iterable[tuple[str, str | None]] = zip_longest(group.client_ids, group.instances)
-    return [f"worker {instance or c!r}" for c, instance in members if chosen(c)]
-
-
-def log_unusable(reason: str) -> None:
-    """Report that a worker has a producer for each partition, although it could do with one."""
-    structlog.get_logger("eosframework.worker").warning("producer_for_each", reason=reason)
-
-
-def log_asked(topic: str) -> None:
-    """Report that entries are recorded from now on."""
-    structlog.get_logger("eosframework.worker").info("ownership_recorded", topic=topic)
+def ownership_entry(topic_id: str) -> dict[str, object]:
+    """Return the control topic's entry of the ownership topic."""
+    return {OWNERSHIP: {"topic_id": topic_id}}

@@ -83,7 +83,7 @@ def set_positions(context: ApplicationContext, wishes: Sequence[PositionRequest]
     refuse_members([graph.application], admin, "its positions are set")
     _checked(graph, wishes, facts, admin)
     if context.settings.worker.guarantee is Guarantee.EXACTLY_ONCE:
-        fence_workers(context, facts.partitions)
+        fence_workers(context)
         facts = gather(context)
     wanted, positions = _checked(graph, wishes, facts, admin)
     if positions:

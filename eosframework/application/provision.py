@@ -17,11 +17,8 @@ from eosframework.application.internal_topics import (
     undersized_topics,
 )
 from eosframework.application.leases import refuse_moved_ids, task_names
-from eosframework.application.needed_access import Access, merged, ownership_access, worker_access
-from eosframework.application.ownership_stop import refuse_unfinished_stop
-from eosframework.application.ownership_topic import entries as ownership_entries
-from eosframework.application.ownership_topic import ownership_of
-from eosframework.application.producer_choice import chosen_by_settings
+from eosframework.application.needed_access import Access, needs_claims, worker_access
+from eosframework.application.ownership_topic import ownership_entry, ownership_of
 from eosframework.application.start_checks import (
     Facts,
     gather,
@@ -37,7 +34,7 @@ from eosframework.application.topology_changes import (
     refuse_changes,
     removed_stores,
 )
-from eosframework.config import Ids, Producers, Settings
+from eosframework.config import Ids, Settings
 from eosframework.errors import (
     ConfigurationError,
     DatabaseUnusable,
@@ -169,10 +166,8 @@ def plan(context: ApplicationContext, source: IdSource | None = None) -> Provisi
         graph.sink_topics,
         ids if settings.worker.ids is Ids.LEASED else None,
     )
-    if facts.control.ownership is not None:
-        access = merged([*access, ownership_access(graph.application)])
     shown = tuple(dict.fromkeys(map(str, ids)))
-    if chosen_by_settings(graph, settings.worker) is Producers.WORKER:
+    if settings.worker.has_own_id and graph.sub_topologies:
         shown = (worker_pattern(graph.application),)
     return Provision(
         application=graph.application,
@@ -220,7 +215,6 @@ def apply(context: ApplicationContext, accept: Sequence[str] = ()) -> tuple[Prov
     planned = plan(context)
     lasting = [change for change in planned.changes if change.verdict.is_refused]
     refuse_changes(context.graph.application, lasting, ())
-    refuse_unfinished_stop(context.control_topic.state)
     _refuse_unaccepted(context, accept)
     _forget_outputs(context, accept)
     created = context.admin.create_topics(
@@ -290,17 +284,15 @@ def _applied_ownership(context: ApplicationContext, planned: Provision) -> list[
     """Create the ownership topic; accept another one than recorded if no worker runs.
 
     Entries that may have been lost are no danger then: the operator has waited until the brokers
-    have ended all transactions of earlier workers (docs/howto/producers.md). The next start of a
-    worker with an id of its own fences all derived ids again.
+    have ended all transactions of earlier workers (docs/howto/producers.md).
     """
     found = next((t for t in planned.topics if t.role is TopicRole.OWNERSHIP), None)
     if found is None:
         return []
     topic_id = ownership_of(context).ensure()
-    recorded = context.control_topic.refresh().ownership
-    if recorded is not None and recorded.topic_id != topic_id:
+    if context.control_topic.refresh().ownership not in (None, topic_id):
         refuse_members([planned.application], context.admin, "its new ownership topic is accepted")
-        context.control_topic.write(ownership_entries(topic_id, fenced=False))
+        context.control_topic.write(ownership_entry(topic_id))
     return [found.name] if found.create else []
 
 
@@ -384,9 +376,7 @@ def _growing(graph: Graph, facts: Facts, admin: ClusterAdmin) -> dict[str, int]:
 
 
 def _planned_ownership(context: ApplicationContext, facts: Facts) -> Iterator[PlannedTopic]:
-    is_recorded = facts.control.ownership is not None
-    chosen = chosen_by_settings(context.graph, context.settings.worker)
-    if chosen is Producers.WORKER or is_recorded:
+    if facts.control.ownership is not None or needs_claims(context.graph, context.settings):
         wanted = ownership_of(context).as_topic()
         found = context.admin.describe_topics([wanted.name])[wanted.name]
         yield _planned_own(TopicRole.OWNERSHIP, wanted, found)
@@ -410,7 +400,7 @@ def _planned_ids(
     """Return the ids of all tasks whose source topics exist, or the reason why there are none."""
     try:
         ids = source.preview(task_names(graph, facts.partitions))
-        refuse_moved_ids(graph, ids, facts.control)
+        refuse_moved_ids(ids, facts.control)
     except (StartRefused, DatabaseUnusable) as error:
         return [], str(error)
     return ids, None

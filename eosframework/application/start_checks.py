@@ -19,42 +19,33 @@ from eosframework.application.control_topic import (
     APPLICATION,
     VERSION,
     ControlState,
-    owner_key,
     topic_entry,
     topic_key,
     written_entries,
 )
-from eosframework.application.fencing import fence_derived, fence_workers
+from eosframework.application.fencing import fence_workers
 from eosframework.application.foreign_topics import foreign_topics, refuse_foreign_topics
 from eosframework.application.group_members import strangers
 from eosframework.application.internal_topics import refuse_unfit_topics
 from eosframework.application.leases import (
     given_ids,
     id_entries,
-    refuse_changing_ids,
-    refuse_moved_ids,
-    refuse_other_ids,
     task_names,
 )
 from eosframework.application.needed_access import (
     Access,
     naming_needed_access,
+    needs_claims,
     ownership_access,
     refuse_denied,
     worker_access,
 )
-from eosframework.application.ownership_stop import refuse_unfinished_stop
-from eosframework.application.ownership_topic import entries as ownership_entries
 from eosframework.application.ownership_topic import (
-    log_asked,
-    log_unusable,
+    ownership_entry,
     ownership_of,
     refuse_lost_ownership,
-    refuse_members_with_blocks,
-    refuse_silent_members,
     refuse_unfit_ownership,
 )
-from eosframework.application.producer_choice import chosen_producers
 from eosframework.application.start_positions import refuse_foreign_offsets, refuse_lost_offsets
 from eosframework.application.topic_identity import (
     Use,
@@ -70,8 +61,8 @@ from eosframework.application.topology_changes import (
     topology_entry,
     undrained_topics,
 )
-from eosframework.config import Guarantee, Producers, Settings
-from eosframework.errors import ConfigurationError, StartRefused
+from eosframework.config import Guarantee, Settings
+from eosframework.errors import StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import (
     GroupDescription,
@@ -113,8 +104,7 @@ class Facts:
         ends: high watermarks of sources that were created again.
         unread: topics among these with unread records.
         foreign: internal topics with records that the application did not write.
-        ownership: the ownership topic; None: no entries are recorded.
-        producers: of the worker that starts.
+        ownership: the ownership topic; None: the control topic has none yet.
     """
 
     cluster_id: str
@@ -130,7 +120,6 @@ class Facts:
     unread: frozenset[str] = frozenset()
     foreign: frozenset[str] = frozenset()
     ownership: TopicDescription | None = None
-    producers: Producers = Producers.PARTITION
 
     @property
     def partitions(self) -> dict[str, int]:
@@ -163,18 +152,17 @@ Refuse = Callable[[Graph, Settings, "Facts"], None]
 
 
 def check_worker_start(context: ApplicationContext, source: IdSource | None = None) -> Facts:
-    """Perform `check_start`, and refuse workers while a backfill job is unfinished.
+    """Perform `check_start`; between its steps 4 and 5, have the topic of workers' claims.
 
-    Only a worker asks all others to record entries of ownership, before step 5: a backfill has no
-    id of its own, and versions that record nothing may still be in use.
+    Workers are also refused while a backfill job is unfinished.
 
     Raises:
         StartRefused, TopologyError, ClusterUnreachable: as `check_start`.
     """
     facts = _accepted(context, refuse_worker)
-    chosen = chosen_producers(context.graph, context.settings.worker, facts.group)
-    if chosen is Producers.WORKER:
-        facts = _with_own_id(context, facts)
+    if facts.control.ownership is None and needs_claims(context.graph, context.settings):
+        context.control_topic.write(ownership_entry(_usable_topic(context)))
+        facts = with_changes(context, gather(context))
     return _entered(context, source, facts)
 
 
@@ -216,7 +204,7 @@ def _accepted(context: ApplicationContext, refuse: Refuse) -> Facts:
             assume=settings.kafka.assume_transaction_verification,
         )
         if any(change.verdict.stops_all for change in facts.changes):
-            fence_workers(context, facts.partitions)
+            fence_workers(context)
             facts = with_changes(context, gather(context))
             refuse(graph, settings, facts)
     return facts
@@ -228,31 +216,11 @@ def _entered(context: ApplicationContext, source: IdSource | None, facts: Facts)
     source = source or DerivedIds()
     names = task_names(graph, facts.partitions)
     ids = given_ids(source, names, facts.control)
-    refuse_moved_ids(graph, ids, facts.control)
     facts = replace(facts, ids=ids)
     control_topic.write(new_entries(graph, facts))
     control_topic.close()
-    refuse_other_ids(ids, given_ids(source, names, control_topic.refresh()))
+    control_topic.refresh()
     return facts
-
-
-def _with_own_id(context: ApplicationContext, facts: Facts) -> Facts:
-    """Return the facts of a worker with an id of its own; entries are recorded from now on.
-
-    With `worker.producers=auto` a worker whose application records nothing yet, and cannot have
-    the ownership topic, gets a producer for each partition instead.
-    """
-    asked = facts.control.ownership
-    if asked is None or not asked.fenced:
-        try:
-            topic_id = _usable_topic(context)
-        except (StartRefused, ConfigurationError) as error:
-            if asked is not None or context.settings.worker.producers is not Producers.AUTO:
-                raise
-            log_unusable(str(error))
-            return facts
-        facts = _recording(context, facts, topic_id)
-    return replace(facts, producers=Producers.WORKER)
 
 
 def _usable_topic(context: ApplicationContext) -> str:
@@ -267,24 +235,6 @@ def _usable_topic(context: ApplicationContext) -> str:
         context.graph, context.admin.describe_topics([topic.topic])[topic.topic]
     )
     return topic_id
-
-
-def _recording(context: ApplicationContext, facts: Facts, topic_id: str) -> Facts:
-    """Ask all workers to record entries of ownership (S1 to S3).
-
-    S2 has nothing to fence in an application that no worker has started:
-
-        1. S1 is in the control topic, and then the topic lacks the entry of a start
-        2. so each worker writes that entry after S1, before it inits its ids
-        3. so each worker that inits an id afterwards finds S1 (S4)
-    """
-    control_topic = context.control_topic
-    control_topic.write(ownership_entries(topic_id, fenced=False))
-    if APPLICATION in control_topic.refresh().entries:
-        fence_derived(context, facts.partitions)
-    control_topic.write(ownership_entries(topic_id, fenced=True))
-    log_asked(ownership_topic(context.graph.application))
-    return with_changes(context, gather(context))
 
 
 def gather(context: ApplicationContext) -> Facts:
@@ -391,7 +341,6 @@ def refuse(graph: Graph, settings: Settings, facts: Facts) -> None:
     """
     refuse_another_cluster(graph, facts)
     refuse_unfinished_reset(graph.application, facts.control)
-    refuse_unfinished_stop(facts.control)
     refuse_another_application(graph, facts)
     # Before topics that are missing: `apply` would create them, and refuses such a change as well.
     refuse_changes(graph.application, facts.changes, facts.unread)
@@ -406,10 +355,6 @@ def refuse(graph: Graph, settings: Settings, facts: Facts) -> None:
     refuse_unfit_topics(graph, facts.topics)
     refuse_changed_topics(graph, facts)
     refuse_running_workers(graph.application, facts.changes, facts.group.client_ids)
-    refuse_changing_ids(settings.worker.ids, facts.control, facts.group.client_ids)
-    refuse_members_with_blocks(facts.group)
-    if settings.worker.producers is Producers.WORKER:
-        refuse_silent_members(facts.group)
     if facts.control.ownership is not None:
         found = facts.ownership
         topic_id = found.topic_id if found is not None and found.exists else None
@@ -445,8 +390,6 @@ def new_entries(graph: Graph, facts: Facts) -> dict[str, object]:
         for source in part.sources:
             topic = facts.topics[source.topic]
             entries[topic_key(source.topic)] = topic_entry(topic)
-            if not any(task.leased for task in facts.ids):
-                entries[owner_key(source.topic, part.name)] = {}
     known = facts.control.entries
     lacking = {key: value for key, value in entries.items() if key not in known}
     lacking |= topology_entry(graph, facts.control, facts.topics)
@@ -457,7 +400,7 @@ def new_entries(graph: Graph, facts: Facts) -> dict[str, object]:
         if topic not in recorded and facts.topics[topic].exists
     }
     lacking |= written_entries(unrecorded)
-    return lacking | id_entries(graph, facts.ids, facts.control)
+    return lacking | id_entries(facts.ids, facts.control)
 
 
 def refuse_another_cluster(graph: Graph, facts: Facts) -> None:
@@ -532,7 +475,7 @@ def refuse_denied_access(graph: Graph, settings: Settings, facts: Facts) -> None
 
 
 def refuse_denied_ownership(graph: Graph, topic: TopicDescription | None) -> None:
-    """Refuse a principal that may not record its ids, although all workers do."""
+    """Refuse a principal that may not claim partitions."""
     name = ownership_topic(graph.application)
     allowed = None if topic is None else topic.allowed
     refuse_denied([ownership_access(graph.application)], {("Topic", name): allowed})

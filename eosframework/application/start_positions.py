@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from eosframework.application.control_topic import RESET, ControlState, ControlTopic
@@ -11,17 +11,13 @@ from eosframework.application.group_members import (
     foreign_offsets_error,
     strangers,
 )
-from eosframework.application.ownership_topic import entries as ownership_entries
-from eosframework.application.ownership_topic import require_recording_members
+from eosframework.application.leases import last_release
 from eosframework.config import Start
 from eosframework.errors import ClusterUnreachable, Retriable, RunError, StartRefused
 from eosframework.kafka.admin.metadata import GroupDescription
 from eosframework.processing.ports import InputLog, Output
 from eosframework.processing.transaction.offsets import Progress
 from eosframework.records import Position, TopicPartition
-from eosframework.txnid import TransactionalId
-
-ByTask = Mapping[TransactionalId, Sequence[TopicPartition]]
 
 
 class StartPositions:
@@ -32,8 +28,7 @@ class StartPositions:
         control_topic: read to its end at least once.
         start: the position at which partitions start that were never committed.
         whole_topics: topics that start at their beginning, whatever `start` says.
-        members: returns the description of the group; needed with an id of its own.
-        has_own_id: the worker writes under an id of its own.
+        members: returns the description of the group.
     """
 
     def __init__(
@@ -43,22 +38,14 @@ class StartPositions:
         start: Start,
         whole_topics: Collection[str] = (),
         members: Callable[[], GroupDescription] = GroupDescription,
-        *,
-        has_own_id: bool = False,
     ) -> None:
-        self._has_own_id = has_own_id
         self._application = application
         self._control_topic = control_topic
         self._start = start
         self._whole_topics = whole_topics
         self._reset = control_topic.state.entries.get(RESET)
-        self._recorded_in = _recorded_in(control_topic.state)
+        self._release = last_release(control_topic.state)
         self._members = members
-        self._seen = {
-            (partition, task)
-            for partition, leased in control_topic.state.leased.items()
-            for task in leased
-        }
 
     def starting_positions(self, committed: Sequence[Position], log: InputLog) -> list[Position]:
         """Return positions, with a start for every partition without a committed offset.
@@ -101,67 +88,19 @@ class StartPositions:
         """Return whether a partition that was never committed starts at its end."""
         return self._start is Start.LATEST and partition.topic not in self._whole_topics
 
-    def former_ids(self, by_task: ByTask) -> list[str]:
-        """Return the ids under which the tasks' partitions were processed before.
+    def confirm_members(self) -> None:
+        """Make sure that all members of the group are workers.
 
         Raises:
-            RunError: this worker has an id of its own, and a member of the group records nothing.
+            RunError: one is not; it takes partitions away.
             Retriable: the members cannot be described now.
         """
-        if self._has_own_id:
-            self._require_recording_members()
-            return former_leases(self._control_topic.state, by_task)
-        return former_ids(self._control_topic.state, by_task)
-
-    def _require_recording_members(self) -> None:
-        """Raise if a member records nothing; its ids are fenced before the next start (S2).
-
-        Raises:
-            RunError: this worker takes nothing over.
-        """
-        try:
-            require_recording_members(self._group())
-        except RunError:
-            asked = self._refreshed().ownership
-            if asked is not None and not asked.is_stopping:
-                self._control_topic.write(ownership_entries(asked.topic_id, fenced=False))
-            raise
-
-    def is_ownership_asked(self) -> bool:
-        """Return whether entries of ownership are to be recorded."""
-        return self._refreshed().ownership is not None
-
-    def confirm_ids(self, by_task: ByTask) -> None:
-        """Make sure that leased ids were not released since this worker started.
-
-        Raises:
-            RunError: one was; another task may have it.
-            Retriable: the control topic does not show it yet.
-        """
-        wanted = {
-            partition: task
-            for task, partitions in by_task.items()
-            if task.leased is not None
-            for partition in partitions
-        }
-        if not wanted:
-            return
-        # 1. this worker starts and writes the entries  2. an open transaction hides the topic's end
-        # 3. a takeover reads it without them. What was never seen may be hidden, so the takeover is
-        # retried; what was seen once and is missing now has been released.
-        leased = self._refreshed().leased
-        missing = {p: task for p, task in wanted.items() if task not in leased.get(p, ())}
-        self._seen |= wanted.items() - missing.items()
-        for partition, task in missing.items():
-            if (partition, task) in self._seen:
-                raise RunError(
-                    f"transactional id {task} of {partition} was released after this worker had "
-                    f"started, so another task may have it by now; start the worker again"
-                )
-            raise Retriable(
-                f"the control topic {self._control_topic.topic!r} does not show yet that "
-                f"{partition} is processed under transactional id {task}: an open transaction "
-                f"hides its end"
+        if foreign := strangers(self._group()):
+            raise RunError(
+                f"{', '.join(foreign)} is a member of this worker's consumer group and is no "
+                f"worker: it takes partitions away, and the offsets that it commits are not those "
+                f"of this application. Stop it or give it a group of its own, then start this "
+                f"worker again"
             )
 
     def confirm_start(self) -> None:
@@ -169,23 +108,23 @@ class StartPositions:
 
         Raises:
             RunError: it was reset: topics and stores differ from those found at the start. Or
-                entries of ownership are no longer recorded.
+                leased ids were released.
             Retriable: the control topic cannot be read now.
         """
         # 1. this worker passes its start checks  2. a reset finds no member, marks the control
         # topic and deletes the group  3. this worker joins. The mark is not the one read at 1.
         # Had it joined before the group was deleted, brokers would have refused to delete it.
+        # A release of leased ids has a mark as well (L3 of `leases`).
         found = self._refreshed()
         if found.entries.get(RESET) != self._reset:
             raise RunError(
                 f"application {self._application!r} was reset after this worker had started, so "
                 f"its stores and topics are others than those that it found; start it again"
             )
-        if self._recorded_in is not None and _recorded_in(found) is None:
+        if last_release(found) != self._release:
             raise RunError(
-                f"the ids of workers of application {self._application!r} are no longer recorded: "
-                f"`eosframework ids stop-recording` was run after this worker had started; start "
-                f"it again"
+                f"leased ids of application {self._application!r} were released after this worker "
+                f"had started, so another task may have them by now; start it again"
             )
 
     def _group(self) -> GroupDescription:
@@ -204,43 +143,6 @@ class StartPositions:
             return question()
         except ClusterUnreachable as error:
             raise Retriable(str(error)) from error
-
-
-def _recorded_in(control: ControlState) -> str | None:
-    """Return the id of the topic in which ids are recorded; None: they are not, or end to be."""
-    asked = control.ownership
-    return None if asked is None or asked.is_stopping else asked.topic_id
-
-
-def former_leases(control: ControlState, by_task: ByTask) -> list[str]:
-    """Return the leased ids that partitions had; derived ones are recorded, or were fenced (S2)."""
-    partitions = (partition for given in by_task.values() for partition in given)
-    return sorted({str(task) for p in partitions for task in control.leased.get(p, ())})
-
-
-def former_ids(control: ControlState, by_task: ByTask) -> list[str]:
-    """Return ids under which workers of earlier topologies, or with other ids, may write.
-
-    These are derived ids of sub-topologies that once read a partition's topic, and ids that were
-    leased for it. Earlier versions had one id for a block of partitions; a worker of theirs that is
-    suspended may still write under it.
-    """
-    former: set[str] = set()
-    for task, partitions in by_task.items():
-        for partition in partitions:
-            former.update(recorded_ids(task.application, control, partition))
-        former.discard(str(task))
-    return sorted(former)
-
-
-def recorded_ids(
-    application: str, control: ControlState, partition: TopicPartition
-) -> Iterator[str]:
-    """Yield the ids, derived and leased, under which workers may have processed a partition."""
-    for owner in control.owners.get(partition.topic, ()):
-        for together in (1, *control.sharing):
-            yield str(TransactionalId(application, owner, partition.partition, None, together))
-    yield from map(str, control.leased.get(partition, ()))
 
 
 def refuse_lost_offsets(

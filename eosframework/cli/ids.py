@@ -1,4 +1,4 @@
-"""`eosframework ids`: the pool of leased transactional ids, and the end of recorded ones."""
+"""`eosframework ids`: the pool of leased transactional ids."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eosframework.process.interrupts import note_remains
 if TYPE_CHECKING:
     from eosframework.txnid import TransactionalId
 
-commands = group("ids", "Manage the pool of leased transactional ids, and recorded ones.")
+commands = group("ids", "Manage the pool of leased transactional ids.")
 
 IdsArgument = Annotated[
     list[str],
@@ -98,36 +98,6 @@ def release(
     else:
         for task in released:
             typer.echo(f"released {task}: {task.sub_topology}[{task.partition}] had it")
-
-
-@commands.command("stop-recording", epilog="Example: eosframework ids stop-recording topology.yaml")
-@with_settings
-def stop_recording(
-    options: SettingsOptions,
-    app_name: AppArgument,
-    as_json: JsonOption = False,
-) -> None:
-    """Let a stopped application return to a version that records no ids of workers.
-
-    Fences every id that is recorded or was used, and deletes the topic APP-ownership. Positions
-    and state stay. Workers of this version record again with worker.producers=auto or worker.
-    """
-    from eosframework.application.ownership_stop import stop_recording as stop
-
-    opened = open_application(app_name, options)
-    note_remains("some ids may be fenced, then no worker starts; run the same command again")
-    done = stop(opened)
-    if as_json:
-        application = opened.graph.application
-        fenced = None if done is None else done.fenced
-        print_json({"application": application, "done": done is not None, "fenced": fenced})
-    elif done is None:
-        typer.echo("no ids are recorded; nothing was done")
-    else:
-        typer.echo(
-            f"fenced {done.fenced} transactional ids and deleted topic {done.topic}; versions that "
-            f"record no ids can start, and this one with worker.producers=partition"
-        )
 
 
 def _task(task: TransactionalId) -> dict[str, Any]:

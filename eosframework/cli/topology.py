@@ -107,8 +107,6 @@ def describe(
     format: Annotated[Format, typer.Option(help="text, or a mermaid flowchart.")] = Format.TEXT,
 ) -> None:
     """Print a topology's sub-topologies, topics and ids."""
-    from eosframework.application.producer_choice import chosen_by_settings
-    from eosframework.config import Producers
     from eosframework.runtime.ids import leases_of
     from eosframework.topology.graph.description import as_mermaid, as_text
     from eosframework.topology.graph.description import describe as as_data
@@ -119,7 +117,7 @@ def describe(
     graph = resolve(load_app(app_name))
     settings = options.load()
     leases = leases_of(graph.application, settings)
-    own = chosen_by_settings(graph, settings.worker) is Producers.WORKER
+    own = settings.worker.has_own_id and graph.sub_topologies
     writer = worker_pattern(graph.application) if own else None
     if as_json:
         print_json(as_data(graph, leases=leases, writer=writer))

@@ -191,7 +191,7 @@ def _owner(task: TransactionalId | None) -> str:
         return "foreign"
     if task.instance is not None:
         return f"{task.application}, worker {task.instance}"
-    return f"{task.application}, sub-topology {task.sub_topology}, partition {task.numbers}"
+    return f"{task.application}, sub-topology {task.sub_topology}, partition {task.partition}"
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:

@@ -39,11 +39,6 @@ _ONE_CLUSTER = (
 _ADDRESS = r"^(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):[0-9]{1,5}$"
 """A host and a port; an IPv6 host in brackets."""
 
-REMOVED_SETTINGS: dict[str, str] = {
-    "worker.partitions_per_producer": "this setting was removed; remove it: worker.producers=auto, "
-    "the default, is one producer for all partitions of a worker (docs/howto/producers.md)",
-}
-
 FORBIDDEN_PROPERTIES: dict[str, str] = {
     "transactional.id": "each task has its own; see worker.ids",
     "enable.idempotence": "a transactional producer is always idempotent",
@@ -102,18 +97,11 @@ class Start(StrEnum):
 
 
 class Ids(StrEnum):
-    """The source of the transactional ids of tasks."""
+    """The transactional ids of a worker."""
 
-    DERIVED = "derived"
-    LEASED = "leased"
-
-
-class Producers(StrEnum):
-    """The transactional producers of a worker."""
-
-    AUTO = "auto"
-    PARTITION = "partition"
     WORKER = "worker"
+    PARTITION = "partition"
+    LEASED = "leased"
 
 
 class ForeignPartitioner(StrEnum):
@@ -237,17 +225,12 @@ class WorkerSettings(Section):
     murmur2 chooses, as with librdkafka's default partitioner: refuse, or warn if the producers of
     all these topics use the same partitioner on purpose."""
 
-    ids: Ids = Ids.DERIVED
-    """Transactional ids. derived: from application, sub-topology and partition. leased: from a pool
-    in the database that `eosframework ids add` fills, each for one partition until released."""
-
-    producers: Producers = Producers.AUTO
-    """Producers of a worker. worker: one for all of its partitions, whose id is recorded in the
-    ownership topic before its first transaction. partition: one for each partition, with a
-    transaction each, which is much slower with many partitions. auto: worker, or partition where a
-    worker cannot have one: leased ids, no transactions, members of a version that records no ids,
-    no permission to have the topic. Workers of both kinds may run at once, so the setting may be
-    changed worker by worker."""
+    ids: Ids = Ids.WORKER
+    """Transactional ids. worker: one for each worker, after its instance, with one producer for all
+    of its partitions. partition: one for each partition, with a producer and a transaction each,
+    which is much slower with many partitions. leased: the same, with ids from a pool in the
+    database that `eosframework ids add` fills. Workers with different ids fence each other, so the
+    setting may be changed worker by worker."""
 
     receipts: bool = False
     """Add a header, __eos.receipt, to every output and dead letter. It identifies the input record,
@@ -313,19 +296,9 @@ class WorkerSettings(Section):
     process that is still running so long after SIGTERM exits with code 1; no data is lost."""
 
     @property
-    def can_share_producer(self) -> bool:
-        """True if all tasks of a worker may write under one id."""
-        return self.ids is Ids.DERIVED and self.guarantee is Guarantee.EXACTLY_ONCE
-
-    @model_validator(mode="after")
-    def _workers_can_share(self) -> Self:
-        if self.producers is Producers.WORKER and not self.can_share_producer:
-            raise ValueError(
-                "producers=worker needs ids=derived and guarantee=exactly_once: a leased id is for "
-                "one partition, and without transactions there is nothing to share; set it to auto "
-                "or partition"
-            )
-        return self
+    def has_own_id(self) -> bool:
+        """True if all tasks of a worker write under the worker's id."""
+        return self.ids is Ids.WORKER and self.guarantee is Guarantee.EXACTLY_ONCE
 
     @model_validator(mode="after")
     def _intervals_fit(self) -> Self:

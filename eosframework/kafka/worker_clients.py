@@ -18,7 +18,7 @@ from eosframework.kafka.client.defaults import (
 )
 from eosframework.kafka.client.properties import Role, client_properties, new_client
 from eosframework.kafka.client.statistics import ClientStatistics
-from eosframework.kafka.consumer.group import GroupSettings, recording_client_id
+from eosframework.kafka.consumer.group import GroupSettings, worker_client_id
 from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.txnid import tables_group
 
@@ -121,7 +121,7 @@ def consumer_client(settings: Settings, largest_input_bytes: int | None = None) 
         largest_input_bytes: the largest max.message.bytes of its input topics; None: not known.
     """
     properties = client_properties(settings.kafka, Role.CONSUMER)
-    properties["client.id"] = recording_client_id(str(properties["client.id"]))
+    properties["client.id"] = worker_client_id(str(properties["client.id"]))
     response_bytes = (largest_input_bytes or 0) + LIBRDKAFKA_BATCH_BYTES
     if response_bytes > RESPONSE_BYTES:
         response_bytes = min(response_bytes, LARGEST_RESPONSE_BYTES)

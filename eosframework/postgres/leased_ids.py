@@ -180,7 +180,7 @@ def refuse_bad_id(application: str, id_: str) -> None:
             f"transactional id {id_!r} is the one that application {application!r} derives for "
             f"partition {derived.partition} of a sub-topology {derived.sub_topology!r}, so two of "
             f"its tasks could come to share it; add one of another form, for example "
-            f"{application.upper()}-TX-{derived.partition:02}, or use worker.ids=derived"
+            f"{application.upper()}-TX-{derived.partition:02}, or use worker.ids=worker"
         )
 
 

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 from eosframework.errors import RunError, TransactionError
 from eosframework.records import Position, TopicPartition
-from eosframework.txnid import TransactionalId
 
 Delivered = Callable[[Any, Any], None]
 """Delivery callback: takes the error or None, and the message with its offset."""
@@ -362,21 +361,12 @@ class ProgressLedger(Protocol):
         """Return whether a partition that was never committed starts at its end."""
         ...
 
-    def former_ids(self, by_task: Mapping[TransactionalId, Sequence[TopicPartition]]) -> list[str]:
-        """Return the ids under which the tasks' partitions were processed earlier.
+    def confirm_members(self) -> None:
+        """Confirm that all members of the group are workers.
 
         Raises:
-            RunError: another member of the group uses other ids for the same partitions.
-            Retriable: the ids cannot be determined now.
-        """
-        ...
-
-    def confirm_ids(self, by_task: Mapping[TransactionalId, Sequence[TopicPartition]]) -> None:
-        """Confirm that the tasks still have their ids; the former ones are fenced.
-
-        Raises:
-            RunError: a task has another id.
-            Retriable: the ids cannot be determined now.
+            RunError: one is not.
+            Retriable: the members cannot be determined now.
         """
         ...
 

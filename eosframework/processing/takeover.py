@@ -1,9 +1,8 @@
 """The takeover of partitions: their producers, their committed positions, and their tasks.
 
-T1. init the transactional.ids of the tasks, in parallel: fences the previous owners and ends their
-    open transactions; ids that an earlier topology used for the partitions are inited, too. Once
-    entries are recorded (`processing/ownership`): K1 add entries, K0 init the own ids, K2 to K4
-    init the ids of earlier entries and remove these
+T1. claim the tasks (`processing/ownership`): K1 add entries, K0 init the own ids, K2 to K4 init the
+    ids of earlier entries and remove these. That fences the previous owners and ends their open
+    transactions
 T2. read the stable committed offsets with their metadata; where a partition starts at its end,
     commit this position in a transaction of its task
 
@@ -35,7 +34,6 @@ from eosframework.processing.ports import (
     InputLog,
     Output,
     ProgressLedger,
-    TransactionalOutput,
     TransactionalOutputs,
 )
 from eosframework.processing.session.transaction_session import TransactionSession
@@ -121,13 +119,14 @@ class Takeover:
             RunError: the partitions may not be processed here.
         """
         failpoints.hit("takeover.before_init")
-        self._fence_former_ids(by_task)
+        self._confirm()
         producer_of = self._plan.producer_of
         self._ownership.claim(by_task, producer_of)
         outputs = self._outputs.open(list(dict.fromkeys(map(producer_of, by_task))))
         failpoints.hit("takeover.after_init")
         try:
-            self._take(by_task, outputs)
+            own_ids = [output.transactional_id for output in outputs]
+            self._ownership.take(by_task, own_ids, self._fence)
         except BaseException:
             self._outputs.close(outputs)
             raise
@@ -166,28 +165,15 @@ class Takeover:
     def _has_more(self, partition: TopicPartition, offset: int) -> bool:
         return self._log.lag({partition: offset}) > 0
 
-    def _take(self, by_task: ByTask, outputs: Sequence[TransactionalOutput]) -> None:
-        """Fence the owners that are recorded (K2 to K4)."""
-        was_recorded = self._ownership.records
-        if by_task and self._ownership.is_asked_now() and not was_recorded:
-            raise Retriable(
-                "entries in the ownership topic are asked for since this takeover began; the "
-                "partitions are claimed there"
-            )
-        own_ids = [output.transactional_id for output in outputs]
-        self._ownership.take(by_task, own_ids, self._fence)
-
     def _fence(self, ids: Sequence[str]) -> None:
         self._outputs.close(self._outputs.open(ids))
 
-    def _fence_former_ids(self, by_task: ByTask) -> None:
-        # First: a worker that started before a reset, or before recording ended, fences nothing.
+    def _confirm(self) -> None:
+        # First: a worker that started before a reset fences nothing.
         if self._unconfirmed:
             self._ledger.confirm_start()
             self._unconfirmed = False
-        if former := self._ledger.former_ids(by_task):
-            self._fence(former)
-        self._ledger.confirm_ids(by_task)
+        self._ledger.confirm_members()
 
     def _commit_starts(
         self,

@@ -38,7 +38,7 @@ from eosframework.processing.held_input import HeldInput
 from eosframework.processing.idle_windows import IdleWindows
 from eosframework.processing.measurements import Measures
 from eosframework.processing.notices import LateNotice, PauseNotice
-from eosframework.processing.ownership.ownership import ByTask, Ownership, unrecorded
+from eosframework.processing.ownership.ownership import ByTask, Ownership
 from eosframework.processing.passing import Passing
 from eosframework.processing.ports import (
     Fetched,
@@ -126,7 +126,7 @@ class Worker:
         self._clock = clock
         self._on_round = on_round
         self._shown, self._show_at = self.counts, clock()
-        self._ownership = unrecorded() if ownership is None else ownership
+        self._ownership = ownership or Ownership()
         self._takeover = Takeover(
             plan,
             log,

@@ -20,7 +20,7 @@ from eosframework.application.application_reset import (
 )
 from eosframework.application.context import ApplicationContext
 from eosframework.application.control_topic import ControlState
-from eosframework.application.fencing import all_ids, refuse_members
+from eosframework.application.fencing import all_but_owners, owners, refuse_members
 from eosframework.application.internal_topics import own_topics
 from eosframework.application.topology_changes import TOPOLOGY
 from eosframework.config import Settings, StateBackendKind
@@ -171,7 +171,6 @@ def plan_reset(
     registered = context.control_topic.refresh()
     own = _own_topics(graph, registered, admin)
     sources = admin.describe_topics([t for t in graph.source_topics if t not in own])
-    partitions = {name: facts.partitions for name, facts in {**own, **sources}.items()}
     existing = {name for name, facts in own.items() if facts.exists}
     written = {p.topic for p in graph.table_sinks if p.sub_topology is not None}
     tables = {name for name in graph.whole_topics if name in sources}
@@ -182,8 +181,10 @@ def plan_reset(
             groups=groups,
             topics=tuple(sorted(existing.union(outputs.deleted))),
             emptied=outputs.emptied,
-            ids=all_ids(graph, registered, partitions),
-            ids_of=lambda found: all_ids(graph, found, partitions),
+            ids=tuple(
+                sorted(all_but_owners(graph, registered) | owners(settings, context.control_topic))
+            ),
+            ids_of=lambda found: all_but_owners(graph, found),
             entries=tuple(
                 sorted(key for key in registered.entries if key.partition("/")[0] in FORGOTTEN)
             ),

@@ -24,7 +24,7 @@ from eosframework.application.start_wait import waiting_for_brokers
 from eosframework.application.topic_identity import Use, uses_of
 from eosframework.application.topic_watch import TopicWatch
 from eosframework.application.watched_cluster import WatchedCluster
-from eosframework.config import Guarantee, Producers, Settings
+from eosframework.config import Guarantee, Settings
 from eosframework.errors import ConfigurationError, RunError
 from eosframework.kafka.admin.auto_creation import ChosenTopics
 from eosframework.kafka.admin.purging import RecordPurger
@@ -305,7 +305,7 @@ def _plan(context: WorkerContext, make_task: Callable[..., Task], watch: TopicWa
         partitions=context.facts.partitions,
     )
     own_id = None
-    if context.facts.producers is Producers.WORKER:
+    if settings.worker.has_own_id:
         own_id = TransactionalId.worker(graph.application, context.instance)
     kept_ms = kept_outputs(graph, context.facts)
     return replace(plan, make_task=make_task, own_id=own_id, kept_ms=kept_ms)
@@ -392,7 +392,7 @@ def _worker(
         ledger,
         options,
         state=state,
-        ownership=_ownership(context, ledger, claims),
+        ownership=_ownership(context, claims),
         purger=RecordPurger(settings.kafka) if purges else None,
         identities=watch,
         measured=context.observed is not None,
@@ -488,20 +488,15 @@ def _ledger(context: WorkerContext) -> StartPositions:
         worker.start,
         graph.whole_topics,
         members=lambda: context.admin.describe_group(graph.application),
-        has_own_id=context.facts.producers is Producers.WORKER,
     )
 
 
-def _ownership(
-    context: WorkerContext, ledger: StartPositions, claims: OwnershipTopic
-) -> Ownership | None:
+def _ownership(context: WorkerContext, claims: OwnershipTopic) -> Ownership | None:
     """Return the claims of the worker; None: without transactions there is nothing to fence."""
     if context.settings.worker.guarantee is not Guarantee.EXACTLY_ONCE:
         return None
-    is_recorded = context.control_topic.state.ownership is not None
-    if is_recorded:
-        claims.prepare()  # while the worker joins its group
-    return Ownership(claims, ledger.is_ownership_asked, uuid4().hex, records=is_recorded)
+    claims.prepare()  # while the worker joins its group
+    return Ownership(claims, uuid4().hex)
 
 
 def _outputs(context: WorkerContext, log: KafkaInputLog) -> ProducerPool | AtLeastOnceOutputs:

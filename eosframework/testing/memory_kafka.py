@@ -515,12 +515,8 @@ class MemoryStartPositions:
         """Return False: every partition starts at its beginning."""
         return False
 
-    def former_ids(self, by_task: Any) -> list[str]:
-        """Return no ids."""
-        return []
-
-    def confirm_ids(self, by_task: Any) -> None:
-        """Do nothing: all ids are valid."""
+    def confirm_members(self) -> None:
+        """Do nothing: all members are workers."""
 
     def confirm_start(self) -> None:
         """Do nothing: no reset runs."""

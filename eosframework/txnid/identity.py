@@ -2,9 +2,7 @@
 
 Where ids are leased, a task keeps its name and writes under the id that it was given. Where a
 worker has one producer for all of its tasks, its id names the worker's instance:
-`{application}:worker.{instance}:0`. In earlier versions a block of tasks could have one id with the
-first and the last partition, such as `0..7`, whether the topic had all of these or not; such ids
-are still fenced and shown.
+`{application}:worker.{instance}:0`.
 
 A name has no `:`, so an id parses back into its three parts in one way only, and the ids of
 an application are exactly those that start with its `prefix`: no second application's ids do.
@@ -30,7 +28,7 @@ from eosframework.txnid.names import (
 )
 
 _PART = rf"{re.escape(WORKER)}{INSTANCE}|{NAME}"
-_ID = re.compile(rf"({APPLICATION}):({_PART}):(0|[1-9][0-9]{{0,9}})(?:\.\.([1-9][0-9]{{0,9}}))?")
+_ID = re.compile(rf"({APPLICATION}):({_PART}):(0|[1-9][0-9]{{0,9}})")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -42,8 +40,6 @@ class TransactionalId:
         sub_topology: name of the connected part of its topology.
         partition: the input partition, from 0.
         leased: the leased id; None: the id is derived from the other fields.
-        partitions_per_producer: how many partitions have the id; above 1 in earlier versions only.
-            Ids for different numbers never coincide.
 
     Raises:
         TopologyError: a name does not match the grammar, the partition is negative, or brokers do
@@ -54,7 +50,6 @@ class TransactionalId:
     sub_topology: str
     partition: int
     leased: str | None = None
-    partitions_per_producer: int = 1
 
     def __post_init__(self) -> None:
         refuse_bad_application(self.application)
@@ -116,8 +111,6 @@ class TransactionalId:
     def parse(cls, text: str) -> Self:
         """Return the task whose derived id `text` is: `str(parse(text)) == text`.
 
-        For the id of a block of tasks, this is the first of them.
-
         Raises:
             ConfigurationError: the text is not an id of this grammar.
         """
@@ -126,41 +119,25 @@ class TransactionalId:
             raise ConfigurationError(
                 f"transactional id {text!r} is not APPLICATION:SUBTOPOLOGY:PARTITION, for "
                 f"example 'flights:late:0': each name of {NAME_CHARACTERS} ('-' "
-                f"in the application's only), then the number of a "
-                f"partition, or the first and the last of a block of them: '0..7'"
+                f"in the application's only), then the number of a partition"
             )
-        application, sub_topology, first, last = match.groups()
-        together = 1 if last is None else int(last) - int(first) + 1
+        application, sub_topology, number = match.groups()
         try:
-            task = cls(application, sub_topology, int(first), None, max(1, together))
+            return cls(application, sub_topology, int(number))
         except TopologyError as error:
             raise ConfigurationError(
                 f"transactional id {text!r:.300} belongs to no task: {error}"
             ) from None
-        if str(task) != text:
-            raise ConfigurationError(
-                f"transactional id {text!r} belongs to no task: partitions {first} to {last} are "
-                f"no block, because blocks start at a multiple of their number"
-            )
-        return task
 
     def __str__(self) -> str:
         if self.leased is not None:
             return self.leased
-        return f"{self.application}:{self.sub_topology}:{self.numbers}"
+        return f"{self.application}:{self.sub_topology}:{self.partition}"
 
     @property
     def name(self) -> str:
         """The name of the task, for logs: `SUBTOPOLOGY[PARTITION]`."""
         return f"{self.sub_topology}[{self.partition}]"
-
-    @property
-    def numbers(self) -> str:
-        """The partition, or the first and last partition of its block."""
-        if self.partitions_per_producer == 1:
-            return str(self.partition)
-        first = self.partition - self.partition % self.partitions_per_producer
-        return f"{first}..{first + self.partitions_per_producer - 1}"
 
 
 def prefix(application: str) -> str:

@@ -22,7 +22,7 @@ from eosframework.kafka.client.properties import Role, client_properties
 from eosframework.kafka.consumer.group import GroupSettings
 from eosframework.kafka.consumer.input_log import KafkaInputLog
 from eosframework.kafka.producer.producer_pool import ProducerPool
-from eosframework.processing.ownership.ownership import unrecorded
+from eosframework.processing.ownership.ownership import Ownership
 from eosframework.processing.ports import (
     Commit,
     Delivered,
@@ -341,7 +341,7 @@ def test_a_transaction_without_input_is_resolved_by_the_number_beside_the_offset
     task.start_at([before])
     task.enter(TaskState.RUNNING)
     task._membership = membership
-    recovery = Recovery(world.log, world.outputs, WorkerCounts(), time.monotonic, unrecorded())
+    recovery = Recovery(world.log, world.outputs, WorkerCounts(), time.monotonic, Ownership())
     task.output.begin()
     task.output.produce(*world.output(b"timer"))
     commit = task.commit()

@@ -84,7 +84,7 @@ def test_a_refused_record_is_found_among_those_of_partitions_that_share_a_produc
     one_stream: Callable[..., Pipeline],
 ) -> None:
     pipeline = one_stream("inflate", "{dead_letter: NAME.dead}", small_outputs=True)
-    worker = pipeline.start_worker(settings=["worker.producers=worker"], until_caught_up=True)
+    worker = pipeline.start_worker(settings=["worker.ids=worker"], until_caught_up=True)
     assert worker.wait() == 0, worker.log[-3000:]
     assert worker.events("output_rejected")
     assert numbers(pipeline) == [n for n in range(100) if n != 13]

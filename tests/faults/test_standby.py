@@ -54,7 +54,7 @@ class Counted(Pipeline):
         settings = [
             f"state.directory={self.directory / machine}",
             f"state.standby_copies={copies}",
-            f"worker.producers={producers}",
+            f"worker.ids={producers}",
             "worker.session_timeout_seconds=6",
         ]
         return self.start_worker(instance=machine, settings=settings)

@@ -78,7 +78,7 @@ def test_every_task_commits_again_within_seconds_when_a_broker_is_killed_under_l
 ) -> None:
     """The broker leads partitions, and is the coordinator of a task's transactions."""
     pipeline = replicated()
-    worker = pipeline.start_worker(settings=[f"worker.producers={producers}"])
+    worker = pipeline.start_worker(settings=[f"worker.ids={producers}"])
     with Feeder(pipeline):
         wait_until(lambda: pipeline.committed() > RECORDS, "commits")
         has_three_replicas(brokers, pipeline)

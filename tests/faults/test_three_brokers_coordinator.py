@@ -128,7 +128,7 @@ def hold_the_first(pipeline: Pipeline, point: str, producers: str) -> WorkerProc
 
 
 def start_held(pipeline: Pipeline, fault: str, producers: str, *more: str) -> WorkerProcess:
-    settings = [f"worker.producers={producers}", *more]
+    settings = [f"worker.ids={producers}", *more]
     return pipeline.start_worker(faults=[fault], settings=settings)
 
 

@@ -276,7 +276,7 @@ def test_positions_and_resets_compare_the_ownership_topic(make_pipeline: MakePip
     """They read the ids to fence from whatever topic had the name."""
     pipeline = make_pipeline(partitions=1)
     pipeline.feed(FED)
-    worker = pipeline.start_worker(until_caught_up=True, settings=["worker.producers=worker"])
+    worker = pipeline.start_worker(until_caught_up=True, settings=["worker.ids=worker"])
     assert worker.wait() == 0, worker.log[-3000:]
     again(pipeline, "-ownership")
     wishes = ("positions", "set", "APP", f"{pipeline.source}=earliest")

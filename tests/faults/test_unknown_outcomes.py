@@ -116,7 +116,7 @@ def cluster(
 
 @pytest.fixture
 def producers() -> str:
-    """Of the worker: `worker.producers`."""
+    """Of the worker: `worker.ids`."""
     return "partition"
 
 
@@ -129,7 +129,7 @@ def scene(
     pipeline.feed(BATCH)
     settings = [
         f"kafka.bootstrap_servers={cluster.bootstrap_servers}",
-        f"worker.producers={producers}",
+        f"worker.ids={producers}",
     ]
     worker = pipeline.start_worker(instance="one", settings=[*settings, *SHORT])
     wait_until(lambda: pipeline.committed() == BATCH, "a first batch")
@@ -264,7 +264,7 @@ def test_an_abort_without_an_answer_leaves_nothing_visible(
     pipeline.feed(100)
     try:
         settings = [f"kafka.bootstrap_servers={cluster.bootstrap_servers}", *SHORT]
-        settings.append(f"worker.producers={producers}")
+        settings.append(f"worker.ids={producers}")
         worker = pipeline.start_worker(instance="one", settings=settings)
         abort.wait()
         if answer == "response_is_lost":

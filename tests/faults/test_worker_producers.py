@@ -7,9 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer
 
-from eosframework.application.control_topic import ControlTopic
 from eosframework.application.ownership_topic import OwnershipTopic
 from eosframework.config import KafkaSettings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
@@ -18,9 +16,8 @@ from tests.support.processes.commands import here
 
 RECORDS = 3000
 PARTITIONS = 8
-OWN_ID = "worker.producers=worker"
-AUTO = "worker.producers=auto"
-EACH = "worker.producers=partition"
+OWN_ID = "worker.ids=worker"
+EACH = "worker.ids=partition"
 FEW_AT_ONCE = "worker.batch_records=100"
 SHORT_SESSION = "worker.session_timeout_seconds=6"
 SLOW_TO_EXPIRE = "worker.transaction_timeout_seconds=300"
@@ -173,79 +170,6 @@ def test_a_taker_that_sleeps_between_two_steps_wakes_beside_its_successor(
     fed_and_committed(pipeline)
     end(sleeper, successor)
     verified(pipeline)
-
-
-def test_by_itself_a_worker_has_an_id_of_its_own_once_no_earlier_version_is_a_member(
-    pipeline: Pipeline,
-) -> None:
-    """A member of such a version says nothing of entries in its client id."""
-    earlier = Consumer(
-        {
-            "bootstrap.servers": pipeline.bootstrap_servers,
-            "group.id": pipeline.name,
-            "client.id": "eosframework-consumer",
-            "partition.assignment.strategy": "range",
-            "session.timeout.ms": 6000,
-        }
-    )
-    earlier.subscribe([pipeline.source])
-    wait_until(lambda: earlier.poll(0.5) is None and bool(earlier.assignment()), "its membership")
-    beside = started(pipeline, "one", AUTO)
-    while not beside.events("task_assigned"):
-        earlier.poll(0.1)
-        assert beside.process.poll() is None, beside.log
-    assert not any(":worker." in id_ for id_ in beside.ids())
-    earlier.close()
-    pipeline.feed(RECORDS)
-    second = started(pipeline, "two", AUTO)
-    second.wait_for_event("task_assigned")
-    wait_until(lambda: pipeline.committed() == pipeline.fed, "all commits")
-    assert second.ids() == [own_id(pipeline, "two")]
-    end(beside)
-    third = started(pipeline, "one", AUTO)
-    fed_and_committed(pipeline)
-    wait_until(lambda: bool(third.events("task_assigned")), "the share of the last")
-    assert third.ids() == [own_id(pipeline, "one")]
-    end(second, third)
-    verified(pipeline)
-
-
-@pytest.mark.parametrize("mode", [OWN_ID, EACH])
-def test_a_zombie_of_an_earlier_version_is_fenced_on_all_partitions_of_its_block(
-    pipeline: Pipeline, mode: str
-) -> None:
-    """Versions with blocks had one id for several partitions, and recorded their number."""
-    end_of_first = started(pipeline, "first", EACH)
-    fed_and_committed(pipeline)
-    end(end_of_first)
-    settings = KafkaSettings(bootstrap_servers=pipeline.bootstrap_servers)
-    ControlTopic(pipeline.name, settings, ClusterAdmin(settings)).write({"sharing/3": {}})
-    zombies = [earlier_writer(pipeline, numbers) for numbers in ("0..2", "3..5", "6..8")]
-    last = started(pipeline, "last", mode)
-    fed_and_committed(pipeline)
-    for zombie in zombies:
-        with pytest.raises(KafkaException) as fenced:
-            zombie.commit_transaction(30)
-        assert fenced.value.args[0].fatal(), fenced.value
-    end(last)
-    verified(pipeline)
-
-
-def earlier_writer(pipeline: Pipeline, numbers: str) -> Producer:
-    """Return a producer with an open transaction that ends no reader's wait by itself."""
-    id_ = f"{pipeline.name}:doubled:{numbers}"
-    producer = Producer(
-        {
-            "bootstrap.servers": pipeline.bootstrap_servers,
-            "transactional.id": id_,
-            "transaction.timeout.ms": 300_000,
-        }
-    )
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    producer.produce(next(iter(pipeline.outputs)), b"written by a zombie")
-    assert producer.flush(30) == 0
-    return producer
 
 
 @pytest.mark.exhaustive

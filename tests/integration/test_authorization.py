@@ -182,8 +182,7 @@ def test_a_transactional_id_that_may_not_be_used_is_named(
     instance = f"{guarded.name}.one"
     id_ = f"{guarded.name}:worker.{instance}:0"
     guarded.deny(ResourceType.TRANSACTIONAL_ID, id_, operation)
-    own = {"EOS_WORKER__INSTANCE": instance, "EOS_WORKER__PRODUCERS": "auto"}
-    done = guarded.run(environment=own)
+    done = guarded.run(environment={"EOS_WORKER__INSTANCE": instance})
     assert done.exit_code == 1, done.err
     assert f"the principal may not use transactional.id {id_}" in done.error
     assert "allow it Write and Describe on the TransactionalId" in done.error
@@ -300,16 +299,12 @@ def test_a_registry_that_may_not_be_used_is_named(
 @pytest.mark.parametrize(
     "operation", [AclOperation.DESCRIBE, AclOperation.READ, AclOperation.WRITE]
 )
-def test_without_the_ownership_topic_each_partition_has_a_producer_unless_told_otherwise(
+def test_an_ownership_topic_that_may_not_be_used_is_named(
     guarded: Guarded, operation: AclOperation
 ) -> None:
     topic = f"{guarded.name}-ownership"
     guarded.deny(ResourceType.TOPIC, topic, operation)
-    refused = guarded.run(environment={"EOS_WORKER__PRODUCERS": "worker"})
+    refused = guarded.run()
     assert refused.exit_code == 2, refused.err
     assert topic in refused.error
     assert guarded.took_nothing()
-    done = guarded.run(environment={"EOS_WORKER__PRODUCERS": "auto"})
-    assert done.exit_code == 0, done.err
-    assert done.err.count("producer_for_each") == 1
-    assert f"{guarded.name}:copied:0" in done.err

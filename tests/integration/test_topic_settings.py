@@ -13,7 +13,7 @@ import pytest
 from eosframework.application.context import connect_to
 from eosframework.application.provision import apply
 from eosframework.application.topic_settings import TopicRole, deviations, settings_at_creation
-from eosframework.config import KafkaSettings, Producers, Settings, WorkerSettings
+from eosframework.config import KafkaSettings, Settings
 from eosframework.embedded import start_kafka
 from tests.support.applications.feeding import feeder
 from tests.support.applications.pipeline import read_committed
@@ -168,7 +168,6 @@ def test_every_topic_that_is_made_states_what_is_required_of_it(app: Application
     app.folder.write("app.yaml", EVERY_ROLE.replace("NAME", app.name))
     settings = Settings(
         kafka=KafkaSettings(bootstrap_servers=app.cluster.bootstrap_servers),
-        worker=WorkerSettings(producers=Producers.WORKER),
     )
     context = connect_to(str(app.folder.path / "app.yaml"), settings)
     planned, _ = apply(context)

@@ -39,7 +39,7 @@ FIRST_FAULT_SECONDS = 2.0
 STOPPED, ASLEEP = "are stopped", "sleep"
 """How workers are away while an operator's commands run."""
 
-PRODUCERS = ("worker.producers=worker", "worker.producers=partition")
+PRODUCERS = ("worker.ids=worker", "worker.ids=partition")
 """A producer for each worker, or for each partition."""
 
 

@@ -23,7 +23,7 @@ SOAK_SECONDS = 60
 LONG_SOAK_SECONDS = 600
 STRAGGLERS_SECONDS = 25
 SEED_OF_STRAGGLERS = 1
-EACH = "worker.producers=partition"
+EACH = "worker.ids=partition"
 
 
 @pytest.mark.slow
@@ -69,7 +69,7 @@ def late_commits(directory: Path, *, producers: str = EACH, unprotected: bool = 
 @pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "producers", ["worker.producers=worker", pytest.param(EACH, marks=pytest.mark.exhaustive)]
+    "producers", ["worker.ids=worker", pytest.param(EACH, marks=pytest.mark.exhaustive)]
 )
 def test_late_commits_leave_a_clean_history(tmp_path: Path, producers: str) -> None:
     result = late_commits(tmp_path, producers=producers)

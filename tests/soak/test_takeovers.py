@@ -112,7 +112,7 @@ def test_two_hundred_takeovers_leave_memory_descriptors_and_threads_within_bound
             *SETTINGS,
             "worker.heartbeat_interval_seconds=0.3",
             # With an id of its own a worker refuses to start beside a member that records none.
-            "worker.producers=partition",
+            "worker.ids=partition",
             "worker.transaction_timeout_seconds=30",
         ],
         environment={

@@ -117,8 +117,6 @@ def test_every_setting_exists() -> None:
     strange = {f"{page.name}: {name}" for page, name in named if name not in known}
     assert strange == {
         "faust.md: state.get",
-        "guarantees.md: worker.partitions_per_producer",
-        "producers.md: worker.partitions_per_producer",
         "quix-streams.md: state.get",
         "quix-streams.md: state.set",
     }

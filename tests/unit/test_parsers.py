@@ -171,7 +171,7 @@ PARSERS = (
         "brokers",
         "transactional id",
         lambda d: TransactionalId.parse(text(d)),
-        (b"app:sub:0", b"app:sub:0..7"),
+        (b"app:sub:0", b"app:worker.one:0"),
         (ConfigurationError,),
     ),
     Parser("brokers", "log key", transactional_id_of, (b"\0\0\0\2id",), (RunError,)),

@@ -28,7 +28,7 @@ import structlog
 from eosframework import failpoints
 from eosframework.application.context import ApplicationContext
 from eosframework.application.control_topic import ControlTopic
-from eosframework.application.fencing import fence, live_ids
+from eosframework.application.fencing import cutovers, fence
 from eosframework.application.start_checks import Facts, check_start
 from eosframework.backfill.cutover.cutover_rules import (
     incomplete,
@@ -232,9 +232,8 @@ class _Cutover(SessionUser[TransactionSession, int | None]):
 
     def _fence(self) -> None:
         """Init every id except the cutover's own, which is initialized already (C3)."""
-        graph, partitions = self._graph, self._facts.partitions
         fence(
-            lambda found: set(live_ids(graph, found, partitions)) - {self._id},
+            lambda found: cutovers(self._graph, found) - {self._id},
             self._settings,
             self._registry,
         )

@@ -268,7 +268,7 @@ def _refuse_running(context: ApplicationContext, facts: Facts) -> None:
     clients = {*facts.group.client_ids, *admin.describe_group(tables_group(name)).client_ids}
     if clients:
         raise StartRefused(f"{len(clients)} workers of it are running. {why}")
-    fence_workers(context, facts.partitions)
+    fence_workers(context)
     partitions = [position.topic_partition for position in facts.committed]
     committed = [p for p in admin.committed(name, partitions) if p.offset is not None]
     if committed:

@@ -132,7 +132,7 @@ class AdminRequests:
         return held.client
 
     def _new_client(self) -> Any:
-        """Return a client that has been told of a broker, if one answers soon.
+        """Return a client that knows a broker, if one answers soon.
 
         1. the only broker stands still, and the controller fences it  2. it resumes, and answers
         the first request for metadata before it is unfenced: there is no broker  3. librdkafka
@@ -144,7 +144,7 @@ class AdminRequests:
         deadline = time.monotonic() + self._deadline_seconds
         while True:
             client = new_client(AdminClient, properties)
-            if not _is_told_of_none(client) or time.monotonic() > deadline:
+            if not _knows_none(client) or time.monotonic() > deadline:
                 return client
             discard_admin(client)
             time.sleep(0.1)
@@ -266,11 +266,11 @@ class AdminRequests:
         return unreachable(servers, self._deadline_seconds, reason, refused=refused)
 
 
-def _is_told_of_none(client: Any) -> bool:
+def _knows_none(client: Any) -> bool:
     try:
         return not client.list_topics(timeout=_FIRST_ANSWER_SECONDS).brokers
     except KafkaException as error:
-        # Of any other failure the request that follows tells the user.
+        # The request that follows explains any other failure.
         return error.args[0].code() == KafkaError._PARTIAL  # noqa: SLF001
 
 

@@ -47,28 +47,15 @@ class GroupSettings:
         return properties
 
 
-RECORDS = ".records"
-"""Part of the client id of members that record entries in the ownership topic."""
+WORKER = ".worker"
+"""The end of the client id of a worker's consumer."""
 
 
-def recording_client_id(client_id: str) -> str:
-    """Return a member's client id, which states that its version can record ownership."""
-    return f"{client_id}{RECORDS}"
-
-
-def records_ownership(client_id: str) -> bool:
-    """Return whether a member's version can record ownership, by its client id.
-
-    In earlier versions `has_blocks` may follow.
-    """
-    return client_id.endswith(RECORDS) or f"{RECORDS}." in client_id
+def worker_client_id(client_id: str) -> str:
+    """Return a member's client id, which states that it is a worker."""
+    return f"{client_id}{WORKER}"
 
 
 def is_worker(client_id: str) -> bool:
     """Return whether a member is a worker, by its client id, which may begin as its user chose."""
-    return client_id.startswith(CLIENT_ID) or records_ownership(client_id)
-
-
-def has_blocks(client_id: str) -> bool:
-    """Return whether a member of an earlier version shares producers in blocks of partitions."""
-    return client_id.endswith("-partitions-per-producer")
+    return client_id.startswith(CLIENT_ID) or client_id.endswith(WORKER)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 
-from eosframework.application.producer_choice import chosen_by_settings
-from eosframework.config import Guarantee, Producers
+from eosframework.config import Guarantee
 from eosframework.operations.doctor.findings import Observation, Severity
 from eosframework.operations.doctor.snapshot import Snapshot
 
@@ -74,8 +73,7 @@ def poll_interval(snapshot: Snapshot) -> Iterator[Observation]:
 def transaction_rate(snapshot: Snapshot) -> Iterator[Observation]:
     """Find a higher transaction rate than brokers are known to sustain."""
     worker = snapshot.settings.worker
-    chosen = chosen_by_settings(snapshot.graph, worker)
-    if worker.guarantee is not Guarantee.EXACTLY_ONCE or chosen is Producers.WORKER:
+    if worker.guarantee is not Guarantee.EXACTLY_ONCE or worker.has_own_id:
         return
     existing = snapshot.existing(*snapshot.sources)
     tasks = [
@@ -91,8 +89,7 @@ def transaction_rate(snapshot: Snapshot) -> Iterator[Observation]:
         f"worker.commit_interval_seconds={worker.commit_interval_seconds:g}: "
         f"up to {rate:,.0f} transactions a second",
         expected=f"{limit:,} or fewer, {BROKER_TRANSACTIONS_PER_SECOND} for each broker",
-        fix="--set worker.producers=auto, where worker.ids is derived; or a longer "
-        "worker.commit_interval_seconds",
+        fix="--set worker.ids=worker; or a longer worker.commit_interval_seconds",
     )
 
 

@@ -139,10 +139,11 @@ def _strangers(group: Seen[GroupDescription]) -> list[str]:
 
 
 def _known_sub_topologies(snapshot: Snapshot) -> Iterator[str]:
-    """Yield the topology's sub-topologies, and those that processed its inputs before."""
+    """Yield the topology's sub-topologies, and those that have committed before."""
     yield from (part.name for part in snapshot.graph.sub_topologies)
-    for owners in snapshot.facts.read().control.owners.values():
-        yield from owners
+    for key in snapshot.facts.read().control.entries:
+        if key.startswith("committed/"):
+            yield key.split("/")[1]
 
 
 def _is_task(snapshot: Snapshot, listed: TransactionListing) -> bool:

@@ -13,10 +13,10 @@ from eosframework.application.context import ApplicationContext
 from eosframework.application.control_topic import ControlTopic
 from eosframework.application.event_times import EventTimes, next_event_times
 from eosframework.application.leases import task_names
+from eosframework.application.needed_access import needs_claims
 from eosframework.application.partitioner_checks import KeySample, sample_keys
-from eosframework.application.producer_choice import chosen_by_settings
 from eosframework.application.start_checks import Facts, gather
-from eosframework.config import Ids, KafkaSettings, Producers, Settings
+from eosframework.config import Ids, KafkaSettings, Settings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import GroupDescription, TopicDescription, Values
 from eosframework.kafka.inspect.formats import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -72,7 +72,7 @@ class _Collection:
         named = [*graph.source_topics, *graph.sink_topics, *graph.table_sink_topics]
         named += graph.changelog_topics
         named.append(control_topic(graph.application))
-        if chosen_by_settings(graph, settings.worker) is Producers.WORKER:
+        if needs_claims(graph, settings):
             named.append(ownership_topic(graph.application))
         self._own = list(dict.fromkeys(named))
         self._topics = dict(pool.map(self._topic, [*self._own, *COORDINATION]))

@@ -22,9 +22,6 @@ from eosframework.errors import RunError, TopologyError
 from eosframework.records import TopicPartition
 from eosframework.txnid import refuse_bad_id
 
-STOP = b"stop"
-"""The key of the record that ends all claims: recording ends, see `application/ownership_stop`."""
-
 Stored = Mapping[bytes, tuple[int, bytes]]
 """The records of the topic by key, without removed ones: offset and value."""
 
@@ -89,8 +86,6 @@ def parse(stored: Stored, topic: str) -> list[Entry]:
     """
     entries: list[Entry] = []
     for key, (offset, value) in stored.items():
-        if key == STOP:
-            continue
         try:
             sub_topology, number, token = key.decode().split("/")
             partition = int(number)

@@ -1,14 +1,4 @@
-"""The claims of a worker: one for each of its tasks, once entries are recorded.
-
-An application records no entries until a worker with an id of its own has asked for them
-(`application/ownership_topic`). So a takeover reads the request after its init (S4):
-
-    the request is there        K1, K0, K2 to K5
-    it was not read yet         T1 inits the static ids. If the request is there now: all again
-
-That is sound because the first worker that asks inits every static id afterwards: an id was inited
-before that and is fenced, or after it and its owner has read the request.
-"""
+"""The claims of a worker: one for each of its tasks."""
 
 from __future__ import annotations
 
@@ -33,53 +23,24 @@ class Ownership:
     """The claims of one process.
 
     Args:
-        log: the ownership topic.
-        is_asked: returns whether entries are to be recorded.
+        log: the ownership topic; None: there are no transactions to fence, so nothing is claimed.
         process: a name that no other process ever has, the first part of tokens.
-        records: entries are known to be recorded.
     """
 
-    def __init__(
-        self,
-        log: OwnershipLog,
-        is_asked: Callable[[], bool],
-        process: str,
-        *,
-        records: bool = False,
-    ) -> None:
+    def __init__(self, log: OwnershipLog | None = None, process: str = "") -> None:
         self._log = log
-        self._is_asked = is_asked
         self._process = process
         self._numbers = count(1)
-        self._records = records
         self._claims: dict[TransactionalId, Claim] = {}
         self._events = structlog.get_logger("eosframework.worker")
 
-    @property
-    def records(self) -> bool:
-        """True once entries are known to be recorded."""
-        return self._records
-
-    def is_asked_now(self) -> bool:
-        """Return whether entries are to be recorded; read after an init (S4).
-
-        Raises:
-            Retriable: it cannot be determined now.
-        """
-        if not self._records:
-            try:
-                self._records = self._is_asked()
-            except ClusterUnreachable as error:
-                raise Retriable(str(error)) from error
-        return self._records
-
     def claim(self, by_task: ByTask, producer_of: Callable[[TransactionalId], str]) -> None:
-        """Add an entry for each task, if entries are recorded (K1).
+        """Add an entry for each task (K1).
 
         Raises:
             Retriable: they were not acknowledged; later ones have other tokens.
         """
-        if not self._records or not by_task:
+        if self._log is None or not by_task:
             return
         claims = {
             task: Claim(
@@ -116,10 +77,9 @@ class Ownership:
             Retriable: another process has claimed a task later, or the topic cannot be read now;
                 claim the tasks again if the group still assigns them.
         """
-        if not self._records:
+        if self._log is None:
             return
-        claims = self._claims_of(tasks)
-        found = self._look(claims)
+        found = self._look(self._log, self._claims_of(tasks))
         failpoints.hit("ownership.after_read")
         if found.superseded:
             self._remove(found.superseded)
@@ -135,16 +95,16 @@ class Ownership:
     def superseded(self, tasks: Iterable[TransactionalId]) -> list[TransactionalId]:
         """Return the tasks that another process has claimed since (K6).
 
-        Once entries are recorded, a task without a claim counts as well.
+        A task without a claim counts as well.
 
         Raises:
             Retriable: the topic cannot be read now.
         """
         wanted = list(tasks)
-        if not wanted or not self.is_asked_now():
+        if not wanted or self._log is None:
             return []
         claimed = [task for task in wanted if task in self._claims]
-        lost = {claim.key for claim in self._look(self._claims_of(claimed)).superseded}
+        lost = {claim.key for claim in self._look(self._log, self._claims_of(claimed)).superseded}
         return [t for t in wanted if t not in self._claims or self._claims[t].key in lost]
 
     def forget(self, tasks: Iterable[TransactionalId]) -> None:
@@ -162,34 +122,21 @@ class Ownership:
 
     def _remove(self, claims: Sequence[Claim]) -> None:
         """Remove entries; one that stays costs the next owner an init, and nothing else."""
+        if self._log is None:
+            return
         try:
             steps.remove(self._log, claims)
         except EosError as error:
             self._events.warning("ownership_entries_left", error=str(error))
 
-    def _look(self, claims: Sequence[Claim]) -> Found:
+    def _look(self, log: OwnershipLog, claims: Sequence[Claim]) -> Found:
         try:
-            return steps.look(self._log, claims)
+            return steps.look(log, claims)
         except ClusterUnreachable as error:
             raise Retriable(str(error)) from error
 
     def _claims_of(self, tasks: Iterable[TransactionalId]) -> list[Claim]:
         return [self._claims[task] for task in tasks]
-
-
-class _NoLog:
-    topic = ""
-
-    def write(self, values: Mapping[bytes, bytes | None]) -> None:
-        raise AssertionError("nothing is recorded")
-
-    def read(self) -> steps.Stored:
-        raise AssertionError("nothing is recorded")
-
-
-def unrecorded() -> Ownership:
-    """Return the ownership of a worker whose application records no entries."""
-    return Ownership(_NoLog(), lambda: False, "")
 
 
 def _named(claims: Sequence[Claim]) -> str:

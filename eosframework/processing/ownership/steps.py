@@ -24,9 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from eosframework.errors import RunError
 from eosframework.processing.ownership.entries import (
-    STOP,
     Claim,
     Entry,
     Stored,
@@ -90,19 +88,8 @@ def add(log: OwnershipLog, claims: Sequence[Claim]) -> None:
 
 
 def look(log: OwnershipLog, claims: Sequence[Claim]) -> Found:
-    """Read the topic to its end, and compare each claim with the other entries (K2, K6).
-
-    Raises:
-        RunError: the recording of entries has ended since this process started.
-    """
-    stored = log.read()
-    if STOP in stored:
-        raise RunError(
-            f"the ids of workers are no longer recorded in {log.topic!r}: `eosframework ids "
-            f"stop-recording` was run after this worker had started, and has fenced it; start it "
-            f"again"
-        )
-    entries = parse(stored, log.topic)
+    """Read the topic to its end, and compare each claim with the other entries (K2, K6)."""
+    entries = parse(log.read(), log.topic)
     offsets = {entry.claim.key: entry.offset for entry in entries}
     rivals = by_input(entries)
     superseded: list[Claim] = []

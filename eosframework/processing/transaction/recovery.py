@@ -5,8 +5,8 @@ it: they leave service, and resume when their stores are up to date. The numbers
 `session_group`:
 
     R0  F1 poll for two heartbeats; F2 still the owner
-    K6  once entries are recorded: a task that another process has claimed since is a fence; after
-        F2 it is claimed anew (`processing/ownership`), and R1 follows once more
+    K6  a task that another process has claimed since is a fence; after F2 it is claimed anew
+        (`processing/ownership`), and R1 follows once more
     R2  read the stable committed offsets, which show the outcome
     R3  rewind to them
 

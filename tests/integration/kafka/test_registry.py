@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,12 +15,13 @@ from confluent_kafka.admin import AdminClient
 from structlog.testing import capture_logs
 
 from eosframework.application.context import ApplicationContext
-from eosframework.application.control_topic import ControlTopic, owner_key
+from eosframework.application.control_topic import ControlTopic
+from eosframework.application.ownership_topic import ownership_of
 from eosframework.application.position_changes import PositionRequest, set_positions
 from eosframework.application.provision import apply, plan
 from eosframework.application.start_checks import check_start, check_worker_start
 from eosframework.application.start_positions import StartPositions
-from eosframework.config import KafkaSettings, Producers, Settings, Start, WorkerSettings
+from eosframework.config import Ids, KafkaSettings, Settings, Start, WorkerSettings
 from eosframework.embedded import start_kafka
 from eosframework.errors import (
     ClusterUnreachable,
@@ -33,9 +35,10 @@ from eosframework.kafka.client.properties import client_properties
 from eosframework.kafka.consumer.read_committed import ReadCommittedConsumer
 from eosframework.kafka.inspect.coordinators import list_transactions
 from eosframework.kafka.inspect.wire import Wire
+from eosframework.processing.ownership import steps
+from eosframework.processing.ownership.entries import Claim
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph.graph import Graph
-from eosframework.txnid import TransactionalId
 from tests.support.applications.graphs import graph_of
 from tests.support.applications.pipeline import wait_until
 from tests.support.faults.sleepers import Sleeper
@@ -63,8 +66,14 @@ class Application:
 
     def start(self) -> StartPositions:
         registry = self.registry()
-        check_start(ApplicationContext(self.graph, self.settings, self.admin, registry))
+        check_worker_start(ApplicationContext(self.graph, self.settings, self.admin, registry))
         return StartPositions(self.name, registry, Start.EARLIEST)
+
+    def claim(self, partition: int, id_: str) -> None:
+        """Add an entry, as a worker does before it inits its id."""
+        claim = Claim("part", partition, (self.source,), id_, f"test.{id_}")
+        with closing(ownership_of(self.context())) as topic:
+            steps.add(topic, [claim])
 
     def fill(self) -> None:
         producer = Producer(client_properties(self.settings.kafka, "producer"))
@@ -157,7 +166,8 @@ def test_a_first_start_registers_the_topology_and_reads_from_the_start(applicati
     assert registered.cluster_id == application.admin.cluster_id()
     assert registered.topics[application.source].topic_id == facts.topic_id
     assert registered.topics[application.source].partitions == 2
-    assert registered.owners == {application.source: ("part",)}
+    ownership = ownership_of(application.context()).found_id()
+    assert registered.ownership == ownership is not None
 
 
 def test_a_committed_partition_goes_on_and_needs_no_second_marker(application: Application):
@@ -205,9 +215,10 @@ def test_an_open_transaction_hides_no_entry_that_a_start_depends_on(application:
     stranger.flush(60)
 
     application.commit(ledger, 0, 3)
-    application.registry().write({"owner/t/a": {}, "owner/t/b": {}})
-    application.registry().write({"owner/t/b": None})
-    assert application.registry().refresh().owners["t"] == ("a",)
+    application.registry().write({"written/a": {"topic_id": "a"}, "written/b": {"topic_id": "b"}})
+    application.registry().write({"written/b": None})
+    assert application.registry().refresh().written.get("a") == "a"
+    assert "b" not in application.registry().refresh().written
     assert application.registry().refresh().committed == {}, "the transaction holds it back"
 
     admin = AdminClient(client_properties(application.settings.kafka, "admin"))
@@ -223,21 +234,9 @@ def test_an_open_transaction_hides_no_entry_that_a_start_depends_on(application:
 def test_a_worker_sees_what_another_registered_after_it_read(application: Application):
     registry = application.registry()
     registry.ensure()
-    assert registry.refresh().owners == {}
-    application.registry().write({"owner/t/a": {}, "owner/t/b": {}})
-    assert registry.refresh().owners == {"t": ("a", "b")}
-
-
-def test_a_renamed_sub_topology_takes_over_the_former_ids(application: Application):
-    application.start()
-    renamed = graph_of(application.name, {"new": ([application.source], [])})
-    registry = application.registry()
-    check_start(replace(application.context(), graph=renamed, control_topic=registry))
-    ledger = StartPositions(application.name, registry, Start.EARLIEST)
-    task = TransactionalId.make(application.name, "new", 1)
-    assert ledger.former_ids({task: [TopicPartition(application.source, 1)]}) == [
-        f"{application.name}:part:1"
-    ]
+    assert registry.refresh().written == {}
+    application.registry().write({"written/t": {"topic_id": "a"}})
+    assert registry.refresh().written == {"t": "a"}
 
 
 def test_deleted_offsets_are_refused_until_positions_are_set(application: Application):
@@ -308,25 +307,22 @@ def test_positions_of_a_running_application_are_not_set(application: Application
     worker.close()
 
 
-def test_ids_that_an_open_transaction_hides_are_fenced_before_positions_are_set(
-    application: Application,
-):
-    ledger = application.start()
+def test_who_sleeps_in_a_commit_is_fenced_before_positions_are_set(application: Application):
+    """Also under an id of an earlier topology: the entries name it."""
+    application.start()
     server, name = application.settings.kafka.bootstrap_servers, application.name
-    marker = ledger.marker("part", TopicPartition(application.source, 0))
-    assert marker is not None
-    first = Sleeper(server, f"{name}:part:0", marker[0], marker[1] or b"", marker[2] or b"")
-    application.registry().write({owner_key(application.source, "former"): {}})
-    hidden = Sleeper(server, f"{name}:former:1", f"{name}.out")
+    application.claim(0, f"{name}:former:0")
+    application.claim(1, f"{name}:worker.gone:0")
+    ids = [f"{name}:former:0", f"{name}:worker.gone:0"]
+    sleepers = [Sleeper(server, id_, f"{name}.out") for id_ in ids]
     set_to(application, f"{application.source}=earliest")
-    assert "former" in application.registry().refresh().owners[application.source]
-    assert hidden.is_fenced()
-    assert first.is_fenced()
+    assert all(sleeper.is_fenced() for sleeper in sleepers)
 
 
 def test_a_start_that_needs_a_stop_fences_who_sleeps_in_a_commit(application: Application):
     application.start()
     server = application.settings.kafka.bootstrap_servers
+    application.claim(0, f"{application.name}:part:0")
     sleeper = Sleeper(server, f"{application.name}:part:0", f"{application.name}.out")
     moved = graph_of(application.name, {"other": ([application.source], [])})
     check_start(replace(application.context(), graph=moved))
@@ -373,7 +369,7 @@ def test_plan_changes_nothing_and_apply_creates_what_is_missing_once(
     name = unique_name("my-app")
     settings = Settings(
         kafka=KafkaSettings(bootstrap_servers=kafka.bootstrap_servers),
-        worker=WorkerSettings(producers=Producers.AUTO),
+        worker=WorkerSettings(ids=Ids.WORKER),
     )
     admin = ClusterAdmin(settings.kafka)
     admin.create_topics([TopicToCreate(f"{name}.in", 3)])
@@ -396,8 +392,8 @@ def test_plan_changes_nothing_and_apply_creates_what_is_missing_once(
     found = admin.describe_topics([f"{name}.out"])[f"{name}.out"]
     assert found.partitions == settings.topics.partitions
     assert apply(context)[1] == []
-    assert check_worker_start(context).producers is Producers.WORKER
-    assert ids_of(name, settings) == set(), "no worker has started, so no id needs a fence (S2)"
+    check_worker_start(context)
+    assert ids_of(name, settings) == set(), "no worker has started, so no id needs a fence"
 
 
 def test_a_registry_that_would_forget_is_refused(application: Application):
@@ -449,10 +445,9 @@ DAMAGED = {
     "committed/part/{source}/0": [b"null", b'{"topic_id": null}'],
     "committed/part/{source}": [b'{"topic_id": "x"}'],
     "committed/part/{source}/zero": [b'{"topic_id": "x"}'],
-    "leased/{source}/0/x": [b'{"application": "a"}'],
-    "sharing/many": [b"{}"],
-    "owner": [b"{}"],
-    "ids": [b'{"from": "nowhere"}'],
+    "leases": [b"{}", b'{"released": null, "ids": {"part": "x"}}'],
+    "released": [b"{}"],
+    "ownership": [b"{}", b'{"topic_id": 7}'],
     "topology": [b"[]", b'{"version": 2, "parts": 3}'],
     "application": [b'"x"'],
     "reset": [b"[]"],
@@ -494,32 +489,6 @@ def test_an_entry_that_is_damaged_is_named_and_a_foreign_one_is_passed_over(
         write(key, None if good is None else orjson.dumps(good))
     assert application.registry().refresh() == before
     application.start()
-
-
-def test_the_first_start_with_an_id_of_its_own_fences_the_ids_of_earlier_starts(
-    kafka: Any, unique_name: Callable[[str], str]
-) -> None:
-    """They may record nothing yet (S2)."""
-    name = unique_name("app")
-    each = Settings(
-        kafka=KafkaSettings(bootstrap_servers=kafka.bootstrap_servers),
-        worker=WorkerSettings(producers=Producers.PARTITION),
-    )
-    admin = ClusterAdmin(each.kafka)
-    admin.create_topics([TopicToCreate(f"{name}.{topic}", 2) for topic in ("in", "out", "dead")])
-    graph = graph_of(name, {"part": ([f"{name}.in"], [f"{name}.out", f"{name}.dead"])})
-    registry = ControlTopic(name, each.kafka, admin)
-    found = check_worker_start(ApplicationContext(graph, each, admin, registry))
-    assert (found.producers, found.ownership) == (Producers.PARTITION, None)
-    assert ids_of(name, each) == set()
-    chosen = Settings(kafka=each.kafka, worker=WorkerSettings(producers=Producers.AUTO))
-    found = check_start(ApplicationContext(graph, chosen, admin, registry))
-    assert found.control.ownership is None, "only workers ask for entries"
-    found = check_worker_start(ApplicationContext(graph, chosen, admin, registry))
-    assert found.producers is Producers.WORKER
-    assert found.control.ownership is not None
-    assert found.control.ownership.fenced
-    assert ids_of(name, each) == {f"{name}:part:0", f"{name}:part:1"}
 
 
 def ids_of(application: str, settings: Settings) -> set[str]:

@@ -34,7 +34,7 @@ class Forgiving:
     Args:
         pipeline: made from `TOPOLOGY`, with a policy in place of POLICY.
         count: how many numbers are fed.
-        producers: of a worker: `worker.producers`.
+        producers: of a worker: `worker.ids`.
     """
 
     def __init__(self, pipeline: Pipeline, count: int, producers: str = "auto") -> None:
@@ -63,7 +63,7 @@ class Forgiving:
             settings=[
                 "worker.receipts=true",
                 "worker.session_timeout_seconds=6",
-                f"worker.producers={self._producers}",
+                f"worker.ids={self._producers}",
             ],
             environment={"EOS_TEST_MENDED": str(self._mended)},
         )

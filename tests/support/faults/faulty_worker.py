@@ -5,7 +5,6 @@ With EOS_TEST_STOPPED_CHILDREN those that a supervisor starts stand still before
 With EOS_TEST_TAKEN_BACK a commit after so many changes of stores is reported and never sent.
 With EOS_TEST_BEFORE_JOBS its start looked at the registry before a backfill job was there.
 With EOS_TEST_TURN_SECONDS a turn may take that long, and a probe has as long again.
-With EOS_TEST_GROUP it is a member of that group, as a program would be that took over its ids.
 With EOS_TEST_DATA_BYTES it can have that much memory (RLIMIT_DATA, `ulimit -d`).
 With EOS_TEST_HEAP it reports its heap into a file in that directory, under its process id.
 With EOS_TEST_CLOSED a transaction has that many results of closing windows at most.
@@ -104,14 +103,6 @@ def with_short_turns(seconds: float) -> None:
     replace(runtime, "PROBE_SECONDS", seconds)
 
 
-def in_group(group: str) -> None:
-    """Make workers members of a group that is not their application's."""
-    from eosframework.kafka.consumer.group import GroupSettings
-
-    of_application = GroupSettings.properties
-    GroupSettings.properties = lambda self: {**of_application(self), "group.id": group}
-
-
 def with_few_results(number: int) -> None:
     """Let a transaction take few results of what is due."""
     from eosframework.processing import task_windows
@@ -144,8 +135,6 @@ def main() -> None:
         before_jobs()
     if seconds := os.environ.get("EOS_TEST_TURN_SECONDS"):
         with_short_turns(float(seconds))
-    if group := os.environ.get("EOS_TEST_GROUP"):
-        in_group(group)
     if number := os.environ.get("EOS_TEST_CLOSED"):
         with_few_results(int(number))
     if "EOS_TEST_UNTRIMMED" in os.environ:

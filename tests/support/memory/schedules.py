@@ -261,7 +261,6 @@ def play(seed: int, ownership: type[Ownership] = Ownership) -> Played:
     group = Group(turns, names)
     topic = MemoryOwnership()
     source = compiled(sink())
-    asked = [turns.chance.random() < 0.5]
 
     def is_done() -> bool:
         ends = (kafka.positions.get(p) for p in INPUTS)
@@ -274,8 +273,6 @@ def play(seed: int, ownership: type[Ownership] = Ownership) -> Played:
                 incarnation += 1
                 turns.killed.discard(name)
                 try:
-                    if has_own_id and not asked[0]:
-                        _switch_on(kafka, turns, asked)
                     _worker(f"{name}{incarnation}", name, has_own_id).run()
                 except (Killed, Retriable):  # A supervisor starts it again.
                     continue
@@ -297,9 +294,7 @@ def play(seed: int, ownership: type[Ownership] = Ownership) -> Played:
             Outputs(kafka, faults, turns),
             MemoryStartPositions(),
             OPTIONS,
-            ownership=ownership(
-                Topic(topic, turns, faults), lambda: asked[0], process, records=asked[0]
-            ),
+            ownership=ownership(Topic(topic, turns, faults), process),
             clock=lambda: _clock(kafka),
             on_round=lambda _: worker.stop() if is_done() else None,
         )
@@ -329,11 +324,3 @@ def play(seed: int, ownership: type[Ownership] = Ownership) -> Played:
 def _clock(kafka: FaultyKafka) -> float:
     kafka.now += 0.02
     return kafka.now
-
-
-def _switch_on(kafka: FaultyKafka, turns: Turns, asked: list[bool]) -> None:
-    """Ask all to record, then fence every static id (S1, S2)."""
-    asked[0] = True
-    for partition in INPUTS:
-        turns.switch()
-        kafka.init(str(TransactionalId("app", "sub", partition.partition)))

@@ -5,7 +5,6 @@ For the decisions of a worker; tests/faults proves on real brokers that they kee
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -187,13 +186,3 @@ class MemoryOutputs(FaultyOutputs):
 
     def stop(self) -> None:
         self.broker.calls.append("stop")
-
-
-class MemoryStartPositions(memory_kafka.MemoryStartPositions):
-    """Starts every partition at 0, with former ids that a test chooses."""
-
-    def __init__(self, former: Mapping[TopicPartition, list[str]] | None = None) -> None:
-        self.former = defaultdict(list, former or {})
-
-    def former_ids(self, by_task: Mapping[Any, Sequence[TopicPartition]]) -> list[str]:
-        return sorted({id_ for ps in by_task.values() for p in ps for id_ in self.former[p]})

@@ -15,27 +15,38 @@ from eosframework.application.backfill_jobs import backfill_jobs
 from eosframework.application.control_entries import key_of, read_entry
 from eosframework.application.control_log import ControlLog
 from eosframework.application.control_topic import interpret
-from eosframework.application.fencing import live_ids
+from eosframework.application.fencing import all_but_owners
 from eosframework.application.job_ranges import job_ranges
 from eosframework.errors import ControlTopicDamaged, StartRefused
 from tests.support.applications.graphs import graph_of
 
 GRAPH = graph_of("app", {"part": (["in"], [])})
 JOB = {"ranges": {"in": [{"first": 0, "end": 1}] * 2}, "own_starts": {"x": [0]}}
-PLAIN = ("application", "ids", "topology", "reset", "ownership", "relay.outbox", "sharing/*")
+PLAIN = ("application", "topology", "reset", "ownership", "relay.outbox", "leases", "released")
 SHAPES = (
-    *(f"{kind}/in" for kind in ("topic", "written", "owner", "replayed", "other", "sink")),
-    *("leased/*/*/*", "committed/*/*/*", "replayed/*/*/*", "owner/*/*"),
+    *(f"{kind}/in" for kind in ("topic", "written", "replayed", "other", "sink")),
+    *("committed/*/*/*", "replayed/*/*/*"),
     *("backfill/*", "backfill/*/files/*/*", "backfill/*/ends/*", "backfill/*/task/*/*"),
     *("backfill/*/tables", "backfill/*/*"),
 )
 PARTS = st.sampled_from(["in", "part", "job", "task", "0", "0", "x"]) | st.sampled_from(
     ["", "-1", "\u0663", "A B", "9" * 5000, "x" * 40_000]
 )
-NAMES = ["topic_id", "partitions", "from", "version", "parts", "origin", "application", "ranges"]
+NAMES = [
+    "topic_id",
+    "partitions",
+    "at",
+    "ids",
+    "released",
+    "version",
+    "parts",
+    "origin",
+    "application",
+    "ranges",
+]
 NAMES += ["positions", "metadata", "complete", "suffix", "own_starts", "in", "first", "end"]
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-1, 3) | st.sampled_from(["derived", "x"]),
+    st.none() | st.booleans() | st.integers(-1, 3) | st.sampled_from(["part/0", "x"]),
     lambda inner: (
         st.lists(inner, max_size=2)
         | st.dictionaries(
@@ -107,7 +118,7 @@ def test_an_entry_is_read_passed_over_or_named(key: bytes | None, value: bytes |
         if entry[1] is not None:
             control = interpret(dict([entry]))
             str(backfill_jobs(GRAPH, control, {"in": 2}))
-            live_ids(GRAPH, control, {"in": 2})
+            all_but_owners(GRAPH, control)
             with suppress(ControlTopicDamaged):  # Entries that do not fit each other.
                 log = LogOf({"backfill/job": JOB, **control.entries})
                 str(job_ranges(cast("ControlLog", log)))

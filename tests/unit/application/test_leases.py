@@ -7,16 +7,9 @@ from typing import Any, cast
 import pytest
 
 from eosframework.application.control_topic import ControlState, ControlTopic, interpret
-from eosframework.application.leases import (
-    given_ids,
-    id_entries,
-    refuse_changing_ids,
-    refuse_moved_ids,
-    refuse_other_ids,
-    task_names,
-)
+from eosframework.application.leases import given_ids, id_entries, refuse_moved_ids, task_names
 from eosframework.application.start_positions import StartPositions
-from eosframework.config import Ids, Start
+from eosframework.config import Start
 from eosframework.errors import (
     ClusterUnreachable,
     DatabaseUnusable,
@@ -24,7 +17,8 @@ from eosframework.errors import (
     RunError,
     StartRefused,
 )
-from eosframework.records import Position, TopicPartition
+from eosframework.kafka.admin.metadata import GroupDescription
+from eosframework.records import Position
 from eosframework.txnid import DerivedIds, TransactionalId
 from tests.support.applications.graphs import graph_of
 
@@ -32,8 +26,7 @@ GRAPH = graph_of("flights", {"late": (["raw"], ["late"])})
 NAMES = task_names(GRAPH, {"raw": 2})
 LEASED = [TransactionalId("flights", "late", n, id_) for n, id_ in enumerate(["TX/A", "TX B"])]
 STARTED = {"application": {"cluster_id": "c", "version": 1}}
-WRITTEN = id_entries(GRAPH, LEASED, ControlState())
-BY_TASK = {LEASED[1]: [TopicPartition("raw", 1)]}
+NOTED = id_entries(LEASED, ControlState())
 
 
 class AwayIds(DerivedIds):
@@ -43,7 +36,7 @@ class AwayIds(DerivedIds):
 
 @dataclass
 class Pages:
-    """A registry that shows one state after the other."""
+    """A control topic that shows one state after the other."""
 
     pages: list[dict[str, Any]]
     topic: str = "flights-control"
@@ -58,82 +51,52 @@ class Pages:
     settled = refresh
 
 
-def ledger(start: dict[str, Any], *pages: dict[str, Any]) -> StartPositions:
-    registry = cast("ControlTopic", Pages(list(pages), state=interpret(start)))
-    return StartPositions("flights", registry, Start.EARLIEST)
+def ledger(start: dict[str, Any], *pages: dict[str, Any], members: Sequence[str] = ()) -> Any:
+    control_topic = cast("ControlTopic", Pages(list(pages), state=interpret(start)))
+    group = GroupDescription(tuple(members), None, tuple(None for _ in members))
+    return StartPositions("flights", control_topic, Start.EARLIEST, members=lambda: group)
 
 
-def test_what_is_written_of_leases_reads_back() -> None:
-    registered = interpret(WRITTEN)
-    assert registered.leased == {TopicPartition("raw", n): (LEASED[n],) for n in range(2)}
-    assert registered.ids is Ids.LEASED
-    assert id_entries(GRAPH, LEASED, registered) == {}
+def test_noted_leases_are_written_once_and_derived_ids_never() -> None:
+    assert NOTED
+    assert id_entries(LEASED, interpret(NOTED)) == {}
+    assert id_entries(NAMES, ControlState()) == {}
 
 
-def test_derived_ids_leave_no_trace_but_after_leased_ones() -> None:
-    assert id_entries(GRAPH, NAMES, ControlState()) == {}
-    back = id_entries(GRAPH, NAMES, interpret(WRITTEN))
-    assert interpret({**WRITTEN, **back}).ids is Ids.DERIVED
-
-
-def test_a_database_that_is_away_is_not_needed_where_the_registry_knows_every_id() -> None:
-    assert given_ids(AwayIds(), NAMES, interpret(WRITTEN)) == LEASED
-    partly = {key: value for key, value in WRITTEN.items() if "raw/1" not in key}
+def test_an_unavailable_database_is_not_needed_where_the_control_topic_has_every_id() -> None:
+    assert given_ids(AwayIds(), NAMES, interpret(NOTED)) == LEASED
     with pytest.raises(DatabaseUnusable):
-        given_ids(AwayIds(), NAMES, interpret(partly))
+        given_ids(AwayIds(), NAMES, interpret(id_entries(LEASED[:1], ControlState())))
 
 
-@pytest.mark.parametrize(("ids", "before"), [(Ids.DERIVED, WRITTEN), (Ids.LEASED, {})])
-def test_ids_from_elsewhere_wait_until_no_worker_runs(ids: Ids, before: dict[str, Any]) -> None:
-    registered = interpret({**STARTED, **before})
-    with pytest.raises(StartRefused, match="Stop all workers first"):
-        refuse_changing_ids(ids, registered, ["eosframework-consumer"])
-    refuse_changing_ids(ids, registered, [])
-    refuse_changing_ids(registered.ids, registered, ["eosframework-consumer"])
-
-
-def test_an_id_that_was_moved_behind_the_registrys_back_is_refused() -> None:
+def test_leases_that_were_noted_before_a_release_are_void() -> None:
+    """A start that was suspended before its note writes it after the release."""
+    released = interpret({**NOTED, "released": {"at": 1}})
+    with pytest.raises(DatabaseUnusable):
+        given_ids(AwayIds(), NAMES, released)
     swapped = [TransactionalId("flights", "late", n, str(LEASED[1 - n])) for n in range(2)]
-    refuse_moved_ids(GRAPH, LEASED, interpret(WRITTEN))
-    with pytest.raises(StartRefused, match=r"TX B is leased to late\[0\].*as the id of late\[1\]"):
-        refuse_moved_ids(GRAPH, swapped, interpret(WRITTEN))
+    refuse_moved_ids(swapped, released)
+    again = id_entries(swapped, released)
+    assert given_ids(AwayIds(), NAMES, interpret({**released.entries, **again})) == swapped
 
 
-def test_ids_that_were_released_while_a_worker_started_refuse_its_start() -> None:
-    refuse_other_ids(LEASED, LEASED)
-    with pytest.raises(StartRefused, match=r"TX/A .* was released while"):
-        refuse_other_ids(LEASED, list(reversed(LEASED)))
+def test_an_id_that_was_moved_without_a_release_is_refused() -> None:
+    swapped = [TransactionalId("flights", "late", n, str(LEASED[1 - n])) for n in range(2)]
+    refuse_moved_ids(LEASED, interpret(NOTED))
+    with pytest.raises(StartRefused, match=r"TX B is leased to late/0.*as the id of late/1"):
+        refuse_moved_ids(swapped, interpret(NOTED))
 
 
-def test_a_registry_whose_broker_was_just_lost_is_read_again_later() -> None:
+def test_a_control_topic_whose_broker_was_just_lost_is_read_again_later() -> None:
     new = Position("raw", 0, None)
     with pytest.raises(Retriable, match="no broker answered"):
-        ledger(WRITTEN).starting_positions([new], cast("Any", None))
+        ledger(NOTED).starting_positions([new], cast("Any", None))
 
 
-def test_a_task_whose_id_was_released_since_the_start_is_not_taken_over() -> None:
-    released = {key: value for key, value in WRITTEN.items() if "TX B" not in key}
-    with pytest.raises(RunError, match=r"TX B of raw\[1\] was released"):
-        ledger(WRITTEN, released).confirm_ids(BY_TASK)
-    ledger(WRITTEN, WRITTEN).confirm_ids(BY_TASK)
-
-
-def test_a_lease_that_an_open_transaction_hides_is_waited_for() -> None:
-    watching = ledger(STARTED, STARTED, WRITTEN, STARTED)
-    with pytest.raises(Retriable, match="does not show yet"):
-        watching.confirm_ids(BY_TASK)
-    watching.confirm_ids(BY_TASK)
-    with pytest.raises(RunError, match="was released"):
-        watching.confirm_ids(BY_TASK)
-
-
-def test_a_registry_that_cannot_be_read_is_asked_again() -> None:
-    with pytest.raises(Retriable, match="no broker answered"):
-        ledger(WRITTEN).confirm_ids(BY_TASK)
-
-
-def test_derived_ids_need_no_look_at_the_registry() -> None:
-    ledger(STARTED).confirm_ids({NAMES[0]: [TopicPartition("raw", 0)]})
+def test_a_worker_whose_ids_were_released_since_its_start_takes_nothing_over() -> None:
+    ledger(NOTED, NOTED).confirm_start()
+    with pytest.raises(RunError, match="leased ids of application 'flights' were released"):
+        ledger(NOTED, {**NOTED, "released": {"at": 1}}).confirm_start()
 
 
 def test_a_worker_that_was_no_member_while_its_application_was_reset_takes_nothing_over() -> None:
@@ -144,3 +107,9 @@ def test_a_worker_that_was_no_member_while_its_application_was_reset_takes_nothi
             ledger(before, page).confirm_start()
     with pytest.raises(Retriable, match="no broker answered"):
         ledger(before).confirm_start()
+
+
+def test_a_takeover_ends_beside_a_member_that_is_no_worker() -> None:
+    ledger(STARTED, members=["eosframework-consumer.worker", "mine.worker"]).confirm_members()
+    with pytest.raises(RunError, match=r"client.id kcat is a member .* and is no worker"):
+        ledger(STARTED, members=["eosframework-consumer.worker", "kcat"]).confirm_members()

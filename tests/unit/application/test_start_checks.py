@@ -5,12 +5,10 @@ import pytest
 from eosframework.application.control_topic import ControlState, interpret
 from eosframework.application.position_changes import PositionRequest
 from eosframework.application.start_checks import Facts, new_entries, refuse, retention_note
-from eosframework.application.start_positions import former_ids
 from eosframework.config import Settings
 from eosframework.errors import ConfigurationError, StartRefused, TopologyError
 from eosframework.kafka.admin.metadata import GroupDescription, SizeLimits, TopicDescription
-from eosframework.records import Position, TopicPartition
-from eosframework.txnid import TransactionalId
+from eosframework.records import Position
 from tests.support.applications.graphs import graph_of
 
 GRAPH = graph_of("flights", {"late": (["raw"], ["late", "dead"])})
@@ -56,12 +54,6 @@ def test_a_cluster_that_fits_is_not_refused(facts: Facts):
     refuse(GRAPH, Settings(), facts)
 
 
-def test_a_member_with_blocks_of_an_earlier_version_is_refused():
-    client_id = "eosframework-consumer.records.4-partitions-per-producer"
-    facts = replace(KNOWN, group=GroupDescription((client_id,), None, ("a",)))
-    assert "worker 'a' in the same group runs an earlier version" in refusal(facts)
-
-
 def test_an_application_of_spark_sinks_is_refused():
     sinks = {"sink/delays": {}, "sink/delays/shard/0": {}, "sink/hours": {}}
     told = refusal(replace(HEALTHY, control=interpret(sinks)))
@@ -71,7 +63,7 @@ def test_an_application_of_spark_sinks_is_refused():
 
 def test_everything_is_registered_once():
     written = {"written/late", "written/dead"}
-    expected = {"application", "topic/raw", "owner/raw/late", "topology"} | written
+    expected = {"application", "topic/raw", "topology"} | written
     assert set(new_entries(GRAPH, HEALTHY)) == expected
     assert new_entries(GRAPH, KNOWN) == {}
 
@@ -156,29 +148,6 @@ def test_a_group_that_may_not_be_read_is_refused():
 
 def test_a_registry_copied_from_another_cluster_is_refused():
     assert "cluster-1" in refusal(replace(KNOWN, cluster_id="cluster-2"))
-
-
-def test_former_ids_are_those_of_other_sub_topologies_that_read_the_topic():
-    registered = interpret({"owner/raw/late": {}, "owner/raw/early": {}, "owner/other/x": {}})
-    task = TransactionalId.make("flights", "late", 3)
-    assert former_ids(registered, {task: [TopicPartition("raw", 3)]}) == ["flights:early:3"]
-    assert former_ids(registered, {task: [TopicPartition("new", 3)]}) == []
-
-
-def test_former_ids_are_leased_ones_and_those_derived_before_ids_were_leased():
-    leased = {"application": "flights", "sub_topology": "late"}
-    registered = interpret(
-        {
-            "owner/raw/late": {},
-            "leased/raw/3/TX/7": leased,
-            "leased/raw/3/TX 8": leased,
-            "leased/raw/4/TX 9": leased,
-        }
-    )
-    partitions = [TopicPartition("raw", 3)]
-    derived, now = (TransactionalId("flights", "late", 3, id_) for id_ in (None, "TX 8"))
-    assert former_ids(registered, {derived: partitions}) == ["TX 8", "TX/7"]
-    assert former_ids(registered, {now: partitions}) == ["TX/7", "flights:late:3"]
 
 
 def test_entries_of_others_are_kept_and_not_understood():

@@ -70,7 +70,6 @@ def test_the_flag_for_brokers_overrides_every_other_source(
         "dead-letters show",
         "dead-letters replay",
         "ids release",
-        "ids stop-recording",
         "txn list",
         "txn describe",
         "txn trace",

@@ -58,7 +58,7 @@ def test_describe_writes_json_text_and_mermaid(capsys: pytest.CaptureFixture[str
     assert code == 0
     assert orjson.loads(out)["sub_topologies"][0]["transactional_id"] == "a:worker.INSTANCE:0"
     assert "writing as a:worker.INSTANCE:0" in run(capsys, "describe", "good.yaml")[1]
-    each = run(capsys, "describe", "good.yaml", "--set", "worker.producers=partition")
+    each = run(capsys, "describe", "good.yaml", "--set", "worker.ids=partition")
     assert "writing as a:x:{partition}" in each[1]
     assert run(capsys, "describe", "good.yaml", "--format", "mermaid")[1].startswith("flowchart")
 

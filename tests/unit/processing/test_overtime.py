@@ -21,6 +21,7 @@ from eosframework.processing.transaction import overtime
 from eosframework.processing.transaction.overtime import Overtime, RecordTimer, end_idle_watcher
 from eosframework.processing.worker import Worker
 from eosframework.processing.worker_plan import Plan
+from eosframework.testing.memory_kafka import MemoryStartPositions
 from eosframework.topology.graph.graph import Operator
 from eosframework.txnid import TransactionalId
 from tests.support.memory.scripted_kafka import (
@@ -28,7 +29,6 @@ from tests.support.memory.scripted_kafka import (
     Broker,
     MemoryLog,
     MemoryOutputs,
-    MemoryStartPositions,
 )
 from tests.unit.processing.messages import compiled, part_of, sink, step
 
@@ -146,9 +146,7 @@ def worker_of(function: Callable[[Any], Any], *, timeout_seconds: float = LATE) 
         lambda sub, partition: TransactionalId.make("app", sub, partition),
     )
     options = replace(OPTIONS, transaction_timeout_seconds=timeout_seconds)
-    return Worker(
-        plan, MemoryLog(broker), MemoryOutputs(broker), MemoryStartPositions(None), options
-    )
+    return Worker(plan, MemoryLog(broker), MemoryOutputs(broker), MemoryStartPositions(), options)
 
 
 # --- what it ends ------------------------------------------------------------------------

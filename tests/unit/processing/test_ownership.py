@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from eosframework.errors import ClusterUnreachable, Retriable, RunError
 from eosframework.processing.ownership import steps
-from eosframework.processing.ownership.entries import STOP, Claim, parse
-from eosframework.processing.ownership.ownership import Ownership, unrecorded
+from eosframework.processing.ownership.entries import Claim, parse
+from eosframework.processing.ownership.ownership import Ownership
 from eosframework.records import TopicPartition
 from eosframework.testing.memory_kafka import MemoryOwnership
 from eosframework.txnid import TransactionalId
@@ -38,7 +38,7 @@ def log() -> MemoryOwnership:
 
 
 def recorded(log: MemoryOwnership, process: str = "a") -> Ownership:
-    return Ownership(log, lambda: True, process, records=True)
+    return Ownership(log, process)
 
 
 def listed(log: MemoryOwnership) -> set[str]:
@@ -71,17 +71,6 @@ def test_an_entry_that_cannot_be_read_ends_the_worker_with_its_place(
     log.write({b"sub/0/a.1": value})
     with pytest.raises(RunError, match=r"entry 'sub/0/a\.1' .*memory-ownership\[0\]@0"):
         parse(log.read(), log.topic)
-
-
-def test_a_reading_after_the_mark_that_recording_ends_ends_the_worker(
-    log: MemoryOwnership,
-) -> None:
-    steps.add(log, [MINE])
-    assert not steps.look(log, [MINE]).superseded
-    log.write({STOP: b"{}"})
-    with pytest.raises(RunError, match=r"stop-recording` was run .* start it again"):
-        steps.look(log, [MINE])
-    assert [entry.claim for entry in parse(log.read(), log.topic)] == [MINE]
 
 
 @pytest.mark.parametrize("key", [b"", b"sub", b"sub/x/a", b"sub/0", b"\xff/0/a"])
@@ -187,17 +176,8 @@ def test_an_entry_without_an_answer_is_replaced_and_then_removed(log: MemoryOwne
     assert len(log.read()) == 1
 
 
-def test_s4_entries_are_asked_for_after_the_init_and_every_task_is_then_to_be_claimed() -> None:
-    asked = [False, True]
-    a = Ownership(MemoryOwnership(), lambda: asked.pop(0), "a")
-    a.claim(BY_TASK, str)
-    assert a.superseded([TASK]) == []
-    assert a.superseded([TASK]) == [TASK]
-    assert a.records
-
-
-def test_without_a_request_nothing_is_recorded_or_read() -> None:
-    nothing = unrecorded()
+def test_without_transactions_nothing_is_claimed() -> None:
+    nothing = Ownership()
     nothing.claim(BY_TASK, str)
     nothing.take([TASK], [str(TASK)], lambda ids: pytest.fail("fenced"))
     assert nothing.superseded([TASK]) == []

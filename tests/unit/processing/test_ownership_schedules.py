@@ -30,11 +30,10 @@ class EntryAfterFence(Ownership):
     def take(
         self, tasks: Iterable[TransactionalId], own_ids: Iterable[str], fence: Callable[..., object]
     ) -> None:
-        if not self.records:
-            return
         chosen, own = list(tasks), set(own_ids)
         if not chosen:
             return
+        assert self._log is not None
         found = {
             e.claim.transactional_id
             for e in parse(self._log.read(), "")
@@ -52,8 +51,7 @@ class NeverGivesUp(Ownership):
     def take(
         self, tasks: Iterable[TransactionalId], own_ids: Iterable[str], fence: Callable[..., object]
     ) -> None:
-        if not self.records:
-            return
+        assert self._log is not None
         chosen = list(tasks)
         own = {claim.key for claim in self._claims_of(chosen)}
         numbers = {task.partition for task in chosen}
@@ -76,17 +74,17 @@ class RemovesAll(Ownership):
     ) -> None:
         chosen = list(tasks)
         super().take(chosen, own_ids, fence)
-        if self.records:
-            own = {claim.key for claim in self._claims_of(chosen)}
-            numbers = {task.partition for task in chosen}
-            steps.remove(
-                self._log,
-                [
-                    e.claim
-                    for e in parse(self._log.read(), "")
-                    if e.claim.partition in numbers and e.claim.key not in own
-                ],
-            )
+        own = {claim.key for claim in self._claims_of(chosen)}
+        numbers = {task.partition for task in chosen}
+        assert self._log is not None
+        steps.remove(
+            self._log,
+            [
+                e.claim
+                for e in parse(self._log.read(), "")
+                if e.claim.partition in numbers and e.claim.key not in own
+            ],
+        )
 
 
 class NeverReadsAgain(Ownership):

@@ -27,6 +27,7 @@ from eosframework.processing.transaction.offsets import Progress
 from eosframework.processing.worker import Worker
 from eosframework.processing.worker_plan import Plan, WorkerOptions
 from eosframework.records import TopicPartition
+from eosframework.testing.memory_kafka import MemoryStartPositions
 from eosframework.topology.graph.graph import Operator
 from eosframework.txnid import TransactionalId
 from tests.support.memory.scripted_kafka import (
@@ -34,7 +35,6 @@ from tests.support.memory.scripted_kafka import (
     Broker,
     MemoryLog,
     MemoryOutputs,
-    MemoryStartPositions,
 )
 from tests.unit.processing.messages import DEAD, compiled, part_of, sink, step
 
@@ -80,15 +80,20 @@ class Run:
         )
 
 
-def plan_of(source: Any) -> Plan:
-    """Return a plan with several producer groups, by ids of earlier versions.
+def block_of(partition: int) -> str:
+    first = partition - partition % TOGETHER
+    return f"app:sub:{first}..{first + TOGETHER - 1}"
 
-    A worker of this version has either one for all of its tasks, or one for each.
+
+def plan_of(source: Any) -> Plan:
+    """Return a plan with several producer groups of several tasks each.
+
+    A worker has either one for all of its tasks, or one for each.
     """
     return Plan(
         "app",
         {"sub": part_of(source)},
-        lambda sub, partition: TransactionalId("app", sub, partition, None, TOGETHER),
+        lambda sub, partition: TransactionalId("app", sub, partition, block_of(partition)),
     )
 
 

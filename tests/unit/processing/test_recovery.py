@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from eosframework.errors import IdExpired, InstanceFenced, OutcomeUnknown, TaskFenced
-from eosframework.processing.ownership.ownership import unrecorded
+from eosframework.processing.ownership.ownership import Ownership
 from eosframework.processing.session.session_states import Outcome
 from eosframework.processing.session.transaction_session import TransactionSession
 from eosframework.processing.task import Task
@@ -38,9 +38,7 @@ class Bench:
         self.log.at[P0] = 5
         self.outputs = MemoryOutputs(self.broker)
         self.counts = WorkerCounts()
-        self.recovery = Recovery(
-            self.log, self.outputs, self.counts, lambda: self.now, unrecorded()
-        )
+        self.recovery = Recovery(self.log, self.outputs, self.counts, lambda: self.now, Ownership())
         self.task = self.new_task()
 
     def new_task(self) -> Task:

@@ -28,6 +28,7 @@ from eosframework.processing.transaction import run_slices as slices
 from eosframework.processing.worker import Worker
 from eosframework.processing.worker_plan import Plan
 from eosframework.records import TopicPartition
+from eosframework.testing.memory_kafka import MemoryStartPositions
 from eosframework.txnid import TransactionalId
 from tests.support.memory.scripted_kafka import (
     OPTIONS,
@@ -35,7 +36,6 @@ from tests.support.memory.scripted_kafka import (
     Broker,
     MemoryLog,
     MemoryOutputs,
-    MemoryStartPositions,
 )
 from tests.unit.processing.messages import compiled, part_of, sink
 

@@ -19,13 +19,13 @@ from eosframework.errors import (
 from eosframework.processing.worker import Worker
 from eosframework.processing.worker_plan import Plan
 from eosframework.records import TopicPartition
+from eosframework.testing.memory_kafka import MemoryStartPositions
 from eosframework.txnid import TransactionalId
 from tests.support.memory.scripted_kafka import (
     OPTIONS,
     Broker,
     MemoryLog,
     MemoryOutputs,
-    MemoryStartPositions,
 )
 from tests.unit.processing.messages import compiled, part_of, sink
 

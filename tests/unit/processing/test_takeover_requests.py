@@ -19,7 +19,7 @@ from eosframework.config import Start
 from eosframework.kafka.admin.metadata import GroupDescription
 from eosframework.processing.ownership import steps
 from eosframework.processing.ownership.entries import Claim, Stored
-from eosframework.processing.ownership.ownership import Ownership, unrecorded
+from eosframework.processing.ownership.ownership import Ownership
 from eosframework.processing.takeover import Takeover
 from eosframework.processing.worker_plan import Plan
 from eosframework.records import Position, TopicPartition
@@ -107,20 +107,12 @@ def leased(partition: int) -> TransactionalId:
     return TransactionalId("app", "sub", partition, f"lease {partition}")
 
 
-def shared(partition: int) -> TransactionalId:
-    return TransactionalId("app", "sub", partition, None, 4)
-
-
 def asked_for(tasks: int, start: Start, known: bool, identify: Any) -> Counter[str]:
     asked: Counter[str] = Counter()
     broker, entries = Broker(), dict[str, Any]()
     for number in range(tasks):
         broker.fill(number, 1, 2)
         place = TopicPartition("in", number)
-        task = identify(number)
-        if task.leased:
-            names = {"application": "app", "sub_topology": "sub"}
-            entries[f"leased/in/{number}/{task.leased}"] = names
         if known:
             broker.positions[place] = Position(*place, 1, "eos1;1;0")
             entries[committed_key("sub", place)] = {"topic_id": "id"}
@@ -139,7 +131,7 @@ def asked_for(tasks: int, start: Start, known: bool, identify: Any) -> Counter[s
         ledger,
         OPTIONS,
         state=None,
-        ownership=unrecorded(),
+        ownership=Ownership(),
         measures=None,
         clock=lambda: 0.0,
         now=lambda: 0.0,
@@ -161,8 +153,8 @@ def asked_for(tasks: int, start: Start, known: bool, identify: Any) -> Counter[s
 @pytest.mark.parametrize("start", [Start.EARLIEST, Start.LATEST])
 @pytest.mark.parametrize(
     "identify",
-    [lambda number: TransactionalId("app", "sub", number), leased, shared],
-    ids=["derived", "leased", "shared"],
+    [lambda number: TransactionalId("app", "sub", number), leased],
+    ids=["derived", "leased"],
 )
 def test_a_takeover_of_64_tasks_asks_what_that_of_one_does(
     identify: Any, start: Start, known: bool
@@ -208,7 +200,7 @@ def asked_of_a_successor(tasks: int) -> Counter[str]:
         return GroupDescription()
 
     page = cast("ControlTopic", Page({}, asked))
-    ledger = StartPositions("app", page, Start.EARLIEST, members=group, has_own_id=True)
+    ledger = StartPositions("app", page, Start.EARLIEST, members=group)
     plan = Plan(
         "app",
         {"sub": part_of(compiled(sink()))},
@@ -222,7 +214,7 @@ def asked_of_a_successor(tasks: int) -> Counter[str]:
         ledger,
         OPTIONS,
         state=None,
-        ownership=Ownership(topic, lambda: True, "after", records=True),
+        ownership=Ownership(topic, "after"),
         measures=None,
         clock=lambda: 0.0,
         now=lambda: 0.0,

@@ -29,6 +29,7 @@ from eosframework.processing.transaction.receipts import HEADER_RECEIPT, Receipt
 from eosframework.processing.worker import Worker
 from eosframework.processing.worker_plan import Plan
 from eosframework.records import Position, TopicPartition
+from eosframework.testing.memory_kafka import MemoryStartPositions
 from eosframework.topology.graph.graph import Operator
 from eosframework.txnid import TransactionalId
 from tests.support.memory.scripted_kafka import (
@@ -37,7 +38,6 @@ from tests.support.memory.scripted_kafka import (
     Broker,
     MemoryLog,
     MemoryOutputs,
-    MemoryStartPositions,
 )
 from tests.unit.processing.messages import DEAD, compiled, part_of, sink, step
 
@@ -64,9 +64,7 @@ class Clock:
 class Run:
     """A worker on a broker in memory."""
 
-    def __init__(
-        self, broker: Broker, *, source: Any = None, former: Any = None, receipts: bool = False
-    ) -> None:
+    def __init__(self, broker: Broker, *, source: Any = None, receipts: bool = False) -> None:
         self.broker = broker
         self.log = MemoryLog(broker)
         self.outputs = MemoryOutputs(broker)
@@ -80,7 +78,7 @@ class Run:
             plan,
             self.log,
             self.outputs,
-            MemoryStartPositions(former),
+            MemoryStartPositions(),
             OPTIONS,
             measured=True,
             clock=Clock(),
@@ -107,14 +105,6 @@ def test_takeover_fences_before_it_reads_offsets_and_assigns_last() -> None:
         "committed",
         "assign",
     ]
-
-
-def test_takeover_also_fences_ids_the_partition_had_before() -> None:
-    broker = broker_with(1)
-    run = Run(broker, former={P0: ["app:old:0"]})
-    run.to_the_end()
-    assert broker.calls[:2] == ["init app:old:0", "init app:sub:0"]
-    assert run.outputs.closed[0] == "app:old:0"
 
 
 def test_outputs_and_offsets_are_committed_together() -> None:

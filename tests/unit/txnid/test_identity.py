@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -24,21 +22,11 @@ applications = st.one_of(
 instances = st.from_regex(r"\A[A-Za-z0-9_.-]{1,40}\Z")
 partitions = st.integers(min_value=0, max_value=2**31 - 1)
 ids = st.builds(TransactionalId.make, applications, names, partitions)
-shared = st.builds(
-    TransactionalId, applications, names, st.integers(0, 300), st.none(), st.integers(1, 20)
-)
 
 
 @given(ids)
 def test_an_id_parses_back_into_itself(identity: TransactionalId) -> None:
     assert TransactionalId.parse(str(identity)) == identity
-
-
-@given(shared)
-def test_a_shared_id_parses_back_into_the_first_task_that_has_it(task: TransactionalId) -> None:
-    first = TransactionalId.parse(str(task))
-    together = task.partitions_per_producer
-    assert first == replace(task, partition=task.partition // together * together)
 
 
 @given(ids, ids)
@@ -61,7 +49,7 @@ def test_two_workers_never_share_an_id(application: str, one: str, other: str) -
     assert len(ids) == 2 - (one == other)
 
 
-@given(shared, instances)
+@given(ids, instances)
 def test_no_task_of_a_topology_has_the_id_of_a_worker(task: TransactionalId, instance: str) -> None:
     assume(not task.sub_topology.startswith("worker."))  # `lint` refuses such a sub-topology.
     assert str(task) != str(TransactionalId.worker(task.application, instance))
@@ -72,17 +60,6 @@ def test_no_task_of_a_topology_has_the_id_of_a_worker(task: TransactionalId, ins
 def test_an_instance_that_fits_no_id_is_refused(name: str) -> None:
     with pytest.raises(TopologyError, match=r"instance name .* becomes part"):
         TransactionalId.worker("flights", name)
-
-
-@given(shared, st.integers(0, 300), st.integers(1, 20))
-def test_ids_for_another_number_of_partitions_are_other_ids(
-    task: TransactionalId, partition: int, together: int
-) -> None:
-    other = replace(task, partition=partition, partitions_per_producer=together)
-    same = together == task.partitions_per_producer and (
-        partition // together == task.partition // together
-    )
-    assert (str(task) == str(other)) == same
 
 
 @given(applications, names, st.data())
@@ -110,7 +87,7 @@ def test_no_applications_prefix_starts_anothers(one: str, other: str) -> None:
     assert prefix(one).startswith(prefix(other)) == (one == other)
 
 
-@given(st.one_of(ids, shared), applications)
+@given(ids, applications)
 def test_a_prefix_selects_the_ids_of_its_own_application_only(
     identity: TransactionalId, application: str
 ) -> None:

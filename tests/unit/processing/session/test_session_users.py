@@ -34,13 +34,13 @@ from eosframework.operations.dead_letters.replay import _Replay
 from eosframework.processing.session import session_states as session
 from eosframework.processing.worker import Worker
 from eosframework.records import TopicPartition
+from eosframework.testing.memory_kafka import MemoryStartPositions
 from tests.support.memory.faulty_kafka import FaultyOutput
 from tests.support.memory.scripted_kafka import (
     OPTIONS,
     Broker,
     MemoryLog,
     MemoryOutputs,
-    MemoryStartPositions,
 )
 from tests.unit.backfill.attempts import World as BackfillWorld
 from tests.unit.operations.dead_letters.test_dead_letters import RECORD, letter_of

@@ -63,9 +63,9 @@ CASES = [
     Case(
         "transaction-rate",
         N,
-        lambda: with_worker(commit_interval_seconds=0.002, producers="partition"),
+        lambda: with_worker(commit_interval_seconds=0.002, ids="partition"),
         "up to 1,000 transactions a second",
-        "worker.producers=auto",
+        "worker.ids=worker",
     ),
     Case(
         "heartbeats",

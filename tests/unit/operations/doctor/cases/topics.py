@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 from zlib import crc32
 
-from eosframework.application.control_topic import RecordedOwnership
 from eosframework.application.event_times import EventTimes
 from eosframework.application.partitioner_checks import KeySample
 from eosframework.application.topic_settings import TopicRole
@@ -52,7 +51,7 @@ INTERNAL = {
 def with_ownership(partitions: int = 1, recorded: str = "id", **values: str) -> Snapshot:
     """An application that records entries of ownership, but for its topic."""
     known = facts()
-    control = replace(known.control, ownership=RecordedOwnership(recorded, True))
+    control = replace(known.control, ownership=recorded)
     found = created(TopicRole.OWNERSHIP, partitions, **values)
     return snapshot(facts=Seen(replace(known, control=control, ownership=found)))
 
