@@ -6,20 +6,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from eosframework.operators import folds
-from eosframework.operators.damaged_entries import of_store
-from eosframework.operators.deduplication import Deduplication
-from eosframework.operators.entries import EntryFormat
+from eosframework.operators.entries import EntryFormat, of_store
 from eosframework.operators.expiry import Lifetime, StreamTime, open_expiring
 from eosframework.operators.folds import Fold, folding, owning
 from eosframework.operators.handlers import Handler, Timers
-from eosframework.operators.limits import Limits
-from eosframework.operators.operator_ports import CommittedStore
-from eosframework.operators.store_transaction import Journal, StoreTransaction, open_transaction
-from eosframework.operators.windows.closing import Alarms, WindowOperator
-from eosframework.operators.windows.session_windows import SessionWindows
-from eosframework.operators.windows.sliding_windows import SlidingWindows
-from eosframework.operators.windows.time_windows import AlignedWindows
-from eosframework.operators.windows.window_entries import SpansFormat, WindowFormat
+from eosframework.operators.store_transaction import (
+    CommittedStore,
+    Journal,
+    Limits,
+    StoreTransaction,
+    open_transaction,
+)
+from eosframework.operators.windows.closing import Alarms, SpansFormat, WindowFormat, WindowOperator
+from eosframework.operators.windows.key_windows import SessionWindows, SlidingWindows
+from eosframework.operators.windows.time_windows import AlignedWindows, Deduplication
 from eosframework.serialization.serdes import STRING
 from eosframework.topology.graph.graph import Aggregate, Emit, FoldKind, Processor, Store
 from eosframework.topology.graph.returned_none import with_value

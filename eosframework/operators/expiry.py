@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from eosframework.operators.entries import Entry, EntryFormat
-from eosframework.operators.operator_ports import CommittedStore
 from eosframework.operators.store_transaction import (
     ABSENT,
+    CommittedStore,
     EncodedTransaction,
     Journal,
     StoreTransaction,

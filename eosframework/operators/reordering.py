@@ -26,8 +26,7 @@ from dataclasses import dataclass
 
 from eosframework.operators.store_transaction import StoreTransaction
 from eosframework.operators.watermarks import UpstreamTimes
-from eosframework.operators.windows.agenda import DATA, INDEX, Agenda
-from eosframework.operators.windows.closing import NEVER, Alarm, TimedState
+from eosframework.operators.windows.closing import DATA, INDEX, NEVER, Agenda, Alarm, TimedState
 
 _OFFSET = struct.Struct(">Q")
 _HEAD = struct.Struct(">qiiH")

@@ -18,7 +18,7 @@ from eosframework.kafka.client.partitioner import partition_of
 from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.operators.entries import LAYOUT
 from eosframework.operators.expiry import unexpired
-from eosframework.operators.operator_ports import CommittedStore
+from eosframework.operators.store_transaction import CommittedStore
 from eosframework.records import TopicPartition
 from eosframework.state.labels import StoreLabel
 from eosframework.state.memory import MemoryStore

@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 
 from eosframework.serialization.references import closest
 from eosframework.serialization.yaml_text import BoundedLoader
-from eosframework.topology.spec.loaded import KEY, Finding, LoadedApp, Path, Place, SourceMap
+from eosframework.topology.spec.loaded import KEY, Finding, LoadedApp, Place, SourceMap, SpecPath
 from eosframework.topology.spec.topology_spec import (
     DEFAULT_BRANCH,
     TABLE_TAG,
@@ -74,7 +74,7 @@ class _Tree:
     """The plain data of a YAML text, with the place of every key and value."""
 
     def __init__(self, file: str) -> None:
-        self.places: dict[Path, Place] = {}
+        self.places: dict[SpecPath, Place] = {}
         self.findings: list[Finding] = []
         self._file = file
 
@@ -93,7 +93,7 @@ class _Tree:
             self.findings.append(Finding(Place(self._file), "yaml", message))
         return None
 
-    def _value(self, loader: yaml.SafeLoader, node: yaml.Node, path: Path) -> Any:
+    def _value(self, loader: yaml.SafeLoader, node: yaml.Node, path: SpecPath) -> Any:
         self.places[path] = self._place(node.start_mark)
         if isinstance(node, yaml.ScalarNode):
             return loader.construct_object(node)  # pyright: ignore[reportUnknownMemberType,reportUnknownVariableType]
@@ -102,7 +102,9 @@ class _Tree:
         items = cast(list[yaml.Node], node.value)
         return [self._value(loader, item, (*path, i)) for i, item in enumerate(items)]
 
-    def _map(self, loader: yaml.SafeLoader, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
+    def _map(
+        self, loader: yaml.SafeLoader, node: yaml.MappingNode, path: SpecPath
+    ) -> dict[str, Any]:
         loader.flatten_mapping(node)
         data: dict[str, Any] = {}
         for key_node, value_node in node.value:
@@ -178,9 +180,9 @@ class _Reader:
                 message = f"{_show(path)}found {_brief(value)}; expected {expected}"
         self._findings.append(Finding(place, rule, message))
 
-    def _path(self, detail: ErrorDetails) -> Path:
+    def _path(self, detail: ErrorDetails) -> SpecPath:
         """Return the part of the location that is in the file."""
-        known: Path = ()
+        known: SpecPath = ()
         for part in detail["loc"]:
             if (*known, part) in self._places.places:
                 known = (*known, part)
@@ -256,7 +258,7 @@ def _has_target(sink: dict[str, Any]) -> bool:
     return not sink.keys().isdisjoint(("topic", "topic_from", "table"))
 
 
-def _known_keys(path: Path) -> list[str]:
+def _known_keys(path: SpecPath) -> list[str]:
     model: type[BaseModel]
     match path:
         case ():
@@ -287,7 +289,7 @@ def _model_of(model: type[BaseModel], *path: str) -> type[BaseModel]:
     return model
 
 
-def _show(path: Path) -> str:
+def _show(path: SpecPath) -> str:
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}"

@@ -31,7 +31,7 @@ from eosframework.operations.audit.audit_scope import Bound
 from eosframework.operations.dead_letters.dead_letter import DeadLetter
 from eosframework.operations.dead_letters.selection import DeadLetterPlace
 from eosframework.operators.entries import EntryFormat, unpacked
-from eosframework.operators.windows.window_entries import SpansFormat, WindowFormat
+from eosframework.operators.windows.closing import SpansFormat, WindowFormat
 from eosframework.postgres.outbox.pgoutput import PREFIX, events
 from eosframework.processing.failures.failure_headers import OWN_HEADERS, RetriedRecord
 from eosframework.processing.transaction.offsets import Progress

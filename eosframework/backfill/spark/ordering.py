@@ -32,7 +32,7 @@ from eosframework.backfill.spark.arrow_batches import (
 )
 from eosframework.backfill.spark.pickling import unpack
 from eosframework.backfill.spark.spark_rows import ROW_SCHEMA, OffsetCounter, runs_of
-from eosframework.operators.written_time import written_time
+from eosframework.operators.watermarks import written_time
 from eosframework.processing.codegen.compiler import compile_part, compile_source
 from eosframework.processing.input_queues import TimeOf
 from eosframework.processing.ports import Message

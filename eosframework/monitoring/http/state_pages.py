@@ -18,7 +18,7 @@ from typing import Any
 from eosframework.bounds import STATE_BYTES, STATE_ROWS
 from eosframework.monitoring.http.pages import Answer, NotServed, Request, Streamed
 from eosframework.operators.expiry import unexpired
-from eosframework.operators.operator_ports import CommittedStore
+from eosframework.operators.store_transaction import CommittedStore
 from eosframework.processing.stores.shared_stores import SharedStores, StoresGone
 from eosframework.state.query.bounded_rows import BoundedRows
 from eosframework.state.query.layouts import QueriedStore, Row, queried_stores

@@ -11,14 +11,81 @@ from dataclasses import dataclass, field
 from itertools import compress
 from typing import Any, TypeVar, cast
 
-from eosframework.errors import EosError, raised_by_functions
-from eosframework.operators.batch.arrow import RecordBatch
-from eosframework.operators.batch.arrow_to_json import json_rows, refuse_unwritable
-from eosframework.operators.batch.batch_calls import call_of
-from eosframework.operators.batch.json_to_arrow import Message, Reader
+from eosframework.errors import EosError, RunError, raised_by_functions
+from eosframework.operators.batch.arrow_conversion import (
+    Message,
+    Reader,
+    RecordBatch,
+    arrow,
+    compute,
+    json_rows,
+    refuse_unwritable,
+)
 from eosframework.serialization.serdes import Serde
 from eosframework.topology.graph.graph import Operator, Step
-from eosframework.topology.spec.batch_columns import Columns
+from eosframework.topology.spec.batch_columns import KEY_COLUMN, TIME_COLUMN, Columns
+
+
+def _call_of(step: Step) -> Callable[[RecordBatch], Any]:
+    """Return a function that calls a batch operator and checks its result.
+
+    It returns the new batch, or an array of booleans for a filter. It raises RunError if the result
+    has the wrong type or length: this is not a fault of single records, so no record of the batch
+    is processed.
+    """
+    function = step.function.call
+    check = _checked_batch if step.operator is Operator.MAP_BATCH else _checked_mask
+
+    def call(batch: RecordBatch) -> Any:
+        return check(step.name, batch, function(batch))
+
+    return call
+
+
+def _checked_batch(what: str, before: RecordBatch, result: Any) -> RecordBatch:
+    if not isinstance(result, arrow.RecordBatch):
+        raise RunError(
+            f"{what} returned {_kind_of(result)}; expected a pyarrow.RecordBatch, for example "
+            f"pyarrow.record_batch({{'name': array}})"
+        )
+    _refuse_length(what, "rows", before, result.num_rows)
+    for name in (KEY_COLUMN, TIME_COLUMN):
+        if name in result.schema.names and not _is_same(before, result, name):
+            raise RunError(
+                f"{what} changed column {name}; records keep their key and time. Leave the column "
+                f"as it is or out, and set a new key after this step, with select_key"
+            )
+    return result
+
+
+def _checked_mask(what: str, before: RecordBatch, result: Any) -> Any:
+    if isinstance(result, arrow.ChunkedArray):
+        result = result.combine_chunks()
+    if not isinstance(result, arrow.Array) or not arrow.types.is_boolean(result.type):
+        raise RunError(
+            f"{what} returned {_kind_of(result)}; expected a pyarrow array of booleans, for "
+            f"example pyarrow.compute.greater(batch['price'], 10)"
+        )
+    _refuse_length(what, "booleans", before, len(result))
+    return compute.fill_null(result, False)
+
+
+def _refuse_length(what: str, of: str, before: RecordBatch, count: int) -> None:
+    if count != before.num_rows:
+        raise RunError(
+            f"{what} returned {count:,} {of} for a batch of {before.num_rows:,}; expected one for "
+            f"each row, in their order. To leave records out use filter_batch"
+        )
+
+
+def _is_same(before: RecordBatch, result: RecordBatch, name: str) -> bool:
+    return name in before.schema.names and result.column(name).equals(before.column(name))
+
+
+def _kind_of(result: Any) -> str:
+    if isinstance(result, arrow.Array):
+        return f"an array of {result.type}"
+    return type(result).__name__
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +240,7 @@ class _Reading:
 
         size = self._most_rows or max(len(places), 1)
         for begin in range(0, len(places), size):
-            for first, end, batch in bisect_rows(begin, min(begin + size, len(places)), read):
+            for first, end, batch in _bisect_rows(begin, min(begin + size, len(places)), read):
                 if isinstance(batch, BaseException):
                     frame.refused[places[first]] = Refused(batch, self._number)
                 else:
@@ -188,7 +255,7 @@ class _Calling:
         self.before = before
         self.maps = step.operator is Operator.MAP_BATCH
         self._name = step.name
-        self._call = call_of(step)
+        self._call = _call_of(step)
         self._number = number
 
     def run(self, given: _Slice, frames: Sequence[_Frame]) -> _Frame:
@@ -209,7 +276,7 @@ class _Calling:
         def call(first: int, end: int) -> Any:
             return self._call(piece.batch.slice(first, end - first))
 
-        for first, end, result in bisect_rows(0, len(piece.places), call):
+        for first, end, result in _bisect_rows(0, len(piece.places), call):
             yield _Piece(piece.places[first:end], piece.batch.slice(first, end - first)), result
 
 
@@ -219,7 +286,7 @@ def _written(piece: _Piece, node: int) -> Iterator[tuple[Sequence[int], Refused 
     def write(first: int, end: int) -> list[bytes]:
         return json_rows(piece.batch.slice(first, end - first))
 
-    for first, end, texts in bisect_rows(0, len(piece.places), write):
+    for first, end, texts in _bisect_rows(0, len(piece.places), write):
         places = piece.places[first:end]
         yield places, Refused(texts, node) if isinstance(texts, BaseException) else texts
 
@@ -230,7 +297,7 @@ Done = tuple[int, int, T | BaseException]
 """First row, end of the rows (exclusive), and the result; for a single row it may be its error."""
 
 
-def bisect_rows(first: int, end: int, work: Callable[[int, int], T]) -> Iterator[Done[T]]:
+def _bisect_rows(first: int, end: int, work: Callable[[int, int], T]) -> Iterator[Done[T]]:
     """Yield the results of `work` over rows, bisected where it fails, down to the failing row.
 
     An EosError does not depend on single rows and is raised.
@@ -253,5 +320,5 @@ def bisect_rows(first: int, end: int, work: Callable[[int, int], T]) -> Iterator
         yield first, end, failure.with_traceback(None)
         return
     middle = (first + end) // 2
-    yield from bisect_rows(first, middle, work)
-    yield from bisect_rows(middle, end, work)
+    yield from _bisect_rows(first, middle, work)
+    yield from _bisect_rows(middle, end, work)

@@ -2,45 +2,290 @@
 
     0 + due (8) + side (1) + key          records without a match so far; left and outer joins only
     0 + due (8) + more (1) + piece (4) + key      further ones, where an entry is full
-    1, 2, 3                               the buffered records of both sides (`waiting_records`)
+    1, 2, 3                               the buffered records of both sides (below)
     ff                                    the interval that the store was made for
 
 The interval of a record has passed when stream time exceeds its end by more than the grace. From
 then on the record has no matches: this depends on times alone, not on when the entry is removed. A
 record whose interval has passed when it arrives is late.
 
-Records that were written out of order keep their time of writing (`written_time`). Two records meet
-if the intervals of both were open at the later of their times of writing, in whatever order they
-arrive.
+Records that were written out of order keep their time of writing (`operators/watermarks`). Two
+records meet if the intervals of both were open at the later of their times of writing, in whatever
+order they arrive.
+
+Buffered records of stream-stream joins, by side, slice of time, and key.
+
+    1 + side (1) + slice (8) + key                  the first records of a key in a slice
+    2 + side (1) + slice (8) + piece (4) + key      further ones, as earlier versions wrote them
+    3 + side (1) + slice (8) + width (8) + span (8) + piece (4) + key    further ones
+
+An entry is written as one message, and brokers limit the size of messages, so an entry takes
+records up to `_PIECE_BYTES`. If it is full, a record goes into the entry of its span, a shorter
+time; if that is full, into a span of a sixteenth of its width, down to a millisecond:
+
+    slice of 600 s, full | 65.5 s, full | 4.1 s, full | 256 ms, full | 16 ms | 1 ms
+
+So a lookup reads few entries without a match, however many records of its key the slice has.
+Records of one millisecond match together and take as many pieces as they need.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from eosframework.errors import KeyTooHot, RunError, raised_by_functions
-from eosframework.operators.entries import Written, packed
-from eosframework.operators.joins.waiting_records import SIDES, LastPiece, WaitingRecords
-from eosframework.operators.limits import Limits
-from eosframework.operators.store_transaction import StoreTransaction
-from eosframework.operators.windows.agenda import Agenda
-from eosframework.operators.windows.closing import Alarm, TimedState
-from eosframework.operators.windows.window_entries import MARK_KEY
-from eosframework.operators.windows.window_slices import WindowStarts
+from eosframework.operators.entries import Entry, Written, packed
+from eosframework.operators.store_transaction import Limits, StoreTransaction
+from eosframework.operators.windows.closing import DATA, MARK_KEY, Agenda, Alarm, TimedState
+from eosframework.operators.windows.time_windows import WindowStarts
 from eosframework.serialization.serdes import Serde
 from eosframework.topology.graph.graph import StreamJoin
 from eosframework.topology.spec.window_spec import windows_in_words
 
+_PIECE_BYTES = 16_384
+"""A longer entry takes no further record."""
+
+_SPAN_BYTES = 2048
+"""The same limit for spans of more than a millisecond: a lookup reads such an entry of each
+width whole, even for few of its records."""
+
+_SIDES = (b"l", b"r")
+"""The left side and the right one."""
+
+_PARTS = 16
+"""The number of parts into which a full span is divided."""
+
+_KEPT_PIECES = 16
+"""Full entries that are kept decoded: those that a lookup reads again for each record of a key."""
+
+_TIME = struct.Struct(">Q")
 _PIECE = struct.Struct(">I")
+_SPAN = struct.Struct(">QQI")
+_FORMER, _SPANS = b"\x02", b"\x03"
+
+Get = Callable[[bytes], Entry | None]
+
+
+class WaitingRecords:
+    """The buffered records of both sides.
+
+    Args:
+        store: the transaction of the store, with values of bytes.
+        slice_ms: the length of a slice.
+    """
+
+    def __init__(self, store: StoreTransaction, slice_ms: int) -> None:
+        self._store = store
+        self._slice_ms = slice_ms
+        self._last = _LastPiece()
+        self._full = lru_cache(_KEPT_PIECES)(self._decoded)
+
+    def keep(self, side: int, key: bytes, time: int, data: bytes, written: int) -> None:
+        """Add a record of one side (0: left), with its time of writing."""
+        name, entry = self._place(side, key, time)
+        before: bytes = b"" if entry is None else entry[0]
+        self._store.put(name, (before + packed(time, data, written), time))
+
+    def between(
+        self, side: int, key: bytes, first: int, last: int
+    ) -> Iterator[tuple[int, bytes, int]]:
+        """Yield the records of a key with `first <= time <= last`; equal times in arrival order.
+
+        Each is its time, its value and its time of writing.
+        """
+        slice_ms, get = self._slice_ms, self._store.get
+        for slice_ in range(first // slice_ms, last // slice_ms + 1):
+            for piece in pieces(get, side, slice_, key, slice_ms, (first, last)):
+                for time, data, written in self._records(piece, first, last):
+                    if data is not None and first <= time <= last:
+                        yield time, data, written
+
+    def removing(self, side: int, first: int, last: int) -> Iterator[bytes]:
+        """Remove slices from `first` to `last`, both inclusive; yield each removed entry's name."""
+        for kind in (DATA, _FORMER, _SPANS):
+            start, end = (kind + _SIDES[side] + _TIME.pack(slice_) for slice_ in (first, last + 1))
+            for name, _ in self._store.scan(start, end):
+                self._store.delete(name)
+                yield name
+
+    def slices(self, side: int) -> Iterator[int]:
+        """Yield the slices that have records, with one seek for each."""
+        slice_, end = 0, DATA + bytes([_SIDES[side][0] + 1])
+        while True:
+            found = next(iter(self._store.scan(_name(side, slice_, b""), end)), None)
+            if found is None:
+                return
+            slice_ = self._store.form.time_in(_TIME, found[0], 2)
+            yield slice_
+            slice_ += 1
+
+    def _records(self, piece: bytes, first: int, last: int) -> Sequence[Written]:
+        """Return the records of an entry; none of a full one whose times all lie outside."""
+        if not _SPAN_BYTES < len(piece) <= 2 * _PIECE_BYTES:
+            return self._store.form.written(piece)
+        earliest, latest, records = self._full(piece)
+        return records if earliest <= last and latest >= first else ()
+
+    def _decoded(self, piece: bytes) -> tuple[int, int, Sequence[Written]]:
+        """Return the earliest and latest time of an entry's records, and the records."""
+        records = self._store.form.written(piece)
+        times = [time for time, _, _ in records]
+        return min(times), max(times), records
+
+    def _place(self, side: int, key: bytes, time: int) -> tuple[bytes, Entry | None]:
+        """Return the name of the first entry with room for a record, and its content."""
+        get, slice_ = self._store.get, time // self._slice_ms
+        name = _name(side, slice_, key)
+        entry = get(name)
+        if not _is_full(entry):
+            return name, entry
+        width = _widest(self._slice_ms)
+        while width > 1:
+            name = _span_name(side, slice_, key, width, time // width)
+            entry = get(name)
+            if not _is_full(entry, _SPAN_BYTES):
+                return name, entry
+            width //= _PARTS
+        named = partial(_span_name, side, slice_, key, 1, time)
+        number, entry = self._last.find((side, key, time), lambda piece: get(named(piece)))
+        return named(number), entry
+
+
+def pieces(
+    get: Get, side: int, slice_: int, key: bytes, slice_ms: int, times: tuple[int, int]
+) -> Iterator[bytes]:
+    """Yield the entries with the records of a key from one side within a slice.
+
+    Args:
+        get: reads an entry.
+        side: 0 is the left one.
+        slice_: its number.
+        key: the encoded key.
+        slice_ms: the length of a slice.
+        times: the first and the last time wanted; records of other times may be included.
+    """
+    entry = get(_name(side, slice_, key))
+    if entry is None:
+        return
+    yield entry[0]
+    if not _is_full(entry):
+        return
+    former = partial(_former_name, side, slice_, key)
+    yield from _chain(get, former, 1)
+    start = slice_ * slice_ms
+    first, last = max(times[0], start), min(times[1], start + slice_ms - 1)
+    yield from _of_spans(get, (side, slice_, key), _widest(slice_ms), first, last)
+
+
+class _LastPiece:
+    """Finds the last of several pieces, starting at the last result."""
+
+    def __init__(self) -> None:
+        self._of: object = None
+        self._number = 0
+
+    def find(self, of: object, get: Callable[[int], Entry | None]) -> tuple[int, Entry | None]:
+        """Return number and content of the only piece with room: the last one, or a new one.
+
+        Args:
+            of: identifies the pieces.
+            get: reads a piece.
+        """
+        near = self._number if of == self._of else 0
+        # The piece may have been rolled back with its transaction.
+        if near and get(near) is None:
+            near = 0
+        found = _last_from(near, get)
+        self._of, self._number = of, found[0]
+        return found
+
+
+def _last_from(full: int, get: Callable[[int], Entry | None]) -> tuple[int, Entry | None]:
+    """Find the last piece from a full one, with a logarithmic number of reads."""
+    entry = get(full)
+    if not _is_full(entry):
+        return full, entry
+    step = 1
+    while _is_full(get(full + step)):
+        full += step
+        step *= 2
+    beyond = full + step
+    while beyond - full > 1:
+        middle = (full + beyond) // 2
+        if _is_full(get(middle)):
+            full = middle
+        else:
+            beyond = middle
+    return beyond, get(beyond)
+
+
+def _is_full(entry: Entry | None, limit_bytes: int | None = None) -> bool:
+    """Return whether an entry exists and takes no further record.
+
+    Args:
+        entry: the content read.
+        limit_bytes: None: the limit of pieces.
+    """
+    limit_bytes = _PIECE_BYTES if limit_bytes is None else limit_bytes
+    return entry is not None and len(entry[0]) > limit_bytes
+
+
+def _of_spans(
+    get: Get, of: tuple[int, int, bytes], width: int, first: int, last: int
+) -> Iterator[bytes]:
+    for span in range(first // width, last // width + 1):
+        named = partial(_span_name, *of, width, span)
+        if width == 1:
+            yield from _chain(get, named, 0)
+            continue
+        entry = get(named())
+        if entry is None:
+            continue
+        yield entry[0]
+        if _is_full(entry, _SPAN_BYTES):
+            start = span * width
+            end = start + width - 1
+            yield from _of_spans(get, of, width // _PARTS, max(first, start), min(last, end))
+
+
+def _chain(get: Get, named: Callable[[int], bytes], number: int) -> Iterator[bytes]:
+    """Yield pieces from a number on, up to the first that is not full."""
+    entry = get(named(number))
+    while entry is not None:
+        yield entry[0]
+        number += 1
+        entry = get(named(number)) if _is_full(entry) else None
+
+
+def _widest(slice_ms: int) -> int:
+    """Return the length of a slice's longest spans; each length is a multiple of the next."""
+    width = 1
+    while width * _PARTS < slice_ms:
+        width *= _PARTS
+    return width
+
+
+def _name(side: int, slice_: int, key: bytes) -> bytes:
+    return DATA + _SIDES[side] + _TIME.pack(slice_) + key
+
+
+def _former_name(side: int, slice_: int, key: bytes, piece: int) -> bytes:
+    return _FORMER + _SIDES[side] + _TIME.pack(slice_) + _PIECE.pack(piece) + key
+
+
+def _span_name(side: int, slice_: int, key: bytes, width: int, span: int, piece: int = 0) -> bytes:
+    return _SPANS + _SIDES[side] + _TIME.pack(slice_) + _SPAN.pack(width, span, piece) + key
+
+
 _LEFT, _RIGHT = 0, 1
 _MORE = (b"m", b"s")
 """Order them after their side, so that the entry written first comes due first."""
 
-Found = list[tuple[int, bytes, int]]
+_Found = list[tuple[int, bytes, int]]
 """Records of the other side: time, encoded value, and time of writing."""
 
 Pair = tuple[Any, int, int]
@@ -126,7 +371,7 @@ class StreamJoinOperator(TimedState):
         self._keeps_unpaired = keeps_unpaired
         self._agenda = Agenda(store)
         self._waiting = WaitingRecords(store, self._slice_ms)
-        self._last_note = LastPiece()
+        self._last_note = _LastPiece()
         self._slices = WindowStarts(), WindowStarts()
         """The slices that have records, for each side."""
 
@@ -210,12 +455,12 @@ class StreamJoinOperator(TimedState):
                 self._cancel(other, key, other_time, time + self._over_after[side])
         return [self._pair(side, data, time, now, partner) for partner in partners]
 
-    def _partners(self, other: int, key: bytes, time: int, now: int, own_bytes: int) -> Found:
+    def _partners(self, other: int, key: bytes, time: int, now: int, own_bytes: int) -> _Found:
         """Return the matching records of the other side; those of one time in arrival order."""
         back, ahead = self._interval.reach(1 - other)
         first = max(time - back, now - self._over_after[other] + 1, 0)
         over = time + self._over_after[1 - other]
-        found: Found = []
+        found: _Found = []
         records, size_bytes = self._limits.records, self._limits.size_bytes
         for partner in self._waiting.between(other, key, first, time + ahead):
             if partner[2] >= over:
@@ -276,9 +521,9 @@ class StreamJoinOperator(TimedState):
             self._agenda.take_first()
             return
         is_more = noted[:1] in _MORE
-        if not is_more and noted[:1] not in SIDES:
+        if not is_more and noted[:1] not in _SIDES:
             raise self._store.form.held.damaged(noted, ValueError("a note of neither side"))
-        side = (_MORE if is_more else SIDES).index(noted[:1])
+        side = (_MORE if is_more else _SIDES).index(noted[:1])
         key, rest = noted[1 + _PIECE.size * is_more :], entry[0]
         is_through = False
         try:
@@ -307,5 +552,5 @@ class StreamJoinOperator(TimedState):
 
 def _noted(side: int, key: bytes, piece: int) -> bytes:
     if piece == 0:
-        return SIDES[side] + key
+        return _SIDES[side] + key
     return _MORE[side] + _PIECE.pack(piece) + key

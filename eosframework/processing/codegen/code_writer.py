@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 
 from eosframework.errors import raised_by_functions
-from eosframework.operators.damaged_entries import of_store
-from eosframework.operators.owned_values import owned
+from eosframework.operators.entries import of_store
+from eosframework.operators.folds import owned
 from eosframework.operators.store_transaction import undo
 from eosframework.processing.codegen.compile_context import Slots
 from eosframework.processing.conversions import (

@@ -10,15 +10,10 @@ from typing import Any
 from eosframework.errors import ConfigurationError
 from eosframework.operators.binding import format_of
 from eosframework.operators.entries import Entry
-from eosframework.operators.joins.history import VersionedRows
-from eosframework.operators.joins.stream_joins import interval_of
-from eosframework.operators.joins.version_chunks import Chunks
-from eosframework.operators.joins.waiting_records import pieces
-from eosframework.operators.operator_ports import CommittedStore
-from eosframework.operators.store_transaction import open_transaction
-from eosframework.operators.windows.agenda import DATA
-from eosframework.operators.windows.closing import Alarm
-from eosframework.operators.windows.window_entries import MARK_KEY, START, Span, SpansFormat
+from eosframework.operators.joins.history import Chunks, VersionedRows
+from eosframework.operators.joins.stream_joins import interval_of, pieces
+from eosframework.operators.store_transaction import CommittedStore, open_transaction
+from eosframework.operators.windows.closing import DATA, MARK_KEY, START, Alarm, Span, SpansFormat
 from eosframework.records import WindowResult
 from eosframework.serialization import references
 from eosframework.serialization.json_numbers import read

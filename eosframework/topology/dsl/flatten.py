@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from eosframework.errors import TopologyError
 from eosframework.topology.dsl.recorded_calls import Node, Recording, first_problem, plain_name
 from eosframework.topology.lowering.parts import connected_parts
-from eosframework.topology.spec.loaded import LoadedApp, Path, Place, SourceMap
+from eosframework.topology.spec.loaded import LoadedApp, Place, SourceMap, SpecPath
 from eosframework.topology.spec.step_spec import StepSpec
 from eosframework.topology.spec.topology_spec import DEFAULT_BRANCH, TopologySpec
 
@@ -212,14 +212,17 @@ def _short(reference: str) -> str:
     return plain_name(name.partition(" ")[0].partition("#")[0].strip("<>"))
 
 
-def _places(recording: Recording, chains: list[_Chain]) -> dict[Path, Place]:
-    places: dict[Path, Place] = {("application",): recording.place, ("streams",): recording.place}
+def _places(recording: Recording, chains: list[_Chain]) -> dict[SpecPath, Place]:
+    places: dict[SpecPath, Place] = {
+        ("application",): recording.place,
+        ("streams",): recording.place,
+    }
     for node in recording.nodes:
         if node.source is not None:
             places["sources",] = recording.place
             places["sources", node.source] = node.place
     for chain in chains:
-        base: Path = ("streams", chain.name)
+        base: SpecPath = ("streams", chain.name)
         places[base] = chain.nodes[0].place
         for part in ("steps", "to", "branch", "on_error"):
             places[*base, part] = chain.nodes[0].place

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from eosframework.topology.spec.loaded import Path
+from eosframework.topology.spec.loaded import SpecPath
 
 _VALUE = ("the value",)
 _RECORD = ("the whole record",)
@@ -37,7 +37,7 @@ _BY_FIELD: dict[tuple[str, str], tuple[str, ...]] = {
 """Arguments of functions in a field of an operator, by operator and field."""
 
 
-def arguments_at(path: Path) -> tuple[str, ...]:
+def arguments_at(path: SpecPath) -> tuple[str, ...]:
     """Return the arguments with which the function at a place of the topology is called."""
     operator, field = str(path[-2]), str(path[-1])
     if field == "upgrade":
@@ -45,7 +45,7 @@ def arguments_at(path: Path) -> tuple[str, ...]:
     return _BY_FIELD.get((operator, field), _BY_OPERATOR.get(field, _VALUE))
 
 
-def wrong_arguments(path: Path, reference: str, function: Callable[..., Any]) -> str | None:
+def wrong_arguments(path: SpecPath, reference: str, function: Callable[..., Any]) -> str | None:
     """Return why a function cannot be called at its place; None: it can, or cannot be inspected."""
     try:
         signature = inspect.signature(function)

@@ -10,7 +10,7 @@ from eosframework.errors import TopologyError
 from eosframework.serialization.serdes import BYTES, FLOAT, INTEGER, JSON, STRING
 from eosframework.topology.lowering.parts import in_order
 from eosframework.topology.spec.batch_columns import Columns, columns_of
-from eosframework.topology.spec.loaded import Finding, LoadedApp, Path
+from eosframework.topology.spec.loaded import Finding, LoadedApp, SpecPath
 from eosframework.topology.spec.step_spec import StepSpec
 from eosframework.topology.spec.topology_spec import StreamSpec, TableSpec
 
@@ -68,7 +68,9 @@ def _begin(stream: StreamSpec, ends: Mapping[str, _End]) -> _End | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _of_step(app: LoadedApp, path: Path, step: StepSpec, before: _End | None) -> Iterator[Finding]:
+def _of_step(
+    app: LoadedApp, path: SpecPath, step: StepSpec, before: _End | None
+) -> Iterator[Finding]:
     assert step.batch is not None, "only batch operators come here"
     place = (*path, step.operator)
     schema_place = (*path, step.operator, "schema")

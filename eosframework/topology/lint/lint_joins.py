@@ -9,7 +9,7 @@ from eosframework.serialization.references import closest
 from eosframework.topology.lowering.lowering import Lowered
 from eosframework.topology.lowering.parts import branch_parents, in_order
 from eosframework.topology.spec.join_spec import JoinSpec
-from eosframework.topology.spec.loaded import Finding, LoadedApp, Path
+from eosframework.topology.spec.loaded import Finding, LoadedApp, SpecPath
 from eosframework.topology.spec.tabular import is_global, is_table, tables_along
 from eosframework.topology.spec.topology_spec import TopologySpec
 
@@ -25,7 +25,7 @@ def join_findings(app: LoadedApp) -> Iterator[Finding]:
         for i, step in enumerate(stream.steps):
             if step.join is None:
                 continue
-            path: Path = ("streams", name, "steps", i, "join")
+            path: SpecPath = ("streams", name, "steps", i, "join")
             place = (*path, "with")
             other = step.join.with_
             if other in app.unread or name in in_cycle:
@@ -205,7 +205,7 @@ def key_findings(app: LoadedApp, lowered: Lowered) -> Iterator[Finding]:
                 )
 
 
-def _serdes(app: LoadedApp, join: JoinSpec, path: Path) -> Iterator[Finding]:
+def _serdes(app: LoadedApp, join: JoinSpec, path: SpecPath) -> Iterator[Finding]:
     for setting in ("value", "with_value"):
         if (serde := getattr(join, setting)) is not None:
             yield from app.refusals((*path, setting), "serde", partial(app.serde, serde))

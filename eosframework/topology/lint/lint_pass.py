@@ -23,7 +23,7 @@ from eosframework.topology.lint.lint_tables import table_findings
 from eosframework.topology.lint.lint_topics import internal_topic_findings, topic_findings
 from eosframework.topology.lowering.lowering import Lowered, lower
 from eosframework.topology.lowering.parts import connected_parts, in_order, name_of_part
-from eosframework.topology.spec.loaded import KEY, Finding, LoadedApp, Path, Severity
+from eosframework.topology.spec.loaded import KEY, Finding, LoadedApp, Severity, SpecPath
 from eosframework.topology.spec.step_spec import SIDE_EFFECTS, StepSpec
 from eosframework.topology.spec.topology_spec import DEFAULT_BRANCH, StreamSpec
 from eosframework.txnid import refuse_bad_application, refuse_bad_name, refuse_reserved_name
@@ -67,7 +67,7 @@ def _has_errors(findings: Iterable[Finding]) -> bool:
 
 def _names(app: LoadedApp) -> Iterator[Finding]:
     spec = app.spec
-    named: list[tuple[Path, str, str]] = []
+    named: list[tuple[SpecPath, str, str]] = []
     for name, source in spec.sources.items():
         named.append((("sources", name, KEY), "source", name))
         if source.name is not None:
@@ -84,7 +84,7 @@ def _names(app: LoadedApp) -> Iterator[Finding]:
         yield from app.refusals(path, "name", partial(refuse_bad_name, what, name))
 
 
-def _stated_names(path: Path, step: StepSpec) -> Iterator[tuple[Path, str, str]]:
+def _stated_names(path: SpecPath, step: StepSpec) -> Iterator[tuple[SpecPath, str, str]]:
     declared = getattr(step, step.operator)
     if (store := getattr(declared, "store", None)) is not None:
         yield path, "store", store
@@ -98,10 +98,10 @@ def _stated_names(path: Path, step: StepSpec) -> Iterator[tuple[Path, str, str]]
 
 
 def _duplicate_names(app: LoadedApp) -> Iterator[Finding]:
-    seen: dict[str, tuple[str, Path]] = {
+    seen: dict[str, tuple[str, SpecPath]] = {
         name: ("source", ("sources", name, KEY)) for name in app.spec.sources
     }
-    declared: list[tuple[str, str, Path]] = []
+    declared: list[tuple[str, str, SpecPath]] = []
     for name, stream in app.spec.streams.items():
         declared.append((name, "stream", ("streams", name, KEY)))
         for branch in stream.branch_names:
@@ -193,7 +193,7 @@ def _is_asynchronous(function: Any) -> bool:
     )
 
 
-def _function_references(app: LoadedApp) -> Iterator[tuple[Path, str]]:
+def _function_references(app: LoadedApp) -> Iterator[tuple[SpecPath, str]]:
     for name, source in app.spec.sources.items():
         if source.timestamp is not None:
             yield ("sources", name, "timestamp"), source.timestamp
@@ -212,7 +212,7 @@ def _function_references(app: LoadedApp) -> Iterator[tuple[Path, str]]:
 
 
 def _serdes(app: LoadedApp) -> Iterator[Finding]:
-    wanted: list[tuple[Path, str | None]] = []
+    wanted: list[tuple[SpecPath, str | None]] = []
     for name, source in app.spec.sources.items():
         wanted.append((("sources", name, "key"), source.key))
         wanted.append((("sources", name, "value"), source.value))
@@ -269,7 +269,7 @@ def _parts(app: LoadedApp) -> Iterator[Finding]:
     for part in connected_parts(spec):
         name = name_of_part(spec, part)
         given = [source for source in part.sources if spec.sources[source].name]
-        first: Path = ("streams", part.streams[0], KEY) if part.streams else ()
+        first: SpecPath = ("streams", part.streams[0], KEY) if part.streams else ()
         place = ("sources", given[0], "name") if given else first
         if len({spec.sources[source].name for source in given}) > 1:
             names = ", ".join(f"{source}: {spec.sources[source].name!r}" for source in given)
@@ -295,7 +295,7 @@ def _types(app: LoadedApp, lowered: Lowered) -> Iterator[Finding]:
         yield app.finding(path, "type", problem)
 
 
-def _branch_path(name: str, stream: StreamSpec, branch: str) -> Path:
+def _branch_path(name: str, stream: StreamSpec, branch: str) -> SpecPath:
     if stream.branch.get(DEFAULT_BRANCH) == branch and branch not in stream.predicates:
         return ("streams", name, "branch", DEFAULT_BRANCH)
     return ("streams", name, "branch", branch, KEY)

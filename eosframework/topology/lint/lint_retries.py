@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from eosframework.topology.lowering.lowering import HEAD, Lowered
 from eosframework.topology.lowering.parts import Part, connected_parts
-from eosframework.topology.spec.loaded import Finding, LoadedApp, Path
+from eosframework.topology.spec.loaded import Finding, LoadedApp, SpecPath
 from eosframework.topology.spec.topology_spec import DeadLetter, TopologySpec
 
 
@@ -23,7 +23,7 @@ def retry_findings(app: LoadedApp, lowered: Lowered) -> Iterator[Finding]:
             pieces = {n for p in parts for n in _names(p) if n == name or n.startswith(name + HEAD)}
             if pieces <= remember:
                 setting = "retry" if policy.retry else "replay"
-                path: Path = (section, name, "on_error", setting)
+                path: SpecPath = (section, name, "on_error", setting)
                 yield app.finding(
                     path,
                     "retry",

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from eosframework.errors import TopologyError
 from eosframework.serialization.schemas import Format, Registered
 from eosframework.topology.lowering.lowering import Lowered
-from eosframework.topology.spec.loaded import Finding, LoadedApp, Path
+from eosframework.topology.spec.loaded import Finding, LoadedApp, SpecPath
 from eosframework.topology.spec.step_spec import StepSpec
 from eosframework.topology.spec.tabular import is_global
 from eosframework.topology.spec.topology_spec import SinkSpec, SourceSpec, StreamSpec
@@ -60,7 +60,7 @@ def _registered(serde: str | None) -> Registered | None:
         return None
 
 
-def _stated_inside(step: StepSpec) -> Iterator[tuple[Path, str | None]]:
+def _stated_inside(step: StepSpec) -> Iterator[tuple[SpecPath, str | None]]:
     if step.aggregates is not None:
         yield ("value",), step.aggregates.value
     if step.group_by is not None:
@@ -154,7 +154,7 @@ def _goes_by_key(app: LoadedApp, step: StepSpec) -> bool:
     return joins or step.needs_key
 
 
-def _keys(app: LoadedApp, path: Path, what: str, keys: list[str]) -> Iterator[Finding]:
+def _keys(app: LoadedApp, path: SpecPath, what: str, keys: list[str]) -> Iterator[Finding]:
     for declared in filter(None, map(_registered, keys)):
         yield app.finding(
             path,

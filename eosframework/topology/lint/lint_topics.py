@@ -8,7 +8,7 @@ from eosframework.records import TOPIC_NAME
 from eosframework.topology.lowering.lowering import TAIL, Lowered
 from eosframework.topology.lowering.parts import connected_parts, name_of_part, origins
 from eosframework.topology.spec.kept_names import Kind
-from eosframework.topology.spec.loaded import KEY, Finding, LoadedApp, Path, Severity
+from eosframework.topology.spec.loaded import KEY, Finding, LoadedApp, Severity, SpecPath
 from eosframework.topology.spec.topology_spec import DeadLetter, SinkSpec, StreamSpec, TopologySpec
 from eosframework.txnid import (
     InternalTopic,
@@ -58,7 +58,7 @@ def _topic_names(app: LoadedApp) -> Iterator[Finding]:
             yield from _reserved(app, path, topic)
 
 
-def _reserved(app: LoadedApp, path: Path, topic: str) -> Iterator[Finding]:
+def _reserved(app: LoadedApp, path: SpecPath, topic: str) -> Iterator[Finding]:
     if reason := reserved_topic(topic):
         yield app.finding(
             path,
@@ -71,7 +71,7 @@ def _reserved(app: LoadedApp, path: Path, topic: str) -> Iterator[Finding]:
 
 def internal_topic_findings(app: LoadedApp, lowered: Lowered) -> Iterator[Finding]:
     """Return the findings about internal topics, of a topology without other errors."""
-    seen: dict[str, tuple[str, Path]] = {}
+    seen: dict[str, tuple[str, SpecPath]] = {}
     for path, topic in (*_topics(app.spec), *_internal_topics(app, lowered)):
         other, first = seen.setdefault(metric_name(topic), (topic, path))
         is_declared = InternalTopic.parse(topic) is None
@@ -96,12 +96,12 @@ def internal_topic_findings(app: LoadedApp, lowered: Lowered) -> Iterator[Findin
         yield app.finding(path, "topic-name", message)
 
 
-def _internal_topics(app: LoadedApp, lowered: Lowered) -> Iterator[tuple[Path, str]]:
+def _internal_topics(app: LoadedApp, lowered: Lowered) -> Iterator[tuple[SpecPath, str]]:
     """Yield the names of internal topics, those of retries by the replay topic of each source."""
     application, spec = app.spec.application, app.spec
     yield ("application",), control_topic(application)
     yield ("application",), ownership_topic(application)
-    tails: dict[str, Path] = {}
+    tails: dict[str, SpecPath] = {}
     for kept in lowered.kept:
         yield kept.path, _TOPICS[kept.kind](application, kept.name)
         if kept.kind is Kind.REPARTITION:
@@ -119,7 +119,7 @@ _TOPICS = {
 """The internal topic of what is kept under a name."""
 
 
-def _topics(spec: TopologySpec) -> Iterator[tuple[Path, str]]:
+def _topics(spec: TopologySpec) -> Iterator[tuple[SpecPath, str]]:
     for name, source in spec.sources.items():
         yield ("sources", name, "topic"), source.topic
         if isinstance(source.on_error, DeadLetter):
@@ -135,10 +135,10 @@ def _topics(spec: TopologySpec) -> Iterator[tuple[Path, str]]:
                 yield ("streams", name, "to", i, "topics", j), topic
 
 
-def late_topics(name: str, stream: StreamSpec) -> Iterator[tuple[Path, str]]:
+def late_topics(name: str, stream: StreamSpec) -> Iterator[tuple[SpecPath, str]]:
     """Yield the topics for late records of a stream's steps, with their places."""
     for i, step in enumerate(stream.steps):
-        place: Path = ("streams", name, "steps", i, step.operator)
+        place: SpecPath = ("streams", name, "steps", i, step.operator)
         window = None if step.aggregates is None else step.aggregates.window
         if window is not None and window.late is not None:
             yield (*place, "window", "late"), window.late

@@ -27,7 +27,7 @@ from eosframework.topology.lowering.parts import (
 from eosframework.topology.lowering.step_types import Made, StepTypes
 from eosframework.topology.spec.kept_names import KeptName
 from eosframework.topology.spec.keyed_spec import KeyedSpec
-from eosframework.topology.spec.loaded import LoadedApp, Path
+from eosframework.topology.spec.loaded import LoadedApp, SpecPath
 from eosframework.topology.spec.step_spec import GroupSpec, StepSpec
 from eosframework.topology.spec.tabular import is_global
 from eosframework.topology.spec.topology_spec import SinkSpec, SourceSpec, StreamSpec, TopologySpec
@@ -136,7 +136,7 @@ class Lowered:
     rows: Mapping[str, str]
     kept: tuple[KeptName, ...]
     types: StepTypes
-    contradictions: tuple[tuple[Path, str], ...]
+    contradictions: tuple[tuple[SpecPath, str], ...]
 
 
 def reads_source(spec: TopologySpec, stream: StreamSpec) -> bool:
@@ -178,7 +178,7 @@ class _Lowering:
         """By stream and branch. Each piece states its own: a tail reads a topic, not a stream."""
         self._repartitions: dict[str, tuple[str, int | None]] = {}
         self._naming = Naming(app)
-        self._contradictions: list[tuple[Path, str]] = []
+        self._contradictions: list[tuple[SpecPath, str]] = []
         self._whole: dict[str, str] = {}
         """The stream of each piece."""
         self._rekeyed: dict[str, StreamSpec] = {}
@@ -220,7 +220,7 @@ class _Lowering:
         steps = list[StepSpec]()
         base = self._naming.start(name, stream)
         for i, step in enumerate(stream.steps):
-            path: Path = ("streams", name, "steps", i)
+            path: SpecPath = ("streams", name, "steps", i)
             words = words_of(stream.steps[i:])
             if (group := step.group_by) is not None:
                 base = self._naming.group(base, (*path, "group_by"), group, words)
@@ -275,7 +275,7 @@ class _Lowering:
         join = step.join.model_copy(update={"with_": self._rekeyed[other].from_[0]})
         return step.model_copy(update={"join": join})
 
-    def _path_of(self, name: str) -> Path:
+    def _path_of(self, name: str) -> SpecPath:
         """Return the path of a source, or of the stream that a stream or branch is declared in."""
         if name in self._spec.sources:
             return ("sources", name)
@@ -313,7 +313,7 @@ class _Lowering:
         facts = self._facts[tail] = RecordFacts(key, value)
         return stream.model_copy(update={"from_": (tail,)}), facts
 
-    def _compare_stored(self, path: Path, step: StepSpec, facts: RecordFacts) -> None:
+    def _compare_stored(self, path: SpecPath, step: StepSpec, facts: RecordFacts) -> None:
         """Compare the serdes that a step states for what it stores with the functions' types."""
         operator = step.operator
         if (keyed := step.aggregates) is not None and operator != "count":
@@ -323,7 +323,7 @@ class _Lowering:
             self._compare((*path, "join", "value"), facts.made_value, join.value)
             self._compare((*path, "join", "with_value"), other.made_value, join.with_value)
 
-    def _compare(self, path: Path, made: Made | None, stated: str | None) -> None:
+    def _compare(self, path: SpecPath, made: Made | None, stated: str | None) -> None:
         """Note if the serde that is stated at a place does not fit what a function returns."""
         if made is None:
             return

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from eosframework.topology.spec.kept_names import KeptName, Kind, Option
-from eosframework.topology.spec.loaded import KEY, LoadedApp, Path
+from eosframework.topology.spec.loaded import KEY, LoadedApp, SpecPath
 from eosframework.topology.spec.relation_names import as_topic
 from eosframework.topology.spec.step_spec import GroupSpec, StepSpec
 from eosframework.topology.spec.topology_spec import StreamSpec
@@ -62,7 +62,7 @@ class Naming:
         """Name a stream's topic of rows: as the stream, or as its table if that is unnamed."""
         is_stated = name not in self._app.unnamed
         rows = name if is_stated else min(as_topic(table.table) for _, table in stream.tables)
-        path: Path = ("streams", name, "to", 0)
+        path: SpecPath = ("streams", name, "to", 0)
         self._add(Kind.ROWS, rows, path, Option.NAMED, is_stated=is_stated)
         return rows
 
@@ -70,13 +70,13 @@ class Naming:
         """Return the base at the end of a source, stream or branch."""
         return self._ends[name]
 
-    def group(self, base: Base, path: Path, group: GroupSpec, words: tuple[str, ...]) -> Base:
+    def group(self, base: Base, path: SpecPath, group: GroupSpec, words: tuple[str, ...]) -> Base:
         """Name the repartition topic of a `group_by`; the names after it start with its own."""
         name, is_stated = group.name or base.name, group.name is not None
         self._add(Kind.REPARTITION, name, path, Option.NAME, is_stated=is_stated, words=words)
         return Base(name, is_stated or base.is_stated, None if is_stated else name)
 
-    def repartition(self, base: Base, path: Path, operator: str, words: tuple[str, ...]) -> str:
+    def repartition(self, base: Base, path: SpecPath, operator: str, words: tuple[str, ...]) -> str:
         """Name the repartition topic that an operator requires because the key is new."""
         self._add(
             Kind.REPARTITION,
@@ -91,7 +91,7 @@ class Naming:
         )
         return name
 
-    def step(self, base: Base, path: Path, step: StepSpec, words: tuple[str, ...]) -> StepSpec:
+    def step(self, base: Base, path: SpecPath, step: StepSpec, words: tuple[str, ...]) -> StepSpec:
         """Return a step that states the names of its stores."""
         operator = step.operator
         path = (*path, operator)
@@ -120,7 +120,7 @@ class Naming:
         self,
         base: Base,
         name: str,
-        path: Path,
+        path: SpecPath,
         option: Option,
         *,
         is_stated: bool,
@@ -143,7 +143,7 @@ class Naming:
         self,
         kind: Kind,
         name: str,
-        path: Path,
+        path: SpecPath,
         option: Option,
         *,
         is_stated: bool,

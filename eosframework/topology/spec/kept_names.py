@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from eosframework.topology.spec.loaded import Path, Place
+from eosframework.topology.spec.loaded import Place, SpecPath
 
 
 class Kind(StrEnum):
@@ -41,7 +41,7 @@ class KeptName:
 
     kind: Kind
     name: str
-    path: Path
+    path: SpecPath
     place: Place
     option: Option
     is_stated: bool

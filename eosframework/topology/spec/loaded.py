@@ -19,7 +19,7 @@ from eosframework.serialization.serdes import (
 )
 from eosframework.topology.spec.topology_spec import TopologySpec
 
-Path = tuple[str | int, ...]
+SpecPath = tuple[str | int, ...]
 """A position in a spec: `("streams", "late", "steps", 0)`."""
 
 
@@ -54,11 +54,11 @@ class SourceMap:
     """The place of each part of a spec."""
 
     file: str
-    places: Mapping[Path, Place] = field(default_factory=dict[Path, Place])
+    places: Mapping[SpecPath, Place] = field(default_factory=dict[SpecPath, Place])
 
-    def find(self, path: Path) -> Place:
+    def find(self, path: SpecPath) -> Place:
         """Return the place of the innermost known part on the way to `path`."""
-        known: Path = ()
+        known: SpecPath = ()
         for part in path:
             if (*known, part) in self.places:
                 known = (*known, part)
@@ -76,7 +76,7 @@ class Severity(StrEnum):
 class Fix:
     """An option that would remove a finding, where a declaration is in the spec."""
 
-    path: Path
+    path: SpecPath
     option: str
     value: str
 
@@ -128,12 +128,12 @@ class LoadedApp:
     codecs: list[Codec] = field(default_factory=list[Codec])
 
     def finding(
-        self, path: Path, rule: str, message: str, severity: Severity = Severity.ERROR
+        self, path: SpecPath, rule: str, message: str, severity: Severity = Severity.ERROR
     ) -> Finding:
         """Return a finding with the place of `path`."""
         return Finding(self.source_map.find(path), rule, message, severity)
 
-    def refusals(self, path: Path, rule: str, check: Callable[[], object]) -> Iterator[Finding]:
+    def refusals(self, path: SpecPath, rule: str, check: Callable[[], object]) -> Iterator[Finding]:
         """Yield a finding at `path` if `check` raises TopologyError."""
         try:
             check()

@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 
 from eosframework import hopping, session, sliding, tumbling
 from eosframework.operators.entries import EntryFormat
-from eosframework.operators.joins.history import VersionedRows
+from eosframework.operators.joins.history import Chunks, VersionedRows
 from eosframework.operators.joins.stream_joins import Interval, StreamJoinOperator
-from eosframework.operators.joins.version_chunks import Chunks
-from eosframework.operators.limits import Limits
-from eosframework.operators.store_transaction import StoreTransaction, open_transaction
+from eosframework.operators.store_transaction import Limits, StoreTransaction, open_transaction
 from eosframework.operators.windows.closing import Alarm
 from eosframework.records import WindowResult
 from eosframework.serialization.serdes import BYTES, JSON, STRING

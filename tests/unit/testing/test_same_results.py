@@ -20,8 +20,8 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 
 from eosframework import Topology, session, sliding, tumbling
-from eosframework.operators import written_time
-from eosframework.operators.joins.waiting_records import WaitingRecords
+from eosframework.operators import watermarks as written_time
+from eosframework.operators.joins.stream_joins import WaitingRecords
 from eosframework.operators.watermarks import WATERMARK_KEY, UpstreamTimes
 from eosframework.processing.codegen import compiler, reorder_code, time_code
 from eosframework.processing.codegen.compile_context import CompileContext
