@@ -12,7 +12,7 @@ from eosframework.config import Settings, load_settings
 from eosframework.errors import ConfigurationError
 from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.graph.graph import Graph
-from eosframework.topology.graph.retry_topics import without_retries
+from eosframework.topology.graph.walk import without_retries
 from eosframework.topology.loader import load_app
 from eosframework.topology.renaming import renamed
 from eosframework.topology.resolve.resolve import resolve

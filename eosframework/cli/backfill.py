@@ -170,7 +170,7 @@ def cutover(
     """
     from eosframework.backfill.cutover.cutover_steps import cut_over
     from eosframework.process.logs import configure_logs
-    from eosframework.topology.graph.retry_topics import without_retries
+    from eosframework.topology.graph.walk import without_retries
 
     opened = open_application(app_name, options)
     configure_logs(opened.settings.log)

@@ -41,7 +41,7 @@ def status(
     from dataclasses import replace
 
     from eosframework.errors import ConfigurationError
-    from eosframework.topology.graph.retry_topics import without_retries
+    from eosframework.topology.graph.walk import without_retries
 
     if watch and (job is None or as_json):
         raise ConfigurationError(

@@ -48,7 +48,7 @@ def changes(as_json: JsonOption = False) -> None:
     """Print the steps that each change of a live topology needs."""
     from dataclasses import asdict
 
-    from eosframework.topology.evolution import rules
+    from eosframework.topology.evolution import topology_diff as rules
 
     if as_json:
         print_json({"changes": [asdict(rule) for rule in rules().values()]})
@@ -102,7 +102,7 @@ def schema(
     ] = False,
 ) -> None:
     """Print the JSON Schema of topology files, for editors."""
-    from eosframework.topology.json_schema import settings_schema, topology_schema
+    from eosframework.topology.loader import settings_schema, topology_schema
 
     print_json(settings_schema() if settings else topology_schema())
 

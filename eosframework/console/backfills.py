@@ -9,7 +9,7 @@ from eosframework.backfill.job.job_log import job_states
 from eosframework.backfill.job.job_status import StatusTracker
 from eosframework.console.application import Application
 from eosframework.console.readings import Reading
-from eosframework.topology.graph.retry_topics import without_retries
+from eosframework.topology.graph.walk import without_retries
 
 
 class Backfills:

@@ -22,8 +22,8 @@ from eosframework.operators.windows.key_windows import SessionWindows, SlidingWi
 from eosframework.operators.windows.time_windows import AlignedWindows, Deduplication
 from eosframework.serialization.serdes import STRING
 from eosframework.topology.graph.graph import Aggregate, Emit, FoldKind, Processor, Store
-from eosframework.topology.graph.returned_none import with_value
-from eosframework.topology.spec.window_spec import Window, WindowKind
+from eosframework.topology.graph.node_kinds import with_value
+from eosframework.topology.spec.keyed_spec import Window, WindowKind
 
 
 def format_of(store: Store, partition: int | None = None) -> EntryFormat:

@@ -63,7 +63,7 @@ from eosframework.topology.graph.graph import (
 from eosframework.topology.graph.timed_topics import timed_topics
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
-from eosframework.topology.spec.fields import DurationLike, duration_of
+from eosframework.topology.spec.keyed_spec import DurationLike, duration_of
 from eosframework.txnid import TransactionalId
 
 TURNS = 100_000

@@ -14,10 +14,10 @@ from enum import StrEnum
 from eosframework.errors import ConfigurationError
 from eosframework.serialization.references import closest
 from eosframework.serialization.serdes import JSON, WINDOW
-from eosframework.topology.lowering.replacements import Changes, known_changes
+from eosframework.topology.lowering.parts import Changes, known_changes
 from eosframework.topology.renaming import written_topics
+from eosframework.topology.spec.keyed_spec import Window, WindowKind
 from eosframework.topology.spec.topology_spec import SinkSpec, TopologySpec
-from eosframework.topology.spec.window_spec import Window, WindowKind
 
 
 class CompareBy(StrEnum):

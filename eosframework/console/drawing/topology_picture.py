@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from eosframework.console.drawing.layers import Place, arrange
-from eosframework.topology.graph.diagram import Arrow, Box, BoxKind, Diagram
+from eosframework.topology.graph.description import Arrow, Box, BoxKind, Diagram
 
 HEIGHT = 46
 ROW = 66

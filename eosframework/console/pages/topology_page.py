@@ -9,7 +9,7 @@ from eosframework.console.application import Application
 from eosframework.console.drawing.topology_picture import picture_of
 from eosframework.console.pages.page import Console, Fields, Page
 from eosframework.runtime.application_status import ApplicationStatus
-from eosframework.topology.graph.diagram import Box, BoxKind, draw
+from eosframework.topology.graph.description import Box, BoxKind, draw
 
 
 def topology_page(console: Console, fields: Fields) -> Page:

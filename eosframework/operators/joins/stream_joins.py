@@ -44,7 +44,7 @@ from eosframework.operators.windows.closing import DATA, MARK_KEY, Agenda, Alarm
 from eosframework.operators.windows.time_windows import WindowStarts
 from eosframework.serialization.serdes import Serde
 from eosframework.topology.graph.graph import StreamJoin
-from eosframework.topology.spec.window_spec import windows_in_words
+from eosframework.topology.spec.keyed_spec import windows_in_words
 
 _PIECE_BYTES = 16_384
 """A longer entry takes no further record."""

@@ -36,7 +36,7 @@ from eosframework.errors import RunError, raised_by_functions
 from eosframework.operators.entries import Entry, EntryFormat
 from eosframework.operators.store_transaction import StoreTransaction
 from eosframework.records import WindowResult
-from eosframework.topology.spec.window_spec import Window, windows_in_words
+from eosframework.topology.spec.keyed_spec import Window, windows_in_words
 
 MARK_KEY = b"\xff"
 """Sorts after every key that begins with a time."""

@@ -23,7 +23,7 @@ from eosframework.operators.windows.closing import (
     WindowOperator,
 )
 from eosframework.records import WindowResult
-from eosframework.topology.spec.window_spec import Window
+from eosframework.topology.spec.keyed_spec import Window
 
 
 class SpanOperator(WindowOperator):

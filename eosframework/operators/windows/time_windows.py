@@ -22,7 +22,7 @@ from eosframework.operators.windows.closing import (
 )
 from eosframework.records import WindowResult
 from eosframework.serialization.key_bytes import sorted_json
-from eosframework.topology.spec.window_spec import Window
+from eosframework.topology.spec.keyed_spec import Window
 
 _STARTS_AT_ONCE = 1000
 """The most numbers of a listing: a transaction ends few of many."""

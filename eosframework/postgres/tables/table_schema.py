@@ -30,7 +30,7 @@ from eosframework.postgres.tables.table_shapes import (
     read_shape,
 )
 from eosframework.topology.graph.graph import SinkTable, TableMode, TableSink
-from eosframework.topology.spec.relation_names import relation_parts
+from eosframework.topology.spec.topology_spec import relation_parts
 
 positions: Any = load_queries("table_positions.sql")
 

@@ -11,7 +11,7 @@ from psycopg import Connection, sql
 from sqlalchemy.dialects.postgresql import dialect
 
 from eosframework.postgres.queries import load_queries
-from eosframework.topology.spec.relation_names import relation_parts
+from eosframework.topology.spec.topology_spec import relation_parts
 
 shape_queries: Any = load_queries("table_shapes.sql")
 

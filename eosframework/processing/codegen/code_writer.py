@@ -32,7 +32,7 @@ from eosframework.serialization import json_numbers, strict_json
 from eosframework.serialization.key_bytes import key_encoder
 from eosframework.serialization.serdes import JSON, Serde
 from eosframework.topology.graph.graph import Function, Keyed, Node, OnError, Store
-from eosframework.topology.graph.returned_none import excludes_none, refuse_none
+from eosframework.topology.graph.node_kinds import excludes_none, refuse_none
 
 
 @dataclass(frozen=True, slots=True)

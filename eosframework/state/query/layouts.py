@@ -28,7 +28,7 @@ from eosframework.topology.graph.graph import (
     Table,
 )
 from eosframework.topology.graph.walk import nodes_of
-from eosframework.topology.spec.window_spec import Window, WindowKind
+from eosframework.topology.spec.keyed_spec import Window, WindowKind
 
 _SIDES = {"left": DATA + b"l", "right": DATA + b"r"}
 _HISTORY_KEY = b"k"

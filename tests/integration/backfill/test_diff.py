@@ -21,7 +21,7 @@ from eosframework.errors import ConfigurationError
 from eosframework.records import WindowResult
 from eosframework.serialization.serdes import WINDOW
 from eosframework.topology.loader import load_app
-from eosframework.topology.spec.window_spec import Window, WindowKind
+from eosframework.topology.spec.keyed_spec import Window, WindowKind
 from tests.conftest import KafkaService
 from tests.support.applications.tables import TablesWorld
 

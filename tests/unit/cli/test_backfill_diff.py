@@ -11,7 +11,7 @@ from eosframework.backfill.job.job_entry import Job
 from eosframework.cli.backfill_diff import _lines, _report, _topics_by, _within
 from eosframework.errors import ConfigurationError
 from eosframework.postgres.tables.table_comparison import ComparedTables
-from eosframework.topology.spec.window_spec import Window, WindowKind
+from eosframework.topology.spec.keyed_spec import Window, WindowKind
 
 JOB = Job(application="flights_v2", name="january", fingerprint={}, suffix="v2", created_at=0)
 EQUAL = ComparedTopics((10, 10), (0, 0), ())

@@ -12,7 +12,7 @@ from eosframework.console.drawing.layers import arrange
 from eosframework.console.drawing.timelines import transaction_timeline, windows_timeline
 from eosframework.console.drawing.topology_picture import picture_of
 from eosframework.console.pages.topology_page import link_to
-from eosframework.topology.graph.diagram import BoxKind, draw
+from eosframework.topology.graph.description import BoxKind, draw
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
 from tests.support.processes.programs import REPOSITORY

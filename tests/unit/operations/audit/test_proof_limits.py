@@ -19,8 +19,8 @@ from eosframework.operations.audit.proof_limits import receipted_topics, unprove
 from eosframework.processing.transaction.receipts import Series
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph.graph import Graph
+from eosframework.topology.loader import read_yaml
 from eosframework.topology.resolve.resolve import resolve
-from eosframework.topology.yaml_reader import read_yaml
 
 SOURCES = """\
 application: a
