@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from eosframework.application.context import connect
 from eosframework.backfill.job.job_entry import JobState
-from eosframework.backfill.job.request import FileRequest, Request
+from eosframework.backfill.job.stages import FileRequest, Request
 from eosframework.config import Settings, load_settings
 from eosframework.errors import ConfigurationError
 from eosframework.topology.dsl.builder import Topology
@@ -91,10 +91,13 @@ class Backfill:
                 the session or its executors lack a requirement.
             RunError: a record cannot be processed, or Spark gave up; the job can be started again.
         """
-        from eosframework.backfill.driver.job_start import start
-        from eosframework.backfill.driver.stage_runner import run_stages
-        from eosframework.backfill.spark.preflight import require_executors
-        from eosframework.backfill.spark.spark_session import own_session, spark_session
+        from eosframework.backfill.job_start import start
+        from eosframework.backfill.spark.spark_session import (
+            own_session,
+            require_executors,
+            spark_session,
+        )
+        from eosframework.backfill.stage_runner import run_stages
 
         session = spark_session(None, {}) if spark is None else own_session(spark)
 

@@ -10,14 +10,15 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from eosframework.backfill.api import graph_of
-from eosframework.backfill.spark.arrow_batches import (
+from eosframework.backfill.spark.executors import (
     BatchFunction,
     RecordBatch,
     batch_of,
     headers_type,
     map_batches,
+    pack,
+    unpack,
 )
-from eosframework.backfill.spark.pickling import pack, unpack
 from eosframework.errors import ConfigurationError
 from eosframework.processing.ports import Output
 from eosframework.topology.dsl.builder import Topology

@@ -25,7 +25,7 @@ from eosframework.cli.stdout import print_json, print_report
 from eosframework.process.interrupts import cleaning_up, note_remains
 
 if TYPE_CHECKING:
-    from eosframework.backfill.cutover.cutover_steps import CutoverResult
+    from eosframework.backfill.cutover import CutoverResult
     from eosframework.backfill.job.job_entry import JobState
 
 commands = group("backfill", "Run a topology over history with Spark.")
@@ -96,9 +96,13 @@ def run(
     cutover` hands over to them.
     """
     from eosframework.backfill.api import Backfill, spark_options
-    from eosframework.backfill.job.progress_display import ProgressDisplay
-    from eosframework.backfill.spark.jvm import quiet_bridge, quiet_server, stop_session
-    from eosframework.backfill.spark.spark_session import spark_session
+    from eosframework.backfill.job.job_status import ProgressDisplay
+    from eosframework.backfill.spark.spark_session import (
+        quiet_bridge,
+        quiet_server,
+        spark_session,
+        stop_session,
+    )
     from eosframework.process.logs import configure_logs
 
     settings = options.load()
@@ -168,7 +172,7 @@ def cutover(
     They resume with the job's state, at the next offsets. Workers must be stopped. The cutover is
     one transaction: after a crash, run it again.
     """
-    from eosframework.backfill.cutover.cutover_steps import cut_over
+    from eosframework.backfill.cutover import cut_over
     from eosframework.process.logs import configure_logs
     from eosframework.topology.graph.walk import without_retries
 

@@ -47,9 +47,13 @@ def stage(
     `backfill run --source TOPIC=parquet:DIRECTORY` reads them. A complete copy is not repeated.
     """
     from eosframework.backfill.api import spark_options
-    from eosframework.backfill.spark.jvm import quiet_bridge, quiet_server, stop_session
-    from eosframework.backfill.spark.preflight import check_packages
-    from eosframework.backfill.spark.spark_session import spark_session
+    from eosframework.backfill.spark.spark_session import (
+        check_packages,
+        quiet_bridge,
+        quiet_server,
+        spark_session,
+        stop_session,
+    )
     from eosframework.backfill.spark.staging import stage_source
 
     options = _options(option or (), options_file)

@@ -60,9 +60,8 @@ def status(
 def _list(opened: ApplicationContext, as_json: bool) -> None:
     import time
 
-    from eosframework.backfill.job.job_log import job_states
-    from eosframework.backfill.job.job_status import StatusTracker
-    from eosframework.backfill.job.progress_display import headline
+    from eosframework.backfill.job.job_entry import job_states
+    from eosframework.backfill.job.job_status import StatusTracker, headline
 
     now = time.time()
     states = job_states(opened.graph.application, opened.settings.kafka, opened.admin)
@@ -85,8 +84,7 @@ def _list(opened: ApplicationContext, as_json: bool) -> None:
 def _show(opened: ApplicationContext, job: str, as_json: bool) -> None:
     import time
 
-    from eosframework.backfill.job.job_status import StatusTracker
-    from eosframework.backfill.job.progress_display import drawn
+    from eosframework.backfill.job.job_status import StatusTracker, drawn
     from eosframework.process.terminal_console import TerminalConsole
 
     found = StatusTracker(opened.graph).look(_read(opened, job), time.time())
@@ -99,7 +97,7 @@ def _show(opened: ApplicationContext, job: str, as_json: bool) -> None:
 def _watch(opened: ApplicationContext, job: str) -> None:
     import time
 
-    from eosframework.backfill.job.progress_display import ProgressDisplay, drawn, headline
+    from eosframework.backfill.job.job_status import ProgressDisplay, drawn, headline
     from eosframework.process.terminal_console import TerminalConsole
 
     console = TerminalConsole()
@@ -116,7 +114,7 @@ def _watch(opened: ApplicationContext, job: str) -> None:
 
 
 def _read(opened: ApplicationContext, job: str) -> JobState:
-    from eosframework.backfill.job.job_log import JobLog
+    from eosframework.backfill.job.job_entry import JobLog
     from eosframework.errors import ConfigurationError
 
     log = JobLog(job, opened.graph.application, opened.settings.kafka, opened.admin)

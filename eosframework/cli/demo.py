@@ -104,7 +104,7 @@ def backfill(
     in the other, live workers process everything. Succeeds only if both have the same topics,
     windows and rows.
     """
-    from eosframework.backfill.spark.preflight import check_packages
+    from eosframework.backfill.spark.spark_session import check_packages
     from eosframework.demo.nycflights import require_packages
 
     require_packages()
@@ -131,7 +131,7 @@ def spark(
     Structured Streaming counts flights by airport and hour; a Python worker, an executor and the
     driver are killed. Succeeds only if topic and table have what pandas computes, each change once.
     """
-    from eosframework.backfill.spark.preflight import check_packages
+    from eosframework.backfill.spark.spark_session import check_packages
     from eosframework.demo.nycflights import require_packages
 
     require_packages()

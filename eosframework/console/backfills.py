@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from eosframework.backfill.job.job_log import job_states
+from eosframework.backfill.job.job_entry import job_states
 from eosframework.backfill.job.job_status import StatusTracker
 from eosframework.console.application import Application
 from eosframework.console.readings import Reading

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eosframework.application.position_changes import PositionRequest
-from eosframework.backfill.job.ranges import parse_bound
+from eosframework.backfill.job_start import parse_bound
 from eosframework.backfill.spark.ordering import _writer_of
 from eosframework.embedded.layout import load_layout
 from eosframework.embedded.postgres.record import load_record

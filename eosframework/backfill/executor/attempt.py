@@ -29,6 +29,11 @@ Handling of outcomes (A7, `processing/session`):
 Progress is stored in the control topic, in the same transaction as the outputs, because group
 offsets expire. The owner of the id reads final progress: no frame of another attempt counts any
 more. Idle windows stay open: wall-clock triggers do not run during a backfill.
+
+The log reader of a task, for stages whose records Spark need not sort.
+Ends are fixed and `read_committed`, so every attempt finds the same records from a position on.
+Several partitions are merged in the order of a live task with all its input available: no partition
+is idle before its end.
 """
 
 from __future__ import annotations
@@ -37,15 +42,21 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 
 import structlog
 
 from eosframework import failpoints
-from eosframework.backfill.executor.attempt_context import AttemptContext, TaskSpec, attempt_context
-from eosframework.backfill.executor.chunk import Chunk, Counters, place_of
-from eosframework.backfill.executor.task_reader import Rows, reading
+from eosframework.backfill.executor.attempt_context import (
+    AttemptContext,
+    Chunk,
+    Counters,
+    Run,
+    TaskSpec,
+    attempt_context,
+    place_of,
+)
 from eosframework.backfill.job.job_entry import TaskProgress
 from eosframework.errors import (
     ClusterUnreachable,
@@ -56,9 +67,12 @@ from eosframework.errors import (
     RunError,
     TransactionError,
 )
+from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.processing.attempts.ownership import Interrupted, Ownership, run_suffix
 from eosframework.processing.failures.failure_handler import FailureHandler, describe
+from eosframework.processing.input_queues import Pending, TimeOf, TimestampQueue
 from eosframework.processing.ports import Message
+from eosframework.processing.session.session_policy import PATIENCE_SECONDS
 from eosframework.processing.stores.open_state import SHARE, ChangesBudget
 from eosframework.processing.task import Task
 from eosframework.processing.task_states import TaskState
@@ -67,10 +81,73 @@ from eosframework.processing.transaction.overtime import RecordTimer
 from eosframework.processing.transaction.producer_group import ProducerGroup
 from eosframework.records import Position, TopicPartition
 
-PIECE_RECORDS = 2000
+Rows = Callable[[Mapping[TopicPartition, int]], Iterator[Run]]
+"""Returns a task's rows in order, from its positions on or earlier."""
+
+_TAKEN_RECORDS = 2000
+"""Largest number of consecutive records of one partition in a merge."""
+
+
+@contextmanager
+def reading(context: AttemptContext) -> Generator[Rows]:
+    """Yield a reader of the task's ranges; its connections are closed after the block.
+
+    Its rows raise PositionLost where retention deleted records to read, and ClusterUnreachable
+    while brokers stay unavailable.
+    """
+    with ExitStack() as opened:
+
+        def read(positions: Mapping[TopicPartition, int]) -> Iterator[Run]:
+            readers: dict[TopicPartition, Iterator[Run]] = {}
+            for partition in context.compiled.in_turn(context.ends):
+                range_ = positions[partition], context.ends[partition]
+                readers[partition] = opened.enter_context(
+                    closing(
+                        read_ranges(
+                            context.settings.kafka,
+                            {partition: range_},
+                            patience_seconds=PATIENCE_SECONDS,
+                        )
+                    )
+                )
+            if len(readers) == 1:
+                return next(iter(readers.values()))
+            sources = context.compiled.sources
+            return merged(readers, {p: sources[p.topic].time_of for p in readers})
+
+        yield read
+
+
+def merged(
+    readers: Mapping[TopicPartition, Iterator[Run]], time_of: Mapping[TopicPartition, TimeOf]
+) -> Iterator[Run]:
+    """Yield the records of several partitions in the order of a live task.
+
+    Args:
+        readers: the records of each partition, in offset order.
+        time_of: by partition; among records of the same time, earlier partitions come first.
+    """
+    queue = TimestampQueue(time_of, 0.0, lambda: 0.0)
+    left, waiting, read_to = dict(readers), dict.fromkeys(readers, 0), dict.fromkeys(readers, 0)
+    while left or queue.is_ready():
+        for partition in [p for p in left if not waiting[p]]:
+            if (run := next(left[partition], None)) is None:
+                del left[partition]
+                queue.reached_end(partition, read_to[partition])
+            else:
+                queue.add(Pending(*run, None))
+                waiting[partition] = len(run[1])
+                read_to[partition] = run[1][-1].offset() + 1
+        while queue.is_ready():
+            taken = queue.take(_TAKEN_RECORDS)
+            waiting[taken.partition] -= len(taken.messages)
+            yield taken.partition, taken.messages
+
+
+_PIECE_RECORDS = 2000
 """Largest number of rows added at once; a full chunk ends between two pieces."""
 
-RESTORE_PAUSE_SECONDS = 0.01
+_RESTORE_PAUSE_SECONDS = 0.01
 
 
 def run_attempt(
@@ -134,7 +211,7 @@ class Attempt:
             known = self._ownership.known
             if known is not None and known.complete:
                 return known
-            attempt_run = AttemptRun(self._context, self._ownership, self._clock, self._sleep)
+            attempt_run = _AttemptRun(self._context, self._ownership, self._clock, self._sleep)
             try:
                 return attempt_run.run(rows)
             except Exception as error:
@@ -149,7 +226,7 @@ class Attempt:
             self._ownership.close()
 
 
-class AttemptRun:
+class _AttemptRun:
     """Runs the rows of an owned task (A4 to A8)."""
 
     def __init__(
@@ -168,7 +245,7 @@ class AttemptRun:
         self._interval_seconds = min(settings.backfill.commit_interval_seconds, timeout_seconds / 3)
         most_records = settings.backfill.chunk_records
         self._chunk = Chunk(most_records, settings.backfill.chunk_megabytes * 2**20)
-        self._piece_records = min(PIECE_RECORDS, most_records)
+        self._piece_records = min(_PIECE_RECORDS, most_records)
         self._announced_at = clock()
         self._timer = RecordTimer()
         state, compiled = context.state, context.compiled
@@ -256,7 +333,7 @@ class AttemptRun:
         """Restore the stores (A4), and announce this attempt periodically."""
         state = self._context.state
         while state is not None and not state.turn([self._task]):
-            self._sleep(RESTORE_PAUSE_SECONDS)
+            self._sleep(_RESTORE_PAUSE_SECONDS)
             if self._clock() - self._announced_at >= self._interval_seconds:
                 self._announce()
         failpoints.hit("takeover.after_assign")

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from eosframework.backfill.executor.chunk import Run
+from eosframework.backfill.executor.attempt_context import Run
 from eosframework.config import Settings
 from eosframework.errors import DatabaseUnavailable, RunError, SchemaRegistryUnavailable
 from eosframework.processing.attempts.attempt_takeover import SignOfLife, wait_for_turn

@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING
 
 from eosframework.application.backfill_jobs import WRITER_HEADER
 from eosframework.backfill.job.stages import writers_of
-from eosframework.backfill.spark.arrow_batches import (
+from eosframework.backfill.spark.executors import (
     BatchFunction,
     RecordBatch,
     extended,
     map_batches,
+    unpack,
 )
-from eosframework.backfill.spark.pickling import unpack
 from eosframework.backfill.spark.spark_rows import ROW_SCHEMA, OffsetCounter, runs_of
 from eosframework.operators.watermarks import written_time
 from eosframework.processing.codegen.compiler import compile_part, compile_source
@@ -61,7 +61,7 @@ def in_task_order(
 
     Args:
         spark: a session of the backfill.
-        frames: rows of each source topic, from `kafka_rows` or with their places.
+        frames: rows of each source topic, from `spark_rows` or with their places.
         graph: pickled.
         sub_topology: its sources.
         partitions: number of its tasks.

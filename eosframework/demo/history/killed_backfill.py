@@ -10,8 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from eosframework.backfill.job.job_entry import JobState
-from eosframework.backfill.job.job_log import JobLog
+from eosframework.backfill.job.job_entry import JobLog, JobState
 from eosframework.demo.history.archive import flight
 from eosframework.demo.history.world import INPUT, World
 from eosframework.demo.kills import Kill

@@ -18,7 +18,7 @@ import orjson
 
 from eosframework.backfill.executor.functions import run_numbered
 from eosframework.backfill.executor.table_attempt import Pace, TableAttempt
-from eosframework.backfill.spark.arrow_batches import (
+from eosframework.backfill.spark.executors import (
     BatchFunction,
     RecordBatch,
     Table,
@@ -31,7 +31,7 @@ from eosframework.errors import DatabaseRefused, RecordFailed, RunError, StartRe
 from eosframework.process.logs import configure_logs
 from eosframework.records import TopicPartition
 from eosframework.serialization.serdes import BYTES
-from eosframework.spark.batch_rules import Decision, decide
+from eosframework.spark.batches import Decision, decide
 from eosframework.spark.sink_entry import BatchIdentity, SinkBatch
 from eosframework.spark.table.columns import (
     RESULT_SCHEMA,

@@ -18,8 +18,7 @@ from typing import Any
 
 import psutil
 
-from eosframework.backfill.job.job_entry import JobState
-from eosframework.backfill.job.job_log import JobLog
+from eosframework.backfill.job.job_entry import JobLog, JobState
 from eosframework.config import KafkaSettings
 from eosframework.embedded.java import find_spark_java
 from eosframework.embedded.ports import free_ports

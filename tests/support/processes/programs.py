@@ -54,7 +54,7 @@ PRELOADED = (
     "tests.support.applications.backfilled",
     "tests.support.faults.faulty_worker",
     "pyspark.cloudpickle",
-    "eosframework.backfill.cutover.cutover_steps",
+    "eosframework.backfill.cutover",
     "eosframework.cli.apply",
     "eosframework.cli.backfill",
     "eosframework.cli.console",

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from eosframework.backfill.diff.record_identity import CompareBy, Comparison, comparisons
+from eosframework.backfill.topic_diff import CompareBy, Comparison, comparisons
 from eosframework.errors import ConfigurationError
 from eosframework.records import WindowResult
 from eosframework.serialization.serdes import JSON, WINDOW

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.backfill.executor.chunk import Run
+from eosframework.backfill.executor.attempt_context import Run
 from eosframework.backfill.executor.table_attempt import Pace, TableAttempt
 from eosframework.errors import (
     DatabaseUnavailable,

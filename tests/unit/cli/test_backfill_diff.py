@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from eosframework.backfill.diff.job_diff import Diff
-from eosframework.backfill.diff.record_identity import CompareBy, Comparison
-from eosframework.backfill.diff.topic_diff import ComparedTopics, Place, TimeRange, TopicDifference
 from eosframework.backfill.job.job_entry import Job
+from eosframework.backfill.job_diff import Diff
+from eosframework.backfill.topic_diff import (
+    CompareBy,
+    ComparedTopics,
+    Comparison,
+    Place,
+    TimeRange,
+    TopicDifference,
+)
 from eosframework.cli.backfill_diff import _lines, _report, _topics_by, _within
 from eosframework.errors import ConfigurationError
 from eosframework.postgres.tables.table_comparison import ComparedTables

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from eosframework.backfill.executor.chunk import Run
+from eosframework.backfill.executor.attempt_context import Run
 from eosframework.backfill.executor.table_attempt import Pace, TableAttempt
 from eosframework.errors import Superseded
 from eosframework.records import Position, Record, TopicPartition

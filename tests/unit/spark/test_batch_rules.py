@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from eosframework.errors import StartRefused
-from eosframework.spark.batch_rules import Decision, decide, mark_of
+from eosframework.spark.batches import Decision, decide, mark_of
 from eosframework.spark.sink_entry import BatchIdentity, SinkBatch
 
 

@@ -1,4 +1,4 @@
-"""Compares a job's suffixed output with the live topics and tables.
+"""Comparison of a job's suffixed output with the live topics and tables.
 
 The range of the comparison is one of event times: from the earliest to the latest that the job's
 tasks have seen. Where a source takes times from a function, the earliest is that of the job's
@@ -16,21 +16,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from eosframework.backfill.cutover.cutover_rules import incomplete
-from eosframework.backfill.diff.record_identity import comparisons
-from eosframework.backfill.diff.topic_diff import (
+from eosframework.backfill.cutover import incomplete
+from eosframework.backfill.job.job_entry import Job, JobLog, JobState
+from eosframework.backfill.spark.spark_rows import kafka_rows
+from eosframework.backfill.topic_diff import (
     ComparedTopics,
     DiffOptions,
     Ranges,
     Rows,
     TimeRange,
     compare_topics,
+    comparisons,
     earliest,
     whole,
 )
-from eosframework.backfill.job.job_entry import Job, JobState
-from eosframework.backfill.job.job_log import JobLog
-from eosframework.backfill.spark.kafka_rows import kafka_rows
 from eosframework.config import Settings
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
@@ -155,8 +154,7 @@ def lazy_session(
     master: str | None, options: Mapping[str, str]
 ) -> Generator[Callable[[], SparkSession]]:
     """Yield a function that starts Spark when first called; Spark stops after the block."""
-    from eosframework.backfill.spark.jvm import quiet_bridge, stop_session
-    from eosframework.backfill.spark.spark_session import spark_session
+    from eosframework.backfill.spark.spark_session import quiet_bridge, spark_session, stop_session
 
     quiet_bridge()
     started: list[SparkSession] = []

@@ -10,49 +10,259 @@
 All state is in the control topic. The driver may be killed at any time, and the next start resumes.
 Spark's calls run on a separate thread, so that the main one displays progress and can be
 interrupted.
+
+The stage of the table sinks: writes a job's rows by claims, as live table writers do.
+It runs last, over the application's row topics as filled by the other stages, and over the job's
+ranges of topics that feed tables directly. Positions are stored in the database, and table writers
+resume from them. If table writers already run, the rows are left to them.
 """
 
 from __future__ import annotations
 
+import hashlib
+import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from eosframework.backfill.driver.job_start import StartedJob
-from eosframework.backfill.driver.table_stage import run_tables
-from eosframework.backfill.executor.attempt_context import TaskSpec
+from eosframework.backfill.executor.attempt_context import Run, TaskSpec
 from eosframework.backfill.executor.functions import (
     RESULT_SCHEMA,
     attempts,
     attempts_over_log,
     completions,
+    run_numbered,
 )
-from eosframework.backfill.job.job_entry import JobState, OffsetRange, ends_key, task_of
-from eosframework.backfill.job.job_log import JobLog
+from eosframework.backfill.executor.table_attempt import (
+    PATIENCE_SECONDS,
+    Pace,
+    TableAttempt,
+    refuse_gap,
+)
+from eosframework.backfill.job.job_entry import (
+    JobLog,
+    JobState,
+    OffsetRange,
+    ends_key,
+    tables_key,
+    task_of,
+)
 from eosframework.backfill.job.stages import Stage, writers_of
-from eosframework.backfill.spark.arrow_batches import map_batches
-from eosframework.backfill.spark.executor_failures import failure_of, reason_of
-from eosframework.backfill.spark.kafka_rows import kafka_rows
+from eosframework.backfill.job_start import StartedJob
+from eosframework.backfill.spark.executors import failure_of, map_batches, pack, reason_of, unpack
 from eosframework.backfill.spark.ordering import in_task_order
-from eosframework.backfill.spark.pickling import pack
+from eosframework.backfill.spark.spark_rows import kafka_rows
 from eosframework.config import Settings
 from eosframework.errors import PositionLost, RunError, TransactionError
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.kafka.consumer.settled import settled_ends
 from eosframework.kafka.worker_clients import producers
 from eosframework.records import TopicPartition, partitions_of
-from eosframework.txnid import TransactionalId
+from eosframework.tables.row_conversion import RowMaker
+from eosframework.topology.graph.graph import Graph
+from eosframework.txnid import TransactionalId, tables_group
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+Ranges = Mapping[TopicPartition, OffsetRange]
+
+
+@dataclass(frozen=True, slots=True)
+class TableTaskSpec:
+    """The parameters of this stage's tasks, sent to the executors.
+
+    Args:
+        graph: of the application, pickled.
+        topic_ids: of the table sinks' topics.
+        ranges: all ranges, without the part already in the tables.
+    """
+
+    graph: bytes
+    settings: Settings
+    topic_ids: Mapping[str, str]
+    ranges: Ranges
+
+
+def run_tables(
+    spark: SparkSession,
+    started: StartedJob,
+    state: JobState,
+    run_watched: Callable[[Callable[[], Any]], None],
+) -> None:
+    """Write the rest of a job's rows to their tables.
+
+    Args:
+        spark: a session of the backfill.
+        started: the job.
+        state: all its other stages are complete.
+        run_watched: runs a Spark action.
+
+    Raises:
+        RecordFailed: a record yields no row, or the database refuses it, and the policy is to fail.
+        RunError: rows were deleted, or precede the range; or the database stays unavailable.
+        DatabaseUnusable: the database cannot be queried.
+    """
+    graph = started.graph
+    if not graph.table_sinks or state.tables_at is not None:
+        return
+    events = structlog.get_logger("eosframework.backfill").bind(application=graph.application)
+    group = tables_group(graph.application)
+    if members := started.admin.describe_group(group).client_ids:
+        events.info("tables_left_to_workers", group=group, workers=len(members))
+    else:
+        _write_tables(spark, started, state, run_watched)
+    done = {"at": round(time.time() * 1000), "workers": len(members)}
+    started.log.write({tables_key(state.job.name): done})
+
+
+def _write_tables(
+    spark: SparkSession,
+    started: StartedJob,
+    state: JobState,
+    run_watched: Callable[[Callable[[], Any]], None],
+) -> None:
+    graph = started.graph
+    ranges = _rows_left(started, state)
+    spec = TableTaskSpec(
+        pack(graph),
+        started.settings,
+        {p.topic: started.facts.topics[p.topic].topic_id for p in graph.table_sinks},
+        ranges,
+    )
+    structlog.get_logger("eosframework.backfill").info(
+        "backfill_stage", job=state.job.name, stage="tables", partitions=len(ranges)
+    )
+    if ranges:
+        partitions = spark.sparkContext.parallelize(sorted(ranges), len(ranges))
+        run_watched(partitions.map(_table_attempts(spec)).collect)
+
+
+def _table_attempts(spec: TableTaskSpec) -> Callable[[TopicPartition], int]:
+    """Return the function for executors: it writes a partition's rows to tables and counts them."""
+
+    def run(partition: TopicPartition) -> int:
+        return run_numbered(partial(_write_range, spec, TopicPartition(*partition)))
+
+    return run
+
+
+def _write_range(spec: TableTaskSpec, partition: TopicPartition, attempt_number: int) -> int:
+    range_ = spec.ranges[partition]
+    rows = read_ranges(
+        spec.settings.kafka,
+        {partition: (range_.first, range_.end)},
+        patience_seconds=PATIENCE_SECONDS,
+    )
+    with closing(rows):
+        return write_partition(spec, partition, rows, attempt_number)
+
+
+def write_partition(
+    spec: TableTaskSpec, partition: TopicPartition, rows: Iterable[Run], attempt_number: int
+) -> int:
+    """Write the rows of one partition to tables; see `TableAttempt.run`."""
+    from eosframework.postgres import Database
+    from eosframework.postgres.tables.table_positions import seen_position
+    from eosframework.postgres.tables.table_sink import PostgresRowStore
+
+    graph = unpack(spec.graph)
+    name = graph.application
+    database = Database(spec.settings.database, application_name=_session_name(name, partition))
+    store = PostgresRowStore(database, name, spec.topic_ids)
+    range_ = spec.ranges[partition]
+    attempt = TableAttempt(
+        partition,
+        range_.first,
+        range_.end,
+        RowMaker(next(p for p in graph.table_sinks if p.topic == partition.topic)),
+        store,
+        Pace.of(spec.settings),
+        partial(seen_position, database, name, partition),
+    )
+    try:
+        return attempt.run(rows, attempt_number)
+    finally:
+        store.close()
+
+
+def _session_name(application: str, partition: TopicPartition) -> str:
+    """Return the session name shared by attempts of one partition; longer names would be cut."""
+    task = f"{application}/{partition}"
+    return f"eosframework backfill {hashlib.sha256(task.encode()).hexdigest()[:16]}"
+
+
+def _rows_left(started: StartedJob, state: JobState) -> dict[TopicPartition, OffsetRange]:
+    """Return the ranges missing in the tables; later, a claim determines them exactly.
+
+    Raises:
+        PositionLost: some of their records were deleted from the log.
+        RunError: the tables lack records before a range.
+    """
+    wanted = _table_ranges(started.graph, state, started.facts.partitions, started.admin)
+    stored = _stored(started)
+    left: dict[TopicPartition, OffsetRange] = {}
+    log = started.admin.log_bounds(list(wanted))
+    for partition, range_ in wanted.items():
+        position = stored.get(partition)
+        if position is None:
+            position = range_.first
+        elif position >= range_.end:
+            continue
+        refuse_gap(partition, position, range_.first)
+        if position < log[partition][0] and position < range_.end:
+            raise PositionLost(
+                f"{partition}: the tables have the rows before offset {position}, and the log "
+                f"begins at {log[partition][0]} by now: retention deleted the records between "
+                f"them. To resume without them: eosframework positions set APP --tables "
+                f"'{partition}={log[partition][0]}'"
+            )
+        left[partition] = OffsetRange(first=position, end=range_.end)
+    return left
+
+
+def _table_ranges(
+    graph: Graph, state: JobState, partitions: Mapping[str, int], admin: ClusterAdmin
+) -> dict[TopicPartition, OffsetRange]:
+    """Return the ranges for tables: those of the job, and all of the application's row topics.
+
+    Args:
+        graph: of the application.
+        state: of the job.
+        partitions: number of partitions by topic.
+        admin: admin client of the cluster.
+    """
+    ranges: dict[TopicPartition, OffsetRange] = {}
+    own: list[TopicPartition] = []
+    for table_sink in graph.table_sinks:
+        if table_sink.sub_topology is None:
+            for number, range_ in enumerate(state.job.ranges[table_sink.topic]):
+                ranges[TopicPartition(table_sink.topic, number)] = range_
+        else:
+            own += partitions_of({table_sink.topic: partitions[table_sink.topic]})
+    bounds = admin.log_bounds(own)
+    return ranges | {p: OffsetRange(first=first, end=end) for p, (first, end) in bounds.items()}
+
+
+def _stored(started: StartedJob) -> dict[TopicPartition, int | None]:
+    from eosframework.postgres import Database
+    from eosframework.postgres.tables.table_positions import stored_positions
+
+    name = started.graph.application
+    database = Database(started.settings.database, application_name=f"eosframework {name} backfill")
+    return {found.partition: found.next_offset for found in stored_positions(database, name)}
 
 
 OnProgress = Callable[[JobState], object]
 """Called with the job's progress about once a second."""
 
-LOOK_SECONDS = 1.0
+_LOOK_SECONDS = 1.0
 
 
 def run_stages(
@@ -152,7 +362,7 @@ class _Run:
         thread.start()
         try:
             while thread.is_alive():
-                thread.join(LOOK_SECONDS)
+                thread.join(_LOOK_SECONDS)
                 if (state := self.started.log.watch()) is not None:
                     self.on_progress(state)
         except BaseException:
@@ -264,12 +474,12 @@ def _fix_ends(started: StartedJob) -> None:
     started.log.write(entries)
 
 
-DECIDED_SECONDS = 2.0
+_DECIDED_SECONDS = 2.0
 """Longest time for a healthy attempt's commit; later it counts as a leftover."""
 
 
 def end_leftovers(
-    log: JobLog, application: str, settings: Settings, decided_seconds: float = DECIDED_SECONDS
+    log: JobLog, application: str, settings: Settings, decided_seconds: float = _DECIDED_SECONDS
 ) -> list[str]:
     """End open transactions of a job's tasks on the control topic, and return their ids (R0).
 
