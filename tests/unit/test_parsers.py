@@ -25,7 +25,7 @@ from eosframework.embedded.layout import load_layout
 from eosframework.embedded.postgres.record import load_record
 from eosframework.errors import ConfigurationError, EosError, RunError
 from eosframework.kafka.inspect.formats import decode_offset, decode_state, transactional_id_of
-from eosframework.monitoring.tracing.trace_context import context_in
+from eosframework.monitoring.tracing.traced_tasks import context_in
 from eosframework.operations.audit.application_audit import _number, _text
 from eosframework.operations.audit.audit_scope import Bound
 from eosframework.operations.dead_letters.dead_letter import DeadLetter

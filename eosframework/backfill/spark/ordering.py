@@ -12,7 +12,7 @@ directly follows that one, because no other head is older.
 
 An internal topic has records of several writers, each of which wrote all its records before the
 next began, or in between: there the largest time of writing of the writer counts
-(`operators.written_time`). Rows of files have their place: event time, path, row. In both cases a
+(`operators.watermarks`). Rows of files have their place: event time, path, row. In both cases a
 live task would see other offsets, so these are removed, and `spark_rows.runs` counts.
 """
 

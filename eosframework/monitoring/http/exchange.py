@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
@@ -14,12 +15,103 @@ import structlog
 
 from eosframework.bounds import FIELDS, Bound
 from eosframework.errors import EosError, UserError
-from eosframework.monitoring.http.host_names import is_accepted_host
-from eosframework.monitoring.http.pages import Answer, NotServed, Page, Request, Streamed, Text
 from eosframework.state.query.text_forms import as_json
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
+
+
+def is_accepted_host(host: str, names: Collection[str]) -> bool:
+    """Return whether a request's Host header names this server.
+
+    This prevents DNS rebinding, where a foreign site's name resolves to this address and its page
+    in a browser reads the responses. Such a name is in the public DNS, so addresses, `localhost`
+    and names without a dot are accepted.
+
+    Args:
+        host: of the Host header, with or without a port.
+        names: accepted host names in addition, in lower case.
+    """
+    name = host.rpartition("]")[0].lstrip("[") or host.partition(":")[0]
+    name = name.lower().rstrip(".")
+    return "." not in name or name.endswith(".localhost") or name in names or _is_ip(name)
+
+
+def _is_ip(name: str) -> bool:
+    try:
+        ip_address(name.partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request for a page.
+
+    Args:
+        path: the decoded parts of the path; for a page of `Pages`, those after its name.
+        options: the query's fields.
+        method: GET, HEAD or POST.
+        headers: by their names in lower case.
+        form: the body's fields.
+    """
+
+    path: Sequence[str]
+    options: Mapping[str, str]
+    method: str = "GET"
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    form: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Content of a type other than JSON."""
+
+    content: bytes
+    content_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """JSON in parts, each of which is made when the one before it is on its way to the client."""
+
+    parts: Iterator[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A page's answer.
+
+    Args:
+        content: encoded as JSON unless it is a `Text` or `Streamed`.
+        headers: in addition to those of each answer.
+    """
+
+    status: HTTPStatus
+    content: Mapping[str, Any] | Text | Streamed
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+class NotServed(Exception):
+    """A request that is answered with an error status and a message."""
+
+    def __init__(self, status: HTTPStatus, message: str, **more: Any) -> None:
+        super().__init__(message)
+        self.answer = Answer(status, {"error": message, **more})
+
+
+Page = Callable[[Request], Answer]
+"""Answers a request, on a thread of its own.
+
+Raises:
+    NotServed: contains the answer.
+    UserError: the request is invalid.
+"""
+
+Pages = Mapping[str, Page]
+"""Pages by the first part of their paths."""
+
 
 _PART = 65_536
 """Bytes of a content that are handed to the server at once."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
 
-from eosframework.monitoring.http.pages import Answer, Request
+from eosframework.monitoring.http.exchange import Answer, Request
 from eosframework.process.watchdog import place_of
 
 

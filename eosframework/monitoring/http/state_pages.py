@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Any
 
 from eosframework.bounds import STATE_BYTES, STATE_ROWS
-from eosframework.monitoring.http.pages import Answer, NotServed, Request, Streamed
+from eosframework.monitoring.http.exchange import Answer, NotServed, Request, Streamed
 from eosframework.operators.expiry import unexpired
 from eosframework.operators.store_transaction import CommittedStore
 from eosframework.processing.stores.shared_stores import SharedStores, StoresGone

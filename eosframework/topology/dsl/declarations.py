@@ -34,7 +34,7 @@ FunctionLike = Callable[..., Any] | str
 ValueFunction = Callable[[Any], Any] | str
 """A function of the value, or its `module:attribute`."""
 
-_RecordFunction = Callable[[Record], Any] | str
+RecordFunction = Callable[[Record], Any] | str
 """A function of the whole record, or its `module:attribute`."""
 
 BinaryFunction = Callable[[Any, Any], Any] | str

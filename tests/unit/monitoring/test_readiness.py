@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eosframework.kafka.client.statistics import ClientsSeen, Ends
-from eosframework.monitoring.metrics.readiness import (
+from eosframework.monitoring.metrics.observer import (
     OpenTransactions,
     relay_reasons,
     relay_status,

@@ -1,6 +1,6 @@
 """The driver of the pipeline.
 
-    python -m eosframework.demo.streaming.driver_program MASTER FILE CHECKPOINT BATCH
+    python -m eosframework.demo.sink_driver MASTER FILE CHECKPOINT BATCH
 
 MASTER is Spark's, FILE the example's, BATCH the number of flights in a batch.
 """

@@ -10,27 +10,171 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import random
+import time
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 
+import psutil
 from rich.console import Console
 
-from eosframework.demo.history.archive import Flights, Span, flights_of
-from eosframework.demo.history.killed_backfill import JOB, KILLS, KilledBackfill
-from eosframework.demo.history.world import TABLE, Content, World, compare, counts
-from eosframework.demo.stage import Demo, Outcome, Plan, Stage, open_stage
-from eosframework.demo.workers import Workers
+from eosframework.backfill.job.job_entry import JobLog, JobState
+from eosframework.demo.services import Kill, Service, Workers
+from eosframework.demo.stage import Bars, Demo, Outcome, Plan, Stage, open_stage
+from eosframework.demo.worlds import (
+    INPUT,
+    TABLE,
+    Content,
+    Flights,
+    Span,
+    World,
+    compare,
+    counts,
+    flight,
+    flights_of,
+)
 from eosframework.errors import ConfigurationError
 
-COMMAND_SECONDS = 120.0
-CATCH_UP_SECONDS = 900.0
-LOOK_SECONDS = 0.5
-NEARLY = 100
+_JOB = "archive"
+_SETTINGS = ("backfill.commit_interval_seconds=0.5", "backfill.stall_seconds=3")
+"""Transactions are open at each kill, and a retry waits only briefly for the killed attempt."""
+
+_KILL_LOOK_SECONDS = 0.2
+_DECIDED_SECONDS = 0.1
+"""Time after which transactions that were open at a look are decided."""
+
+_RUN_SECONDS = 900.0
+_GONE_SECONDS = 10.0
+_KILLS = (("worker", 0.1), ("driver", 0.45))
+"""Victims, and the processed share at which each is killed."""
+
+
+@dataclass(slots=True)
+class _KilledBackfill:
+    """Runs the job until it is complete.
+
+    Args:
+        world: target of the job.
+        archive: directory with the files.
+        expected: approximate number of records that the tasks of all sub-topologies process.
+        stage: of the demo.
+        chance: chooses victims.
+
+    Attributes:
+        seen: kills with an observed effect: a retry of Spark, an ended driver.
+    """
+
+    world: World
+    archive: Path
+    expected: int
+    stage: Stage
+    chance: random.Random
+    seen: int = 0
+    _drivers: list[Service] = field(default_factory=list[Service])
+
+    def run(self) -> JobState:
+        """Return the complete job.
+
+        Raises:
+            ComponentFailed: a driver failed without a kill.
+            RunError: the job did not end in time.
+        """
+        log = JobLog(_JOB, self.world.graph.application, self.world.settings, self.world.admin)
+        try:
+            self._start()
+            with self.stage.story.bars(self.expected, "processed") as bars:
+                self.stage.wait(
+                    lambda: not self._drivers[-1].is_running,
+                    lambda: self._look(log, bars),
+                    seconds=_RUN_SECONDS,
+                    pause_seconds=_KILL_LOOK_SECONDS,
+                    late=lambda: (
+                        f"job {_JOB!r} was not complete after {_RUN_SECONDS:g} s; see "
+                        f"{self.world.log_file}"
+                    ),
+                )
+            self._drivers[-1].finish(_GONE_SECONDS, self.stage.check)
+        finally:
+            for driver in self._drivers:
+                driver.end()
+        state = log.read()
+        assert state is not None, "its driver has ended well"
+        return state
+
+    def _start(self) -> None:
+        source = f"{INPUT}=csv:{self.archive};record={flight.__module__}:{flight.__name__}"
+        arguments = ["--job", _JOB, "--source", f"{source};option.header=true"]
+        arguments += [f"--set={setting}" for setting in _SETTINGS]
+        temporary = f"-Djava.io.tmpdir={self.archive.parent}"
+        arguments += ["--spark", f"spark.driver.extraJavaOptions={temporary}"]
+        self._drivers.append(self.world.start("backfill run", *arguments))
+
+    def _look(self, log: JobLog, bars: Bars) -> None:
+        self._read_events()
+        if (state := log.watch()) is None:
+            return
+        processed = sum(progress.records for progress in state.tasks.values())
+        bars.show(processed)
+        if self.stage.kills > self.seen or self.stage.kills == len(_KILLS):
+            return
+        what, share = _KILLS[self.stage.kills]
+        if processed >= share * self.expected and (tasks := _running(state)):
+            kill = self._kill_worker(log, tasks) if what == "worker" else self._kill_driver(tasks)
+            self.stage.record_kill(kill)
+
+    def _kill_worker(self, log: JobLog, tasks: Mapping[str, str]) -> Kill | None:
+        """SIGKILL a Python process in the middle of a task; None: the task is already complete."""
+        task = self.chance.choice(sorted(tasks))
+        pid = int(tasks[task].split("/")[1])
+        try:
+            victim = psutil.Process(pid)
+            victim.suspend()
+        except psutil.NoSuchProcess:
+            return None
+        time.sleep(_DECIDED_SECONDS)
+        state = log.watch()
+        if state is None or _running(state).get(task) != tasks[task]:
+            victim.resume()
+            return None
+        victim.kill()
+        return Kill(pid, "a Python worker of Spark", (task,))
+
+    def _kill_driver(self, tasks: Mapping[str, str]) -> Kill:
+        """SIGKILL the command alone, not its children, and run the same command again."""
+        driver = self._drivers[-1]
+        driver.kill()
+        self.seen += 1
+        self._start()
+        return Kill(driver.pid, "the driver", tuple(sorted(tasks)))
+
+    def _read_events(self) -> None:
+        for event in self._drivers[-1].new_events():
+            if event.get("event") == "attempt_watches":
+                self.seen += 1
+                self.stage.story.say(
+                    "Spark retries its task, which resumes at the committed position"
+                )
+
+
+def _running(state: JobState) -> dict[str, str]:
+    """Return the attempt of each running task, by the task's name."""
+    return {
+        f"{sub_topology}[{number}]": progress.attempt
+        for (sub_topology, number), progress in state.tasks.items()
+        if not progress.complete and not progress.ended
+    }
+
+
+_COMMAND_SECONDS = 120.0
+_CATCH_UP_SECONDS = 900.0
+_LOOK_SECONDS = 0.5
+_NEARLY = 100
 """Offsets: a few control records without a commit follow the last records of partitions."""
 
-LIVE_KILLS = 1
+_LIVE_KILLS = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +204,7 @@ def run_backfill_demo(plan: BackfillPlan, console: Console) -> Outcome:
             f"after it; choose dates of the year 2013 that leave some on both sides"
         )
     title = "History by Spark and the rest live, compared with a world where all was live"
-    planned_kills = len(KILLS) + LIVE_KILLS
+    planned_kills = len(_KILLS) + _LIVE_KILLS
     with open_stage(console, title, planned_kills=planned_kills, keep=plan.keep) as stage:
         return _BackfillDemo(plan, stage, flights).run()
 
@@ -91,7 +235,7 @@ class _BackfillDemo(Demo[BackfillPlan]):
     def _prepare(self, world: World) -> int:
         """Fill the tables, create the rest, and return the number of rows that tasks will read."""
         filled = world.fill_tables()
-        world.start("apply").finish(COMMAND_SECONDS, self._check)
+        world.start("apply").finish(_COMMAND_SECONDS, self._check)
         listed = ", ".join(f"{count:,} {topic}" for topic, count in filled.items())
         self._story.say(f"the {world.name} world has its topics, a database, and {listed}")
         return sum(count for topic, count in filled.items() if topic in world.read)
@@ -104,7 +248,7 @@ class _BackfillDemo(Demo[BackfillPlan]):
             f"archive of {len(files)} CSV files; Spark starts on this machine"
         )
         expected = flights * len(world.graph.sub_topologies) + looked_up
-        backfill = KilledBackfill(world, archive, expected, self._stage, self._chance)
+        backfill = _KilledBackfill(world, archive, expected, self._stage, self._chance)
         state = backfill.run()
         self._kills_seen += backfill.seen
         self._story.say(
@@ -114,7 +258,7 @@ class _BackfillDemo(Demo[BackfillPlan]):
         )
 
     def _cut_over(self, world: World) -> None:
-        world.start("backfill cutover", "--job", JOB).finish(COMMAND_SECONDS, self._check)
+        world.start("backfill cutover", "--job", _JOB).finish(_COMMAND_SECONDS, self._check)
         self._story.say("cut over: live workers resume with its state, at the next record")
 
     def _process_later(self, world: World) -> None:
@@ -159,23 +303,23 @@ class _BackfillDemo(Demo[BackfillPlan]):
                 left = world.lag()
                 lag = max(lag, left)
                 bars.show(lag - left)
-                return left <= NEARLY
+                return left <= _NEARLY
 
             self._stage.wait(
                 is_nearly_done,
                 lambda: self._look(workers),
-                seconds=CATCH_UP_SECONDS,
-                pause_seconds=LOOK_SECONDS,
+                seconds=_CATCH_UP_SECONDS,
+                pause_seconds=_LOOK_SECONDS,
                 late=lambda: (
                     f"{left:,} records of the {world.name} world were not processed after "
-                    f"{CATCH_UP_SECONDS:g} s; see {world.log_file}"
+                    f"{_CATCH_UP_SECONDS:g} s; see {world.log_file}"
                 ),
             )
         workers.stop()
         for _ in range(2):
             last = world.start("run-worker", "--until-caught-up")
             try:
-                last.finish(CATCH_UP_SECONDS, self._check)
+                last.finish(_CATCH_UP_SECONDS, self._check)
             finally:
                 last.end()
         self._story.say("they are processed")

@@ -1,33 +1,52 @@
-"""The two worlds to compare: each a broker, a database, and the application on them."""
+"""The backfill demo: an archive by Spark and the rest live, compared with live processing of all.
+
+Owns the archive, the two worlds to compare, and the kills. It knows nothing of how a backfill
+works: it runs a user's commands, and reads their results.
+
+The flights in two parts: files with those known before the cutover, and live ones.
+A file has the flights that became known in a month, in that order. A backfill reads files by event
+time, path and row, so the live world must get the archived flights in this order.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
+import csv
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import orjson
 from pydantic import SecretStr
 
 from eosframework.config import DatabaseSettings, KafkaSettings
-from eosframework.demo.feeds import FEEDS, MONTHS, FedRecord
-from eosframework.demo.files import example_file
-from eosframework.demo.services import Service
+from eosframework.demo.feeds import (
+    FEEDS,
+    MONTHS,
+    FedRecord,
+    Row,
+    example_file,
+    known_at,
+    landed,
+    typed,
+)
+from eosframework.demo.services import Service, Workers
 from eosframework.demo.stage import PARTITIONS
-from eosframework.demo.workers import Workers
 from eosframework.embedded import KafkaCluster, PostgresServer
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.client.plain_writes import feed
 from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.operations.audit.record_digest import digest_of
 from eosframework.postgres import Database, translating
-from eosframework.records import partitions_of
+from eosframework.records import Record, partitions_of
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
 
-PROCESSES = 2
+_PROCESSES = 2
 INPUT = "flights.landed"
 TABLE = "hourly_delays"
 
@@ -86,7 +105,7 @@ class World:
     def workers(self) -> Workers:
         """Start workers under their supervisor."""
         return Workers(
-            self.topology, self._bootstrap_servers, PROCESSES, self.log_file, self._environment
+            self.topology, self._bootstrap_servers, _PROCESSES, self.log_file, self._environment
         )
 
     def lag(self) -> int:
@@ -173,3 +192,88 @@ def counts(comparisons: Sequence[Comparison]) -> dict[str, int]:
         "missing": sum(one.missing for one in comparisons),
         "extra": sum(one.extra for one in comparisons),
     }
+
+
+_MINUTE = 60_000
+"""In milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The period of flights: its bounds, and the cutover from archive to live."""
+
+    since: datetime
+    cutover: datetime
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Flights:
+    """The flights of a span, by the time they became known.
+
+    Args:
+        archived: before the cutover, in the order in which a backfill reads the files.
+        live: later, in the order in which they became known.
+        files: the archived ones by file name, in file order.
+    """
+
+    archived: Sequence[FedRecord]
+    live: Sequence[FedRecord]
+    files: Mapping[str, Sequence[FedRecord]]
+
+    @property
+    def whole(self) -> list[FedRecord]:
+        """All flights, as fed to a topic without a backfill."""
+        return [*self.archived, *self.live]
+
+    def write(self, directory: Path) -> list[Path]:
+        """Write the archive, a file for each month, and return the files."""
+        directory.mkdir()
+        for name, records in self.files.items():
+            _write_rows(directory / name, records)
+        return [directory / name for name in self.files]
+
+
+def flights_of(span: Span) -> Flights:
+    """Return the flights of a span, in their two parts."""
+    since, cutover, until = (
+        int(moment.timestamp() * 1000) for moment in (span.since, span.cutover, span.until)
+    )
+    files: defaultdict[str, list[FedRecord]] = defaultdict(list)
+    live: list[FedRecord] = []
+    for record in landed():
+        known = record[2]
+        if since <= known < cutover:
+            files[f"flights-{datetime.fromtimestamp(known / 1000, UTC):%Y-%m}.csv"].append(record)
+        elif cutover <= known < until:
+            live.append(record)
+    return Flights(_as_read(files), live, dict(files))
+
+
+def flight(row: dict[str, Any]) -> Record:
+    """Return a row of the archive as the record fed live: the same bytes and time."""
+    known = typed("flights", row)
+    return Record(known["carrier"], known, known_at(known))
+
+
+def _as_read(files: Mapping[str, Sequence[FedRecord]]) -> list[FedRecord]:
+    placed = [
+        (_departure(orjson.loads(record[1])), name, number, record)
+        for name, records in files.items()
+        for number, record in enumerate(records)
+    ]
+    placed.sort(key=lambda place: place[:3])
+    return [record for *_, record in placed]
+
+
+def _departure(row: Row) -> int:
+    hour = datetime.fromisoformat(row["time_hour"])
+    return int(hour.timestamp()) * 1000 + row["minute"] * _MINUTE
+
+
+def _write_rows(path: Path, records: Sequence[FedRecord]) -> None:
+    rows: list[Row] = [orjson.loads(value) for _, value, _ in records]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        out = csv.DictWriter(file, list(rows[0]))
+        out.writeheader()
+        out.writerows(rows)
