@@ -169,8 +169,7 @@ def write_partition(
 ) -> int:
     """Write the rows of one partition to tables; see `TableAttempt.run`."""
     from eosframework.postgres import Database
-    from eosframework.postgres.tables.table_positions import seen_position
-    from eosframework.postgres.tables.table_sink import PostgresRowStore
+    from eosframework.postgres.tables.table_sink import PostgresRowStore, seen_position
 
     graph = unpack(spec.graph)
     name = graph.application
@@ -252,7 +251,7 @@ def _table_ranges(
 
 def _stored(started: StartedJob) -> dict[TopicPartition, int | None]:
     from eosframework.postgres import Database
-    from eosframework.postgres.tables.table_positions import stored_positions
+    from eosframework.postgres.tables.table_sink import stored_positions
 
     name = started.graph.application
     database = Database(started.settings.database, application_name=f"eosframework {name} backfill")

@@ -19,7 +19,7 @@ from eosframework.console.site import HEADERS, Site
 from eosframework.errors import ConfigurationError
 from eosframework.monitoring.http import exchange
 from eosframework.monitoring.http.http_server import answering, listen, own_names
-from eosframework.process.allocator import keep_little, returned_memory
+from eosframework.process.memory import keep_little, returned_memory
 from eosframework.process.signals import stop_requests
 from eosframework.records import whole_number
 

@@ -31,7 +31,7 @@ from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.client.plain_writes import feed
 from eosframework.kafka.consumer.range_reader import Ranges, follow, read_ranges
 from eosframework.operations.audit import audit_application
-from eosframework.operations.audit.record_digest import digest_of
+from eosframework.operations.audit.output_comparison import digest_of
 from eosframework.processing.ports import Message
 from eosframework.records import TopicPartition, partitions_of
 from eosframework.topology.graph.graph import Graph

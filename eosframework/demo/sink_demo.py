@@ -33,8 +33,8 @@ from eosframework.demo.feeds import MONTHS, FedRecord, example_file, landed, wea
 from eosframework.demo.services import Kill, Program
 from eosframework.demo.stage import PARTITIONS, Demo, Outcome, Plan, Stage, open_stage
 from eosframework.embedded import PostgresServer
-from eosframework.embedded.java import find_spark_java
-from eosframework.embedded.ports import free_ports
+from eosframework.embedded.data_directory import free_ports
+from eosframework.embedded.jars import find_spark_java
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.client.plain_writes import feed
 from eosframework.kafka.consumer.range_reader import read_ranges

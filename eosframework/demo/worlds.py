@@ -39,7 +39,7 @@ from eosframework.embedded import KafkaCluster, PostgresServer
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.client.plain_writes import feed
 from eosframework.kafka.consumer.range_reader import read_ranges
-from eosframework.operations.audit.record_digest import digest_of
+from eosframework.operations.audit.output_comparison import digest_of
 from eosframework.postgres import Database, translating
 from eosframework.records import Record, partitions_of
 from eosframework.topology.graph.graph import Graph

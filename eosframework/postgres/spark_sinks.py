@@ -7,9 +7,8 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from eosframework.errors import InstanceFenced
-from eosframework.postgres.connection import Database
+from eosframework.postgres.connection import Database, load_queries
 from eosframework.postgres.error_classes import commit
-from eosframework.postgres.queries import load_queries
 
 _queries: Any = load_queries("spark_sinks.sql")
 

@@ -21,7 +21,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from eosframework.process.private_files import FILE_MODE
+from eosframework.process.directories import FILE_MODE
 
 SUSPECT = 2
 """A single sudden end nearly always has another cause than the input."""

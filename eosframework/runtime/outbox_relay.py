@@ -28,8 +28,7 @@ from eosframework.postgres import Database, migrate
 from eosframework.postgres.grants import RELAY_GRANTS, require_grants
 from eosframework.postgres.outbox.outbox_slot import SlotSource
 from eosframework.postgres.outbox.outbox_table import TableSource
-from eosframework.process.allocator import keep_little, returned_memory
-from eosframework.process.collector import exclude_what_is_there
+from eosframework.process.memory import exclude_what_is_there, keep_little, returned_memory
 from eosframework.process.signals import stop_requests
 from eosframework.process.watchdog import PROBE_SECONDS, Watchdog
 from eosframework.runtime.context import Observed

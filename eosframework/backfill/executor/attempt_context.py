@@ -29,7 +29,7 @@ from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.consumer.range_reader import hold_nothing
 from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.kafka.worker_clients import producers
-from eosframework.process.private_files import DIRECTORY_MODE
+from eosframework.process.directories import DIRECTORY_MODE
 from eosframework.processing.attempts.ownership import OwnedTask
 from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import CompiledPart, compile_part

@@ -402,7 +402,7 @@ def _started(
     """
     from pyspark.sql import SparkSession
 
-    from eosframework.embedded.java import find_spark_java
+    from eosframework.embedded.jars import find_spark_java
 
     builder = SparkSession.builder.appName("eosframework")
     settings = {**_STARTING, **given}

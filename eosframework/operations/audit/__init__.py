@@ -10,10 +10,8 @@ from eosframework.operations.audit.application_audit import (
     audit_application,
     audit_topology,
 )
-from eosframework.operations.audit.audit_scope import Bound, Scope
-from eosframework.operations.audit.audit_verdict import Detail, Verdict
-from eosframework.operations.audit.digest_ledger import Ledger
-from eosframework.operations.audit.output_comparison import compare
+from eosframework.operations.audit.audit_verdict import Bound, Detail, Scope, Verdict
+from eosframework.operations.audit.output_comparison import Ledger, compare
 
 __all__ = [
     "Bound",

@@ -10,7 +10,7 @@ from typing import Any
 from psycopg import Connection, sql
 from sqlalchemy.dialects.postgresql import dialect
 
-from eosframework.postgres.queries import load_queries
+from eosframework.postgres.connection import load_queries
 from eosframework.topology.spec.topology_spec import relation_parts
 
 shape_queries: Any = load_queries("table_shapes.sql")

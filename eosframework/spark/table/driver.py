@@ -207,7 +207,7 @@ class TableSinkDriver:
 
     def _revoke(self, shards: int, sequence: int) -> None:
         """Move the positions of shards, so that no attempt of an earlier batch can write."""
-        from eosframework.postgres.tables.table_positions import StoredPosition, store_positions
+        from eosframework.postgres.tables.table_sink import StoredPosition, store_positions
 
         place = f"sink/{self._options.sink}"
         positions = [
@@ -281,8 +281,7 @@ def _attempt(
     rows: Iterator[tuple[TopicPartition, list[SparkRow]]],
 ) -> int:
     from eosframework.postgres import Database
-    from eosframework.postgres.tables.table_positions import seen_position
-    from eosframework.postgres.tables.table_sink import PostgresRowStore
+    from eosframework.postgres.tables.table_sink import PostgresRowStore, seen_position
 
     task = f"{options.application}/{shard}"
     session = f"eosframework sink {hashlib.sha256(task.encode()).hexdigest()[:16]}"

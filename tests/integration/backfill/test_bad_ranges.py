@@ -19,7 +19,7 @@ from eosframework.backfill.api import Backfill
 from eosframework.backfill.job.job_entry import JobLog, from_entries
 from eosframework.backfill.job_start import register, start
 from eosframework.config import load_settings
-from eosframework.embedded.ports import free_ports
+from eosframework.embedded.data_directory import free_ports
 from eosframework.errors import (
     ClusterUnreachable,
     ConfigurationError,

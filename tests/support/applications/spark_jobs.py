@@ -20,8 +20,8 @@ import psutil
 
 from eosframework.backfill.job.job_entry import JobLog, JobState
 from eosframework.config import KafkaSettings
-from eosframework.embedded.java import find_spark_java
-from eosframework.embedded.ports import free_ports
+from eosframework.embedded.data_directory import free_ports
+from eosframework.embedded.jars import find_spark_java
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from tests.conftest import QUICK_JVM
 from tests.support.applications.handed_over import JOB, HandedOver

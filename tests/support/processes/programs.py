@@ -32,7 +32,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
-from eosframework.embedded.suspension import suspend_process
+from eosframework.embedded.node import suspend_process
 from tests.support.processes.waiting import PATIENCE_SECONDS, wait_until
 from tests.support.verifiers.logged import logged
 

@@ -1,25 +1,116 @@
-"""A PostgreSQL server process, found by PostgreSQL's pid file and verified by its command line."""
+"""A real PostgreSQL as a local process, started from the programs in a wheel.
+
+Owns the programs, the account that runs them, the process and its data directory. One directory is
+one server; it listens on 127.0.0.1 only, and every connection needs the password in its DSN.
+
+The files in the data directory of a PostgreSQL server.
+postgres.json   port, password, settings and programs
+server.log      the server's log
+initialized     the data is complete; without this file, it is created again
+data            PostgreSQL's own directory
+"""
 
 from __future__ import annotations
 
+import json
+import secrets
+import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
 import psutil
+from pydantic import TypeAdapter
 
-from eosframework.embedded.data_directory import START_SECONDS, tail_of
-from eosframework.embedded.guard import Guard
-from eosframework.embedded.ports import HOST, require_free
-from eosframework.embedded.postgres.programs import SUPERUSER, as_account, find_programs
-from eosframework.embedded.postgres.record import Record, data_of, log_of
-from eosframework.errors import ComponentFailed
-from eosframework.process.private_files import UMASK, opener
+from eosframework.embedded.data_directory import (
+    HOST,
+    START_SECONDS,
+    Guard,
+    exclusively,
+    free_ports,
+    load_state,
+    own_directory,
+    replace_file,
+    require_free,
+    tail_of,
+)
+from eosframework.embedded.postgres_programs import (
+    SUPERUSER,
+    as_account,
+    find_programs,
+    initialize,
+    let_account_pass,
+)
+from eosframework.errors import ComponentFailed, ConfigurationError
+from eosframework.process.directories import FILE_MODE, UMASK, expanded, opener
 from eosframework.process.signals import interrupts_deferred
+
+_STATE = "postgres.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A server as recorded in its data directory.
+
+    Args:
+        port: its port on 127.0.0.1.
+        password: of the superuser.
+        settings: of PostgreSQL.
+        programs: the directory with its programs. None: those of the wheel.
+    """
+
+    port: int
+    password: str = field(repr=False)
+    settings: Mapping[str, str] = field(default_factory=dict[str, str])
+    programs: str | None = None
+
+    @property
+    def durable(self) -> bool:
+        """True if a commit waits until it is on the disk."""
+        return self.settings.get("fsync", "on") not in ("off", "false", "no", "0")
+
+
+_RECORD = TypeAdapter(Record)
+
+
+def load_record(data_dir: Path) -> Record | None:
+    """Return the record of an earlier start; None if there was none.
+
+    Raises:
+        ConfigurationError: the record cannot be read.
+    """
+    return load_state(data_dir / _STATE, _RECORD, "PostgreSQL server")
+
+
+def save_record(data_dir: Path, record: Record) -> None:
+    """Write the record, readable by its owner only: it contains the password."""
+    replace_file(data_dir / _STATE, json.dumps(asdict(record), indent=2))
+
+
+def data_of(data_dir: Path) -> Path:
+    """Return PostgreSQL's own directory."""
+    return data_dir / "data"
+
+
+def _log_of(data_dir: Path) -> Path:
+    """Return the server's log."""
+    return data_dir / "server.log"
+
+
+def _is_initialized(data_dir: Path) -> bool:
+    """Return True if the data is complete."""
+    return (data_dir / "initialized").exists()
+
+
+def mark_initialized(data_dir: Path) -> None:
+    """Record that the data is complete."""
+    (data_dir / "initialized").touch(FILE_MODE)
+
 
 _POLL_SECONDS = 0.02
 _SIGNAL_SECONDS = 10.0
@@ -61,7 +152,7 @@ class PostgresServer:
     @property
     def log_file(self) -> Path:
         """The server's log; the log before its last start is `server.log.1`."""
-        return log_of(self.data_dir)
+        return _log_of(self.data_dir)
 
     @property
     def running(self) -> bool:
@@ -237,3 +328,107 @@ def _await(processes: Iterable[psutil.Process], states: frozenset[str]) -> None:
         with suppress(psutil.NoSuchProcess):
             while process.status() not in states and time.monotonic() < deadline:
                 time.sleep(0.001)
+
+
+_OWNED_SETTINGS = frozenset(
+    {
+        "config_file",
+        "data_directory",
+        "external_pid_file",
+        "hba_file",
+        "listen_addresses",
+        "port",
+        "unix_socket_directories",
+    }
+)
+
+
+def start_postgres(
+    data_dir: Path,
+    *,
+    port: int | None = None,
+    settings: Mapping[str, str] | None = None,
+    detached: bool = False,
+    programs: Path | None = None,
+    deadline_seconds: float = START_SECONDS,
+) -> PostgresServer:
+    """Start a server on the data in `data_dir`, or a new one if there is none.
+
+    1. record port and settings  2. create the data  3. start  4. wait until it serves
+
+    A commit is on the disk before it is acknowledged, unless `settings` state otherwise. PostgreSQL
+    does not run as root, so a process of root's starts it under another account.
+
+    Args:
+        data_dir: for all files of the server; later starts use its data and port again.
+        port: its port on 127.0.0.1. None: as recorded, a free one for a new server.
+        settings: of PostgreSQL (`{"wal_level": "logical"}`). None: as recorded.
+        detached: let the server outlive this process. Otherwise it is killed when this process
+            ends, even by SIGKILL.
+        programs: the directory with another PostgreSQL's programs. None: as recorded, those of
+            the wheel for a new server.
+        deadline_seconds: limit for steps 3 and 4.
+
+    Raises:
+        ConfigurationError: the port is taken, the server already runs, its programs are missing,
+            or a setting is one that the data directory determines; nothing was started.
+        ComponentFailed: the server ended or did not serve in time; it is not running.
+    """
+    data_dir = expanded(data_dir, "name the data directory").resolve()
+    own_directory(data_dir)
+    let_account_pass(data_dir)
+    with exclusively(data_dir):
+        recorded = load_record(data_dir)
+        if recorded and (pid := PostgresServer(data_dir, recorded).pid):
+            raise ConfigurationError(
+                f"the server in {data_dir} already runs (pid {pid}); "
+                f"stop it, or choose another data directory"
+            )
+        record = _plan(recorded, port, settings, programs)
+        save_record(data_dir, record)
+        _make_data(data_dir, record)
+        server = PostgresServer(data_dir, record, guarded=not detached)
+        server.start(deadline_seconds=deadline_seconds)
+        return server
+
+
+def find_postgres(data_dir: Path) -> PostgresServer | None:
+    """Return the server recorded in `data_dir`, running or not; None if there is none."""
+    data_dir = expanded(data_dir, "name the data directory").resolve()
+    record = load_record(data_dir)
+    return PostgresServer(data_dir, record) if record else None
+
+
+def _plan(
+    recorded: Record | None,
+    port: int | None,
+    settings: Mapping[str, str] | None,
+    programs: Path | None,
+) -> Record:
+    """Return the record to start with: the recorded one, with the caller's changes."""
+    if owned := _OWNED_SETTINGS & (settings or {}).keys():
+        raise ConfigurationError(
+            f"PostgreSQL setting {min(owned)} is decided by the embedded server; remove it"
+        )
+    chosen = port or (recorded.port if recorded else free_ports(1)[0])
+    require_free(chosen)
+    record = recorded or Record(port=chosen, password=secrets.token_urlsafe(18))
+    return replace(
+        record,
+        port=chosen,
+        settings=record.settings if settings is None else dict(settings),
+        programs=record.programs if programs is None else str(programs.resolve()),
+    )
+
+
+def _make_data(data_dir: Path, record: Record) -> None:
+    """Create the data unless it is complete; incomplete data is created anew."""
+    if _is_initialized(data_dir):
+        return
+    data = data_of(data_dir)
+    shutil.rmtree(data, ignore_errors=True)
+    initialize(find_programs(record.programs), data, record.password, durable=record.durable)
+    mark_initialized(data_dir)
+
+
+__all__ = ["PostgresServer", "find_postgres", "start_postgres"]
