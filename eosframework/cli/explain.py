@@ -48,7 +48,7 @@ def changes(as_json: JsonOption = False) -> None:
     """Print the steps that each change of a live topology needs."""
     from dataclasses import asdict
 
-    from eosframework.topology.evolution import topology_diff as rules
+    from eosframework.topology.evolution import rules
 
     if as_json:
         print_json({"changes": [asdict(rule) for rule in rules().values()]})

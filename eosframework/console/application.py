@@ -31,8 +31,7 @@ from eosframework.runtime.ids import known_leases
 from eosframework.runtime.shown_positions import positions_of_tables, positions_of_transforms
 from eosframework.runtime.stored_state import ChangelogStores, StoreFiles, look_up, scan
 from eosframework.runtime.worker import load
-from eosframework.state.query.bounded_rows import BoundedRows
-from eosframework.state.query.layouts import QueriedStore, queried_store
+from eosframework.state.query import BoundedRows, QueriedStore, queried_store
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.graph.walk import dead_letter_topics, without_retries
 from eosframework.txnid import prefix

@@ -27,8 +27,7 @@ from eosframework.console.readings import Reading
 from eosframework.operations.audit import Bound, Proof, Scope, audit_topology
 from eosframework.records import WindowResult, whole_number
 from eosframework.runtime.application_status import ApplicationStatus
-from eosframework.state.query.layouts import queried_stores
-from eosframework.state.query.text_forms import as_json, plain
+from eosframework.state.query import as_json, plain, queried_stores
 from eosframework.topology.graph.description import Box, BoxKind, draw
 
 

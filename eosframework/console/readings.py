@@ -25,7 +25,7 @@ from eosframework.bounds import READINGS, READINGS_AT_ONCE, READINGS_BYTES
 from eosframework.errors import EosError
 from eosframework.records import TopicPartition
 from eosframework.runtime.application_status import ApplicationStatus
-from eosframework.state.query.text_forms import as_json
+from eosframework.state.query import as_json
 
 RATE_SECONDS = 30.0
 """Period of a rate."""

@@ -2,7 +2,7 @@
 
 The package contains the publishing functions, the relay's position (`relay_position`) and the
 relay's cycle (`relay`). It imports no database driver and no Kafka client: `postgres/` and `kafka/`
-implement its ports (`outbox_ports`).
+implement its ports (`relay_position`).
 
 Public: the names in `__all__`; the modules are internal.
 """

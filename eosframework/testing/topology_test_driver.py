@@ -34,7 +34,7 @@ from eosframework.records import Headers, Record, TopicPartition, WindowResult
 from eosframework.serialization.references import closest
 from eosframework.serialization.serdes import Serde
 from eosframework.state.memory import MemoryState, MemoryTaskStores
-from eosframework.state.query.layouts import HistoryLayout, Row, WaitingLayout, layout_of
+from eosframework.state.query import HistoryLayout, Row, WaitingLayout, layout_of
 from eosframework.tables.row_conversion import RowMaker
 from eosframework.tables.table_ports import Claim, Deletion, TableRows
 from eosframework.testing.memory_kafka import (

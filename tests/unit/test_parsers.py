@@ -37,8 +37,7 @@ from eosframework.processing.transaction.offsets import Progress
 from eosframework.processing.transaction.receipts import Receipt, Series
 from eosframework.records import whole_number
 from eosframework.serialization.serdes import JSON
-from eosframework.state.labels import StoreLabel, TaskLabel, decoded_time
-from eosframework.state.manifest import shortened, torn
+from eosframework.state.manifest import StoreLabel, TaskLabel, decoded_time, shortened, torn
 from eosframework.topology.spec.keyed_spec import duration_of
 from eosframework.txnid import TransactionalId
 from tests.unit.processing.messages import Sent

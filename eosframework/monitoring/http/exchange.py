@@ -15,7 +15,7 @@ import structlog
 
 from eosframework.bounds import FIELDS, Bound
 from eosframework.errors import EosError, UserError
-from eosframework.state.query.text_forms import as_json
+from eosframework.state.query import as_json
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment

@@ -22,7 +22,7 @@ from eosframework.operations.doctor.findings import (
     Unseen,
 )
 from eosframework.operations.doctor.snapshot import Snapshot
-from eosframework.serialization.package_data import read_table
+from eosframework.serialization.yaml_text import read_table
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,8 @@ from typing import Any, Protocol
 import orjson
 
 from eosframework.errors import RunError, TopologyError
-from eosframework.serialization.json_numbers import read
 from eosframework.serialization.serdes import Serde
-from eosframework.serialization.strict_json import write
+from eosframework.serialization.strict_json import read, write
 from eosframework.topology.spec.batch_columns import KEY_COLUMN, TIME_COLUMN, Columns
 
 

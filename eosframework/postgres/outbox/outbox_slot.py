@@ -24,9 +24,17 @@ import structlog
 
 from eosframework.config import OutboxSourceKind
 from eosframework.errors import StartRefused
-from eosframework.outbox.outbox_ports import ID_HEADER, Backlog, Batch, Candidate, Place, Refused
 from eosframework.outbox.publication import checked, decode_headers, encode_headers
-from eosframework.outbox.relay_position import DatabaseState, RelayPosition
+from eosframework.outbox.relay_position import (
+    ID_HEADER,
+    Backlog,
+    Batch,
+    Candidate,
+    DatabaseState,
+    Place,
+    Refused,
+    RelayPosition,
+)
 from eosframework.outbox.sharding import lane_of, shard_of
 from eosframework.postgres.connection import Connection, Database
 from eosframework.postgres.outbox.relay_session import (

@@ -38,9 +38,16 @@ from psycopg.types.numeric import Int8BinaryLoader
 
 from eosframework.config import OutboxSourceKind
 from eosframework.errors import StartRefused
-from eosframework.outbox.outbox_ports import ID_HEADER, Backlog, Batch, Candidate, Refused
 from eosframework.outbox.publication import headers_of
-from eosframework.outbox.relay_position import DatabaseState, RelayPosition
+from eosframework.outbox.relay_position import (
+    ID_HEADER,
+    Backlog,
+    Batch,
+    Candidate,
+    DatabaseState,
+    Refused,
+    RelayPosition,
+)
 from eosframework.outbox.sharding import lane_of
 from eosframework.postgres.connection import Connection, Database
 from eosframework.postgres.outbox.relay_session import RelaySession, outbox_queries

@@ -28,7 +28,7 @@ from eosframework.processing.failures.refused_outputs import (
 )
 from eosframework.processing.transaction.run_slices import end_run
 from eosframework.records import Record
-from eosframework.serialization import json_numbers, strict_json
+from eosframework.serialization import strict_json
 from eosframework.serialization.key_bytes import key_encoder
 from eosframework.serialization.serdes import JSON, Serde
 from eosframework.topology.graph.graph import Function, Keyed, Node, OnError, Store
@@ -111,7 +111,7 @@ class CodeWriter:
             "as_iso": strict_json.as_iso,
             "TIMES": strict_json.TIMES,
             "without_nan": strict_json.without_nan,
-            "write_large": json_numbers.write_large,
+            "write_large": strict_json.write_large,
         }
 
     def insert(self, before: int, lines: list[str]) -> None:

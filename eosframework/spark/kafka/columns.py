@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 from eosframework.backfill.spark.executors import RecordBatch, Table, encoded
 from eosframework.config import RegistrySettings
 from eosframework.errors import ConfigurationError, EosError, RunError
-from eosframework.outbox.outbox_ports import Destination
+from eosframework.outbox.relay_position import Destination
 from eosframework.processing.ports import Output
 from eosframework.records import EARLIEST_OUTPUT_MS
 from eosframework.serialization.key_bytes import key_encoder

@@ -29,7 +29,7 @@ from eosframework.errors import ClusterUnreachable, DataRejected, RunError, Star
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import SizeLimits, size_limits
 from eosframework.kafka.worker_clients import NOTHING_KNOWN, producer_client, producers
-from eosframework.outbox.outbox_ports import Destination
+from eosframework.outbox.relay_position import Destination
 from eosframework.processing.attempts.ownership import OwnedTask, Ownership, taken_over
 from eosframework.processing.ports import Output
 from eosframework.spark.batches import Decision, are_few_expected, decide

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from orjson import Fragment
 
-from eosframework.backfill.spark import executors as arrow_batches
+from eosframework.backfill.spark import executors
 from eosframework.backfill.spark.executors import RecordBatch
 from eosframework.errors import ConfigurationError
 from eosframework.processing.ports import Message
@@ -297,7 +297,7 @@ def rows_of(
 
 def _in_python(structs: Any) -> list[dict[str, Any]]:
     """Return rows of Arrow; JSON is written as it is."""
-    rows, documents = arrow_batches.rows_of(structs)
+    rows, documents = executors.rows_of(structs)
     for name in documents:
         for row in rows:
             document = row[name][_JSON_MEMBER]

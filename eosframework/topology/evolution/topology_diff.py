@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from eosframework.serialization.package_data import named_rows, read_table
+from eosframework.serialization.yaml_text import named_rows, read_table
 from eosframework.topology.evolution.recorded import (
     HELD_RECORDS,
     WATERMARKS,

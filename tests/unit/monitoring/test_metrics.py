@@ -18,8 +18,8 @@ from eosframework.monitoring.metrics.observer import (
     tables_values,
     transforms_values,
 )
-from eosframework.outbox.outbox_ports import Backlog, RelayCounts
 from eosframework.outbox.relay import RelayView
+from eosframework.outbox.relay_position import Backlog, RelayCounts
 from eosframework.processing.measurements import HistogramSnapshot, Measures
 from eosframework.processing.stores.state_ports import StoreStats
 from eosframework.processing.worker_plan import WorkerCounts

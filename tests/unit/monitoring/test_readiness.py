@@ -12,8 +12,8 @@ from eosframework.monitoring.metrics.observer import (
     worker_reasons,
     worker_status,
 )
-from eosframework.outbox.outbox_ports import Backlog, RelayCounts
 from eosframework.outbox.relay import RelayView
+from eosframework.outbox.relay_position import Backlog, RelayCounts
 from eosframework.processing.measurements import Measures
 from eosframework.processing.worker_plan import WorkerCounts
 from eosframework.processing.worker_views import TaskView, WorkerView

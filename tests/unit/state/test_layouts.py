@@ -18,7 +18,7 @@ from eosframework.operators.windows.closing import Alarm
 from eosframework.records import WindowResult
 from eosframework.serialization.serdes import BYTES, JSON, STRING
 from eosframework.state.memory import MemoryStore
-from eosframework.state.query.layouts import HistoryLayout, Layout, Row, WaitingLayout, layout_of
+from eosframework.state.query import HistoryLayout, Layout, Row, WaitingLayout, layout_of
 from eosframework.topology.graph.graph import Function, JoinKind, OnError, Store, StreamJoin
 from tests.unit.operators.windows.bench import Bench
 from tests.unit.operators.windows.functions import append, empty, joined

@@ -1,11 +1,18 @@
-"""Layouts of stores: decode the entries that each kind of operator writes into rows."""
+"""Queries of stores: decoded keys and values, independent of a store's layout on disk.
+
+The package finds and decodes the entries of each kind of store, and parses keys from a command line
+or a URL. It is given the store's content, which it only reads.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+import orjson
+from pydantic import BaseModel
 
 from eosframework.errors import ConfigurationError
 from eosframework.operators.binding import format_of
@@ -16,8 +23,9 @@ from eosframework.operators.store_transaction import CommittedStore, open_transa
 from eosframework.operators.windows.closing import DATA, MARK_KEY, START, Alarm, Span, SpansFormat
 from eosframework.records import WindowResult
 from eosframework.serialization import references
-from eosframework.serialization.json_numbers import read
+from eosframework.serialization.key_bytes import key_encoder
 from eosframework.serialization.serdes import Serde
+from eosframework.serialization.strict_json import Unreadable, read, write_large
 from eosframework.topology.graph.graph import (
     Aggregate,
     Graph,
@@ -29,6 +37,109 @@ from eosframework.topology.graph.graph import (
 )
 from eosframework.topology.graph.walk import nodes_of
 from eosframework.topology.spec.keyed_spec import Window, WindowKind
+
+_HEXADECIMAL = "0x"
+"""Prefix of hexadecimal digits for bytes that are not text."""
+
+
+def key_of(store: Store, text: str) -> bytes:
+    """Return a key, encoded by the store's serde.
+
+    Unless the keys are strings, `0x` and hexadecimal digits give the encoded bytes directly.
+
+    Args:
+        store: of the key.
+        text: a string or a number as it is, any other key as JSON.
+
+    Raises:
+        ConfigurationError: the serde cannot encode the key.
+    """
+    serde = store.key
+    try:
+        if text.startswith(_HEXADECIMAL) and serde.name != "string":
+            return bytes.fromhex(text[len(_HEXADECIMAL) :])
+        return _encoded(serde, _parsers(serde)(text))
+    except (ValueError, TypeError, OverflowError, Unreadable) as error:
+        raise ConfigurationError(
+            f"{text!r} is not a key of store {store.name!r}, whose keys are {serde.name}: {error}; "
+            f"write it as JSON, or its bytes as 0x and hexadecimal digits"
+        ) from error
+
+
+def key_text(store: Store, key: Any) -> str:
+    """Return a key as text that `key_of` accepts."""
+    shown = plain(key) if isinstance(key, bytes) else key
+    return shown if isinstance(shown, str) else as_json(shown).decode()
+
+
+def as_json(content: Any) -> bytes:
+    """Return JSON; bytes that are not UTF-8 become `0x` and hexadecimal digits."""
+    try:
+        return orjson.dumps(content, plain, orjson.OPT_NON_STR_KEYS)
+    except TypeError as error:
+        return write_large(content, error, plain, orjson.OPT_NON_STR_KEYS)
+
+
+def plain(value: Any) -> Any:
+    """Return the JSON representation of a value of another type."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", by_alias=True)
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return _HEXADECIMAL + value.hex()
+    return str(value)
+
+
+def _parsers(serde: Serde) -> Callable[[str], Any]:
+    if serde.model is not None:
+        return serde.model.model_validate_json
+    parsers: dict[str, Callable[[str], Any]] = {
+        "bytes": str.encode,
+        "integer": int,
+        "float": float,
+        "json": read,
+        "window": read,
+    }
+    return parsers.get(serde.name, str)
+
+
+def _encoded(serde: Serde, key: Any) -> bytes:
+    encode = key_encoder(serde)
+    return key if encode is None else encode(key)
+
+
+RowT = TypeVar("RowT")
+
+
+class BoundedRows(Generic[RowT]):
+    """An iterable of the first rows, which ends at a number of rows or of bytes.
+
+    Args:
+        rows: anything that JSON can show.
+        most: number of rows.
+        most_bytes: of all rows as JSON. The last row may exceed them, so that each row can be read.
+    """
+
+    def __init__(self, rows: Iterable[RowT], most: int, most_bytes: int) -> None:
+        self._rows = rows
+        self._most = most
+        self._most_bytes = most_bytes
+        self.more = False
+        """After the iteration: there are further rows."""
+
+    def __iter__(self) -> Iterator[tuple[RowT, bytes]]:
+        """Yield each row, and its JSON."""
+        size = 0
+        for count, row in enumerate(self._rows):
+            if count == self._most or size >= self._most_bytes:
+                self.more = True
+                return
+            encoded = as_json(row)
+            size += len(encoded)
+            yield row, encoded
+
 
 _SIDES = {"left": DATA + b"l", "right": DATA + b"r"}
 _HISTORY_KEY = b"k"
@@ -85,7 +196,7 @@ class Layout(ABC):
         return data if serde.decode is None else self._form.held.reading(serde.decode)(data)
 
 
-class PlainLayout(Layout):
+class _PlainLayout(Layout):
     """One value for each key, in the order of the keys."""
 
     def get(self, content: CommittedStore, key: bytes) -> Iterator[Row]:
@@ -100,7 +211,7 @@ class PlainLayout(Layout):
             yield self._row(key, *self._form.decode(data))
 
 
-class WindowsLayout(Layout):
+class _WindowsLayout(Layout):
     """Tumbling and hopping windows, by start, then by key."""
 
     def __init__(self, store: Store, window: Window) -> None:
@@ -125,7 +236,7 @@ class WindowsLayout(Layout):
         return self._row(key, WindowResult(start, start + self._size_ms, value), timestamp)
 
 
-class SpansLayout(Layout):
+class _SpansLayout(Layout):
     """Session and sliding windows: one entry contains all windows of a key."""
 
     def get(self, content: CommittedStore, key: bytes) -> Iterator[Row]:
@@ -148,7 +259,7 @@ class SpansLayout(Layout):
             yield self._row(key, WindowResult(span.start, span.end, value), span.timestamp)
 
 
-class SeenLayout(Layout):
+class _SeenLayout(Layout):
     """Records seen by a deduplication; the value is the result of its `by` function, if any."""
 
     def __init__(self, store: Store, *, has_by: bool) -> None:
@@ -264,20 +375,20 @@ def layout_of(part: SubTopology, store: Store) -> Layout:
                 return WaitingLayout(node.join)
             case _:
                 pass
-    return PlainLayout(store)
+    return _PlainLayout(store)
 
 
 def _layout_of_aggregate(node: Aggregate) -> Layout:
     window = node.store.window
     if window is None:
-        return PlainLayout(node.store)
+        return _PlainLayout(node.store)
     match window.kind:
         case WindowKind.TUMBLING | WindowKind.HOPPING:
-            return WindowsLayout(node.store, window)
+            return _WindowsLayout(node.store, window)
         case WindowKind.SLIDING | WindowKind.SESSION:
-            return SpansLayout(node.store)
+            return _SpansLayout(node.store)
         case WindowKind.LAST:
-            return SeenLayout(node.store, has_by="by" in node.functions)
+            return _SeenLayout(node.store, has_by="by" in node.functions)
 
 
 def _starts(content: CommittedStore, prefix: bytes = b"") -> Iterator[int]:

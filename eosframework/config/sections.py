@@ -1,4 +1,4 @@
-"""Settings of the schema registry."""
+"""Settings of the console and of the schema registry, and the base of all sections."""
 
 from __future__ import annotations
 
@@ -6,9 +6,36 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Self
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
-from eosframework.config.section import Section
+
+class Section(BaseModel):
+    """A section of settings; an unknown name is an error."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        coerce_numbers_to_str=True,
+        hide_input_in_errors=True,
+    )
+
+
+class ConsoleSettings(Section):
+    """The pages of `eosframework console`."""
+
+    token: SecretStr | None = Field(default=None, min_length=16)
+    """Token that a browser must show, at least 16 characters; it belongs in a file console.token in
+    EOS_SECRETS_DIR. None: no token is asked for, so the console listens on this machine only and
+    changes nothing."""
+
+    hosts: tuple[str, ...] = ()
+    """Host names with a dot under which browsers may open the console, for example
+    console.shop.example.com; see worker.http_hosts."""
+
+    refresh_seconds: float = Field(default=2.0, ge=0.5)
+    """Seconds between two readings of the cluster and of the workers' HTTP addresses, however many
+    browsers are open."""
 
 
 class SubjectNames(StrEnum):
