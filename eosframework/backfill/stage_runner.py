@@ -64,7 +64,7 @@ from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.kafka.consumer.settled import settled_ends
 from eosframework.kafka.worker_clients import producers
 from eosframework.records import TopicPartition, partitions_of
-from eosframework.tables.row_conversion import RowMaker
+from eosframework.tables.table_ports import RowMaker
 from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import TransactionalId, tables_group
 

@@ -64,6 +64,7 @@ def stage(
     `backfill run --source TOPIC=parquet:DIRECTORY` reads them. A complete copy is not repeated.
     """
     from eosframework.backfill.api import spark_options
+    from eosframework.backfill.spark.file_rows import stage_source
     from eosframework.backfill.spark.spark_session import (
         check_packages,
         quiet_bridge,
@@ -71,7 +72,6 @@ def stage(
         spark_session,
         stop_session,
     )
-    from eosframework.backfill.spark.staging import stage_source
 
     options = _options(option or (), options_file)
     properties = spark_options(spark or ())
@@ -183,7 +183,7 @@ def _show(opened: ApplicationContext, job: str, as_json: bool) -> None:
     import time
 
     from eosframework.backfill.job.job_status import StatusTracker, drawn
-    from eosframework.process.terminal_console import TerminalConsole
+    from eosframework.process.progress import TerminalConsole
 
     found = StatusTracker(opened.graph).look(_read(opened, job), time.time())
     if as_json:
@@ -196,7 +196,7 @@ def _watch(opened: ApplicationContext, job: str) -> None:
     import time
 
     from eosframework.backfill.job.job_status import ProgressDisplay, drawn, headline
-    from eosframework.process.terminal_console import TerminalConsole
+    from eosframework.process.progress import TerminalConsole
 
     console = TerminalConsole()
     cleaning_up()  # The display hides the cursor.

@@ -150,7 +150,7 @@ def _run(demo: Callable[[Console], Any], as_json: bool) -> int:
     """Run a demo, print its outcome as one line of JSON, and return the exit code."""
     import orjson
 
-    from eosframework.process.terminal_console import TerminalConsole
+    from eosframework.process.progress import TerminalConsole
 
     note_remains("the demo's workers are stopped; its servers too, unless --keep was given")
     outcome = demo(TerminalConsole(stderr=as_json))

@@ -85,7 +85,7 @@ def settings(as_json: JsonOption = False) -> None:
     from rich import box
     from rich.table import Table
 
-    from eosframework.process.terminal_console import TerminalConsole
+    from eosframework.process.progress import TerminalConsole
 
     table = Table("setting", "default", "purpose", box=box.SIMPLE, show_lines=True)
     for row in rows:

@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from eosframework.cli import app
-from eosframework.cli.cluster import (
-    acl_commands,
-    plan_schemas_of,
-    plan_tables_of,
-    print_access,
-)
+from eosframework.cli.cluster import acl_commands, plan_schemas_of, plan_tables_of, print_access
 from eosframework.cli.options import (
     AppArgument,
     JsonOption,

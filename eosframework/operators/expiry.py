@@ -22,7 +22,7 @@ from eosframework.operators.store_transaction import (
     Update,
     ValueTransaction,
 )
-from eosframework.operators.windows.closing import NEVER
+from eosframework.operators.windows import NEVER
 from eosframework.topology.graph.graph import Store
 
 LOOKS_PER_CHANGE = 2

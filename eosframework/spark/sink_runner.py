@@ -1,7 +1,7 @@
 """The driver's part of a sink: one batch from its offer to its completion.
 
     S1. own the sink: init its id, or claim its row; an earlier driver can record nothing more
-    S2. accept the batch, or skip it, or refuse it (`spark/batches`)
+    S2. accept the batch, or skip it, or refuse it (`spark/sink_entry`)
     S3. stage its rows, then record in each sink that the batch is open, with the stage
     S4. write each sink by a Spark job: an attempt for each shard with rows
     S5. record in the sink that the batch is complete; remove the stage after the last one
@@ -46,8 +46,14 @@ import structlog
 from eosframework.backfill.spark.executors import Table, reason_of
 from eosframework.backfill.spark.spark_session import file_system_of, hadoop_path, jvm_of
 from eosframework.errors import ConfigurationError, EosError, RunError, StartRefused
-from eosframework.spark.batches import Decision, few_rows, sink_rows, told
-from eosframework.spark.sink_entry import BatchIdentity, SinkBatch
+from eosframework.spark.sink_entry import (
+    BatchIdentity,
+    Decision,
+    SinkBatch,
+    few_rows,
+    sink_rows,
+    told,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

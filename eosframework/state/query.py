@@ -17,10 +17,10 @@ from pydantic import BaseModel
 from eosframework.errors import ConfigurationError
 from eosframework.operators.binding import format_of
 from eosframework.operators.entries import Entry
-from eosframework.operators.joins.history import Chunks, VersionedRows
-from eosframework.operators.joins.stream_joins import interval_of, pieces
+from eosframework.operators.history import Chunks, VersionedRows
 from eosframework.operators.store_transaction import CommittedStore, open_transaction
-from eosframework.operators.windows.closing import DATA, MARK_KEY, START, Alarm, Span, SpansFormat
+from eosframework.operators.stream_joins import interval_of, pieces
+from eosframework.operators.windows import DATA, MARK_KEY, START, Alarm, Span, SpansFormat
 from eosframework.records import WindowResult
 from eosframework.serialization import references
 from eosframework.serialization.key_bytes import key_encoder

@@ -62,8 +62,7 @@ from eosframework.processing.ports import Message
 from eosframework.processing.worker_plan import WorkerCounts
 from eosframework.processing.worker_views import TaskView
 from eosframework.records import Position, TopicPartition
-from eosframework.tables.row_conversion import RowMaker
-from eosframework.tables.table_ports import Batch, Claim, RowStore
+from eosframework.tables.table_ports import Batch, Claim, RowMaker, RowStore
 
 _FIRST_PAUSE_SECONDS = 0.05
 

@@ -35,8 +35,7 @@ from eosframework.serialization.references import closest
 from eosframework.serialization.serdes import Serde
 from eosframework.state.memory import MemoryState, MemoryTaskStores
 from eosframework.state.query import HistoryLayout, Row, WaitingLayout, layout_of
-from eosframework.tables.row_conversion import RowMaker
-from eosframework.tables.table_ports import Claim, Deletion, TableRows
+from eosframework.tables.table_ports import Claim, Deletion, RowMaker, TableRows
 from eosframework.testing.memory_kafka import (
     MemoryChangelogs,
     MemoryInput,
@@ -52,14 +51,7 @@ from eosframework.testing.stateless_driver import (
     sink_serdes,
 )
 from eosframework.topology.dsl.builder import Topology
-from eosframework.topology.graph.graph import (
-    Graph,
-    Store,
-    SubTopology,
-    Table,
-    TableMode,
-    TableSink,
-)
+from eosframework.topology.graph.graph import Graph, Store, SubTopology, Table, TableMode, TableSink
 from eosframework.topology.graph.timed_topics import timed_topics
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve

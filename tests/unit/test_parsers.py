@@ -30,7 +30,7 @@ from eosframework.operations.audit.application_audit import _number, _text
 from eosframework.operations.audit.audit_verdict import Bound
 from eosframework.operations.dead_letters.dead_letter import DeadLetter, DeadLetterPlace
 from eosframework.operators.entries import EntryFormat, unpacked
-from eosframework.operators.windows.closing import SpansFormat, WindowFormat
+from eosframework.operators.windows import SpansFormat, WindowFormat
 from eosframework.postgres.outbox.outbox_slot import PREFIX, events
 from eosframework.processing.failures.failure_headers import OWN_HEADERS, RetriedRecord
 from eosframework.processing.transaction.offsets import Progress

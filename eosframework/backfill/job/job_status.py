@@ -22,7 +22,7 @@ from rich.text import Text
 
 from eosframework.backfill.job.job_entry import Job, JobState, TaskProgress
 from eosframework.backfill.job.stages import Stage, stages
-from eosframework.process.terminal_console import TerminalConsole
+from eosframework.process.progress import TerminalConsole
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import Graph
 

@@ -21,8 +21,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.registry import Collector
 
 from eosframework.kafka.client.statistics import ClientsSeen, ClientStatistics, Ends
-from eosframework.monitoring.http.exchange import Answer, Pages, Request, Text
-from eosframework.monitoring.http.health import Health, Reason
+from eosframework.monitoring.http.exchange import Answer, Health, Pages, Reason, Request, Text
 from eosframework.monitoring.metrics.catalogue import (
     METRICS,
     Kind,

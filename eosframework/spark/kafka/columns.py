@@ -30,8 +30,8 @@ from eosframework.serialization.key_bytes import key_encoder
 from eosframework.serialization.schemas import Codec, Format, Registered
 from eosframework.serialization.serdes import JSON, Serde, SerdeLike, codec_serde, serde_of
 from eosframework.spark import values
-from eosframework.spark.batches import refusing
 from eosframework.spark.kafka.shard_attempt import ShardRows
+from eosframework.spark.sink_entry import refusing
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -32,7 +32,6 @@ from eosframework.kafka.worker_clients import NOTHING_KNOWN, producer_client, pr
 from eosframework.outbox.relay_position import Destination
 from eosframework.processing.attempts.ownership import OwnedTask, Ownership, taken_over
 from eosframework.processing.ports import Output
-from eosframework.spark.batches import Decision, are_few_expected, decide
 from eosframework.spark.kafka.columns import (
     RESULT_SCHEMA,
     KafkaColumns,
@@ -42,7 +41,14 @@ from eosframework.spark.kafka.columns import (
 )
 from eosframework.spark.kafka.shards import ShardSpec, attempts
 from eosframework.spark.kafka.sink_log import SETTLE_SECONDS, BatchLog, moved, receipts_of
-from eosframework.spark.sink_entry import BatchIdentity, SinkBatch, shard_of
+from eosframework.spark.sink_entry import (
+    BatchIdentity,
+    Decision,
+    SinkBatch,
+    are_few_expected,
+    decide,
+    shard_of,
+)
 from eosframework.txnid import TransactionalId, reserved_topic
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """One attempt to write a shard of a batch: Spark may restart or duplicate it.
 
-The steps are those of a backfill's attempt (`backfill/executor/attempt`). The shards of a Spark
+The steps are those of a backfill's attempt (`backfill/executor/functions`). The shards of a Spark
 task are taken together (A1 to A3), then written one after the other:
 
     A1. a successor waits until the first attempt is silent or has ended

@@ -9,17 +9,12 @@ from operator import attrgetter
 
 from eosframework.application.control_log import ControlLog
 from eosframework.backfill.executor.functions import run_numbered
-from eosframework.backfill.spark.executors import (
-    BatchFunction,
-    RecordBatch,
-    batch_of,
-)
+from eosframework.backfill.spark.executors import BatchFunction, RecordBatch, batch_of
 from eosframework.config import Settings
 from eosframework.errors import RunError
 from eosframework.kafka.admin.metadata import SizeLimits
 from eosframework.process.logs import configure_logs
 from eosframework.processing.attempts.ownership import OwnedTask
-from eosframework.spark.batches import came_apart
 from eosframework.spark.kafka.columns import ShardPiece, pieces_of
 from eosframework.spark.kafka.shard_attempt import (
     ClientsKey,
@@ -32,7 +27,7 @@ from eosframework.spark.kafka.shard_attempt import (
     take_shards,
 )
 from eosframework.spark.kafka.sink_log import SETTLE_SECONDS, ShardLog, ShardsLog, receipts_of
-from eosframework.spark.sink_entry import SinkBatch
+from eosframework.spark.sink_entry import SinkBatch, came_apart
 from eosframework.txnid import TransactionalId
 
 

@@ -19,9 +19,8 @@ from eosframework.errors import ConfigurationError
 from eosframework.processing.ports import Message
 from eosframework.records import TopicPartition
 from eosframework.spark import values
-from eosframework.spark.batches import refusing, the_shard
-from eosframework.tables.row_conversion import RowMaker
-from eosframework.tables.table_ports import Batch
+from eosframework.spark.sink_entry import refusing, the_shard
+from eosframework.tables.table_ports import Batch, RowMaker
 from eosframework.topology.graph.graph import TableSink
 
 if TYPE_CHECKING:

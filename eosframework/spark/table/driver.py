@@ -31,8 +31,7 @@ from eosframework.errors import DatabaseRefused, RecordFailed, RunError, StartRe
 from eosframework.process.logs import configure_logs
 from eosframework.records import TopicPartition
 from eosframework.serialization.serdes import BYTES
-from eosframework.spark.batches import Decision, decide
-from eosframework.spark.sink_entry import BatchIdentity, SinkBatch
+from eosframework.spark.sink_entry import BatchIdentity, Decision, SinkBatch, decide
 from eosframework.spark.table.columns import (
     RESULT_SCHEMA,
     ROW_BITS,

@@ -24,8 +24,8 @@ from eosframework.application.backfill_jobs import WRITER_HEADER
 from eosframework.application.context import connect
 from eosframework.application.internal_topics import task_counts
 from eosframework.application.start_checks import Facts, check_start
-from eosframework.backfill.executor.attempt import run_attempt
 from eosframework.backfill.executor.attempt_context import TaskSpec
+from eosframework.backfill.executor.functions import run_attempt
 from eosframework.backfill.job.job_entry import (
     Job,
     JobLog,

@@ -22,8 +22,7 @@ from eosframework.errors import (
     Superseded,
 )
 from eosframework.serialization.serdes import JSON, STRING
-from eosframework.tables.row_conversion import RowMaker
-from eosframework.tables.table_ports import Claim, Seen
+from eosframework.tables.table_ports import Claim, RowMaker, Seen
 from eosframework.topology.graph.graph import Policy, SinkTable, TableMode, TableSink
 from tests.support.memory.scripted_kafka import P0, At
 from tests.unit.tables.memory import MemoryStore

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from eosframework import session, sliding
-from eosframework.operators.joins import history
-from eosframework.operators.joins import stream_joins as waiting
+from eosframework.operators import history
+from eosframework.operators import stream_joins as waiting
 from eosframework.operators.store_transaction import EncodedTransaction, Limits, ValueTransaction
 from eosframework.processing import task_windows
 from eosframework.processing.failures.failure_handler import FailureHandler, Site

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eosframework.operators.joins import history
-from eosframework.operators.joins import stream_joins as waiting
+from eosframework.operators import history
+from eosframework.operators import stream_joins as waiting
 from eosframework.processing.codegen.compiler import CompiledPart
 from eosframework.topology.dsl.builder import Topology
 from tests.support.applications.one_task import OneTask, Out, compiled_task

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.process.sudden_ends import SuddenEnds
+from eosframework.process.signals import SuddenEnds
 from eosframework.process.supervisor import ChildProcess
 from tests.support.processes.programs import framework_command
 

@@ -17,8 +17,8 @@ from pydantic.dataclasses import dataclass
 from eosframework.config import RegistrySettings
 from eosframework.kafka.schema_registry.schema_codecs import SchemaRegistry
 from eosframework.operators.entries import EntryFormat, packed_all, unpacked
-from eosframework.operators.windows.closing import Span, SpansFormat
-from eosframework.operators.windows.time_windows import _identity
+from eosframework.operators.time_windows import _identity
+from eosframework.operators.windows import Span, SpansFormat
 from eosframework.processing.failures.failure_handler import is_of_the_framework, summary
 from eosframework.records import WindowResult
 from eosframework.serialization.schemas import avro, codec_of, json_schema, protobuf

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from eosframework import Topology, session, sliding, tumbling
 from eosframework.operators import watermarks as written_time
-from eosframework.operators.joins.stream_joins import WaitingRecords
+from eosframework.operators.stream_joins import WaitingRecords
 from eosframework.operators.watermarks import WATERMARK_KEY, UpstreamTimes
 from eosframework.processing.codegen import compiler, reorder_code, time_code
 from eosframework.processing.codegen.compile_context import CompileContext

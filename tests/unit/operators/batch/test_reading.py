@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from eosframework import Topology
 from eosframework.errors import TopologyError
-from eosframework.operators.batch.arrow_conversion import Reader
+from eosframework.operators.arrow_conversion import Reader
 from eosframework.serialization.serdes import STRING
 from eosframework.testing import TopologyTestDriver
 from eosframework.topology.spec.batch_columns import columns_of

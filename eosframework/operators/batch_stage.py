@@ -2,6 +2,11 @@
 
 Results are returned per message: the steps that follow run record by record in one transaction,
 unaware that the values were computed together.
+
+Batch operators: JSON values to Arrow columns, the user's functions over them, and back to JSON.
+Owns the step from the values of a slice of messages to each message's new value. It does not know
+what follows: `on_error`, outputs and commits belong to the cycle. pyarrow is an extra; only this
+package and backfill/ import it.
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ from itertools import compress
 from typing import Any, TypeVar, cast
 
 from eosframework.errors import EosError, RunError, raised_by_functions
-from eosframework.operators.batch.arrow_conversion import (
+from eosframework.operators.arrow_conversion import (
     Message,
     Reader,
     RecordBatch,
@@ -293,11 +298,11 @@ def _written(piece: _Piece, node: int) -> Iterator[tuple[Sequence[int], Refused 
 
 T = TypeVar("T")
 
-Done = tuple[int, int, T | BaseException]
+_Done = tuple[int, int, T | BaseException]
 """First row, end of the rows (exclusive), and the result; for a single row it may be its error."""
 
 
-def _bisect_rows(first: int, end: int, work: Callable[[int, int], T]) -> Iterator[Done[T]]:
+def _bisect_rows(first: int, end: int, work: Callable[[int, int], T]) -> Iterator[_Done[T]]:
     """Yield the results of `work` over rows, bisected where it fails, down to the failing row.
 
     An EosError does not depend on single rows and is raised.

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 from eosframework.errors import raised_by_functions
 from eosframework.operators.entries import Entry, Timed, packed, packed_all, unpacked
 from eosframework.operators.store_transaction import RECENT_BYTES, RECENT_ENTRIES, StoreTransaction
-from eosframework.operators.windows.closing import Alarm, TimedState
+from eosframework.operators.windows import Alarm, TimedState
 from eosframework.serialization.serdes import Serde
 
 T = TypeVar("T")

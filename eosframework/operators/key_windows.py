@@ -11,7 +11,7 @@ from typing import Any
 from eosframework.errors import KeyTooHot
 from eosframework.operators.folds import Fold
 from eosframework.operators.store_transaction import Limits, StoreTransaction
-from eosframework.operators.windows.closing import (
+from eosframework.operators.windows import (
     DATA,
     MARK_KEY,
     Agenda,

@@ -11,7 +11,7 @@ from sortedcontainers import SortedList  # pyright: ignore[reportMissingTypeStub
 from eosframework.operators.entries import Entry
 from eosframework.operators.folds import Fold
 from eosframework.operators.store_transaction import StoreTransaction
-from eosframework.operators.windows.closing import (
+from eosframework.operators.windows import (
     MARK_KEY,
     NEVER,
     START,

@@ -40,8 +40,8 @@ from typing import Any, NamedTuple
 from eosframework.errors import KeyTooHot, RunError, raised_by_functions
 from eosframework.operators.entries import Entry, Written, packed
 from eosframework.operators.store_transaction import Limits, StoreTransaction
-from eosframework.operators.windows.closing import DATA, MARK_KEY, Agenda, Alarm, TimedState
-from eosframework.operators.windows.time_windows import WindowStarts
+from eosframework.operators.time_windows import WindowStarts
+from eosframework.operators.windows import DATA, MARK_KEY, Agenda, Alarm, TimedState
 from eosframework.serialization.serdes import Serde
 from eosframework.topology.graph.graph import StreamJoin
 from eosframework.topology.spec.keyed_spec import windows_in_words

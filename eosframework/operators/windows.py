@@ -1,5 +1,6 @@
-"""The base of operators whose state ends with time.
+"""Windows of event time: their entries in a store, and when they close.
 
+The base of operators whose state ends with time.
 Time is the task's stream time. A window that stream time has passed accepts no record, whether it
 was removed or not: lateness follows from times alone, so removal can wait for a commit.
 
