@@ -159,7 +159,7 @@ def spark_options(assignments: Sequence[str]) -> dict[str, str]:
     return options
 
 
-_OUTPUT_SCHEMA = (
+OUTPUT_SCHEMA = (
     "topic string, key binary, value binary, timestamp bigint, "
     "headers array<struct<key: string, value: binary>>"
 )
@@ -176,7 +176,7 @@ _OPTIONAL = {
 
 
 def outputs_of(app: str | Topology, rows: DataFrame, topic: str | None = None) -> DataFrame:
-    """Return a topology's outputs for rows of one of its source topics (`_OUTPUT_SCHEMA`).
+    """Return a topology's outputs for rows of one of its source topics (`OUTPUT_SCHEMA`).
 
     Args:
         app: a `Topology`, or its name as on the command line.
@@ -192,7 +192,7 @@ def outputs_of(app: str | Topology, rows: DataFrame, topic: str | None = None) -
     graph = _graph_of(app)
     part, read = _part_of(graph, topic)
     _refuse_keeping(part)
-    return map_batches(_as_rows(rows, read), _running(pack(graph), read), _OUTPUT_SCHEMA)
+    return map_batches(_as_rows(rows, read), _running(pack(graph), read), OUTPUT_SCHEMA)
 
 
 def _part_of(graph: Graph, topic: str | None) -> tuple[SubTopology, str]:

@@ -109,8 +109,7 @@ def backfill(
 
     require_packages()
     check_packages()
-    from eosframework.demo.backfill_demo import BackfillPlan, run_backfill_demo
-    from eosframework.demo.worlds import Span
+    from eosframework.demo.backfill_demo import BackfillPlan, Span, run_backfill_demo
 
     span = Span(*(moment.replace(tzinfo=UTC) for moment in (since, cutover, until)))
     plan = BackfillPlan(span=span, seed=_seed(seed), keep=keep)

@@ -113,7 +113,7 @@ class TableSinkDriver:
         from eosframework.postgres import Database
         from eosframework.postgres.grants import SPARK_SINK_GRANTS, require_grants
         from eosframework.postgres.migration import migrate
-        from eosframework.postgres.spark_sinks import OwnedSinkRow
+        from eosframework.postgres.tables.table_sink import OwnedSinkRow
 
         self._options = options
         name = f"eosframework {options.application} {options.sink}"

@@ -16,9 +16,9 @@ from eosframework.records import Record
 from eosframework.serialization import references
 from eosframework.serialization.schemas import Registered
 from eosframework.serialization.serdes import SerdeLike, serde_of
-from eosframework.topology.spec.batch_columns import columns_of
 from eosframework.topology.spec.keyed_spec import DurationLike, WindowSpec
 from eosframework.topology.spec.loaded import Place
+from eosframework.topology.spec.step_spec import columns_of
 from eosframework.topology.spec.topology_spec import (
     DeadLetter,
     SinkSpec,

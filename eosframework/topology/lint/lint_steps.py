@@ -34,10 +34,15 @@ from eosframework.topology.lowering.parts import (
     known_changes,
     tables_along,
 )
-from eosframework.topology.spec.batch_columns import Columns, columns_of
 from eosframework.topology.spec.keyed_spec import DeduplicateSpec, KeyedSpec, Order, order_of
 from eosframework.topology.spec.loaded import Finding, LoadedApp, Severity, SpecPath
-from eosframework.topology.spec.step_spec import JoinSpec, ProcessSpec, StepSpec
+from eosframework.topology.spec.step_spec import (
+    Columns,
+    JoinSpec,
+    ProcessSpec,
+    StepSpec,
+    columns_of,
+)
 from eosframework.topology.spec.topology_spec import DeadLetter, StreamSpec, TableSpec, TopologySpec
 
 

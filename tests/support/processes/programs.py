@@ -55,7 +55,7 @@ PRELOADED = (
     "tests.support.faults.faulty_worker",
     "pyspark.cloudpickle",
     "eosframework.backfill.cutover",
-    "eosframework.cli.apply",
+    "eosframework.cli.plan",
     "eosframework.cli.backfill",
     "eosframework.cli.console",
     "eosframework.console.server",
