@@ -24,7 +24,7 @@ from eosframework.processing.stores.state_ports import (
     StoreStats,
     TaskStores,
 )
-from eosframework.state import manifest, rocksdb_errors
+from eosframework.state import manifest
 from eosframework.state.manifest import (
     REACHED,
     STREAM_TIME,
@@ -37,7 +37,15 @@ from eosframework.state.manifest import (
     require_positions,
     store_key,
 )
-from eosframework.state.rocksdb_column import LABELS, Column, DatabaseOptions, SharedMemory
+from eosframework.state.rocksdb_column import (
+    LABELS,
+    Column,
+    DatabaseOptions,
+    SharedMemory,
+    is_damage,
+    reason_of,
+    write_error,
+)
 from eosframework.state.store_directories import (
     StoreDirectory,
     application_directory,
@@ -189,7 +197,7 @@ class RocksTaskStores:
             column = database.create_column_family(family, self._setup.store)
             self._families[name] = database.get_column_family_handle(family)
         except Exception as error:
-            raise rocksdb_errors.writing(self.directory, error) from error
+            raise write_error(self.directory, error) from error
         self._columns[name].replace(column)
 
     def stats(self) -> list[StoreStats]:
@@ -207,7 +215,7 @@ class RocksTaskStores:
             for column in self._columns.values():
                 column.start_flush()
         except Exception as error:
-            raise rocksdb_errors.writing(self.directory, error) from error
+            raise write_error(self.directory, error) from error
 
     def close(self) -> None:
         """Close the database; another process may open it."""
@@ -228,7 +236,7 @@ class RocksTaskStores:
         try:
             self._open().write(batch)
         except Exception as error:
-            raise rocksdb_errors.writing(self.directory, error) from error
+            raise write_error(self.directory, error) from error
 
     def _next_labels(
         self, positions: Mapping[str, int], written_at: float
@@ -398,9 +406,9 @@ def _open(
         labels = _usable(place, database, setup, stores, store_names(families))
         return RocksTaskStores(place.path, database, setup, stores, labels)
     except Exception as error:
-        if rocksdb_errors.is_damage(error) or isinstance(error, ValueError):
-            return _Unusable(rocksdb_errors.reason(error))
-        raise rocksdb_errors.writing(place.path, error) from error
+        if is_damage(error) or isinstance(error, ValueError):
+            return _Unusable(reason_of(error))
+        raise write_error(place.path, error) from error
 
 
 def _families(place: StoreDirectory) -> list[str]:

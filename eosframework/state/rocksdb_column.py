@@ -1,5 +1,7 @@
 """Reading a store: one column family of a RocksDB database.
 
+RocksDB's errors are classified by their texts: rocksdict raises each as an Exception.
+
 Options of RocksDB, and the memory that all databases of a process share.
 The numbers come from benchmarks/stores.py; docs/adr/0009 lists the alternatives.
 """
@@ -25,7 +27,53 @@ from rocksdict import (
     WriteBufferManager,
 )
 
-from eosframework.state import rocksdb_errors
+from eosframework.errors import RunError, StateDamaged, StateUnwritable
+
+_MISSING = "No such file or directory"
+
+_REFUSED = ("IO error", "os error")
+"""Texts in errors of the operating system, as opposed to damage that RocksDB found."""
+
+_LONGEST_REASON = 300
+
+
+def is_damage(error: Exception) -> bool:
+    """Return whether files are missing or damaged, rather than refused by the system."""
+    text = str(error)
+    refused = any(sign in text for sign in _REFUSED) and _MISSING not in text
+    return type(error) is Exception and not refused
+
+
+def read_error(directory: Path, error: Exception) -> RunError:
+    """Return the error for a failed read."""
+    _require_rocksdb(error)
+    return StateDamaged(
+        f"the stores in {directory} cannot be read: {reason_of(error)}. Remove that directory and "
+        f"start again: they are rebuilt from their changelogs"
+    )
+
+
+def write_error(directory: Path, error: Exception) -> RunError:
+    """Return the error for a failed write."""
+    _require_rocksdb(error)
+    if is_damage(error):
+        return read_error(directory, error)
+    return StateUnwritable(
+        f"the stores in {directory} cannot be written: {reason_of(error)}. Free disk space, fix "
+        f"the cause, or set state.directory to another local disk; then start again"
+    )
+
+
+def reason_of(error: Exception) -> str:
+    """Return RocksDB's message in one line."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"
+
+
+def _require_rocksdb(error: Exception) -> None:
+    if type(error) is not Exception:
+        raise error
+
 
 LABELS = "default"
 """The column family of the labels; every RocksDB database has one of this name."""
@@ -214,7 +262,7 @@ class Column:
         try:
             return self._get(key)
         except Exception as error:
-            raise rocksdb_errors.reading(self._directory, error) from error
+            raise read_error(self._directory, error) from error
 
     def scan(
         self, first: bytes = b"", last: bytes | None = None, *, reverse: bool = False
@@ -302,7 +350,7 @@ class _Cursor:
         try:
             iterator.status()
         except Exception as error:
-            raise rocksdb_errors.reading(self._directory, error) from error
+            raise read_error(self._directory, error) from error
 
 
 def _bounded(last: bytes | None) -> ReadOptions | None:

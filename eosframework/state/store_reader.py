@@ -15,7 +15,7 @@ from rocksdict import AccessType, Rdict
 
 from eosframework.errors import ConfigurationError, RunError
 from eosframework.processing.stores.state_ports import StoreStats
-from eosframework.state import manifest, rocksdb_errors
+from eosframework.state import manifest
 from eosframework.state.manifest import (
     STREAM_TIME,
     TASK,
@@ -25,7 +25,7 @@ from eosframework.state.manifest import (
     store_key,
 )
 from eosframework.state.rocksdb_backend import family_name, measure, store_names
-from eosframework.state.rocksdb_column import LABELS, Column, SharedMemory
+from eosframework.state.rocksdb_column import LABELS, Column, SharedMemory, read_error
 from eosframework.state.store_directories import has_database
 
 CACHE_BYTES = 32 * 2**20
@@ -141,7 +141,7 @@ def _open(directory: Path, own: str) -> ReadOnlyStores:
             is_undisturbed = manifest.sizes(directory) == before
             failed_undisturbed = failed_undisturbed + 1 if is_undisturbed else 0
             if failed_undisturbed >= FAILURES or time.monotonic() > give_up:
-                raise rocksdb_errors.reading(directory, error) from error
+                raise read_error(directory, error) from error
         else:
             if manifest.sizes(directory) == before:
                 return task
