@@ -13,9 +13,8 @@ import confluent_kafka
 import psutil
 
 from benchmarks.contestants import quix, streams_jars
-from eosframework.embedded.jars import KAFKA_VERSION
-from eosframework.embedded.java import find_java, parse_java_version
-from eosframework.embedded.postgres.programs import MAJOR_VERSION
+from eosframework.embedded.jars import KAFKA_VERSION, find_java, parse_java_version
+from eosframework.embedded.postgres_programs import MAJOR_VERSION
 
 
 @cache

@@ -12,13 +12,7 @@ imported (`process/interrupts`), so it imports nothing."""
 if TYPE_CHECKING:
     from typing import Any
 
-    from eosframework.errors import (
-        EosError,
-        InstanceFenced,
-        RunError,
-        TransactionError,
-        UserError,
-    )
+    from eosframework.errors import EosError, InstanceFenced, RunError, TransactionError, UserError
     from eosframework.operators.handlers import Context, KeyedStore
     from eosframework.records import Record, WindowResult
     from eosframework.runtime.embedding import RunningWorker, run, start

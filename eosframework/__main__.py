@@ -16,9 +16,8 @@ def main() -> None:
         print(_NOT_ON_WINDOWS, file=sys.stderr)
         sys.exit(2)
     end_on_interrupt(sys.argv[1:])
-    from eosframework.process.collector import collect_rarely
-    from eosframework.process.signals import run_and_exit
-    from eosframework.process.sudden_ends import show_stacks
+    from eosframework.process.memory import collect_rarely
+    from eosframework.process.signals import run_and_exit, show_stacks
 
     collect_rarely()
     show_stacks()

@@ -10,8 +10,7 @@ from pathlib import Path
 from benchmarks.contestants.streams_jars import HOME, VERSION, class_path
 from benchmarks.contestants.work import Unavailable, Work
 from benchmarks.processes import Command
-from eosframework.embedded.jars import cache_directory
-from eosframework.embedded.java import find_java
+from eosframework.embedded.jars import cache_directory, find_java
 
 PROGRAMS = Path(__file__).parents[1] / "java"
 MAIN = "Contestant"

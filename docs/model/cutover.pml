@@ -1,8 +1,8 @@
 /* The cutover of a backfill to live workers: a task of the job with two attempts, two runs of the cutover,
  * two live workers, one broker. What is left out, and how to run and read it, in README.md.
  *
- * Steps carry the numbers of the code's docstrings: A2-A8 (backfill/executor/attempt.py), C1-C5
- * (backfill/cutover/cutover_steps.py), T1-T2 (processing/takeover.py).
+ * Steps carry the numbers of the code's docstrings: A2-A8 (backfill/executor/functions.py), C1-C5
+ * (backfill/cutover.py), T1-T2 (processing/takeover.py).
  *
  * Each of the two partitions has one record of history (input 0), partition 0 also one after it (input 1).
  * The task of partition 1 is complete; that of partition 0 is not, unless ATTEMPTS is 0.

@@ -8,7 +8,7 @@ from eosframework.application.control_topic import ControlTopic
 from eosframework.config import Settings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.topology.graph.graph import Graph
-from eosframework.topology.lint.fixes import with_proposed_names
+from eosframework.topology.lint.lint_pass import with_proposed_names
 from eosframework.topology.loader import load_app
 from eosframework.topology.renaming import renamed
 from eosframework.topology.resolve.resolve import resolve

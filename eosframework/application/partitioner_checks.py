@@ -20,8 +20,8 @@ from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.client.partitioner import partition_of
 from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.records import partitions_of
-from eosframework.topology.graph.copartitioning import copartitioned_topics
 from eosframework.topology.graph.graph import Graph
+from eosframework.topology.graph.walk import copartitioned_topics
 
 PARTITIONS = 16
 RECORDS = 100

@@ -10,8 +10,7 @@ from eosframework.application.control_log import ControlLog
 from eosframework.config import KafkaSettings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.consumer.range_reader import read_ranges
-from eosframework.outbox.outbox_ports import ID_HEADER, SentMessages
-from eosframework.outbox.relay_position import RelayPosition, position_key
+from eosframework.outbox.relay_position import ID_HEADER, RelayPosition, SentMessages, position_key
 from eosframework.processing.ports import Message, Output
 from eosframework.records import TopicPartition, partitions_of
 

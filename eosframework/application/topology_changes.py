@@ -23,7 +23,7 @@ from eosframework.topology.evolution import (
     recorded,
 )
 from eosframework.topology.graph.graph import Graph
-from eosframework.topology.spec.kept_names import KeptName
+from eosframework.topology.spec.loaded import KeptName
 from eosframework.txnid import changelog_topic
 
 TOPOLOGY = "topology"

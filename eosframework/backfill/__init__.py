@@ -11,8 +11,7 @@ to an attempt, and through claims in the database.
 Public: the names in `__all__`; the modules are internal.
 """
 
-from eosframework.backfill.api import Backfill
-from eosframework.backfill.frames import outputs_of
+from eosframework.backfill.api import Backfill, outputs_of
 from eosframework.backfill.spark.spark_session import spark_session
 
 __all__ = ["Backfill", "outputs_of", "spark_session"]

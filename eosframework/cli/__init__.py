@@ -34,7 +34,7 @@ COMMANDS = {
     "lint": "topology",
     "describe": "topology",
     "plan": "plan",
-    "apply": "apply",
+    "apply": "plan",
     "status": "status",
     "console": "console",
     "positions": "positions",

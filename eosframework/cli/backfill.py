@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from eosframework.cli import group
 from eosframework.cli.backfill_diff import diff
-from eosframework.cli.backfill_stage import stage
-from eosframework.cli.backfill_status import status
 from eosframework.cli.cluster import open_application
 from eosframework.cli.options import (
     AppArgument,
@@ -18,6 +17,7 @@ from eosframework.cli.options import (
     MasterOption,
     SettingsOptions,
     SparkOption,
+    SuffixOption,
     suffix_option,
     with_settings,
 )
@@ -25,8 +25,205 @@ from eosframework.cli.stdout import print_json, print_report
 from eosframework.process.interrupts import cleaning_up, note_remains
 
 if TYPE_CHECKING:
-    from eosframework.backfill.cutover.cutover_steps import CutoverResult
+    from collections.abc import Sequence
+
+    from eosframework.application.context import ApplicationContext
+    from eosframework.backfill.cutover import CutoverResult
     from eosframework.backfill.job.job_entry import JobState
+
+
+def stage(
+    kind: Annotated[
+        str, typer.Argument(metavar="FORMAT", help="Data source of Spark, for example jdbc.")
+    ],
+    directory: Annotated[
+        str,
+        typer.Argument(
+            metavar="DIRECTORY",
+            help="For the files, on a file system that every executor can read.",
+        ),
+    ],
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE", help="Option of the data source. Repeatable; overrides the file."
+        ),
+    ] = None,
+    options_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Properties file with options, for passwords.", show_default=False
+        ),
+    ] = None,
+    master: MasterOption = None,
+    spark: SparkOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy a source without a repeatable order, such as a table, to Parquet files.
+
+    `backfill run --source TOPIC=parquet:DIRECTORY` reads them. A complete copy is not repeated.
+    """
+    from eosframework.backfill.api import spark_options
+    from eosframework.backfill.spark.file_rows import stage_source
+    from eosframework.backfill.spark.spark_session import (
+        check_packages,
+        quiet_bridge,
+        quiet_server,
+        spark_session,
+        stop_session,
+    )
+
+    options = _options(option or (), options_file)
+    properties = spark_options(spark or ())
+    check_packages()
+    quiet_bridge()
+    cleaning_up()
+    session = spark_session(master, properties)
+    quiet_server(session)
+    try:
+        note_remains(f"{directory} is incomplete; remove it before the next attempt")
+        files = stage_source(session, kind, options, directory)
+        rows = session.read.parquet(directory).count()
+    finally:
+        stop_session(session)
+    size = sum(file.size_bytes for file in files)
+    print_report(
+        {"directory": directory, "files": len(files), "bytes": size, "rows": rows},
+        f"{directory} has {rows:,} rows in {len(files)} files; to process them: eosframework "
+        f"backfill run APP --source 'TOPIC=parquet:{directory};key=COLUMN'",
+        as_json=as_json,
+    )
+
+
+def _options(given: Sequence[str], file: Path | None) -> dict[str, str]:
+    from eosframework.config.properties_file import read_properties
+    from eosframework.errors import ConfigurationError
+
+    options: dict[str, str] = {}
+    if file is not None:
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(
+                f"--options-file {file} cannot be read ({error}); expected a properties file with "
+                f"options of the data source, such as password=…"
+            ) from None
+        options |= {found.name: found.value for found in read_properties(text, file)}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise ConfigurationError(
+                f"--option {text!r} is not NAME=VALUE, for example dbtable=orders"
+            )
+        options[name] = value
+    return options
+
+
+_LOOK_SECONDS = 1.0
+
+
+@with_settings
+def status(
+    options: SettingsOptions,
+    app_name: AppArgument,
+    job: Annotated[
+        str | None, typer.Option("--job", metavar="NAME", help="Show one job. Default: list all.")
+    ] = None,
+    suffix: SuffixOption = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Keep showing the progress until the job is complete.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Print a job's stages and tasks, rate, and time left."""
+    from dataclasses import replace
+
+    from eosframework.errors import ConfigurationError
+    from eosframework.topology.graph.walk import without_retries
+
+    if watch and (job is None or as_json):
+        raise ConfigurationError(
+            "--watch shows the progress of one job as text; give --job, and not --json"
+        )
+    opened = open_application(app_name, options, suffix)
+    opened = replace(opened, graph=without_retries(opened.graph))
+    if job is None:
+        _list(opened, as_json)
+    elif watch:
+        _watch(opened, job)
+    else:
+        _show(opened, job, as_json)
+
+
+def _list(opened: ApplicationContext, as_json: bool) -> None:
+    import time
+
+    from eosframework.backfill.job.job_entry import job_states
+    from eosframework.backfill.job.job_status import StatusTracker, headline
+
+    now = time.time()
+    states = job_states(opened.graph.application, opened.settings.kafka, opened.admin)
+    found = [StatusTracker(opened.graph).look(state, now) for state in states]
+    if as_json:
+        report = {
+            "application": opened.graph.application,
+            "jobs": [one.as_data(with_tasks=False) for one in found],
+        }
+        print_json(report)
+    elif found:
+        typer.echo("\n".join(map(headline, found)))
+    else:
+        typer.echo(
+            f"application {opened.graph.application} has no backfill job; give --suffix to list "
+            f"jobs that were started with it"
+        )
+
+
+def _show(opened: ApplicationContext, job: str, as_json: bool) -> None:
+    import time
+
+    from eosframework.backfill.job.job_status import StatusTracker, drawn
+    from eosframework.process.progress import TerminalConsole
+
+    found = StatusTracker(opened.graph).look(_read(opened, job), time.time())
+    if as_json:
+        print_json({"application": opened.graph.application, **found.as_data()})
+    else:
+        TerminalConsole().print(drawn(found))
+
+
+def _watch(opened: ApplicationContext, job: str) -> None:
+    import time
+
+    from eosframework.backfill.job.job_status import ProgressDisplay, drawn, headline
+    from eosframework.process.progress import TerminalConsole
+
+    console = TerminalConsole()
+    cleaning_up()  # The display hides the cursor.
+    with ProgressDisplay(opened.graph, console) as shown:
+        found = shown.update(_read(opened, job))
+        if not console.is_terminal:
+            console.print(headline(found), soft_wrap=True)
+        while not found.complete:
+            time.sleep(_LOOK_SECONDS)
+            found = shown.update(_read(opened, job))
+    if not console.is_terminal:
+        console.print(drawn(found))
+
+
+def _read(opened: ApplicationContext, job: str) -> JobState:
+    from eosframework.backfill.job.job_entry import JobLog
+    from eosframework.errors import ConfigurationError
+
+    log = JobLog(job, opened.graph.application, opened.settings.kafka, opened.admin)
+    state = log.watch()
+    if state is None:
+        raise ConfigurationError(
+            f"application {opened.graph.application!r} has no backfill job {job!r}; omit --job "
+            f"to list its jobs, and give --suffix if the job was started with one"
+        )
+    return state
+
 
 commands = group("backfill", "Run a topology over history with Spark.")
 
@@ -96,9 +293,13 @@ def run(
     cutover` hands over to them.
     """
     from eosframework.backfill.api import Backfill, spark_options
-    from eosframework.backfill.job.progress_display import ProgressDisplay
-    from eosframework.backfill.spark.jvm import quiet_bridge, quiet_server, stop_session
-    from eosframework.backfill.spark.spark_session import spark_session
+    from eosframework.backfill.job.job_status import ProgressDisplay
+    from eosframework.backfill.spark.spark_session import (
+        quiet_bridge,
+        quiet_server,
+        spark_session,
+        stop_session,
+    )
     from eosframework.process.logs import configure_logs
 
     settings = options.load()
@@ -168,9 +369,9 @@ def cutover(
     They resume with the job's state, at the next offsets. Workers must be stopped. The cutover is
     one transaction: after a crash, run it again.
     """
-    from eosframework.backfill.cutover.cutover_steps import cut_over
+    from eosframework.backfill.cutover import cut_over
     from eosframework.process.logs import configure_logs
-    from eosframework.topology.graph.retry_topics import without_retries
+    from eosframework.topology.graph.walk import without_retries
 
     opened = open_application(app_name, options)
     configure_logs(opened.settings.log)

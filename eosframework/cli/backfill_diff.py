@@ -23,9 +23,8 @@ from eosframework.process.interrupts import cleaning_up
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from eosframework.backfill.diff.job_diff import Diff
-    from eosframework.backfill.diff.record_identity import CompareBy
-    from eosframework.backfill.diff.topic_diff import Place, TimeRange, TopicDifference
+    from eosframework.backfill.job_diff import Diff
+    from eosframework.backfill.topic_diff import CompareBy, Place, TimeRange, TopicDifference
 
 VALUE_CHARACTERS = 200
 """Characters of a key or value in the text output."""
@@ -115,10 +114,9 @@ def diff(
     value of each key and window. Exits with 1 if there is a difference.
     """
     from eosframework.backfill.api import spark_options
-    from eosframework.backfill.diff.job_diff import compare, lazy_session
-    from eosframework.backfill.diff.record_identity import CompareBy
-    from eosframework.backfill.diff.topic_diff import DiffOptions
-    from eosframework.backfill.spark.preflight import check_packages
+    from eosframework.backfill.job_diff import compare, lazy_session
+    from eosframework.backfill.spark.spark_session import check_packages
+    from eosframework.backfill.topic_diff import CompareBy, DiffOptions
     from eosframework.process.logs import configure_logs
     from eosframework.topology.loader import load_app
 
@@ -144,7 +142,7 @@ def diff(
 
 
 def _topics_by(given: Sequence[str]) -> dict[str, CompareBy]:
-    from eosframework.backfill.diff.record_identity import CompareBy
+    from eosframework.backfill.topic_diff import CompareBy
     from eosframework.errors import ConfigurationError
 
     chosen: dict[str, CompareBy] = {}
@@ -160,7 +158,7 @@ def _topics_by(given: Sequence[str]) -> dict[str, CompareBy]:
 
 
 def _within(start: str | None, end: str | None) -> TimeRange:
-    from eosframework.backfill.diff.topic_diff import TimeRange
+    from eosframework.backfill.topic_diff import TimeRange
 
     first = None if start is None else _time("--from", start)
     last = None if end is None else _time("--to", end) - 1

@@ -78,7 +78,7 @@ def list_(
     for entry in groups:
         typer.echo("\n".join(_group_lines(entry)))
     if letters.foreign:
-        from eosframework.operations.dead_letters.dead_letter_reader import foreign_text
+        from eosframework.operations.dead_letters.dead_letter import foreign_text
 
         typer.echo(foreign_text(letters.foreign))
 

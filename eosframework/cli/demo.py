@@ -47,7 +47,7 @@ def flights(
 
     Succeeds only if no record was lost, duplicated, reordered or torn.
     """
-    from eosframework.demo.nycflights import require_packages
+    from eosframework.demo.feeds import require_packages
 
     require_packages()
     from eosframework.demo.flights_demo import FlightsPlan, run_demo
@@ -74,7 +74,7 @@ def transfer(
     Two banks exchange money through Kafka. Succeeds only if every look at both banks found all of
     the money, and each transfer took effect once and in order.
     """
-    from eosframework.demo.banks.transfer_demo import TransferPlan, run_transfers
+    from eosframework.demo.transfer_demo import TransferPlan, run_transfers
 
     plan = TransferPlan(
         transfers=seconds * rate, per_second=rate, kills=kills, seed=_seed(seed), keep=keep
@@ -104,13 +104,12 @@ def backfill(
     in the other, live workers process everything. Succeeds only if both have the same topics,
     windows and rows.
     """
-    from eosframework.backfill.spark.preflight import check_packages
-    from eosframework.demo.nycflights import require_packages
+    from eosframework.backfill.spark.spark_session import check_packages
+    from eosframework.demo.feeds import require_packages
 
     require_packages()
     check_packages()
-    from eosframework.demo.history.archive import Span
-    from eosframework.demo.history.backfill_demo import BackfillPlan, run_backfill_demo
+    from eosframework.demo.backfill_demo import BackfillPlan, Span, run_backfill_demo
 
     span = Span(*(moment.replace(tzinfo=UTC) for moment in (since, cutover, until)))
     plan = BackfillPlan(span=span, seed=_seed(seed), keep=keep)
@@ -131,12 +130,12 @@ def spark(
     Structured Streaming counts flights by airport and hour; a Python worker, an executor and the
     driver are killed. Succeeds only if topic and table have what pandas computes, each change once.
     """
-    from eosframework.backfill.spark.preflight import check_packages
-    from eosframework.demo.nycflights import require_packages
+    from eosframework.backfill.spark.spark_session import check_packages
+    from eosframework.demo.feeds import require_packages
 
     require_packages()
     check_packages()
-    from eosframework.demo.streaming.sink_demo import SinkPlan, run_sink_demo
+    from eosframework.demo.sink_demo import SinkPlan, run_sink_demo
 
     plan = SinkPlan(flights=flights, seed=_seed(seed), keep=keep)
     return _run(lambda console: run_sink_demo(plan, console), as_json)
@@ -150,7 +149,7 @@ def _run(demo: Callable[[Console], Any], as_json: bool) -> int:
     """Run a demo, print its outcome as one line of JSON, and return the exit code."""
     import orjson
 
-    from eosframework.process.terminal_console import TerminalConsole
+    from eosframework.process.progress import TerminalConsole
 
     note_remains("the demo's workers are stopped; its servers too, unless --keep was given")
     outcome = demo(TerminalConsole(stderr=as_json))

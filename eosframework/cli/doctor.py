@@ -62,7 +62,7 @@ def _print(report: Report, application: str) -> None:
     from rich.table import Table
 
     from eosframework.operations.doctor import CHECKS, Severity
-    from eosframework.process.terminal_console import TerminalConsole
+    from eosframework.process.progress import TerminalConsole
 
     table = Table(box=box.SIMPLE, show_lines=True)
     table.add_column("")

@@ -216,7 +216,7 @@ def _choose_ports(
     """Return the ports to ask for; None: those that the cluster had before."""
     size = nodes or (len(known.nodes) if known else 1)
     if port == 0:
-        from eosframework.embedded.ports import free_ports
+        from eosframework.embedded.data_directory import free_ports
 
         return free_ports(size)
     if port is None and known:
@@ -230,7 +230,7 @@ def _choose_port(known: PostgresServer | None, port: int | None) -> int | None:
     if port is None:
         return None if known else POSTGRES_PORT
     if port == 0:
-        from eosframework.embedded.ports import free_ports
+        from eosframework.embedded.data_directory import free_ports
 
         return free_ports(1)[0]
     return port

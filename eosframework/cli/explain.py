@@ -85,7 +85,7 @@ def settings(as_json: JsonOption = False) -> None:
     from rich import box
     from rich.table import Table
 
-    from eosframework.process.terminal_console import TerminalConsole
+    from eosframework.process.progress import TerminalConsole
 
     table = Table("setting", "default", "purpose", box=box.SIMPLE, show_lines=True)
     for row in rows:
@@ -102,7 +102,7 @@ def schema(
     ] = False,
 ) -> None:
     """Print the JSON Schema of topology files, for editors."""
-    from eosframework.topology.json_schema import settings_schema, topology_schema
+    from eosframework.topology.loader import settings_schema, topology_schema
 
     print_json(settings_schema() if settings else topology_schema())
 

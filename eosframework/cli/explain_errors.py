@@ -11,7 +11,7 @@ import typer
 from eosframework.cli.pages import page
 from eosframework.cli.stdout import print_json
 from eosframework.errors import ConfigurationError
-from eosframework.serialization.package_data import read_table
+from eosframework.serialization.yaml_text import read_table
 
 if TYPE_CHECKING:
     from eosframework.kafka.schema_registry.registry_answers import Answer

@@ -95,9 +95,8 @@ def _supervise(application: str, settings: Settings, processes: int, until_caugh
     not survive a fork.
     """
     from eosframework.cli import exit_code_of
-    from eosframework.process.fork import run_in_child
     from eosframework.process.instance import own_instance
-    from eosframework.process.supervisor import Supervisor, instances_for
+    from eosframework.process.supervisor import Supervisor, instances_for, run_in_child
     from eosframework.runtime.worker import Kind
 
     code, answer = run_in_child(lambda: _checked(application, settings))
@@ -143,7 +142,7 @@ def _place(
 ) -> int:
     """Run the workers on a Spark cluster; they are checked here first."""
     from eosframework.backfill.api import spark_options
-    from eosframework.process.fork import run_in_child
+    from eosframework.process.supervisor import run_in_child
 
     properties = spark_options(spark)
     code, answer = run_in_child(lambda: _checked(application, settings))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from eosframework.runtime.stored_state import Source
-    from eosframework.state.query.layouts import QueriedStore, Row
+    from eosframework.state.query import QueriedStore, Row
 
 commands = group("state", "Read the committed content of stores.")
 
@@ -113,7 +113,7 @@ def stats(
 
     from eosframework.runtime.stored_state import StoreFiles
     from eosframework.runtime.worker import load
-    from eosframework.state.query.layouts import queried_store, queried_stores
+    from eosframework.state.query import queried_store, queried_stores
 
     graph = load(app_name)
     named = None if store_name is None else queried_store(graph, store_name)
@@ -143,7 +143,7 @@ def _opened(
 ) -> tuple[QueriedStore, Source]:
     from eosframework.runtime.stored_state import ChangelogStores, StoreFiles
     from eosframework.runtime.worker import load
-    from eosframework.state.query.layouts import queried_store
+    from eosframework.state.query import queried_store
 
     settings = options.load()
     graph = load(app_name)
@@ -165,7 +165,7 @@ def _report_copies(source: Source, store: QueriedStore, read: Sequence[int]) -> 
 
 
 def _line(store: QueriedStore, row: Row, partition: int) -> str:
-    from eosframework.state.query.text_forms import as_json, key_text
+    from eosframework.state.query import as_json, key_text
 
     window, value = "", row.value
     if isinstance(value, WindowResult):
@@ -178,6 +178,6 @@ def _line(store: QueriedStore, row: Row, partition: int) -> str:
 
 
 def _print_json(report: dict[str, Any]) -> None:
-    from eosframework.state.query.text_forms import as_json
+    from eosframework.state.query import as_json
 
     typer.echo(as_json(report).decode())

@@ -85,7 +85,7 @@ def lint(
 
 def _fix(findings: Sequence[Finding]) -> list[Finding]:
     """Write the proposed names into the file, and return the findings that remain."""
-    from eosframework.topology.lint.fixes import write_fixes
+    from eosframework.topology.lint.lint_pass import write_fixes
 
     fixed = write_fixes(findings)
     for finding in fixed.written:

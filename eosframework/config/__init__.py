@@ -8,9 +8,8 @@ Internal: no module here is public.
 
 from __future__ import annotations
 
-from eosframework.config.console import ConsoleSettings
 from eosframework.config.loading import load_settings
-from eosframework.config.schema_registry import RegistrySettings, SubjectNames
+from eosframework.config.sections import ConsoleSettings, RegistrySettings, SubjectNames
 from eosframework.config.settings import (
     FORBIDDEN_PROPERTIES,
     BackfillSettings,

@@ -1,4 +1,11 @@
-"""Secrets: settings from separate files, and the properties that are never shown."""
+"""Secrets: settings from separate files, and the properties that are never shown.
+
+Properties of librdkafka from environment variables.
+The variable of a property is `EOS_KAFKA__PROPERTIES__` and the property's name in upper case, with
+`_` for a period, `__` for a dash and `___` for an underscore, as in the images of Kafka:
+`EOS_KAFKA__PROPERTIES__SSL_CA_LOCATION` is `ssl.ca.location`, and
+`EOS_KAFKA__PROPERTIES__SSL___KEY` is `ssl_key`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +18,37 @@ from typing import Any
 
 from eosframework.errors import ConfigurationError
 
-SECRETS_DIRECTORY = "EOS_SECRETS_DIR"
+PREFIX = "EOS_KAFKA__PROPERTIES__"
+
+_NAME = re.compile(r"[A-Z0-9.-]+(_{1,3}[A-Z0-9.-]+)*")
+_SEPARATORS = {"_": ".", "__": "-", "___": "_"}
+
+
+def kafka_properties(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties that the variables of an environment set, by name.
+
+    Raises:
+        ConfigurationError: names a variable that does not follow the rule.
+    """
+    return {
+        _property(variable): value
+        for variable, value in sorted(environment.items())
+        if variable.upper().startswith(PREFIX)
+    }
+
+
+def _property(variable: str) -> str:
+    name = variable.upper().removeprefix(PREFIX)
+    if _NAME.fullmatch(name) is None:
+        raise ConfigurationError(
+            f"environment variable {variable} names no property of librdkafka; expected "
+            f"{PREFIX} and a name with _ for a period, __ for a dash and ___ for an underscore, "
+            f"for example {PREFIX}SSL_CA_LOCATION"
+        )
+    return re.sub("_+", lambda match: _SEPARATORS[match[0]], name).lower()
+
+
+_SECRETS_DIRECTORY = "EOS_SECRETS_DIR"
 """Environment variable with the directory of secret files, as Kubernetes and Docker mount them."""
 
 _OPEN = stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
@@ -27,7 +64,7 @@ def is_secret(name: str) -> bool:
 
 def secrets_directory() -> Path | None:
     """Return the directory of secret files, if the environment names one."""
-    place = os.environ.get(SECRETS_DIRECTORY)
+    place = os.environ.get(_SECRETS_DIRECTORY)
     return Path(place) if place else None
 
 
@@ -55,7 +92,7 @@ def read_secrets(directory: Path, sections: list[str]) -> dict[str, Any]:
                 put(values, section, name, text)
     except OSError as error:
         raise ConfigurationError(
-            f"{SECRETS_DIRECTORY}={directory}: {error.filename} cannot be read "
+            f"{_SECRETS_DIRECTORY}={directory}: {error.filename} cannot be read "
             f"({error.strerror}); expected a directory with a file for each secret, for example "
             f"database.dsn"
         ) from error

@@ -23,11 +23,8 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from eosframework.config.console import ConsoleSettings
-from eosframework.config.environment import PREFIX, kafka_properties
-from eosframework.config.schema_registry import RegistrySettings
-from eosframework.config.secrets import is_secret
-from eosframework.config.section import Section
+from eosframework.config.secrets import PREFIX, is_secret, kafka_properties
+from eosframework.config.sections import ConsoleSettings, RegistrySettings, Section
 
 PropertyValue = str | int | float | bool
 

@@ -12,10 +12,11 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from eosframework.application.context import ApplicationContext, connect
+from eosframework.backfill.job.job_entry import job_states
+from eosframework.backfill.job.job_status import StatusTracker
 from eosframework.bounds import CHANGELOG_BYTES, CONSOLE_ROWS, CONSOLE_SCANS, STATE_BYTES
 from eosframework.config import Settings
-from eosframework.console.history import History
-from eosframework.console.readings import Reading, Readings
+from eosframework.console.readings import History, Reading, Readings
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.inspect import transaction_data
 from eosframework.kafka.inspect.coordinators import list_transactions
@@ -30,10 +31,9 @@ from eosframework.runtime.ids import known_leases
 from eosframework.runtime.shown_positions import positions_of_tables, positions_of_transforms
 from eosframework.runtime.stored_state import ChangelogStores, StoreFiles, look_up, scan
 from eosframework.runtime.worker import load
-from eosframework.state.query.bounded_rows import BoundedRows
-from eosframework.state.query.layouts import QueriedStore, queried_store
+from eosframework.state.query import BoundedRows, QueriedStore, queried_store
 from eosframework.topology.graph.graph import Graph
-from eosframework.topology.graph.walk import dead_letter_topics
+from eosframework.topology.graph.walk import dead_letter_topics, without_retries
 from eosframework.txnid import prefix
 
 WAIT_SECONDS = 8.0
@@ -313,3 +313,28 @@ class Application:
         if source == "files":
             return StoreFiles(self.graph().application, self.settings)
         return ChangelogStores(self.settings, CHANGELOG_BYTES.value)
+
+
+class Backfills:
+    """The backfill jobs of an application.
+
+    Args:
+        app: of the console.
+    """
+
+    def __init__(self, app: Application) -> None:
+        self._app = app
+        self._trackers: dict[tuple[str, int], StatusTracker] = {}
+
+    def look(self) -> Reading[list[dict[str, Any]]]:
+        """Return the jobs with their stages and tasks, by start time."""
+        return self._app.read("backfills", self._look, 2.0)
+
+    def _look(self) -> list[dict[str, Any]]:
+        context = self._app.kept_context("backfills")
+        graph = without_retries(context.graph)
+        states = job_states(graph.application, context.settings.kafka, context.admin)
+        found = [((s.job.name, s.job.created_at), s) for s in states]
+        self._trackers = {key: self._trackers.get(key) or StatusTracker(graph) for key, _ in found}
+        now = time.time()
+        return [self._trackers[key].look(state, now).as_data() for key, state in found]

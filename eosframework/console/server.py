@@ -12,15 +12,14 @@ import structlog
 from eosframework.bounds import CONSOLE_PAGES, CONSOLE_SECONDS
 from eosframework.config import Settings
 from eosframework.console.access import Access
-from eosframework.console.application import Application
-from eosframework.console.backfills import Backfills
+from eosframework.console.application import Application, Backfills
 from eosframework.console.jobs import Jobs
-from eosframework.console.pages.page import Console
+from eosframework.console.pages import Console
 from eosframework.console.site import HEADERS, Site
 from eosframework.errors import ConfigurationError
 from eosframework.monitoring.http import exchange
 from eosframework.monitoring.http.http_server import answering, listen, own_names
-from eosframework.process.allocator import keep_little, returned_memory
+from eosframework.process.memory import keep_little, returned_memory
 from eosframework.process.signals import stop_requests
 from eosframework.records import whole_number
 

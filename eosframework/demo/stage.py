@@ -10,25 +10,109 @@ import signal
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Generic, TypeVar
+from types import FrameType, TracebackType
+from typing import Generic, Self, TypeVar
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from eosframework.config import KafkaSettings
-from eosframework.demo.kills import Kill
-from eosframework.demo.story import Story
+from eosframework.demo.services import Kill
 from eosframework.embedded import KafkaCluster, PostgresServer, start_kafka, start_postgres
 from eosframework.errors import RunError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 
+_LINE_SECONDS = 10.0
+
+
+class Story:
+    """Prints events, with the seconds since the start."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._began = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self._began
+
+    def title(self, text: str) -> None:
+        """Print the title."""
+        self._console.print(f"[bold]{text}[/bold]", highlight=False)
+
+    def say(self, text: str, style: str = "") -> None:
+        """Print an event."""
+        self._console.print(
+            f"[dim]{self.seconds:6.1f} s[/dim]  {text}",
+            style=style,
+            highlight=False,
+            soft_wrap=True,
+        )
+
+    def plain(self, text: str = "") -> None:
+        """Print text without the time."""
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def bars(self, total: int, *names: str) -> Bars:
+        """Return the bars of a run over `total` records, a context manager.
+
+        Args:
+            total: number of records.
+            names: names of the counters.
+        """
+        return Bars(self, self._console, total, names)
+
+
+class Bars:
+    """The progress of each stage of a run."""
+
+    def __init__(self, story: Story, console: Console, total: int, names: Sequence[str]) -> None:
+        self._story = story
+        self._due = time.monotonic() + _LINE_SECONDS
+        self._progress = Progress(
+            TextColumn("          {task.description:<10}"),
+            BarColumn(bar_width=40),
+            MofNCompleteColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._stages = {name: self._progress.add_task(name, total=total) for name in names}
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def show(self, *counts: int) -> None:
+        """Draw, or print a line if the last one is old enough.
+
+        Args:
+            counts: one for each name.
+        """
+        for stage, count in zip(self._stages.values(), counts, strict=True):
+            self._progress.update(stage, completed=count)
+        if self._progress.disable and time.monotonic() >= self._due:
+            self._due = time.monotonic() + _LINE_SECONDS
+            stages = zip(self._stages, counts, strict=True)
+            self._story.say(", ".join(f"{count:,} {name}" for name, count in stages))
+
+
 PARTITIONS = 4
 
-BROKER = {
+_BROKER = {
     "log.retention.ms": "-1",
     "log.roll.ms": str(2**62),
     "offsets.topic.num.partitions": "4",
@@ -40,7 +124,7 @@ BROKER = {
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Stopping:
+class _Stopping:
     """Ctrl-C and SIGTERM, noticed only between two steps.
 
     librdkafka loses an exception that a signal handler raises while it serves callbacks.
@@ -132,7 +216,7 @@ class Stage:
             ComponentFailed: it did not start.
         """
         place = self.directory / name
-        cluster = start_kafka(place, properties=BROKER, fast_start=True, detached=self.keep)
+        cluster = start_kafka(place, properties=_BROKER, fast_start=True, detached=self.keep)
         address = f"the broker at {cluster.bootstrap_servers}"
         self._end_later(cluster.kill, address, "broker", cluster.data_dir)
         self.story.say(f"Kafka is up at {cluster.bootstrap_servers}")
@@ -283,7 +367,7 @@ def open_stage(console: Console, title: str, *, planned_kills: int, keep: bool) 
     """
     story = Story(console)
     try:
-        stopping = Stopping()
+        stopping = _Stopping()
         with stopping.watched(), ExitStack() as cleanup:
             directory = _directory(cleanup, keep=keep)
             story.title(title)

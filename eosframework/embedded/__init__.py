@@ -20,7 +20,7 @@ except ImportError as _error:
 
 from eosframework.embedded.kafka_cluster import KafkaCluster, find_kafka, start_kafka
 from eosframework.embedded.node import Node
-from eosframework.embedded.postgres import PostgresServer, find_postgres, start_postgres
+from eosframework.embedded.postgres_server import PostgresServer, find_postgres, start_postgres
 
 __all__ = [
     "KafkaCluster",

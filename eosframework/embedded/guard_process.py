@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from eosframework.embedded.kafka_cluster import find_kafka
-from eosframework.embedded.postgres.start import find_postgres
+from eosframework.embedded.postgres_server import find_postgres
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from confluent_kafka import KafkaError, KafkaException
 
 from eosframework import errors
-from eosframework.serialization.package_data import named_rows, read_table
+from eosframework.serialization.yaml_text import named_rows, read_table
 
 
 class Category(StrEnum):

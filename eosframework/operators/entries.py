@@ -9,10 +9,14 @@ rest      the value, by the store's serde; it may be empty
 A value may itself be a sequence of values with their times:
 
 8 bytes   time in milliseconds since the epoch, big-endian, signed
-4 bytes   length of the value, or `DELETED` for a row that was deleted at this time; with the bit
-          `HAS_WRITTEN` if the next field exists
-8 bytes   only of a record out of order: its time of writing (`written_time`), in milliseconds
+4 bytes   length of the value, or `_DELETED` for a row that was deleted at this time; with the bit
+          `_HAS_WRITTEN` if the next field exists
+8 bytes   only of a record out of order: its time of writing (`watermarks`), in milliseconds
 rest      the value, by its serde
+
+Errors of entries that cannot be decoded: of stores, and of global tables.
+An entry is written by an earlier transaction, or by another program, so the record that reads it
+is not to blame: the error is the framework's, and never goes to `on_error`.
 """
 
 from __future__ import annotations
@@ -20,11 +24,104 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from eosframework.errors import RunError, raised_by_functions
-from eosframework.operators.damaged_entries import Holder, of_store
+from eosframework.errors import (
+    EntryDamaged,
+    InstanceFenced,
+    RunError,
+    TransactionError,
+    raised_by_functions,
+)
 from eosframework.serialization.serdes import Serde
+
+T = TypeVar("T")
+
+_OF_STORE = (
+    "If the topology that wrote it declared other types, run that one. Otherwise produce the right "
+    "entry, or one without a value (its key then begins anew), under the same key to the same "
+    "partition of the changelog, and start the worker again; `eosframework reset` begins with "
+    "empty stores"
+)
+_OF_TOPIC = (
+    "Declare the types that the topic has, or produce the right row, or one without a value, under "
+    "the same key to the same partition, and start the worker again"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The store or global table that entries belong to.
+
+    Args:
+        text: names it in messages.
+        remedy: the next step if an entry cannot be decoded.
+        topic: the topic that its entries come from; None: unknown.
+        partition: of that topic; None: any.
+    """
+
+    text: str
+    remedy: str
+    topic: str | None = None
+    partition: int | None = None
+
+    def damaged(self, part: bytes, error: BaseException) -> BaseException:
+        """Return the error to raise for bytes that cannot be decoded.
+
+        Errors of the framework stay as they are: an unavailable schema registry damages nothing.
+
+        Args:
+            part: a key, a value, or a part of a value.
+            error: the error of the decoder.
+        """
+        if isinstance(error, RunError | InstanceFenced | TransactionError):
+            return error
+        reason = " ".join(f"{type(error).__name__}: {_text_of(error)}".split())
+        reason = reason if len(reason) <= 300 else reason[:297] + "..."
+        origin = "" if self.partition is None else f" of {self.topic}[{self.partition}]"
+        return EntryDamaged(
+            f"{self.text}: an entry{origin} cannot be read: {reason}. No record is to blame, and "
+            f"nothing was written for those that use the entry. {self.remedy}",
+            holder=self.text,
+            topic=self.topic,
+            partition=self.partition,
+            part=part,
+        )
+
+    def reading(self, decode: Callable[[bytes], T]) -> Callable[[bytes], T]:
+        """Return a decoder that raises `EntryDamaged`."""
+
+        def read(data: bytes) -> T:
+            try:
+                return decode(data)
+            except raised_by_functions() as error:
+                raise self.damaged(data, error) from error
+
+        return read
+
+
+def of_store(name: str, topic: str | None = None, partition: int | None = None) -> Holder:
+    """Return the holder of a store's entries.
+
+    Args:
+        name: of the store.
+        topic: its changelog.
+        partition: of the task.
+    """
+    return Holder(f"store {name!r}", _OF_STORE, topic, partition)
+
+
+def of_global_table(topic: str) -> Holder:
+    """Return the holder of a global table's rows."""
+    return Holder(f"global table of topic {topic!r}", _OF_TOPIC, topic)
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error).encode(errors="backslashreplace").decode()
+    except raised_by_functions():  # Of a user's own class.
+        return "it has no text"
+
 
 LAYOUT = 1
 """Number of the layout of entries; part of a store's identity."""
@@ -132,7 +229,7 @@ class EntryFormat:
             EntryDamaged: they are cut.
         """
         try:
-            return [*unpacked_written(data)]
+            return [*_unpacked_written(data)]
         except struct.error as error:
             raise self.held.damaged(data, error) from error
 
@@ -167,9 +264,9 @@ class EntryFormat:
         return self.upgrade(raw, version)
 
 
-DELETED = 0xFFFFFFFF
+_DELETED = 0xFFFFFFFF
 
-HAS_WRITTEN = 0x80000000
+_HAS_WRITTEN = 0x80000000
 """A bit of the length; no value is that long."""
 
 _TIMED_HEAD = struct.Struct(">qI")
@@ -191,10 +288,10 @@ def packed(time: int, value: bytes | None, written: int | None = None) -> bytes:
         written: its time of writing; None, or not after `time`: equal to `time`.
     """
     if value is None:
-        return _TIMED_HEAD.pack(time, DELETED)
+        return _TIMED_HEAD.pack(time, _DELETED)
     if written is None or written <= time:
         return _TIMED_HEAD.pack(time, len(value)) + value
-    return _TIMED_HEAD.pack(time, len(value) | HAS_WRITTEN) + _WRITTEN.pack(written) + value
+    return _TIMED_HEAD.pack(time, len(value) | _HAS_WRITTEN) + _WRITTEN.pack(written) + value
 
 
 def packed_all(values: Iterable[Timed]) -> bytes:
@@ -208,11 +305,11 @@ def unpacked(data: bytes) -> Iterator[Timed]:
     Raises:
         struct.error: the last one is cut.
     """
-    for time, value, _ in unpacked_written(data):
+    for time, value, _ in _unpacked_written(data):
         yield time, value
 
 
-def unpacked_written(data: bytes) -> Iterator[Written]:
+def _unpacked_written(data: bytes) -> Iterator[Written]:
     """Yield the values in their order, each with its time of writing.
 
     Raises:
@@ -222,12 +319,12 @@ def unpacked_written(data: bytes) -> Iterator[Written]:
     while at < end:
         time, length = _TIMED_HEAD.unpack_from(data, at)
         at += _TIMED_HEAD.size
-        if length == DELETED:
+        if length == _DELETED:
             yield time, None, time
             continue
         written = time
-        if length & HAS_WRITTEN:
-            length ^= HAS_WRITTEN
+        if length & _HAS_WRITTEN:
+            length ^= _HAS_WRITTEN
             [written] = _WRITTEN.unpack_from(data, at)
             at += _WRITTEN.size
         if length > end - at:

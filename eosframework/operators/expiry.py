@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from eosframework.operators.entries import Entry, EntryFormat
-from eosframework.operators.operator_ports import CommittedStore
 from eosframework.operators.store_transaction import (
     ABSENT,
+    CommittedStore,
     EncodedTransaction,
     Journal,
     StoreTransaction,
     Update,
     ValueTransaction,
 )
-from eosframework.operators.windows.closing import NEVER
+from eosframework.operators.windows import NEVER
 from eosframework.topology.graph.graph import Store
 
 LOOKS_PER_CHANGE = 2

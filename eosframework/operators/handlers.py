@@ -13,8 +13,7 @@ from typing import Any
 
 from eosframework.errors import ConfigurationError
 from eosframework.operators.store_transaction import StoreTransaction
-from eosframework.operators.windows.agenda import Agenda
-from eosframework.operators.windows.closing import Alarm, TimedState
+from eosframework.operators.windows import Agenda, Alarm, TimedState
 from eosframework.records import Record, as_milliseconds
 from eosframework.serialization.key_bytes import key_encoder
 from eosframework.serialization.references import closest

@@ -26,8 +26,7 @@ from dataclasses import dataclass
 
 from eosframework.operators.store_transaction import StoreTransaction
 from eosframework.operators.watermarks import UpstreamTimes
-from eosframework.operators.windows.agenda import DATA, INDEX, Agenda
-from eosframework.operators.windows.closing import NEVER, Alarm, TimedState
+from eosframework.operators.windows import DATA, INDEX, NEVER, Agenda, Alarm, TimedState
 
 _OFFSET = struct.Struct(">Q")
 _HEAD = struct.Struct(">qiiH")
@@ -172,7 +171,7 @@ class Reordering(TimedState):
                 self._remove_first()
 
     def displaced(self) -> Generator[HeldRecord]:
-        """Yield the first records while more than `limit` are held; see `closing`."""
+        """Yield the first records while more than `limit` are held; see `windows`."""
         while self.count > self.limit:
             if (record := self._first()) is not None:
                 yield record

@@ -13,14 +13,80 @@ from __future__ import annotations
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from sortedcontainers import SortedList  # pyright: ignore[reportMissingTypeStubs]
 
 from eosframework.errors import DataRejected
 from eosframework.operators.entries import Entry, EntryFormat
-from eosframework.operators.operator_ports import CommittedStore
+
+_HOT_KEY_LIMIT = 10_000
+"""The default of `worker.hot_key_limit`."""
+
+_HELD_LIMIT = 100_000
+"""The default of `worker.reorder_limit`."""
+
+_SIZE_BYTES = 128 * 2**20
+"""The default of `worker.queue_megabytes`, in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits on the work of a single record.
+
+    Args:
+        records: the most records of its key that a record may join in a stream-stream join, and the
+            most sliding or session windows that a key may have at once.
+        size_bytes: the most bytes of the values of all pairs of one record in a stream-stream join.
+        held: the most records that the reorder step of a task may hold.
+    """
+
+    records: int = _HOT_KEY_LIMIT
+    size_bytes: int = _SIZE_BYTES
+    held: int = _HELD_LIMIT
+
+    @property
+    def of_records(self) -> str:
+        """The limit of a join, for messages."""
+        return f"{self.records} records, or {self.size_bytes // 2**20} MB with them,"
+
+    @property
+    def advice(self) -> str:
+        """The next step for the user, for messages."""
+        return "raise worker.hot_key_limit (or worker.queue_megabytes for large records)"
+
+
+class CommittedStore(Protocol):
+    """The content of one task's store after its last commit."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the entry of a key."""
+        ...
+
+    def scan(
+        self, first: bytes = b"", last: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the entries with `first <= key < last` in byte order.
+
+        Writes made during the scan are not visible to it.
+
+        Args:
+            first: the first key, inclusive.
+            last: the last key, exclusive; None: the end of the store.
+            reverse: iterate from the last key to the first.
+        """
+        ...
+
+
+class WholeTopic(Protocol):
+    """The current rows of a global table."""
+
+    def get(self, key: bytes, /) -> tuple[bytes, int] | None:
+        """Return the encoded row of a key and its timestamp."""
+        ...
+
 
 RECENT_ENTRIES = 20_000
 """The most entries of a store that are cached between transactions."""
@@ -29,11 +95,11 @@ RECENT_BYTES = 2**24
 """The most encoded bytes of cached entries; for entries above about a kilobyte this is the lower
 bound."""
 
-ENTRY_BYTES = 250
+_ENTRY_BYTES = 250
 """Memory of an entry besides the bytes of its value: key, tuple, numbers and dictionary slots."""
 
-NUMBERS = frozenset({"integer", "float"})
-"""Serdes whose values take no memory beyond `ENTRY_BYTES`."""
+_NUMBERS = frozenset({"integer", "float"})
+"""Serdes whose values take no memory beyond `_ENTRY_BYTES`."""
 
 ABSENT: Final[Any] = object()
 """Marks a key that this transaction has not changed."""
@@ -77,11 +143,11 @@ def undo(journal: Journal, mark: int) -> None:
             changed[key] = before
 
 
-UNSORTED_SCANS = 6
+_UNSORTED_SCANS = 6
 """The number of scans in a transaction that filter all changes, because sorting them costs more."""
 
 
-class SortedKeys:
+class _SortedKeys:
     """The sorted keys of a transaction's changes, updated when they are read.
 
     A scan therefore costs in proportion to its result, however much the transaction changed. The
@@ -101,7 +167,7 @@ class SortedKeys:
     def between(self, first: bytes, last: bytes | None) -> Iterable[bytes]:
         """Return the keys with `first <= key < last`, in order; None as `last` is no bound."""
         self._scans += 1
-        if self._scans <= UNSORTED_SCANS:
+        if self._scans <= _UNSORTED_SCANS:
             keys = self._changed
             return sorted(key for key in keys if key >= first and (last is None or key < last))
         self._catch_up()
@@ -139,7 +205,7 @@ class StoreTransaction(ABC):
         self._committed = committed
         self._journal = journal
         self._changed = Changes()
-        self._sorted = SortedKeys(self._changed)
+        self._sorted = _SortedKeys(self._changed)
         self._recent: dict[bytes, Any] = {}
         self._recent_bytes = 0
         self._changed_bytes = 0
@@ -166,7 +232,7 @@ class StoreTransaction(ABC):
 
     @abstractmethod
     def _size(self, kept: Any) -> int:
-        """Return the approximate bytes of a kept entry, besides `ENTRY_BYTES`."""
+        """Return the approximate bytes of a kept entry, besides `_ENTRY_BYTES`."""
 
     @abstractmethod
     def _timestamp(self, kept: Any) -> int: ...
@@ -209,7 +275,7 @@ class StoreTransaction(ABC):
     @property
     def changed_bytes(self) -> int:
         """An approximate upper bound of the memory of this transaction's changes, in bytes."""
-        return len(self._changed) * ENTRY_BYTES + self._put_bytes
+        return len(self._changed) * _ENTRY_BYTES + self._put_bytes
 
     def weigh(self) -> None:
         """Make `changed_bytes` exact by excluding replaced values; reads every change."""
@@ -330,7 +396,7 @@ class ValueTransaction(StoreTransaction):
         """Return the same function as `folds.folding`, with one call per record instead of four."""
         changed, load = self._changed, self._load
         changed_of, note = changed.get, self._journal.append
-        is_number = self.form.serde.name in NUMBERS
+        is_number = self.form.serde.name in _NUMBERS
 
         def update(key: bytes, value: Any, timestamp: int) -> Entry:
             before = changed_of(key, ABSENT)

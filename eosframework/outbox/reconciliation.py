@@ -21,19 +21,21 @@ from itertools import islice
 
 from eosframework.config import OutboxRefusal
 from eosframework.errors import DataRejected, RunError, StartRefused, TransactionError
-from eosframework.outbox.outbox_ports import (
+from eosframework.outbox.refused_messages import Refusals, refusal_of
+from eosframework.outbox.relay import relay_id
+from eosframework.outbox.relay_position import (
     Candidate,
+    DatabaseState,
     Destinations,
     OutboxSource,
     PositionLog,
     Refused,
     RelayCounts,
+    RelayPosition,
     SentLog,
     SentMessages,
+    fits,
 )
-from eosframework.outbox.refused_messages import Refusals, refusal_of
-from eosframework.outbox.relay import relay_id
-from eosframework.outbox.relay_position import DatabaseState, RelayPosition, fits
 from eosframework.outbox.sharding import shard_of
 from eosframework.processing.ports import Commit, TransactionalOutput, TransactionalOutputs
 from eosframework.processing.transaction.producing import produce_all

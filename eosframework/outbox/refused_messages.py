@@ -20,7 +20,7 @@ from operator import attrgetter, itemgetter
 import structlog
 
 from eosframework.config import OutboxRefusal
-from eosframework.outbox.outbox_ports import (
+from eosframework.outbox.relay_position import (
     ID_HEADER,
     Batch,
     Destination,
@@ -29,8 +29,8 @@ from eosframework.outbox.outbox_ports import (
     Place,
     Refused,
     RelayCounts,
+    just_before,
 )
-from eosframework.outbox.relay_position import just_before
 from eosframework.processing.ports import Output
 from eosframework.records import TOPIC_NAME
 from eosframework.txnid import reserved_topic

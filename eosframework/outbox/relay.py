@@ -18,7 +18,7 @@ One transaction:
     4  produce; messages that cannot be sent are set aside before (see `refused_messages`)
     5  produce the position to the control topic
     6  commit all shards of the relay in one round
-    7  decide the outcome (see `shard_progress` and `processing/session`)
+    7  decide the outcome (see `sharding` and `processing/session`)
     8  delete sent messages, when nothing is left to send
 
 A relay that ends before its first commit has sent nothing; it removes its name from the database.
@@ -47,17 +47,18 @@ from eosframework.errors import (
     TransactionError,
     TransactionFatal,
 )
-from eosframework.outbox.outbox_ports import (
+from eosframework.outbox.refused_messages import Refusals
+from eosframework.outbox.relay_position import (
     Backlog,
+    DatabaseState,
     Destinations,
     OutboxSource,
     PositionLog,
     RelayCounts,
+    RelayPosition,
+    refuse_other_history,
 )
-from eosframework.outbox.refused_messages import Refusals
-from eosframework.outbox.relay_position import DatabaseState, RelayPosition, refuse_other_history
-from eosframework.outbox.shard_progress import ShardProgress, relay_policy
-from eosframework.outbox.sharding import Shard, fair_share
+from eosframework.outbox.sharding import Shard, ShardProgress, fair_share, relay_policy
 from eosframework.processing.measurements import Measures, MeasuresSnapshot, TransactionMeasures
 from eosframework.processing.ports import TransactionalOutputs
 from eosframework.processing.session.session_group import SessionGroup

@@ -7,11 +7,12 @@ have been restored from a backup, copied to another cluster, or promoted from a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from eosframework.errors import StartRefused
+from eosframework.processing.ports import Output
 from eosframework.txnid import control_topic
 
 VERSION = 1
@@ -205,3 +206,342 @@ def _set_back(position: RelayPosition, found: DatabaseState) -> str | None:
             f"can be read: another process removed those in between"
         )
     return None
+
+
+ID_HEADER = "__eos.outbox.id"
+"""Header that identifies a message in Kafka: a UUID made when the message was published."""
+
+Place = tuple[int, int]
+"""A message's place in its source. In the table: the row's number, and 0. In the write-ahead log:
+the LSN of its transaction's commit, and its number in the transaction, from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A message that cannot be sent.
+
+    Args:
+        place: of the message in its source.
+        id: the value of its `ID_HEADER`.
+        reason: one clause, for people.
+        output: None: the message cannot be decoded.
+    """
+
+    place: Place
+    id: str
+    topic: str
+    reason: str
+    output: Output | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Final messages of one shard, in the order in which they must be sent.
+
+    Args:
+        places: of the outputs, one each.
+        position: after the last output and after any following messages of other shards.
+        is_last: no final message follows.
+        largest_bytes: upper bound for a message's size, without Kafka's overhead.
+        refused: messages between the outputs that cannot be decoded or are too large to read.
+        unreadable: log entries with the outbox's prefix that are not messages; they are skipped.
+        is_worth_writing: the position must be written even if there are no outputs.
+        is_slow_next: the next read may take longer than a transaction may; commit first.
+        cut_by: the error that ends the relay after the outputs are sent; None: there is none.
+    """
+
+    outputs: Sequence[Output]
+    places: Sequence[Place]
+    position: RelayPosition
+    is_last: bool
+    largest_bytes: int = 0
+    refused: Sequence[Refused] = ()
+    unreadable: int = 0
+    is_worth_writing: bool = False
+    is_slow_next: bool = False
+    cut_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A message in the outbox, sent or not.
+
+    Args:
+        id: the value of its `ID_HEADER`.
+        lane: the hash of its key, see `sharding`.
+        number: the row's number; of a slot the LSN after its transaction's commit.
+        within: of a slot its number in its transaction, from 1; else 0.
+        unsendable: the known reason that it cannot be sent; the output then has no headers. None:
+            no such reason is known.
+    """
+
+    id: str
+    lane: int
+    number: int
+    output: Output
+    within: int = 0
+    unsendable: str | None = None
+
+    @property
+    def place(self) -> Place:
+        """The message's place in its source."""
+        return (self.number - 1, self.within) if self.within else (self.number, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """The messages that are not sent yet.
+
+    Args:
+        messages: their number, estimated if there are many; None: the source cannot count them.
+        oldest_seconds: age of the oldest; 0: there are none; None: not known.
+        log_bytes: size of the write-ahead log that the database retains for the relay; None: the
+            source is the table.
+    """
+
+    messages: int | None = None
+    oldest_seconds: float | None = None
+    log_bytes: int | None = None
+
+
+@dataclass(slots=True)
+class RelayCounts:
+    """A relay's counters since its start.
+
+    Args:
+        unknown_outcomes: commits whose outcome was read from the control topic.
+        database_retries: sessions that were lost or could not begin.
+        refused: messages that were set aside.
+        unreadable: log entries with the outbox's prefix that are not valid messages.
+    """
+
+    messages: int = 0
+    commits: int = 0
+    aborts: int = 0
+    recycles: int = 0
+    fences: int = 0
+    unknown_outcomes: int = 0
+    database_retries: int = 0
+    refused: int = 0
+    unreadable: int = 0
+
+
+class OutboxSource(Protocol):
+    """A session with the database that contains the outbox.
+
+    Every method raises DatabaseUnavailable if the session is lost; its locks are then lost too, and
+    `connect` begins another session.
+
+    Attributes:
+        ends_waiting: called ten times a second while the database works for long; True ends that.
+    """
+
+    ends_waiting: Callable[[], bool]
+
+    @property
+    def wants_clean(self) -> bool:
+        """True if `clean` makes further reads cheaper; False: it can wait until all is sent."""
+        ...
+
+    def connect(self) -> None:
+        """Begin a session.
+
+        Raises:
+            DatabaseUnavailable: the database is unavailable, or is still starting.
+            UserError: the database cannot be used as it is; names the next step.
+        """
+        ...
+
+    def lock_shard(self, shard: int) -> bool:
+        """Lock a shard if it is free and return whether it was; the session's end releases it."""
+        ...
+
+    def unlock_shard(self, shard: int) -> None:
+        """Release a shard's lock."""
+        ...
+
+    def has_lock(self, shard: int) -> bool:
+        """Ask the database whether this session still holds a shard's lock."""
+        ...
+
+    def relays(self) -> int:
+        """Return the number of sessions of relays of this name, this one included."""
+        ...
+
+    def register(self) -> bool:
+        """Register this relay's name in the database, and return whether it was new.
+
+        Raises:
+            StartRefused: another name is registered; this relay would send every message again.
+        """
+        ...
+
+    def forget(self, name: str) -> None:
+        """Remove a relay's name, which may be this one's, from the database."""
+        ...
+
+    def known_shards(self) -> int:
+        """Return the largest number of shards that relays of this name had; 0: there were none."""
+        ...
+
+    def rivals(self) -> Mapping[str, int]:
+        """Return the other registered relay names, each with its number of shards.
+
+        Raises:
+            StartRefused: this relay cannot replace one of them.
+        """
+        ...
+
+    def hold_rival(self, name: str, shard: int) -> bool:
+        """Lock a shard of a relay of another name if it is free, and return whether it was."""
+        ...
+
+    def found(self, shard: int) -> DatabaseState:
+        """Return the database's state, to compare it with a position."""
+        ...
+
+    def next_turn(self, shard: int) -> int:
+        """Increment the shard's turn in the database, durably, and return it."""
+        ...
+
+    def start(self, shard: int, found: DatabaseState) -> int:
+        """Return the number after which a shard without a position starts."""
+        ...
+
+    def look(self) -> bool:
+        """Find the number up to which the outbox is final; return whether later rows wait."""
+        ...
+
+    def read(self, shard: int, after: RelayPosition, limit: int) -> Batch:
+        """Return the next messages after `after` that were final at the last `look`."""
+        ...
+
+    def read_ahead(self, shard: int, after: RelayPosition, limit: int) -> None:
+        """Send the query of the next `read` early; a source may ignore this."""
+        ...
+
+    def take_in(self) -> None:
+        """Receive rows of a query sent early, since the next `read` may come much later."""
+        ...
+
+    def backlog(self, shard: int, after: RelayPosition) -> Backlog:
+        """Return the backlog after `after`, in a time that does not depend on its size."""
+        ...
+
+    def clean(self, shard: int, through: RelayPosition) -> bool:
+        """Delete some messages up to a committed position; return whether more are left."""
+        ...
+
+    def wait(self, seconds: float) -> None:
+        """Return after a message was published, at the latest after `seconds`."""
+        ...
+
+    def candidates(self) -> Iterator[Candidate]:
+        """Return all messages in the outbox that were final at the last `look`."""
+        ...
+
+    def end(self) -> int:
+        """Return the number up to which the outbox was final at the last `look`."""
+        ...
+
+    def notes(self) -> list[str]:
+        """Return notes for the user about messages that `candidates` does not return."""
+        ...
+
+    def begin_behind(self, shard: int, number: int) -> int:
+        """Make a shard readable after `number`, and return the number after which it is."""
+        ...
+
+    def retire(self, shard: int) -> None:
+        """Remove a shard that no longer exists from the database."""
+        ...
+
+    def set_aside(self, refused: Sequence[Refused]) -> None:
+        """Set messages that cannot be sent aside, durably: no relay sends them afterwards.
+
+        A message that was set aside before is accepted.
+        """
+        ...
+
+    def name_of(self, refused: Refused) -> str:
+        """Return a message's description for the user, with the way to remove it."""
+        ...
+
+    def close(self) -> None:
+        """End the session."""
+        ...
+
+
+class PositionLog(Protocol):
+    """The positions of a relay's shards in the control topic.
+
+    Its methods raise ClusterUnreachable if no broker answers in time.
+    """
+
+    def read(self) -> Mapping[int, RelayPosition]:
+        """Return the committed position of each shard that has one.
+
+        Waits for the outcome of open transactions; initing the shards' ids first ends them.
+        """
+        ...
+
+    def decided(self) -> Mapping[int, RelayPosition]:
+        """Return the positions below the last stable offset, without waiting."""
+        ...
+
+    def output(self, shard: int, position: RelayPosition | None) -> Output:
+        """Return the record that sets a shard's position; None removes it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """The messages that a topic accepts.
+
+    Args:
+        refusal: the reason that it accepts none; None: it accepts some.
+        most_bytes: largest message; 0: not known.
+        needs_key: it accepts only messages with a key.
+    """
+
+    refusal: str | None = None
+    most_bytes: int = 0
+    needs_key: bool = False
+
+
+class Destinations(Protocol):
+    """Descriptions of the topics that messages are sent to."""
+
+    def describe(self, topics: Iterable[str]) -> Mapping[str, Destination]:
+        """Return a description of each topic; brokers are asked to create missing topics first.
+
+        Raises:
+            ClusterUnreachable: no broker answered in time.
+        """
+        ...
+
+
+class SentLog(Protocol):
+    """Reads the ids (`ID_HEADER`) of the messages in Kafka."""
+
+    def sent(self, since_by_topic: Mapping[str, int]) -> SentMessages:
+        """Return the ids of all records from a time on.
+
+        Args:
+            since_by_topic: the time for each topic, in milliseconds since the epoch.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SentMessages:
+    """The messages found in Kafka.
+
+    Args:
+        ids: of the messages.
+        removed_before: for topics that may have deleted records of the requested time: the time,
+            in milliseconds since the epoch, from which on no record is missing.
+    """
+
+    ids: frozenset[str]
+    removed_before: Mapping[str, int]

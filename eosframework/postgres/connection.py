@@ -1,4 +1,8 @@
-"""Connections to PostgreSQL: named, with time limits on both ends, their DSN never shown."""
+"""Connections to PostgreSQL: named, with time limits on both ends, their DSN never shown.
+
+Named queries from .sql files: `queries.is_standby(connection)`.
+Each .sql file in this package describes its queries. Parameters are named.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,10 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
+from importlib.resources import files
 from typing import Any, TypeVar
 
+import aiosql
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from sqlalchemy import Engine, create_engine
@@ -18,13 +24,28 @@ from sqlalchemy.pool import NullPool
 from eosframework.config import DatabaseSettings
 from eosframework.errors import ConfigurationError, DatabaseUnavailable, DatabaseUnusable, EosError
 from eosframework.postgres.error_classes import as_unusable, explain, one_line, translating
-from eosframework.postgres.queries import queries
+
+
+def load_queries(file: str) -> Any:
+    """Return the queries of a .sql file in this package, each as a method.
+
+    A query's suffix is the kind of its result: `^` one row or None, `$` one value, `!` the number
+    of affected rows, none an iterator of rows, which sends nothing until its first row is
+    requested.
+    """
+    sql = files("eosframework.postgres").joinpath(file).read_text(encoding="utf-8")
+    return aiosql.from_str(sql, "psycopg")  # pyright: ignore[reportUnknownMemberType]
+
+
+queries: Any = load_queries("queries.sql")
+"""Queries of general use."""
+
 
 Answer = TypeVar("Answer")
 
-OLDEST_VERSION = 14
+_OLDEST_VERSION = 14
 
-CANCEL_SECONDS = 5.0
+_CANCEL_SECONDS = 5.0
 """Time for the server to accept a request to cancel a statement."""
 
 _NEXT_STEPS = {
@@ -102,7 +123,7 @@ class Connection(psycopg.Connection[Any]):
                 if not is_cancelled and self._is_over is not None and self._is_over():
                     is_cancelled = True
                     with suppress(psycopg.Error):
-                        self.cancel_safe(timeout=CANCEL_SECONDS)
+                        self.cancel_safe(timeout=_CANCEL_SECONDS)
                 if not ready and not given_up and time.monotonic() > deadline:
                     given_up = True
                     self._cut()
@@ -206,9 +227,9 @@ class Database:
                 version = connection.info.server_version
         except (EosError, psycopg.Error) as error:
             raise DatabaseUnusable(one_line(str(error))) from error
-        if version < OLDEST_VERSION * 10_000:
+        if version < _OLDEST_VERSION * 10_000:
             raise DatabaseUnusable(
-                f"{self.display} is PostgreSQL {version // 10_000}; expected {OLDEST_VERSION} or "
+                f"{self.display} is PostgreSQL {version // 10_000}; expected {_OLDEST_VERSION} or "
                 f"later"
             )
         if is_standby:

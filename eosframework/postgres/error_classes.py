@@ -25,7 +25,7 @@ from eosframework.errors import (
     DataRefused,
     EosError,
 )
-from eosframework.serialization.package_data import read_table
+from eosframework.serialization.yaml_text import read_table
 
 _LAST_WORDS = {"FATAL", "PANIC"}
 """With an error of this severity the server ends the connection."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eosframework.errors import StartRefused
-from eosframework.postgres.connection import Database
+from eosframework.postgres.connection import Database, queries
 from eosframework.postgres.error_classes import translating
-from eosframework.postgres.queries import queries
 
 SCHEMA = "eosframework"
 

@@ -11,10 +11,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from eosframework.errors import ConfigurationError, StartRefused
-from eosframework.postgres.connection import Connection, Database
+from eosframework.postgres.connection import Connection, Database, load_queries
 from eosframework.postgres.error_classes import as_unusable, commit
 from eosframework.postgres.migration import migrate
-from eosframework.postgres.queries import load_queries
 from eosframework.txnid import Allotted, PooledId, TransactionalId, allot
 
 LONGEST_ID = 249

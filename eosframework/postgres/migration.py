@@ -21,9 +21,8 @@ from alembic.util import CommandError
 from sqlalchemy import Connection
 
 from eosframework.errors import StartRefused
-from eosframework.postgres.connection import Database
+from eosframework.postgres.connection import Database, queries
 from eosframework.postgres.error_classes import translating
-from eosframework.postgres.queries import queries
 
 SCHEMA = "eosframework"
 

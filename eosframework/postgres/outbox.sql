@@ -76,7 +76,8 @@ INSERT INTO eosframework.relays (name, shard, turn) VALUES (:name, 0, 0) ON CONF
 DELETE FROM eosframework.relays WHERE name = :name;
 
 -- name: numbers()^
--- Return the last number given out (see outbox/frontier, L1), and how many a session takes at once.
+-- Return the last number given out (see postgres/outbox/outbox_table, L1), and how many a session
+-- takes at once.
 SELECT CASE WHEN is_called THEN last_value ELSE 0 END,
        (SELECT seqcache FROM pg_sequence WHERE seqrelid = 'eosframework.outbox_number_seq'::regclass)
 FROM eosframework.outbox_number_seq;

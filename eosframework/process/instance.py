@@ -21,9 +21,8 @@ from platformdirs import user_state_path
 
 from eosframework.config import WorkerSettings
 from eosframework.errors import ConfigurationError, StartRefused
-from eosframework.process.private_files import FILE_MODE, make_directory
-from eosframework.process.sudden_ends import SuddenEnds
-from eosframework.process.user_directories import expanded, user_directory
+from eosframework.process.directories import FILE_MODE, expanded, make_directory, user_directory
+from eosframework.process.signals import SuddenEnds
 
 MOST_SLOTS = 1024
 

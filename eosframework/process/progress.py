@@ -10,24 +10,54 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import asdict, fields
+from typing import Any
 
 import orjson
 import structlog
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from eosframework.process.terminal_console import TerminalConsole
+from eosframework.process.terminal import printable, unescaped
 from eosframework.processing.worker_plan import WorkerCounts
 
+
+class TerminalConsole(Console):
+    """A console whose own colors reach the terminal, and no control character of a text.
+
+    Args:
+        stderr: write to stderr instead of stdout.
+        options: of rich's console.
+    """
+
+    def __init__(self, *, stderr: bool = False, **options: Any) -> None:
+        super().__init__(file=unescaped(sys.stderr if stderr else sys.stdout), **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Return a string as text; it is escaped first, so that columns have room for that."""
+        return super().render_str(printable(text), **options)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Yield the segments of a renderable, with escapes in their texts."""
+        for segment in super().render(renderable, options):
+            if segment.control:
+                yield segment
+            else:
+                yield Segment(printable(segment.text), segment.style)
+
+
 PIPE_VARIABLE = "EOS_PROGRESS_PIPE"
-LINE_SECONDS = 0.5
-EVENT_SECONDS = 10.0
-BAR_WIDTH = 40
+_LINE_SECONDS = 0.5
+_EVENT_SECONDS = 10.0
+_BAR_WIDTH = 40
 
 Show = Callable[[WorkerCounts], None]
 
@@ -54,14 +84,14 @@ class ProgressLine:
         now = time.monotonic()
         if now < self._due:
             return
-        self._due = now + LINE_SECONDS
+        self._due = now + _LINE_SECONDS
         seconds = max(now - self._last_seconds, 1e-9)
         rate = max(counts.records - self._last_records, 0) / seconds
         self._last_seconds, self._last_records = now, counts.records
         if self._restore.look(counts, now):
             self._live.update(self._restore.bar(), refresh=True)
         else:
-            self._live.update(Text(line(counts, rate)), refresh=True)
+            self._live.update(Text(_line(counts, rate)), refresh=True)
 
 
 class RestoreProgress:
@@ -98,7 +128,7 @@ class RestoreProgress:
     def bar(self) -> Table:
         """Return the bar with its text."""
         row = Table.grid(padding=(0, 1))
-        done = ProgressBar(total=self._total, completed=self._total - self._left, width=BAR_WIDTH)
+        done = ProgressBar(total=self._total, completed=self._total - self._left, width=_BAR_WIDTH)
         row.add_row(done, Text(self.text))
         return row
 
@@ -108,19 +138,19 @@ class ProgressEvents:
 
     def __init__(self) -> None:
         self._events = structlog.get_logger("eosframework.progress")
-        self._due = time.monotonic() + EVENT_SECONDS
+        self._due = time.monotonic() + _EVENT_SECONDS
         self._shown_records: int = 0
 
     def show(self, counts: WorkerCounts) -> None:
         """Log if the interval is over and records were processed in it."""
         now = time.monotonic()
         if now >= self._due and counts.records != self._shown_records:
-            self._due = now + EVENT_SECONDS
+            self._due = now + _EVENT_SECONDS
             self._shown_records = counts.records
             self._events.info("progress", **asdict(counts))
 
 
-class NotebookLine:
+class _NotebookLine:
     """One line in the output of a notebook's cell, written again in place."""
 
     def __init__(self) -> None:
@@ -134,7 +164,7 @@ class NotebookLine:
         rate = max(counts.records - self._last_records, 0) / max(now - self._last_seconds, 1e-9)
         self._last_seconds, self._last_records = now, counts.records
         is_restoring = self._restore.look(counts, now)
-        text = self._restore.text if is_restoring else line(counts, rate).strip()
+        text = self._restore.text if is_restoring else _line(counts, rate).strip()
         print(f"\r{text:<{self._width}}", end="", flush=True)
         self._width = len(text)
 
@@ -142,7 +172,7 @@ class NotebookLine:
 @contextmanager
 def notebook_line() -> Generator[Show]:
     """Show progress in the output of a notebook's cell during the block."""
-    shown = NotebookLine()
+    shown = _NotebookLine()
     try:
         yield shown.show
     finally:
@@ -173,14 +203,14 @@ class ProgressPipe:
         now = time.monotonic()
         if now < self._due:
             return
-        self._due = now + LINE_SECONDS
+        self._due = now + _LINE_SECONDS
         try:
             os.write(self._descriptor, orjson.dumps(asdict(counts)) + b"\n")
         except (BlockingIOError, BrokenPipeError):
             return
 
 
-def line(counts: WorkerCounts, records_per_second: float) -> str:
+def _line(counts: WorkerCounts, records_per_second: float) -> str:
     """Return the progress line."""
     late = f"  late {counts.late:,}" if counts.late else ""
     retries = f"  retries {counts.retries:,}" if counts.retries else ""

@@ -8,11 +8,24 @@ Python's default, a KeyboardInterrupt, can be raised anywhere. During imports it
 process reliably: in a callback of the import system it is printed and lost, and if it passes an
 `exec`, such as the one in dataclasses, `python -m` ends by the signal although the exception was
 handled (CPython, `run_eval_code_obj` in Python/pythonrun.c).
+
+Sudden ends are counted. A process that the kernel kills can write nothing, and one that a library
+aborts only its threads' stacks (`show_stacks`). A file next to the instance's lock counts its
+starts, and a proper end, with an error or without, removes it. So the next process of the same
+instance on this machine knows how many before it ended suddenly:
+
+    1. a process starts and writes the number of earlier sudden ends + 1
+    2a. it ends properly and removes the file, or
+    2b. it ends suddenly and the file stays
+    3. the next process of this instance reads the number
+
+Without a place for the file, as on a full disk, sudden ends are not counted.
 """
 
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import os
 import signal
 import sys
@@ -20,8 +33,67 @@ import threading
 import traceback
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
+
+from eosframework.process.directories import FILE_MODE
+
+_SUSPECT = 2
+"""A single sudden end nearly always has another cause than the input."""
+
+_MOST_DIGITS = 10
+
+
+def show_stacks() -> None:
+    """Write the stacks of all threads to stderr if a native library ends this process."""
+    with suppress(RuntimeError, OSError):  # stderr is closed, or no file
+        faulthandler.enable()
+
+
+class SuddenEnds:
+    """The sudden ends of one instance; its lock must be held.
+
+    Args:
+        path: of the file; the directory exists.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @property
+    def count(self) -> int:
+        """The number of processes of this instance that ended suddenly, one after the other."""
+        try:
+            content = self._path.read_bytes()
+        except OSError:
+            return 0
+        return int(content) if len(content) < _MOST_DIGITS and content.isdigit() else 0
+
+    @property
+    def are_suspect(self) -> bool:
+        """True if the input may be their cause."""
+        return self.count >= _SUSPECT
+
+    @contextmanager
+    def counted(self) -> Generator[None]:
+        """Count this process as one that ended suddenly, unless the block ends."""
+        with suppress(OSError):
+            self._write(self.count + 1)
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                self._path.unlink(missing_ok=True)
+
+    def _write(self, number: int) -> None:
+        # In place of the old content at once: a process may be killed here, too.
+        new = self._path.with_suffix(".new")
+        descriptor = os.open(new, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(str(number))
+        new.replace(self._path)
+
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -62,7 +134,7 @@ def exit_on_signals() -> None:
     For a process that holds nothing yet that outlives it.
     """
     for number in SIGNALS:
-        signal.signal(number, exit_at_once)
+        signal.signal(number, _exit_at_once)
 
 
 @contextmanager
@@ -166,6 +238,6 @@ def _flushed(code: int) -> int:
     return code
 
 
-def exit_at_once(number: int, frame: FrameType | None) -> NoReturn:
+def _exit_at_once(number: int, frame: FrameType | None) -> NoReturn:
     """Signal handler that ends this process with exit code 0, without cleaning up."""
     os._exit(0)

@@ -27,9 +27,9 @@ from typing import Any
 
 from eosframework.errors import RecordFailed
 from eosframework.operators.handlers import Handler
-from eosframework.operators.joins.stream_joins import Unpaired
 from eosframework.operators.reordering import Reordering
-from eosframework.operators.windows.closing import NEVER, Alarms, TimedState, WindowOperator
+from eosframework.operators.stream_joins import Unpaired
+from eosframework.operators.windows import NEVER, Alarms, TimedState, WindowOperator
 from eosframework.processing.codegen.compiler import CompiledPart, Emission
 from eosframework.processing.codegen.generated_run import Failed, State
 from eosframework.processing.failures.failure_handler import Site

@@ -2,7 +2,7 @@
 
 librdkafka unpacks a fetched batch whole, and aborts the process if it gets no memory for it; or the
 kernel kills the process. Neither can name the batch, and the next process fetches it again. So a
-worker that starts after several sudden ends in a row (`process/sudden_ends`) looks at the batches
+worker that starts after several sudden ends in a row (`process/signals`) looks at the batches
 at its next offsets as they are stored, before it fetches them.
 """
 

@@ -9,7 +9,7 @@ from eosframework.application.internal_topics import task_counts
 from eosframework.config import Settings
 from eosframework.kafka.client.partitioner import partition_of
 from eosframework.kafka.client.statistics import ClientStatistics
-from eosframework.monitoring.http.health import Health
+from eosframework.monitoring.http.exchange import Health
 from eosframework.monitoring.http.http_server import serving
 from eosframework.monitoring.http.state_pages import StatePages
 from eosframework.monitoring.metrics.catalogue import Process

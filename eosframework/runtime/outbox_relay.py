@@ -21,15 +21,14 @@ from eosframework.config import OutboxSourceKind, Settings
 from eosframework.errors import DatabaseUnavailable
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.worker_clients import NOTHING_KNOWN, producer_client, producer_pool
-from eosframework.outbox.outbox_ports import RelayCounts
 from eosframework.outbox.reconciliation import Reconciler
 from eosframework.outbox.relay import Relay, RelayOptions, RelayView, relay_id
+from eosframework.outbox.relay_position import RelayCounts
 from eosframework.postgres import Database, migrate
 from eosframework.postgres.grants import RELAY_GRANTS, require_grants
 from eosframework.postgres.outbox.outbox_slot import SlotSource
 from eosframework.postgres.outbox.outbox_table import TableSource
-from eosframework.process.allocator import keep_little, returned_memory
-from eosframework.process.collector import exclude_what_is_there
+from eosframework.process.memory import exclude_what_is_there, keep_little, returned_memory
 from eosframework.process.signals import stop_requests
 from eosframework.process.watchdog import PROBE_SECONDS, Watchdog
 from eosframework.runtime.context import Observed

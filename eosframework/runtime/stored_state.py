@@ -18,13 +18,11 @@ from eosframework.kafka.client.partitioner import partition_of
 from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.operators.entries import LAYOUT
 from eosframework.operators.expiry import unexpired
-from eosframework.operators.operator_ports import CommittedStore
+from eosframework.operators.store_transaction import CommittedStore
 from eosframework.records import TopicPartition
-from eosframework.state.labels import StoreLabel
+from eosframework.state.manifest import StoreLabel
 from eosframework.state.memory import MemoryStore
-from eosframework.state.query.bounded_rows import BoundedRows
-from eosframework.state.query.layouts import QueriedStore, Row
-from eosframework.state.query.text_forms import key_of
+from eosframework.state.query import BoundedRows, QueriedStore, Row, key_of
 from eosframework.state.store_directories import (
     FoundStores,
     application_directory,

@@ -21,13 +21,13 @@ from eosframework.kafka.admin.purging import RecordPurger
 from eosframework.kafka.consumer.input_log import KafkaInputLog
 from eosframework.kafka.worker_clients import consumer_client, tables_group_settings
 from eosframework.postgres import Database
-from eosframework.postgres.tables.table_positions import (
+from eosframework.postgres.tables.table_schema import TablesPlan, apply_tables, plan_tables
+from eosframework.postgres.tables.table_sink import (
+    PostgresRowStore,
     StoredPosition,
     store_positions,
     stored_positions,
 )
-from eosframework.postgres.tables.table_schema import TablesPlan, apply_tables, plan_tables
-from eosframework.postgres.tables.table_sink import PostgresRowStore
 from eosframework.processing.worker_plan import WorkerCounts
 from eosframework.records import Position, TopicPartition
 from eosframework.runtime.context import WorkerContext

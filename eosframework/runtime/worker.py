@@ -38,13 +38,16 @@ from eosframework.kafka.worker_clients import (
     producer_client,
     producer_pool,
 )
-from eosframework.process.allocator import keep_little, returned_memory
-from eosframework.process.collector import exclude_what_is_there
-from eosframework.process.fork import is_orphaned
-from eosframework.process.free_memory import free_bytes
 from eosframework.process.instance import own_instance, sudden_ends
+from eosframework.process.memory import (
+    exclude_what_is_there,
+    free_bytes,
+    keep_little,
+    returned_memory,
+)
 from eosframework.process.progress import PIPE_VARIABLE, reporter, terminal_line
 from eosframework.process.signals import stop_requests
+from eosframework.process.supervisor import is_orphaned
 from eosframework.process.watchdog import PROBE_SECONDS, TurnWatch, Watchdog
 from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import compile_part

@@ -10,7 +10,7 @@ from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.kafka.consumer.changelog_reader import KafkaChangelogs
 from eosframework.operators.entries import LAYOUT
-from eosframework.operators.limits import Limits
+from eosframework.operators.store_transaction import Limits
 from eosframework.processing.stores.global_tables import GlobalTables
 from eosframework.processing.stores.local_state import LocalState
 from eosframework.processing.stores.restoration import Restoration

@@ -13,7 +13,7 @@ import orjson
 from pydantic import TypeAdapter
 
 from eosframework.errors import TopologyError
-from eosframework.serialization import json_numbers
+from eosframework.serialization import strict_json
 from eosframework.serialization.serdes import FLOAT, JSON, WINDOW, Serde, TypedSerde
 from eosframework.serialization.strict_json import write_with
 
@@ -80,7 +80,7 @@ def sorted_json(key: Any) -> bytes:
 
 def _sorted(serde: Serde, key: Any) -> bytes:
     assert serde.encode is not None, "types have an encoder"
-    return sorted_json(json_numbers.read(serde.encode(key)))
+    return sorted_json(strict_json.read(serde.encode(key)))
 
 
 def _as_declared(serde: Serde, key: Any) -> bytes:
@@ -88,7 +88,7 @@ def _as_declared(serde: Serde, key: Any) -> bytes:
     assert serde.encode is not None, "types have an encoder"
     data = serde.encode(key)
     if b"-0.0" in data:
-        return write_with(_without_negative_zero(json_numbers.read(data)))
+        return write_with(_without_negative_zero(strict_json.read(data)))
     return data
 
 

@@ -11,14 +11,66 @@ from types import UnionType
 from typing import Any, cast, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter
-from pydantic_core import to_jsonable_python
+from pydantic.errors import PydanticUserError
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from eosframework.errors import TopologyError
 from eosframework.records import WindowResult
-from eosframework.serialization import json_numbers, model_checks, references, strict_json
+from eosframework.serialization import model_checks, references, strict_json
 from eosframework.serialization.annotations import is_known, is_type, stripped, type_name
 from eosframework.serialization.schemas import Codec, Format, Registered, codec_of, is_message
-from eosframework.serialization.typed_json import typed_coder
+
+Coder = tuple[Callable[[Any], bytes], Callable[[bytes], Any]]
+
+
+def _typed_coder(
+    annotation: Any, reader: Callable[[TypeAdapter[Any]], Callable[[bytes], Any]]
+) -> Coder:
+    """Return the functions that write values of a type as JSON and read them.
+
+    What is written can be read as an equal value: `encode` reads it to make sure.
+
+    Args:
+        annotation: the type.
+        reader: returns the function that reads the JSON of a type.
+
+    Raises:
+        TopologyError: the type has no form in JSON; says why.
+    """
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+    except (PydanticUserError, NameError) as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise TopologyError(
+            f"there is no serde for {type_name(annotation)}: {reason}; use bytes, str, int, float, "
+            f"bool, Decimal, datetime, date, UUID, an Enum, a dict, list or tuple, a dataclass, a "
+            f"TypedDict, a pydantic model, or a Serde of your own"
+        ) from error
+    name = type_name(annotation)
+    to_json = functools.partial(adapter.serializer.to_json, by_alias=True, warnings="error")
+    to_python = functools.partial(adapter.serializer.to_python, by_alias=True, warnings=False)
+    read = reader(adapter)
+
+    def encode(value: Any) -> bytes:
+        try:
+            data = to_json(value)
+            again = read(data)
+        except (PydanticSerializationError, ValueError) as error:
+            if strict_json.has_infinite(value):
+                strict_json.refuse_infinite(value)
+            shown = str(error).replace("\n", " ")
+            raise TypeError(
+                f"expected {name}, got {type(value).__name__}: {value!r:.80} ({shown:.200})"
+            ) from error
+        if again != value:
+            strict_json.refuse_unreadable(value, data, to_python, read)
+            raise TypeError(
+                f"expected {name}, got {type(value).__name__}: {value!r:.80}, which is read again "
+                f"as {type(again).__name__}: {again!r:.80}"
+            )
+        return data
+
+    return encode, read
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +132,7 @@ def _of_type(wanted: Any) -> Serde:
         return _message_serde(wanted, references.name_of(wanted) or wanted.__qualname__)
     is_plain = not any(is_known(each) for each in get_args(wanted)[-1:])
     if is_plain and (name := _NAMES.get(get_origin(wanted) or wanted)) is not None:
-        return SERDES[name]
+        return _SERDES[name]
     return typed_serde(wanted)
 
 
@@ -113,7 +165,7 @@ def typed_serde(annotation: Any) -> TypedSerde:
 
 
 def _typed_serde(annotation: Any) -> TypedSerde:
-    encode, decode = typed_coder(annotation, _reader)
+    encode, decode = _typed_coder(annotation, _reader)
     serde = TypedSerde(type_name(annotation), encode, decode)
     object.__setattr__(serde, "type", annotation)
     return serde
@@ -192,8 +244,8 @@ class ModelSerde(Serde):
 def _reader(adapter: TypeAdapter[Any]) -> Callable[[bytes], Any]:
     """Return the function that reads the JSON of a type."""
     read = _strict(adapter)
-    if json_numbers.holds_decimals(adapter.core_schema):
-        return json_numbers.exact_decimals(adapter, read)
+    if strict_json.holds_decimals(adapter.core_schema):
+        return strict_json.exact_decimals(adapter, read)
     return read
 
 
@@ -244,16 +296,16 @@ def _message_serde(message: Any, name: str) -> Serde:
 
 
 def _named(name: str) -> Serde:
-    if name in SERDES:
-        return SERDES[name]
+    if name in _SERDES:
+        return _SERDES[name]
     if (declared := Registered.parse(name)) is not None:
         return codec_serde(codec_of(declared))
     if (inner := windowed_name(name)) is not None:
         return window_serde(_named(inner))
     if ":" not in name:
         raise TopologyError(
-            f"there is no serde {name!r}; use {', '.join(SERDES)} or MODULE:TYPE for a type, as "
-            f"decimal:Decimal{references.closest(name, SERDES)}"
+            f"there is no serde {name!r}; use {', '.join(_SERDES)} or MODULE:TYPE for a type, as "
+            f"decimal:Decimal{references.closest(name, _SERDES)}"
         )
     found = references.find(name)
     if isinstance(found, Serde):
@@ -336,11 +388,11 @@ INTEGER = Serde("integer", _encode_integer, _decode_integer)
 FLOAT = Serde("float", _encode_float, _decode_float)
 """8 bytes, big-endian IEEE 754, as Kafka's DoubleSerializer; also for NaN and infinities."""
 
-JSON = Serde("json", strict_json.write, json_numbers.read)
+JSON = Serde("json", strict_json.write, strict_json.read)
 """JSON in UTF-8. Integers keep all digits, a number with a fraction is a float. NaN and infinities
 are refused: JSON has no number for them."""
 
-KEPT_JSON = Serde("json", strict_json.write_kept, json_numbers.read)
+KEPT_JSON = Serde("json", strict_json.write_kept, strict_json.read)
 """JSON for a store, which must give back what it was given: objects that JSON lacks are refused."""
 
 
@@ -357,7 +409,7 @@ def _model_as_data(value: Any) -> Any:
 
 
 def _decode_window(data: bytes) -> Any:
-    found: Any = json_numbers.read(data)
+    found: Any = strict_json.read(data)
     if type(found) is not dict:
         return found
     members = cast(dict[str, Any], found)
@@ -414,15 +466,15 @@ def window_serde(of: Serde) -> Serde:
         found = _decode_window(data)
         if type(found) is not WindowResult or found.value is None or of.decode is None:
             return found
-        inner = json_numbers.member(data, "value")
+        inner = strict_json.member(data, "value")
         if is_text:
-            inner = str.encode(json_numbers.read(inner))
+            inner = str.encode(strict_json.read(inner))
         return WindowResult(found.start, found.end, of.decode(inner))
 
     return Serde(f"window({of.name})", encode, decode)
 
 
-SERDES: dict[str, Serde] = {s.name: s for s in (BYTES, STRING, INTEGER, FLOAT, JSON, WINDOW)}
+_SERDES: dict[str, Serde] = {s.name: s for s in (BYTES, STRING, INTEGER, FLOAT, JSON, WINDOW)}
 """The serdes that a topology can name without a module."""
 
 _NAMES: dict[Any, str] = {

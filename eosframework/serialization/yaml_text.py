@@ -7,14 +7,40 @@ before any value is constructed.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any, TypeVar, cast
 
 import yaml
+from pydantic import TypeAdapter
 
-MOST_VALUES = 100_000
+Table = TypeVar("Table")
+Row = TypeVar("Row")
+
+
+def read_text(package: str, name: str) -> str:
+    """Return the text of the file `name` in `package`."""
+    return files(package).joinpath(name).read_text(encoding="utf-8")
+
+
+def read_table(package: str, name: str, kind: type[Table]) -> Table:
+    """Return the content of the YAML file `name` in `package`, as a value of `kind`."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    content: Any = yaml.load(read_text(package, name), Loader=loader)
+    return TypeAdapter(kind).validate_python(content)
+
+
+def named_rows(rows: Mapping[str, Mapping[str, Any]], kind: type[Row]) -> dict[str, Row]:
+    """Return the rows of a table by name, each as a `kind` with that name."""
+    named = {name: {"name": name, **row} for name, row in rows.items()}
+    adapter = TypeAdapter(kind)
+    return {name: adapter.validate_python(row) for name, row in named.items()}
+
+
+_MOST_VALUES = 100_000
 """Most maps, lists, keys and scalars of a text, counted as often as aliases repeat them."""
 
-DEEPEST = 100
+_DEEPEST = 100
 """Most levels of nested maps and lists."""
 
 
@@ -29,7 +55,7 @@ class BoundedLoader(yaml.SafeLoader):
         """Return the next node; see `yaml.composer.Composer`."""
         self._depth += 1
         try:
-            if self._depth > DEEPEST:
+            if self._depth > _DEEPEST:
                 raise _too_deep(cast(Any, self).peek_event().start_mark)
             return super().compose_node(parent, index)
         finally:
@@ -95,14 +121,14 @@ class _Extents:
         for child in _children(node):
             more, inner = self.of(child)
             values, depth = values + more, max(depth, inner)
-            if values > MOST_VALUES:
+            if values > _MOST_VALUES:
                 raise yaml.MarkedYAMLError(
-                    problem=f"the aliases in it stand for more than {MOST_VALUES:,} values; "
+                    problem=f"the aliases in it stand for more than {_MOST_VALUES:,} values; "
                     f"write fewer, or in several files",
                     problem_mark=node.start_mark,
                 )
         self._open.discard(id(node))
-        if depth + 1 > DEEPEST:
+        if depth + 1 > _DEEPEST:
             raise _too_deep(node.start_mark)
         self._known[id(node)] = values, depth + 1
         return values, depth + 1
@@ -117,5 +143,5 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
 
 def _too_deep(mark: yaml.Mark | None) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(
-        problem=f"maps and lists are nested deeper than {DEEPEST} levels", problem_mark=mark
+        problem=f"maps and lists are nested deeper than {_DEEPEST} levels", problem_mark=mark
     )

@@ -9,6 +9,6 @@ Public: the names in `__all__`; the modules are internal.
 """
 
 from eosframework.spark.sink_api import both, kafka_sink, table_sink
-from eosframework.spark.sink_metrics import SinkProgress
+from eosframework.spark.sink_runner import SinkProgress
 
 __all__ = ["SinkProgress", "both", "kafka_sink", "table_sink"]

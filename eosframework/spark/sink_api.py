@@ -14,14 +14,14 @@ from eosframework.backfill.job.job_entry import check_name
 from eosframework.config import Settings, load_settings
 from eosframework.errors import ConfigurationError
 from eosframework.serialization.serdes import SerdeLike
-from eosframework.spark.kafka.columns import STRUCT, KafkaColumns
+from eosframework.spark.kafka.columns import STRUCT, KafkaColumns, open_serde
 from eosframework.spark.kafka.driver import KafkaSinkOptions
-from eosframework.spark.kafka.row_serdes import open_serde
 from eosframework.spark.sink_entry import BatchIdentity, name_of
-from eosframework.spark.sink_metrics import SinkProgress, gauges_of
 from eosframework.spark.sink_runner import (
     OwnedSink,
+    SinkProgress,
     default_root,
+    gauges_of,
     job_batch,
     run_batch,
     stages_of,
@@ -130,7 +130,7 @@ class Sink:
             gauges_of(spark, owners[one.sink], one.sink).add(one)
 
     def _run(self, frame: DataFrame, offered: BatchIdentity, root: str) -> list[SinkProgress]:
-        from eosframework.backfill.spark.preflight import check_packages, require_executors
+        from eosframework.backfill.spark.spark_session import check_packages, require_executors
 
         labels = [part.label for part in self.parts]
         with telling(", ".join(labels), offered):

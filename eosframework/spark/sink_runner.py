@@ -1,12 +1,12 @@
 """The driver's part of a sink: one batch from its offer to its completion.
 
     S1. own the sink: init its id, or claim its row; an earlier driver can record nothing more
-    S2. accept the batch, or skip it, or refuse it (`batch_rules`)
+    S2. accept the batch, or skip it, or refuse it (`spark/sink_entry`)
     S3. stage its rows, then record in each sink that the batch is open, with the stage
     S4. write each sink by a Spark job: an attempt for each shard with rows
     S5. record in the sink that the batch is complete; remove the stage after the last one
 
-A small batch of a single sink takes one step instead of S3 to S5, and needs no stage (`few_rows`):
+A small batch of a single sink takes one step instead of S3 to S5, and needs no stage:
 
     S6. collect its rows; write them and the record that it is complete in one transaction of the
         driver. If they do not fit one, continue with S3
@@ -15,38 +15,213 @@ A crash before the record of S3 leaves a stage that no entry names: it is remove
 computed again, of which no row is written yet. A crash after it leaves an open batch: Spark offers
 the batch again, and the attempts resume from its stage. A crash after S5 leaves a complete batch
 that Spark offers again: it is skipped.
+
+The stage of a batch: its rows, computed once and stored durably before any shard commits.
+The rows are staged as the plan gives them, and sharded when they are read. Sharding them first
+would make the stage itself unrepeatable: when an executor is lost while it is written, Spark
+computes the lost rows again, and a row whose key is not the same would come to another shard, which
+may be written already.
+
+A stage is one directory of Parquet under a name of its own. It counts from the moment at which the
+sink's entry names it, so nothing has to be renamed, which object stores cannot do atomically.
+
+Figures of a sink's batches, as gauges of Spark's own metrics system on the driver.
+Spark exposes them where it exposes its own: at the UI's port for Prometheus, through JMX, or to any
+other sink that `spark.metrics.conf` names. They are accumulators of the driver, so no port of ours
+is opened and no figure passes through executors.
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Generator, Sequence
+import uuid
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import structlog
 
-from eosframework.backfill.spark.arrow_batches import Table
-from eosframework.backfill.spark.executor_failures import reason_of
-from eosframework.backfill.spark.jvm import jvm_of
-from eosframework.errors import ConfigurationError, EosError, RunError
-from eosframework.spark.batch_rules import Decision
-from eosframework.spark.few_rows import few_rows, sink_rows
-from eosframework.spark.row_refusals import told
-from eosframework.spark.sink_entry import BatchIdentity, SinkBatch
-from eosframework.spark.sink_metrics import SinkProgress
-from eosframework.spark.stage import (
-    StagedRows,
-    remove_leftovers,
-    remove_stage,
-    write_stage,
+from eosframework.backfill.spark.executors import Table, reason_of
+from eosframework.backfill.spark.spark_session import file_system_of, hadoop_path, jvm_of
+from eosframework.errors import ConfigurationError, EosError, RunError, StartRefused
+from eosframework.spark.sink_entry import (
+    BatchIdentity,
+    Decision,
+    SinkBatch,
+    few_rows,
+    sink_rows,
+    told,
 )
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
-STAGES = "eosframework-stages"
+_COMPLETE = "_SUCCESS"
+"""Written last by Spark."""
+
+_OPTIONS = {
+    "maxRecordsPerFile": "0",
+    "parquet.enable.dictionary": "false",
+    "parquet.column.statistics.enabled": "false",
+    "mapreduce.fileoutputcommitter.algorithm.version": "2",
+}
+"""A stage is read as a whole: the least and the greatest value of each page, and dictionaries, cost
+time and save none."""
+
+
+def _write_stage(
+    frame: DataFrame, columns: Mapping[str, Column], parent: str
+) -> tuple[str, StructType]:
+    """Write rows, one column for each sink, and return their directory and schema.
+
+    Args:
+        frame: the user's rows.
+        columns: by label of the sink.
+        parent: directory on a file system that every executor can read.
+    """
+    directory = f"{parent.rstrip('/')}/{uuid.uuid4().hex}"
+    rows = frame.select(*[column.alias(label) for label, column in columns.items()])
+    rows.write.options(**_OPTIONS).parquet(directory)
+    return directory, rows.schema
+
+
+@dataclass(frozen=True, slots=True)
+class _StagedRows:
+    """The staged rows of one sink.
+
+    Args:
+        spark: a session.
+        directory: of the stage.
+        label: of the sink.
+        schema: of the stage; None: it is read from the files.
+    """
+
+    spark: SparkSession
+    directory: str
+    label: str
+    schema: StructType | None = None
+
+    def check(self) -> None:
+        """Refuse a stage that cannot be read, or that has no rows of this sink.
+
+        Raises:
+            StartRefused: the directory is missing or incomplete, or was written for other sinks.
+        """
+        place = hadoop_path(self.spark, f"{self.directory}/{_COMPLETE}")
+        if not file_system_of(self.spark, place).exists(place):
+            raise StartRefused(
+                f"sink {self.label!r}: the stage {self.directory} of its incomplete batch is "
+                f"missing; rows of the batch may be committed, and computed again they could be "
+                f"others. Restore the directory, which is part of the checkpoint; or give the rest "
+                f"of the batch up: begin with a new checkpoint and another sink name"
+            )
+        found = self._reader().parquet(self.directory).columns
+        if self.label not in found:
+            raise StartRefused(
+                f"sink {self.label!r}: the stage {self.directory} was written for "
+                f"{', '.join(found)}. Start the query once with the sinks that it had, then change "
+                f"them"
+            )
+
+    def frame(self) -> DataFrame:
+        """Return the rows."""
+        return self._reader().parquet(self.directory).select(f"`{self.label}`.*")
+
+    def _reader(self) -> Any:
+        return self.spark.read if self.schema is None else self.spark.read.schema(self.schema)
+
+
+def _remove_stage(spark: SparkSession, directory: str) -> None:
+    """Remove a stage; one that is gone already is no error."""
+    place = hadoop_path(spark, directory)
+    file_system_of(spark, place).delete(place, True)
+
+
+def _remove_leftovers(spark: SparkSession, parent: str) -> None:
+    """Remove stages that no sink's entry names: their driver ended before it could."""
+    place = hadoop_path(spark, parent)
+    file_system_of(spark, place).delete(place, True)
+
+
+_GAUGES = ("batches", "rows", "stage_milliseconds", "write_milliseconds", "complete_at_seconds")
+"""All but the last one are sums since the start of the driver."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkProgress:
+    """The figures of one batch that a sink has completed.
+
+    Args:
+        sink: `kafka_` or `table_`, and the name of the sink.
+        query: id of the streaming query.
+        batch: number of the batch within the query.
+        rows: number of rows, with those that an earlier driver wrote.
+        stage_seconds: time to compute and store the batch; 0 if another sink or driver did.
+        write_seconds: time to write it.
+        complete_at: seconds since the epoch.
+    """
+
+    sink: str
+    query: str
+    batch: int
+    rows: int
+    stage_seconds: float
+    write_seconds: float
+    complete_at: float
+
+
+class SinkGauges:
+    """The gauges of one sink.
+
+    Args:
+        spark: a session of the driver.
+        application: owner of the sink.
+        sink: `kafka_` or `table_`, and the name of the sink.
+    """
+
+    def __init__(self, spark: SparkSession, application: str, sink: str) -> None:
+        jvm: Any = jvm_of(spark)
+        context: Any = spark.sparkContext
+        named, self._gauges = jvm.java.util.HashMap(), dict[str, Any]()
+        for gauge in _GAUGES:
+            name = f"eosframework.{application}.{sink}.{gauge}"
+            self._gauges[gauge] = jvm.org.apache.spark.util.LongAccumulator()
+            context._jsc.sc().register(self._gauges[gauge], name)  # noqa: SLF001
+            named.put(name, self._gauges[gauge])
+        # Not through SparkEnv: py4j loads all classes of its methods, one of which Spark 4.3 lacks.
+        source = getattr(jvm.org.apache.spark.metrics.source, "LongAccumulatorSource$")
+        scala_map = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(named)
+        getattr(source, "MODULE$").register(context._jsc.sc(), scala_map)  # noqa: SLF001
+
+    def add(self, progress: SinkProgress) -> None:
+        """Add a batch."""
+        self._gauges["batches"].add(1)
+        self._gauges["rows"].add(progress.rows)
+        self._gauges["stage_milliseconds"].add(round(progress.stage_seconds * 1000))
+        self._gauges["write_milliseconds"].add(round(progress.write_seconds * 1000))
+        self._gauges["complete_at_seconds"].reset()
+        self._gauges["complete_at_seconds"].add(round(progress.complete_at))
+
+
+_REGISTERED: dict[tuple[str, str, str], SinkGauges] = {}
+
+
+def gauges_of(spark: SparkSession, application: str, sink: str) -> SinkGauges:
+    """Return the gauges of a sink in this driver.
+
+    Spark keeps the first gauge of a name, so a query that is started again, with another sink
+    object of the same name, must continue with the same ones.
+    """
+    key = str(spark.sparkContext.applicationId), application, sink
+    if key not in _REGISTERED:
+        _REGISTERED[key] = SinkGauges(spark, application, sink)
+    return _REGISTERED[key]
+
+
+_STAGES = "eosframework-stages"
 """Directory in a checkpoint; Spark ignores it there."""
 
 
@@ -132,10 +307,10 @@ def run_batch(
     opened = [sink.last for sink in left if decisions[sink.label] is Decision.RESUME]
     stage = next((one.stage for one in opened if one is not None and one.stage), None)
     if stage is None:
-        remove_leftovers(frame.sparkSession, parent)
+        _remove_leftovers(frame.sparkSession, parent)
     else:
         for sink in left:
-            StagedRows(frame.sparkSession, stage, sink.label).check()
+            _StagedRows(frame.sparkSession, stage, sink.label).check()
     made = [] if opened else _at_once(sinks, frame, offered)
     if not made:
         new = [sink for sink in left if decisions[sink.label] is Decision.NEW]
@@ -186,7 +361,7 @@ def _in_steps(
     if stage is None and any(sink.staged for sink in new):
         columns = {sink.label: sink.column(frame) for sink in sinks}
         began = time.monotonic()
-        stage, schema = write_stage(frame, columns, parent)
+        stage, schema = _write_stage(frame, columns, parent)
         stage_seconds = time.monotonic() - began
         events = structlog.get_logger("eosframework.spark")
         events.info("batch_staged", batch=str(offered), stage=stage)
@@ -200,14 +375,14 @@ def _in_steps(
         if batch.stage is None:
             rows = sink_rows(frame, sink.column(frame))
         else:
-            rows = StagedRows(spark, batch.stage, sink.label, schema).frame()
+            rows = _StagedRows(spark, batch.stage, sink.label, schema).frame()
         count = sink.write(rows, batch)
         sink.complete(batch, count)
         seconds = stage_seconds, time.monotonic() - began, time.time()
         made.append(SinkProgress(sink.label, offered.query, offered.number, count, *seconds))
         stage_seconds = 0.0
     if stage is not None:
-        remove_stage(spark, stage)
+        _remove_stage(spark, stage)
     return made
 
 
@@ -280,7 +455,7 @@ def stages_of(root: str, application: str, labels: Sequence[str]) -> str:
         application: of the sinks.
         labels: of the sinks.
     """
-    return f"{root.rstrip('/')}/{STAGES}/{application}.{'+'.join(sorted(labels))}"
+    return f"{root.rstrip('/')}/{_STAGES}/{application}.{'+'.join(sorted(labels))}"
 
 
 def default_root(spark: SparkSession) -> str:

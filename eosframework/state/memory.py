@@ -20,7 +20,7 @@ from eosframework.processing.stores.state_ports import (
     StoreStats,
     TaskStores,
 )
-from eosframework.state.labels import require_positions
+from eosframework.state.manifest import require_positions
 
 CHUNK = 64
 

@@ -26,8 +26,13 @@ from platformdirs import user_state_path
 
 from eosframework.config import StateSettings
 from eosframework.errors import ConfigurationError, StateUnwritable
-from eosframework.process.private_files import DIRECTORY_MODE, FILE_MODE, make_directory
-from eosframework.process.user_directories import expanded, user_directory
+from eosframework.process.directories import (
+    DIRECTORY_MODE,
+    FILE_MODE,
+    expanded,
+    make_directory,
+    user_directory,
+)
 
 LOCK = "eos.lock"
 

@@ -15,8 +15,8 @@ from rocksdict import AccessType, Rdict
 
 from eosframework.errors import ConfigurationError, RunError
 from eosframework.processing.stores.state_ports import StoreStats
-from eosframework.state import manifest, rocksdb_errors
-from eosframework.state.labels import (
+from eosframework.state import manifest
+from eosframework.state.manifest import (
     STREAM_TIME,
     TASK,
     StoreLabel,
@@ -24,9 +24,8 @@ from eosframework.state.labels import (
     decoded_time,
     store_key,
 )
-from eosframework.state.rocksdb_column import Column
-from eosframework.state.rocksdb_options import LABELS, SharedMemory
-from eosframework.state.rocksdb_stores import family_name, measure, store_names
+from eosframework.state.rocksdb_backend import family_name, measure, store_names
+from eosframework.state.rocksdb_column import LABELS, Column, SharedMemory, read_error
 from eosframework.state.store_directories import has_database
 
 CACHE_BYTES = 32 * 2**20
@@ -142,7 +141,7 @@ def _open(directory: Path, own: str) -> ReadOnlyStores:
             is_undisturbed = manifest.sizes(directory) == before
             failed_undisturbed = failed_undisturbed + 1 if is_undisturbed else 0
             if failed_undisturbed >= FAILURES or time.monotonic() > give_up:
-                raise rocksdb_errors.reading(directory, error) from error
+                raise read_error(directory, error) from error
         else:
             if manifest.sizes(directory) == before:
                 return task

@@ -32,13 +32,8 @@ from eosframework.processing.transaction.commit_interval import CommitInterval
 from eosframework.processing.worker_plan import WorkerCounts
 from eosframework.processing.worker_views import WorkerView
 from eosframework.records import Position, TopicPartition
-from eosframework.tables.position_claims import (
-    ClaimPolicy,
-    PartitionTask,
-    PositionClaims,
-)
-from eosframework.tables.row_conversion import RowMaker
-from eosframework.tables.table_ports import Claim, RowStore
+from eosframework.tables.position_claims import ClaimPolicy, PartitionTask, PositionClaims
+from eosframework.tables.table_ports import Claim, RowMaker, RowStore
 from eosframework.topology.graph.graph import TableSink
 
 IDLE_SECONDS = 0.1

@@ -34,9 +34,8 @@ from eosframework.records import Headers, Record, TopicPartition, WindowResult
 from eosframework.serialization.references import closest
 from eosframework.serialization.serdes import Serde
 from eosframework.state.memory import MemoryState, MemoryTaskStores
-from eosframework.state.query.layouts import HistoryLayout, Row, WaitingLayout, layout_of
-from eosframework.tables.row_conversion import RowMaker
-from eosframework.tables.table_ports import Claim, Deletion, TableRows
+from eosframework.state.query import HistoryLayout, Row, WaitingLayout, layout_of
+from eosframework.tables.table_ports import Claim, Deletion, RowMaker, TableRows
 from eosframework.testing.memory_kafka import (
     MemoryChangelogs,
     MemoryInput,
@@ -52,18 +51,11 @@ from eosframework.testing.stateless_driver import (
     sink_serdes,
 )
 from eosframework.topology.dsl.builder import Topology
-from eosframework.topology.graph.graph import (
-    Graph,
-    Store,
-    SubTopology,
-    Table,
-    TableMode,
-    TableSink,
-)
+from eosframework.topology.graph.graph import Graph, Store, SubTopology, Table, TableMode, TableSink
 from eosframework.topology.graph.timed_topics import timed_topics
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
-from eosframework.topology.spec.fields import DurationLike, duration_of
+from eosframework.topology.spec.keyed_spec import DurationLike, duration_of
 from eosframework.txnid import TransactionalId
 
 TURNS = 100_000

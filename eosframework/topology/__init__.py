@@ -2,7 +2,7 @@
 
 A topology goes through passes, each over the whole:
 
-1. `loader`, with `yaml_reader` or `dsl`: a file or Python calls give a `spec.LoadedApp`.
+1. `loader`, or `dsl`: a file or Python calls give a `spec.LoadedApp`.
 2. `lint`: takes it and returns all findings, each with its place; changes nothing.
 3. `lowering`: takes an app without errors and cuts its streams at repartition topics; gives a
    `Lowered` app with the effective error policies and the known serdes.

@@ -19,7 +19,6 @@ from pydantic import BaseModel
 from eosframework.errors import ConfigurationError
 from eosframework.topology.lint.lint_topics import late_topics
 from eosframework.topology.spec.loaded import LoadedApp
-from eosframework.topology.spec.relation_names import extended, relation_parts
 from eosframework.topology.spec.step_spec import StepSpec
 from eosframework.topology.spec.topology_spec import (
     DeadLetter,
@@ -28,6 +27,8 @@ from eosframework.topology.spec.topology_spec import (
     StreamSpec,
     TableSpec,
     TopologySpec,
+    extended,
+    relation_parts,
 )
 
 LONGEST_TABLE_NAME = 63

@@ -10,8 +10,7 @@ from __future__ import annotations
 import sys
 
 from eosframework.config import load_settings
-from eosframework.demo.feeds import FEEDS, MONTHS
-from eosframework.demo.nycflights import require_packages
+from eosframework.demo.feeds import FEEDS, MONTHS, require_packages
 from eosframework.errors import EosError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.client.plain_writes import feed

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from benchmarks.contestants.streams import PROGRAMS, compile_programs
 from benchmarks.contestants.streams_jars import class_path
-from eosframework.embedded.java import find_java
+from eosframework.embedded.jars import find_java
 from tests.comparison.flights import encoded
 from tests.comparison.rules import Inputs, Output
 from tests.support.applications.feeding import feeder

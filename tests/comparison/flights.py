@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from eosframework.demo.nycflights import Row, rows_of
+from eosframework.demo.feeds import Row, rows_of
 
 Fed = tuple[str, dict[str, Any] | None, int]
 """Key, value and event time in milliseconds."""

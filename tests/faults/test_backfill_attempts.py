@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from eosframework.backfill.driver.stage_runner import end_leftovers
+from eosframework.backfill.stage_runner import end_leftovers
 from eosframework.embedded import KafkaCluster, start_kafka
 from eosframework.errors import EntryDamaged
 from tests.conftest import SMALL_BROKER, KafkaService

@@ -16,8 +16,8 @@ import psycopg
 import pytest
 
 from eosframework.embedded import PostgresServer, start_kafka, start_postgres
-from eosframework.embedded.postgres.programs import give_to_account
-from eosframework.embedded.postgres.record import data_of
+from eosframework.embedded.postgres_programs import give_to_account
+from eosframework.embedded.postgres_server import data_of
 from tests.support.applications.outbox import OutboxWorld
 from tests.support.applications.pipeline import wait_until
 from tests.support.processes.programs import Finished
@@ -261,7 +261,7 @@ def in_recovery(server: PostgresServer) -> bool:
 
 def dump_into(server: PostgresServer, restored: PostgresServer) -> None:
     """Dump a server's database and restore it into another's."""
-    from eosframework.embedded.postgres.programs import find_programs
+    from eosframework.embedded.postgres_programs import find_programs
 
     programs = find_programs()
     dump, psql = programs.path("pg_dump"), programs.path("psql")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from eosframework.config import StateSettings
-from eosframework.embedded.suspension import suspend_process
+from eosframework.embedded.node import suspend_process
 from eosframework.state.store_directories import application_directory, list_stores
 from tests.support.applications.store_writer import (
     APPLICATION,

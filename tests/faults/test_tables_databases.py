@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from eosframework.embedded import PostgresServer, start_postgres
-from eosframework.embedded.postgres.programs import give_to_account
+from eosframework.embedded.postgres_programs import give_to_account
 from tests.support.applications.pipeline import WorkerProcess, wait_until
 from tests.support.applications.tables import DIRECT, TablesWorld
 from tests.support.faults.database_proxy import Cut, DatabaseProxy

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from eosframework.embedded.java import find_spark_java
+from eosframework.embedded.jars import find_spark_java
 from tests.conftest import QUICK_JVM, KafkaService
 from tests.support.applications.pipeline import Pipeline, WorkerProcess, wait_until
 from tests.support.applications.spark_jobs import SparkCluster, are_gone, end_tree, spark_home

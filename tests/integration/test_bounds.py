@@ -24,7 +24,7 @@ from eosframework.console import application as console
 from eosframework.console.application import Application
 from eosframework.console.jobs import Done, Jobs
 from eosframework.kafka.schema_registry.child_decoder import ChildDecoder
-from eosframework.monitoring.http.bounded_server import BoundedServer
+from eosframework.monitoring.http.http_server import BoundedServer
 from eosframework.serialization.avro_cost import cost_of
 from tests.hostile.foreign_schemas import avro_number
 

@@ -19,7 +19,7 @@ from eosframework.config import KafkaSettings, Settings
 from eosframework.errors import ConfigurationError
 from eosframework.runtime.stored_state import ChangelogStores
 from eosframework.runtime.worker import load
-from eosframework.state.query.layouts import queried_store
+from eosframework.state.query import queried_store
 from tests.support.applications.pipeline import WorkerProcess, number_in, wait_until
 from tests.support.applications.totals import Totals
 from tests.support.processes.programs import Finished

@@ -12,8 +12,8 @@ from multiprocessing.connection import wait
 
 import pytest
 
-from eosframework.spark.workers import link as links
-from eosframework.spark.workers.link import Link, LinkClosed, accepted, connect
+from eosframework.spark.workers import slot as links
+from eosframework.spark.workers.slot import Link, LinkClosed, accepted, connect
 
 KEY = b"k" * 32
 

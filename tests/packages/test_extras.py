@@ -241,7 +241,7 @@ def test_spark_backfills_a_topic_with_the_locked_connector(wheel: Path, place: P
 
 def test_demo_reads_its_flights(wheel: Path, place: Path) -> None:
     environment = with_extras(wheel, place, "demo")
-    program = "from eosframework.demo.nycflights import count_of; print(count_of('flights'))"
+    program = "from eosframework.demo.feeds import count_of; print(count_of('flights'))"
     assert environment.run("python", "-c", program).out.strip() == "336776"
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from eosframework.embedded.suspension import suspend_process
+from eosframework.embedded.node import suspend_process
 from tests.soak.schedule import SPARED, SUPERVISOR
 from tests.soak.stores import damage_a_store, remove_as_told
 from tests.support.applications.pipeline import COMPRESSED, Pipeline, WorkerProcess, wait_until

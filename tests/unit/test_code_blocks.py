@@ -23,7 +23,7 @@ import yaml
 
 from eosframework import cli
 from eosframework.cli.explain import list_settings
-from eosframework.topology.yaml_reader import read_yaml
+from eosframework.topology.loader import read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(

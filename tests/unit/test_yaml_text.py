@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from eosframework.config import load_settings
 from eosframework.errors import ConfigurationError
 from eosframework.serialization.yaml_text import read_plain
-from eosframework.topology.yaml_reader import read_yaml
+from eosframework.topology.loader import read_yaml
 
 LAUGHS = "a0: &a0 [1, 2]\n" + "".join(
     f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 30)

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Generator, Mapping, Sequence
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from eosframework.application.backfill_jobs import WRITER_HEADER
 from eosframework.application.output_limits import output_limits
 from eosframework.application.start_checks import Facts
-from eosframework.backfill.job.job_entry import TaskProgress
-from eosframework.backfill.job.job_log import JobLog
-from eosframework.backfill.spark.pickling import unpack
+from eosframework.backfill.job.job_entry import JobLog, TaskProgress
+from eosframework.backfill.spark.executors import unpack
 from eosframework.config import Settings
 from eosframework.errors import RunError, StateUnwritable, TransactionError
 from eosframework.kafka.admin.auto_creation import ChosenTopics
@@ -28,12 +29,13 @@ from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.consumer.range_reader import hold_nothing
 from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.kafka.worker_clients import producers
-from eosframework.process.private_files import DIRECTORY_MODE
+from eosframework.process.directories import DIRECTORY_MODE
 from eosframework.processing.attempts.ownership import OwnedTask
 from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import CompiledPart, compile_part
-from eosframework.processing.ports import Output, TransactionalOutput, TransactionalOutputs
+from eosframework.processing.ports import Message, Output, TransactionalOutput, TransactionalOutputs
 from eosframework.processing.stores.local_state import LocalState
+from eosframework.processing.task import Task
 from eosframework.processing.transaction.receipts import row_origin
 from eosframework.records import TopicPartition
 from eosframework.runtime.worker_state import local_state
@@ -41,6 +43,109 @@ from eosframework.topology.graph.graph import Graph, Lookup, SubTopology
 from eosframework.topology.graph.timed_topics import timed_topics
 from eosframework.topology.graph.walk import nodes_of
 from eosframework.txnid import TransactionalId
+
+Run = tuple[TopicPartition, Sequence[Message]]
+"""Messages of one partition, in offset order."""
+
+
+class Chunk:
+    """Records in processing order.
+
+    Args:
+        most_records: capacity in records.
+        most_bytes: capacity in bytes of values.
+    """
+
+    def __init__(self, most_records: int, most_bytes: int) -> None:
+        self._most_records = most_records
+        self._most_bytes = most_bytes
+        self._runs: deque[Run] = deque()
+        self._records = 0
+        self._bytes = 0
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(self._runs)
+
+    @property
+    def is_full(self) -> bool:
+        """True if it should be committed before more records are added."""
+        return self._records >= self._most_records or self._bytes >= self._most_bytes
+
+    def add(self, partition: TopicPartition, messages: Sequence[Message]) -> None:
+        """Append messages."""
+        self._runs.append((partition, messages))
+        self._records += len(messages)
+        self._bytes += _bytes_in(messages)
+
+    def records_before(self, positions: Mapping[TopicPartition, int]) -> int:
+        """Return the number of records before the given positions."""
+        return sum(place_of(messages, positions[p]) for p, messages in self._runs)
+
+    def drop_before(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Remove the records before the given positions, which are committed."""
+        kept = deque[Run]()
+        for partition, messages in self._runs:
+            if rest := messages[place_of(messages, positions[partition]) :]:
+                kept.append((partition, rest))
+        self._runs = kept
+        self._records = sum(len(messages) for _, messages in kept)
+        self._bytes = sum(_bytes_in(messages) for _, messages in kept)
+
+
+def place_of(messages: Sequence[Message], position: int) -> int:
+    """Return the number of messages before a position."""
+    if not messages or messages[-1].offset() < position:
+        return len(messages)
+    return bisect_left(messages, position, key=lambda message: message.offset())
+
+
+def _bytes_in(messages: Sequence[Message]) -> int:
+    """Return the size of the values."""
+    return sum(len(message.value() or b"") for message in messages)
+
+
+class Counted(NamedTuple):
+    """Numbers of late, skipped and dead-lettered records."""
+
+    late: int
+    skipped: int
+    dead_letters: int
+
+
+class Counters:
+    """The counters of one task.
+
+    Args:
+        task: counts all records that it runs, including repeated ones.
+        compiled: its sub-topology.
+    """
+
+    def __init__(self, task: Task, compiled: CompiledPart) -> None:
+        self.first_time: int | None = None
+        self._task = task
+        self._times_are_known = all(
+            source.source.timestamp is None for source in compiled.sources.values()
+        )
+        self._mark = self._all()
+
+    def saw(self, messages: Sequence[Message]) -> None:
+        """Update the earliest event time, if it is the record's timestamp."""
+        if self._times_are_known:
+            first = min(message.timestamp()[1] for message in messages)
+            if self.first_time is None or first < self.first_time:
+                self.first_time = first
+
+    def open(self) -> Counted:
+        """Return the counts since the last mark."""
+        return Counted(*(now - then for now, then in zip(self._all(), self._mark, strict=True)))
+
+    def mark(self) -> None:
+        """Restart the counts after a commit or an abort."""
+        self._mark = self._all()
+
+    def _all(self) -> Counted:
+        failures = self._task.failures
+        return Counted(self._task.late_records.count, failures.skipped, failures.dead_letters)
 
 
 class ProgressLog(Protocol):
@@ -70,7 +175,7 @@ class ProgressLog(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class LogOfTask:
+class _LogOfTask:
     """The `TaskLog` of one task in a job's log.
 
     Args:
@@ -152,7 +257,7 @@ class AttemptContext:
         return OwnedTask(
             transactional_id=str(self.identity),
             name=f"task {self.sub_topology}[{self.partition}] of the backfill",
-            log=LogOfTask(self.log, self.sub_topology, self.partition, self.since),
+            log=_LogOfTask(self.log, self.sub_topology, self.partition, self.since),
             outputs=self.outputs,
             stall_seconds=self.settings.backfill.stall_seconds,
             timeout_seconds=self.settings.worker.transaction_timeout_seconds,
@@ -164,7 +269,7 @@ class AttemptContext:
         """Return an output that adds a writer header to records of internal topics."""
         if not self.own_topics:
             return output
-        return MarkedOutput(output, self.own_topics, f"{self.sub_topology}/{self.partition}")
+        return _MarkedOutput(output, self.own_topics, f"{self.sub_topology}/{self.partition}")
 
 
 @contextmanager
@@ -309,7 +414,7 @@ class TaskSpec:
 _Headers = Sequence[tuple[str, bytes | None]] | None
 
 
-class MarkedOutput:
+class _MarkedOutput:
     """A `TransactionalOutput` that adds a header to records of some topics.
 
     Args:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from eosframework.backfill.executor.chunk import Run
+from eosframework.backfill.executor.attempt_context import Run
 from eosframework.config import Settings
 from eosframework.errors import DatabaseUnavailable, RunError, SchemaRegistryUnavailable
 from eosframework.processing.attempts.attempt_takeover import SignOfLife, wait_for_turn
@@ -28,8 +28,7 @@ from eosframework.processing.measurements import Measures
 from eosframework.processing.ports import Message
 from eosframework.records import TopicPartition
 from eosframework.tables.position_claims import ClaimPolicy, PositionClaims
-from eosframework.tables.row_conversion import RowMaker
-from eosframework.tables.table_ports import Claim, RowStore, Seen
+from eosframework.tables.table_ports import Claim, RowMaker, RowStore, Seen
 
 PATIENCE_SECONDS = 300.0
 """Longest wait for an unavailable database; then Spark may retry the task."""

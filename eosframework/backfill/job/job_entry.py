@@ -17,10 +17,14 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from eosframework.application.control_log import ControlLog
+from eosframework.config import KafkaSettings
 from eosframework.errors import ConfigurationError, ControlTopicDamaged
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.processing.ports import Output
 from eosframework.records import TopicPartition, whole_number
 
-VERSION = 1
+_VERSION = 1
 FILES_PER_ENTRY = 1000
 
 _NAME = re.compile(r"[a-z0-9_]{1,60}")
@@ -111,11 +115,11 @@ class Job(ControlEntry):
     Tables are read whole, from the beginning of their topics up to the end of the range.
     """
 
-    version: int = VERSION
+    version: int = _VERSION
     application: str
     name: str
     fingerprint: Mapping[str, str]
-    """Digests of the topology and of its functions' modules, by name; see `fingerprint`."""
+    """Digests of the topology and of its functions' modules, by name."""
 
     request: Mapping[str, tuple[str, ...]] = {}
     """The user's arguments, by option."""
@@ -213,12 +217,12 @@ def check_name(name: str, kind: str = "job", example: str = "january_2024") -> s
     return name
 
 
-def job_key(name: str) -> str:
+def _job_key(name: str) -> str:
     """Return the key of a job; its other entries have this key and a slash as prefix."""
     return f"backfill/{name}"
 
 
-def files_key(name: str, topic: str, number: int) -> str:
+def _files_key(name: str, topic: str, number: int) -> str:
     """Return the key of a part of the files that replace a topic."""
     return f"backfill/{name}/files/{topic}/{number}"
 
@@ -235,7 +239,7 @@ def task_key(name: str, sub_topology: str, partition: int) -> str:
 
 def task_of(name: str, key: str) -> tuple[str, int] | None:
     """Return the task of a progress key; None: the key belongs to no task of this job."""
-    prefix = f"{job_key(name)}/task/"
+    prefix = f"{_job_key(name)}/task/"
     if not key.startswith(prefix):
         return None
     sub_topology, _, partition = key.removeprefix(prefix).rpartition("/")
@@ -289,35 +293,35 @@ def to_entries(job: Job) -> dict[str, Any]:
     for topic, files in job.files.items():
         for number, first in enumerate(range(0, len(files.files), FILES_PER_ENTRY)):
             part = files.files[first : first + FILES_PER_ENTRY]
-            entries[files_key(job.name, topic, number)] = [file.to_entry() for file in part]
+            entries[_files_key(job.name, topic, number)] = [file.to_entry() for file in part]
     bare = {topic: files.model_copy(update={"files": ()}) for topic, files in job.files.items()}
-    entries[job_key(job.name)] = job.model_copy(update={"files": bare}).to_entry()
+    entries[_job_key(job.name)] = job.model_copy(update={"files": bare}).to_entry()
     return entries
 
 
 def from_entries(name: str, entries: Mapping[str, Any]) -> JobState | None:
     """Return a job's state from entries of a control topic; None: it does not exist."""
-    if job_key(name) not in entries:
+    if _job_key(name) not in entries:
         return None
     try:
         return _read(name, entries)
     except (KeyError, TypeError, ValueError, AttributeError, ControlTopicDamaged) as error:
         raise ControlTopicDamaged(
             f"an entry of backfill job {name!r} in the control topic cannot be read "
-            f"({type(error).__name__}: {error}); its key begins with {job_key(name)!r}. Read the "
+            f"({type(error).__name__}: {error}); its key begins with {_job_key(name)!r}. Read the "
             f"topic from its beginning and write the last good value of that key again; and allow "
             f"only the application to write to the topic"
         ) from error
 
 
 def _read(name: str, entries: Mapping[str, Any]) -> JobState:
-    job = Job.from_entry(entries[job_key(name)])
+    job = Job.from_entry(entries[_job_key(name)])
     ends: dict[str, tuple[int, ...]] = {}
     tasks: dict[tuple[str, int], TaskProgress] = {}
     parts: dict[str, dict[int, list[PinnedFile]]] = {}
     cut_over_at: int | None = None
     tables_at: int | None = None
-    start = job_key(name) + "/"
+    start = _job_key(name) + "/"
     for key, entry in entries.items():
         match key.removeprefix(start).split("/") if key.startswith(start) else []:
             case ["files", topic, number]:
@@ -342,3 +346,149 @@ def _with_files(job: Job, parts: Mapping[str, Mapping[int, list[PinnedFile]]]) -
         listed = [file for _, part in sorted(parts.get(topic, {}).items()) for file in part]
         whole[topic] = files.model_copy(update={"files": tuple(listed)})
     return job.model_copy(update={"files": whole})
+
+
+_SETTLE_SECONDS = 120.0
+"""Longest wait for an open transaction: brokers look for expired ones every ten seconds."""
+
+
+class JobLog:
+    """The entries of one job in the control topic.
+
+    Args:
+        name: of the job.
+        application: owner of the control topic.
+        settings: connection to the cluster.
+        admin: admin client of the same cluster.
+        settle_seconds: longest wait for an open transaction.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        application: str,
+        settings: KafkaSettings,
+        admin: ClusterAdmin,
+        *,
+        settle_seconds: float = _SETTLE_SECONDS,
+    ) -> None:
+        self.name = name
+        self._log = ControlLog(application, settings, admin, settle_seconds=settle_seconds)
+
+    def read(self) -> JobState | None:
+        """Return the job with all committed entries; None: there is none.
+
+        Raises:
+            ClusterUnreachable: the cluster did not answer, or a transaction stays open.
+        """
+        if not self._log.exists():
+            return None
+        return from_entries(self.name, self._log.settled(_job_key(self.name)))
+
+    def watch(self) -> JobState | None:
+        """Return the job with its decided entries, without waiting; for displays.
+
+        Raises:
+            ClusterUnreachable: the cluster did not answer.
+        """
+        if not self._log.exists():
+            return None
+        return from_entries(self.name, self._log.decided(_job_key(self.name)))
+
+    def is_decided(self, within_seconds: float) -> bool:
+        """Return whether all transactions on the control topic are decided, or are within a period.
+
+        Raises:
+            ClusterUnreachable: the cluster did not answer.
+        """
+        return self._log.is_settled(within_seconds)
+
+    def undecided_keys(self) -> set[str]:
+        """Return the keys of entries in open transactions.
+
+        Raises:
+            ClusterUnreachable: the cluster did not answer.
+        """
+        return self._log.undecided()
+
+    def read_task(self, sub_topology: str, partition: int) -> TaskProgress | None:
+        """Return a task's progress, once all transactions are decided; None: it never committed.
+
+        It is final only for the owner of the task's transactional.id.
+
+        Raises:
+            ClusterUnreachable: the cluster did not answer, or a transaction stays open.
+        """
+        key = task_key(self.name, sub_topology, partition)
+        return _progress(self._log.settled(key, [key]).get(key))
+
+    def watch_task(self, sub_topology: str, partition: int) -> TaskProgress | None:
+        """Return a task's decided progress, without waiting.
+
+        Raises:
+            ClusterUnreachable: the cluster did not answer.
+        """
+        key = task_key(self.name, sub_topology, partition)
+        return _progress(self._log.decided(key, [key]).get(key))
+
+    def written_end(self) -> int:
+        """Return the log end offset of the control topic, past open transactions.
+
+        Raises:
+            ClusterUnreachable: the cluster did not answer.
+        """
+        return self._log.written_end()
+
+    def newest_of_task(
+        self, sub_topology: str, partition: int, since: int = 0
+    ) -> tuple[int, TaskProgress] | None:
+        """Return the last written progress of a task with its offset, committed or not.
+
+        It is a sign of life of its writer. A writer that hangs during a commit hides later commits
+        of other writers from `read_committed` readers, but not from this method.
+
+        Args:
+            sub_topology: of the task.
+            partition: of the task.
+            since: the first offset that counts.
+
+        Raises:
+            ClusterUnreachable: the cluster did not answer.
+        """
+        found = self._log.newest(task_key(self.name, sub_topology, partition), since)
+        if found is None or found[1] is None:
+            return None
+        return found[0], TaskProgress.from_entry(found[1])
+
+    def progress_output(self, sub_topology: str, partition: int, progress: TaskProgress) -> Output:
+        """Return the record that commits a task's progress in its transaction."""
+        key = task_key(self.name, sub_topology, partition)
+        return self._log.output(key, progress.to_entry())
+
+    def output(self, key: str, entry: Any) -> Output:
+        """Return the record that commits an entry in a transaction."""
+        return self._log.output(key, entry)
+
+    def write(self, entries: Mapping[str, Any]) -> None:
+        """Write entries outside any transaction; see `ControlTopic.write`."""
+        self._log.write(entries)
+
+
+def _progress(entry: Any) -> TaskProgress | None:
+    return None if entry is None else TaskProgress.from_entry(entry)
+
+
+def job_states(application: str, settings: KafkaSettings, admin: ClusterAdmin) -> list[JobState]:
+    """Return the decided state of all jobs of an application, by start time.
+
+    Raises:
+        ClusterUnreachable: the cluster did not answer.
+    """
+    log = ControlLog(application, settings, admin, settle_seconds=_SETTLE_SECONDS)
+    if not log.exists():
+        return []
+    entries = log.decided(_job_key(""))
+    names = {key.removeprefix(_job_key("")).partition("/")[0] for key in entries}
+    found = (from_entries(name, entries) for name in sorted(names))
+    states = [state for state in found if state is not None]
+    return sorted(states, key=lambda state: state.job.created_at)

@@ -12,7 +12,7 @@ directly follows that one, because no other head is older.
 
 An internal topic has records of several writers, each of which wrote all its records before the
 next began, or in between: there the largest time of writing of the writer counts
-(`operators.written_time`). Rows of files have their place: event time, path, row. In both cases a
+(`operators.watermarks`). Rows of files have their place: event time, path, row. In both cases a
 live task would see other offsets, so these are removed, and `spark_rows.runs` counts.
 """
 
@@ -24,15 +24,15 @@ from typing import TYPE_CHECKING
 
 from eosframework.application.backfill_jobs import WRITER_HEADER
 from eosframework.backfill.job.stages import writers_of
-from eosframework.backfill.spark.arrow_batches import (
+from eosframework.backfill.spark.executors import (
     BatchFunction,
     RecordBatch,
     extended,
     map_batches,
+    unpack,
 )
-from eosframework.backfill.spark.pickling import unpack
 from eosframework.backfill.spark.spark_rows import ROW_SCHEMA, OffsetCounter, runs_of
-from eosframework.operators.written_time import written_time
+from eosframework.operators.watermarks import written_time
 from eosframework.processing.codegen.compiler import compile_part, compile_source
 from eosframework.processing.input_queues import TimeOf
 from eosframework.processing.ports import Message
@@ -61,7 +61,7 @@ def in_task_order(
 
     Args:
         spark: a session of the backfill.
-        frames: rows of each source topic, from `kafka_rows` or with their places.
+        frames: rows of each source topic, from `spark_rows` or with their places.
         graph: pickled.
         sub_topology: its sources.
         partitions: number of its tasks.

@@ -3,16 +3,25 @@
 A stage's DataFrame has the columns of `ROW_SCHEMA`. Rows of a task are adjacent and in the task's
 order. A row without an offset gets the number of earlier rows of its topic in its task. That is
 repeatable, because the input is closed.
+
+Closed ranges of Kafka topics as rows: one Spark partition for each partition, in offset order.
+Spark's own connector reads them, `read_committed`: records of aborted transactions, control records
+and compacted records have offsets and no rows, so a range has fewer rows than offsets. A range with
+records deleted by retention fails the job.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice, repeat
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from eosframework.application.backfill_jobs import WRITER_HEADER
-from eosframework.backfill.spark.arrow_batches import RecordBatch
+from eosframework.backfill.job.job_entry import OffsetRange
+from eosframework.backfill.spark.executors import RecordBatch
+from eosframework.backfill.spark.java_properties import java_properties
+from eosframework.config import KafkaSettings
 from eosframework.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -184,3 +193,55 @@ def _headers(batch: RecordBatch, own_topics: frozenset[str]) -> Iterable[list[He
 
 def _without_writer(headers: list[Header]) -> list[Header] | None:
     return [header for header in headers if header[0] != WRITER_HEADER] or None
+
+
+T = TypeVar("T")
+
+_COLUMNS = (
+    "topic",
+    "partition",
+    "offset",
+    "unix_millis(timestamp) AS timestamp",
+    "key",
+    "value",
+    "headers",
+)
+
+
+def kafka_rows(
+    spark: SparkSession,
+    settings: KafkaSettings,
+    ranges: Mapping[TopicPartition, OffsetRange],
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Return the records of the ranges as rows (`spark_rows.ROW_SCHEMA`).
+
+    Args:
+        spark: a session of the backfill.
+        settings: the cluster.
+        ranges: by partition; an empty one has no Spark partition.
+        options: for the Java client, as `kafka.NAME`; they override the settings.
+
+    Raises:
+        ConfigurationError: a property of the settings has no counterpart in Java.
+    """
+    properties = java_properties(settings, options or {})
+    read = {source: part for source, part in ranges.items() if part.first < part.end}
+    if not read:
+        return empty_rows(spark)
+    chosen = {
+        "assign": {topic: sorted(of_topic) for topic, of_topic in _by_topic(read).items()},
+        "startingOffsets": _by_topic({source: part.first for source, part in read.items()}),
+        "endingOffsets": _by_topic({source: part.end for source, part in read.items()}),
+    }
+    reader = spark.read.format("kafka").options(**properties)
+    reader = reader.options(**{name: json.dumps(value) for name, value in chosen.items()})
+    reader = reader.options(includeHeaders="true", failOnDataLoss="true")
+    return reader.load().selectExpr(*_COLUMNS)
+
+
+def _by_topic(values: Mapping[TopicPartition, T]) -> dict[str, dict[int, T]]:
+    found: dict[str, dict[int, T]] = {}
+    for source, value in values.items():
+        found.setdefault(source.topic, {})[source.partition] = value
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from string import Template
 
-from eosframework.serialization.package_data import read_text
+from eosframework.serialization.yaml_text import read_text
 
 
 def page(name: str, **rows: Iterable[Sequence[object]]) -> str:

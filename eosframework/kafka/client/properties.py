@@ -17,7 +17,7 @@ from eosframework.config.secrets import is_secret
 from eosframework.errors import ClusterUnreachable, ConfigurationError, ConnectionRefused
 from eosframework.kafka.client.token_function import TokenFunction, token_function
 from eosframework.process.logs import CLIENT_LOGGER
-from eosframework.serialization.package_data import read_table
+from eosframework.serialization.yaml_text import read_table
 
 Client = TypeVar("Client")
 

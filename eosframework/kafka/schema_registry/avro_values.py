@@ -31,7 +31,7 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-from eosframework.serialization.json_numbers import any_part
+from eosframework.serialization.strict_json import any_part
 
 Convert = Callable[[Any], Any]
 """Returns what the encoder writes for a value.

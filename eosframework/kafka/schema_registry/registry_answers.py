@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from eosframework.serialization.package_data import read_table
+from eosframework.serialization.yaml_text import read_table
 
 OTHER = "none"
 """The code of all answers without a row of their own."""

@@ -44,7 +44,7 @@ from eosframework.kafka.schema_registry.registry_client import (
     schema_of,
     subject_conf,
 )
-from eosframework.serialization import json_numbers
+from eosframework.serialization import strict_json
 from eosframework.serialization.model_checks import require_all_fields
 from eosframework.serialization.schemas import Codec, Format
 from eosframework.serialization.serdes import model_serde
@@ -381,7 +381,7 @@ def _members_of(model: Any) -> Callable[[Any, Any], Any]:
     """Return the function that makes of a model what its JSON has."""
     encode = model_serde(model).encode
     assert encode is not None, "models are encoded"
-    return lambda value, _: json_numbers.read(encode(value))
+    return lambda value, _: strict_json.read(encode(value))
 
 
 # Escaped, two surrogates would be read as one character.

@@ -2,5 +2,5 @@
 
 Requests never wait for the main thread. The pages here change nothing and answer for this process
 only: probes, metrics, status and the contents of stores. waitress is the server, with bounds for
-whole requests (`bounded_server`).
+whole requests (`http_server`).
 """

@@ -1,12 +1,19 @@
-"""Requests and their answers, as an application of WSGI."""
+"""Requests and their answers, as an application of WSGI.
+
+The probes `/livez`, whether the main thread makes turns, and `/readyz`, whether it does work.
+A process that is not live should be restarted. A process that is not ready is starting or
+recovering, and a restart would only delay it.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from http import HTTPStatus
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
@@ -14,12 +21,104 @@ import structlog
 
 from eosframework.bounds import FIELDS, Bound
 from eosframework.errors import EosError, UserError
-from eosframework.monitoring.http.host_names import is_accepted_host
-from eosframework.monitoring.http.pages import Answer, NotServed, Page, Request, Streamed, Text
-from eosframework.state.query.text_forms import as_json
+from eosframework.process.watchdog import place_of
+from eosframework.state.query import as_json
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
+
+
+def is_accepted_host(host: str, names: Collection[str]) -> bool:
+    """Return whether a request's Host header names this server.
+
+    This prevents DNS rebinding, where a foreign site's name resolves to this address and its page
+    in a browser reads the responses. Such a name is in the public DNS, so addresses, `localhost`
+    and names without a dot are accepted.
+
+    Args:
+        host: of the Host header, with or without a port.
+        names: accepted host names in addition, in lower case.
+    """
+    name = host.rpartition("]")[0].lstrip("[") or host.partition(":")[0]
+    name = name.lower().rstrip(".")
+    return "." not in name or name.endswith(".localhost") or name in names or _is_ip(name)
+
+
+def _is_ip(name: str) -> bool:
+    try:
+        ip_address(name.partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request for a page.
+
+    Args:
+        path: the decoded parts of the path; for a page of `Pages`, those after its name.
+        options: the query's fields.
+        method: GET, HEAD or POST.
+        headers: by their names in lower case.
+        form: the body's fields.
+    """
+
+    path: Sequence[str]
+    options: Mapping[str, str]
+    method: str = "GET"
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    form: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Content of a type other than JSON."""
+
+    content: bytes
+    content_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """JSON in parts, each of which is made when the one before it is on its way to the client."""
+
+    parts: Iterator[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A page's answer.
+
+    Args:
+        content: encoded as JSON unless it is a `Text` or `Streamed`.
+        headers: in addition to those of each answer.
+    """
+
+    status: HTTPStatus
+    content: Mapping[str, Any] | Text | Streamed
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+class NotServed(Exception):
+    """A request that is answered with an error status and a message."""
+
+    def __init__(self, status: HTTPStatus, message: str, **more: Any) -> None:
+        super().__init__(message)
+        self.answer = Answer(status, {"error": message, **more})
+
+
+Page = Callable[[Request], Answer]
+"""Answers a request, on a thread of its own.
+
+Raises:
+    NotServed: contains the answer.
+    UserError: the request is invalid.
+"""
+
+Pages = Mapping[str, Page]
+"""Pages by the first part of their paths."""
+
 
 _PART = 65_536
 """Bytes of a content that are handed to the server at once."""
@@ -159,3 +258,95 @@ def _failed(path: str, error: Exception) -> Answer:
     """Log an unexpected error of a page, and return its answer."""
     structlog.get_logger("eosframework.http").error("http_failed", path=path, exc_info=error)
     return Answer(HTTPStatus.INTERNAL_SERVER_ERROR, {"error": f"{type(error).__name__}: {error}"})
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A reason that a process is not ready.
+
+    Args:
+        code: a word for programs.
+        message: the state, and the next step for an operator.
+    """
+
+    code: str
+    message: str
+
+
+class Health:
+    """The health of a process; its main thread, which creates this, reports its turns.
+
+    Args:
+        longest_turn_seconds: time without a turn after which the process is not ready.
+        stuck_seconds: time without a turn after which the process is not live.
+        clock: in seconds; the watchdog's, so that both agree.
+    """
+
+    def __init__(
+        self,
+        longest_turn_seconds: float,
+        stuck_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._longest_turn_seconds = longest_turn_seconds
+        self._stuck_seconds = stuck_seconds
+        self._reasons: Sequence[Reason] = ()
+        self._clock = clock
+        self._began = clock()
+        self._last: float | None = None
+        self._thread = threading.get_ident()
+
+    def turn(self, reasons: Sequence[Reason]) -> None:
+        """Note a turn of the main thread and the reasons that the process is not ready."""
+        self._reasons = reasons
+        self._last = self._clock()
+
+    @property
+    def turn_age_seconds(self) -> float:
+        """Seconds since the main thread's last turn."""
+        return self._clock() - (self._began if self._last is None else self._last)
+
+    def reasons(self) -> list[Reason]:
+        """Return the reasons that the process is not ready; empty: it is ready."""
+        age = self.turn_age_seconds
+        if age > self._longest_turn_seconds:
+            return [
+                Reason(
+                    "stuck",
+                    f"the last turn was {age:.0f} s ago; a broker or a database does not answer, "
+                    f"or a function does not return: the main thread waits in {self._place()}",
+                )
+            ]
+        if self._last is None:
+            return [Reason("starting", "no turn yet: it joins its group, or checks its database")]
+        return list(self._reasons)
+
+    def livez(self, request: Request) -> Answer:
+        """Answer for `/livez`."""
+        age = round(self.turn_age_seconds, 3)
+        if age > self._stuck_seconds:
+            message = (
+                f"the last turn was {age:.0f} s ago, longer than all timeouts together "
+                f"({self._stuck_seconds:g} s): the main thread waits in {self._place()}. Restart "
+                f"the process; its next owners resume after its last commit"
+            )
+            reasons = [Reason("stuck", message)]
+        else:
+            reasons = []
+        status = HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK
+        limit = self._stuck_seconds
+        return _answer(status, reasons, turn_seconds_ago=age, limit_seconds=limit)
+
+    def readyz(self, request: Request) -> Answer:
+        """Answer for `/readyz`."""
+        reasons = self.reasons()
+        status = HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK
+        return _answer(status, reasons)
+
+    def _place(self) -> str:
+        return place_of(self._thread)
+
+
+def _answer(status: HTTPStatus, reasons: Sequence[Reason], **more: float) -> Answer:
+    shown = [asdict(reason) for reason in reasons]
+    return Answer(status, {"ok": status is HTTPStatus.OK, "reasons": shown, **more})

@@ -16,13 +16,11 @@ from itertools import chain
 from typing import Any
 
 from eosframework.bounds import STATE_BYTES, STATE_ROWS
-from eosframework.monitoring.http.pages import Answer, NotServed, Request, Streamed
+from eosframework.monitoring.http.exchange import Answer, NotServed, Request, Streamed
 from eosframework.operators.expiry import unexpired
-from eosframework.operators.operator_ports import CommittedStore
+from eosframework.operators.store_transaction import CommittedStore
 from eosframework.processing.stores.shared_stores import SharedStores, StoresGone
-from eosframework.state.query.bounded_rows import BoundedRows
-from eosframework.state.query.layouts import QueriedStore, Row, queried_stores
-from eosframework.state.query.text_forms import as_json, key_of
+from eosframework.state.query import BoundedRows, QueriedStore, Row, as_json, key_of, queried_stores
 from eosframework.topology.graph.graph import Graph
 
 DEFAULT_LIMIT = 100

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from eosframework.processing.measurements import HistogramSnapshot
-from eosframework.serialization.package_data import read_table
+from eosframework.serialization.yaml_text import read_table
 
 PREFIX = "eosframework_"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from eosframework.monitoring.tracing.trace_context import headers
+    from eosframework.monitoring.tracing.traced_tasks import headers
 
 __all__ = ["headers"]
 
@@ -18,6 +18,6 @@ def __getattr__(name: str) -> Any:
     """Import `headers` at its first use, so that a worker can report a missing package itself."""
     if name != "headers":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from eosframework.monitoring.tracing.trace_context import headers
+    from eosframework.monitoring.tracing.traced_tasks import headers
 
     return headers

@@ -5,15 +5,9 @@ comparison with the records that a `read_committed` reader sees, and the verdict
 and does not rely on the application's own state: it reads only topics and committed offsets.
 """
 
-from eosframework.operations.audit.application_audit import (
-    Proof,
-    audit_application,
-    audit_topology,
-)
-from eosframework.operations.audit.audit_scope import Bound, Scope
-from eosframework.operations.audit.audit_verdict import Detail, Verdict
-from eosframework.operations.audit.digest_ledger import Ledger
-from eosframework.operations.audit.output_comparison import compare
+from eosframework.operations.audit.application_audit import Proof, audit_application, audit_topology
+from eosframework.operations.audit.audit_verdict import Bound, Detail, Scope, Verdict
+from eosframework.operations.audit.output_comparison import Ledger, compare
 
 __all__ = [
     "Bound",

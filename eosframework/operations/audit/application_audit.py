@@ -19,7 +19,7 @@ positions of that transaction are at most C2, because reading them also waits fo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
@@ -28,18 +28,20 @@ from eosframework.config import KafkaSettings, Settings
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.auto_creation import ChosenTopics
 from eosframework.kafka.consumer.range_reader import Ranges
-from eosframework.operations.audit.audit_logs import Logs, OnProgress
-from eosframework.operations.audit.audit_scope import Scope
-from eosframework.operations.audit.audit_verdict import Verdict
-from eosframework.operations.audit.digest_ledger import Ledger
-from eosframework.operations.audit.expected_outputs import OUTPUT_STEP, UNKNOWN_TIME, Derivation
-from eosframework.operations.audit.job_rows import notes_on_jobs
+from eosframework.operations.audit.audit_logs import Logs, OnProgress, ProcessedInput, notes_on_jobs
+from eosframework.operations.audit.audit_verdict import Scope, Verdict
 from eosframework.operations.audit.judged_ranges import Portions, divide
-from eosframework.operations.audit.output_comparison import Matching, compare, match
-from eosframework.operations.audit.processed_input import ProcessedInput
-from eosframework.operations.audit.proof_limits import receipted_topics, unproved_topics
+from eosframework.operations.audit.output_comparison import (
+    OUTPUT_STEP,
+    UNKNOWN_TIME,
+    Derivation,
+    Ledger,
+    Matching,
+    compare,
+    digest_of,
+    match,
+)
 from eosframework.operations.audit.receipt_books import Books
-from eosframework.operations.audit.record_digest import digest_of
 from eosframework.operators.watermarks import WATERMARK_KEY
 from eosframework.processing.failures.failure_handler import Site
 from eosframework.processing.failures.failure_headers import (
@@ -51,10 +53,106 @@ from eosframework.processing.failures.failure_headers import (
 )
 from eosframework.processing.ports import Message
 from eosframework.records import TopicPartition
-from eosframework.topology.graph.graph import Graph, OnError, Policy
-from eosframework.topology.graph.walk import dead_letter_topics
+from eosframework.topology.graph.graph import (
+    Aggregate,
+    Emit,
+    Graph,
+    JoinSide,
+    OnError,
+    Policy,
+    Sink,
+    StreamJoin,
+    SubTopology,
+)
+from eosframework.topology.graph.timed_topics import timed_topics, waits_for_time
+from eosframework.topology.graph.walk import (
+    AnyNode,
+    dead_letter_topics,
+    followers_of,
+    has_state,
+    nodes_of,
+)
 
-SHOWN_PARTITIONS = 5
+
+def receipted_topics(graph: Graph) -> frozenset[str]:
+    """Return the topics whose records only receipts can judge.
+
+    Functions cannot derive the outputs of a stateful task, or of a first attempt with retries; and
+    records of a repartition topic are deleted after use.
+    """
+    writers = {own.writer for own in graph.repartitions if own.retry_of is None}
+    return frozenset(
+        source.topic
+        for part in graph.sub_topologies
+        if has_state(part) or part.name in writers or _retries(part)
+        for source in part.sources
+    )
+
+
+def unproved_topics(graph: Graph) -> dict[str, str]:
+    """Return the topics of results of many inputs, each with the step that emits them.
+
+    A step emits such results at a commit (`emit: commit`), when the wall clock closes a window
+    (`close_when_idle`), or when stream time passes idle sources, of a task that reads a repartition
+    topic. The outputs of the following steps have no receipts either, dead letters and late records
+    included. A record that another sub-topology reads from such a topic is an ordinary input.
+    """
+    found: dict[str, str] = {}
+    timed = timed_topics(graph)
+    for part in graph.sub_topologies:
+        passes = any(source.topic in timed for source in part.sources)
+        for node in nodes_of(part):
+            if (reason := _reason(node, passes=passes)) is not None:
+                for topic in _topics_behind(node, part):
+                    found.setdefault(topic, f"{node.name} ({reason})")
+    return found
+
+
+def _reason(node: AnyNode, *, passes: bool) -> str | None:
+    if isinstance(node, Aggregate) and node.emit is Emit.COMMIT:
+        return "emit: commit"
+    if not waits_for_time(node):
+        return None
+    window = node.store.window if isinstance(node, Aggregate) else None
+    if window is not None and window.close_idle_ms is not None:
+        return "close_when_idle"
+    return "idle sources of a repartition topic" if passes else None
+
+
+def _topics_behind(first: AnyNode, part: SubTopology) -> Iterator[str]:
+    seen: set[int] = set()
+    todo: list[AnyNode] = [first]
+    while todo:
+        node = todo.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        policy = getattr(node, "on_error", None)
+        if isinstance(policy, OnError) and policy.topic is not None:
+            yield policy.topic
+        if (late := _late_topic(node)) is not None:
+            yield late
+        if isinstance(node, Sink):
+            # A function chooses among the topics that the part lists; others are not audited.
+            yield from (node.topic,) if isinstance(node.topic, str) else part.sink_topics
+        todo.extend(child for _, child in followers_of(node))
+
+
+def _late_topic(node: AnyNode) -> str | None:
+    match node:
+        case Aggregate() if node.store.window is not None:
+            return node.store.window.late
+        case JoinSide(join=StreamJoin() as join):
+            return join.late
+        case _:
+            return None
+
+
+def _retries(part: SubTopology) -> bool:
+    return any(source.retry_of is not None and source.retry_of.delay_ms for source in part.sources)
+
+
+_SHOWN_PARTITIONS = 5
 """Partitions of each topic that a note lists."""
 
 
@@ -387,8 +485,10 @@ class _Audit:
             places = [f"{p}@{start} to @{end - 1}" for start, end in intervals]
             by_topic.setdefault(p.topic, []).extend(places)
         for places in by_topic.values():
-            more = len(places) - SHOWN_PARTITIONS
-            shown = ", ".join(places[:SHOWN_PARTITIONS]) + (f" and {more} more" if more > 0 else "")
+            more = len(places) - _SHOWN_PARTITIONS
+            shown = ", ".join(places[:_SHOWN_PARTITIONS]) + (
+                f" and {more} more" if more > 0 else ""
+            )
             self._notes.append(
                 f"{shown}: not judged; processed without receipts (worker.receipts), and functions "
                 f"cannot judge stateful tasks or tasks that write a repartition topic"

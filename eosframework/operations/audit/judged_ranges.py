@@ -5,7 +5,7 @@
  not in the    not judged   functions    receipts     not judged
  log any more
 
-Each stretch of a partition (`processed_input`) with a numbering is judged by receipts from where
+Each stretch of a partition (`audit_logs`) with a numbering is judged by receipts from where
 this begins. Functions judge the rest of what was processed. Where they cannot, as for stateful
 tasks, it is left out. Two stretches that overlap processed the same records: those belong to the
 later numbering, and outputs with receipts of the earlier one count as copies.
@@ -19,10 +19,14 @@ from itertools import zip_longest
 
 from eosframework.errors import ConfigurationError, StartRefused
 from eosframework.kafka.consumer.range_reader import Ranges
-from eosframework.operations.audit.audit_logs import Logs, Positions
-from eosframework.operations.audit.audit_scope import BEGINNING, END, Bound, Scope
-from eosframework.operations.audit.job_rows import JobRows
-from eosframework.operations.audit.processed_input import ProcessedInput, Stretch
+from eosframework.operations.audit.audit_logs import (
+    JobRows,
+    Logs,
+    Positions,
+    ProcessedInput,
+    Stretch,
+)
+from eosframework.operations.audit.audit_verdict import BEGINNING, END, Bound, Scope
 from eosframework.operations.audit.receipt_books import Span
 from eosframework.processing.transaction.offsets import Progress
 from eosframework.processing.transaction.receipts import Series

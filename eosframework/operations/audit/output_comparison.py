@@ -14,15 +14,312 @@ checked for order.
 
 from __future__ import annotations
 
+import struct
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, cast
 
+from eosframework.application.backfill_jobs import WRITER_HEADER
+from eosframework.errors import RecordFailed, RunError
 from eosframework.operations.audit.audit_verdict import DETAILS_OF_A_KIND, Detail, Details, Verdict
-from eosframework.operations.audit.digest_ledger import BUCKETS, Ledger
+from eosframework.processing.codegen.compile_context import CompileContext
+from eosframework.processing.codegen.compiler import compile_source
+from eosframework.processing.failures.dead_letter_forms import Form
+from eosframework.processing.failures.dead_letter_forms import digest as record_digest
+from eosframework.processing.failures.failure_handler import FailureHandler, Site, dead_letter
+from eosframework.processing.failures.failure_headers import (
+    HEADER_ATTEMPTS,
+    HEADER_DIGEST,
+    HEADER_EXCEPTION,
+    HEADER_FAILED,
+    HEADER_FIRST_FAILED,
+    HEADER_FORM,
+    HEADER_MESSAGE,
+    HEADER_OFFSET,
+    HEADER_PARTITION,
+    HEADER_REPLAYED,
+    HEADER_STACKTRACE,
+    HEADER_STEP,
+    HEADER_TOPIC,
+    Headers,
+    RetriedRecord,
+    as_it_came,
+)
+from eosframework.processing.ports import Message, Output
+from eosframework.processing.transaction.receipts import HEADER_RECEIPT
 from eosframework.records import TopicPartition
+from eosframework.topology.graph.graph import Graph
+
+_DIGEST_BYTES = 16
+
+_ABSENT = -1
+_NOT_COUNTED = (
+    HEADER_EXCEPTION,
+    HEADER_MESSAGE,
+    HEADER_STACKTRACE,
+    HEADER_FAILED,
+    HEADER_RECEIPT,
+    WRITER_HEADER,
+)
+_LENGTHS = struct.Struct("<iiiq")
+_HEADER_LENGTHS = struct.Struct("<ii")
+
+
+def digest_of(
+    topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Any
+) -> bytes:
+    """Return the digest of a record; equal for records with equal parts.
+
+    Left out are a dead letter's error text, which may contain an object's address, the time of its
+    failure, receipts, and the task of a backfill, which functions do not produce. The form of a
+    dead letter, which depends on the size of its topic's records, makes no difference.
+
+    Args:
+        topic: the record's topic.
+        key: encoded.
+        value: encoded.
+        timestamp: milliseconds since the epoch.
+        headers: in the form of a producer or a consumer; None equals no headers.
+    """
+    if headers and _is_dead_letter(pairs := _pairs(headers)):
+        key, value, headers = None, _record_of(key, value, pairs), _place_of(pairs)
+    name = topic.encode()
+    lengths = _LENGTHS.pack(
+        len(name),
+        _ABSENT if key is None else len(key),
+        _ABSENT if value is None else len(value),
+        timestamp,
+    )
+    content = lengths + name + (key or b"") + (value or b"")
+    if headers:
+        content += b"".join(_header_parts(headers))
+    return blake2b(content, digest_size=_DIGEST_BYTES).digest()
+
+
+def _header_parts(headers: Any) -> Iterable[bytes]:
+    for name, value in _pairs(headers):
+        if name in _NOT_COUNTED:
+            continue
+        encoded = name.encode()
+        yield _HEADER_LENGTHS.pack(len(encoded), _ABSENT if value is None else len(value))
+        yield encoded + (value or b"")
+
+
+def _pairs(headers: Any) -> Headers:
+    pairs: Iterable[tuple[str, Any]] = headers
+    if isinstance(headers, Mapping):
+        pairs = cast("Mapping[str, Any]", headers).items()
+    return [(n, value.encode() if isinstance(value, str) else value) for n, value in pairs]
+
+
+def _is_dead_letter(pairs: Headers) -> bool:
+    return any(name == HEADER_STEP for name, _ in pairs)
+
+
+def _record_of(key: bytes | None, value: bytes | None, pairs: Headers) -> bytes:
+    """Return the digest of the record of a dead letter."""
+    said = dict(pairs)
+    if said.get(HEADER_FORM) in _REDUCED:
+        return said.get(HEADER_DIGEST) or b""
+    kept = [pair for pair in as_it_came(pairs) if pair[0] not in (HEADER_RECEIPT, WRITER_HEADER)]
+    return record_digest(key, value, kept).encode()
+
+
+def _place_of(pairs: Headers) -> Headers:
+    """Return the headers of a dead letter that say which record failed where."""
+    said = dict(pairs)
+    names = (
+        HEADER_TOPIC,
+        HEADER_PARTITION,
+        HEADER_OFFSET,
+        HEADER_STEP,
+        HEADER_ATTEMPTS,
+        HEADER_FIRST_FAILED,
+        HEADER_REPLAYED,
+    )
+    return [(name, said[name]) for name in names if name in said]
+
+
+_REDUCED = frozenset(form.encode() for form in Form if form is not Form.WHOLE)
+
+
+_BUCKETS = 256
+"""Digests are matched bucket by bucket, so that only one bucket at a time is a dictionary."""
+
+_SIEVE_BITS = 8
+"""Bits for each record, at least; at most twice as many."""
+
+
+class Ledger:
+    """Records in insertion order: a digest and a place in a log for each.
+
+    An expected output has the place of its input record; a found record has its own place.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[TopicPartition, int] = {}
+        self._partitions: list[TopicPartition] = []
+        self._digests = bytearray()
+        self._buckets = [array("I") for _ in range(_BUCKETS)]
+        self._partition_of = array("I")
+        self._offset_of = array("q")
+
+    def __len__(self) -> int:
+        return len(self._offset_of)
+
+    def add(self, partition: TopicPartition, offset: int, digest: bytes) -> None:
+        """Append a record."""
+        number = self._numbers.get(partition)
+        if number is None:
+            number = self._numbers[partition] = len(self._partitions)
+            self._partitions.append(partition)
+        self._buckets[digest[0]].append(len(self._offset_of))
+        self._digests += digest
+        self._partition_of.append(number)
+        self._offset_of.append(offset)
+
+    def extend(self, other: Ledger) -> None:
+        """Append the records of another ledger."""
+        for index in range(len(other)):
+            number, offset = other.place(index)
+            self.add(other.partition(number), offset, other.digest(index))
+
+    def sieve(self) -> Callable[[bytes], bool]:
+        """Return a Bloom filter over the digests: always true for contained digests.
+
+        It is also true for about one in eight other digests; it takes at most two bytes a record.
+        """
+        size = 1 << max(len(self) * _SIEVE_BITS, 1 << 16).bit_length()
+        bits = bytearray(size >> 3)
+        for start in range(0, len(self._digests), _DIGEST_BYTES):
+            place = int.from_bytes(self._digests[start + 1 : start + 9]) & (size - 1)
+            bits[place >> 3] |= 1 << (place & 7)
+
+        def may_hold(digest: bytes) -> bool:
+            place = int.from_bytes(digest[1:9]) & (size - 1)
+            return bool(bits[place >> 3] & (1 << (place & 7)))
+
+        return may_hold
+
+    def digests(self) -> Iterator[bytes]:
+        """Yield the digests in order."""
+        return (self.digest(index) for index in range(len(self)))
+
+    def bucket(self, number: int) -> Sequence[int]:
+        """Return the indexes of the records in a bucket, ascending."""
+        return self._buckets[number]
+
+    def digest(self, index: int) -> bytes:
+        """Return the digest of a record."""
+        start = index * _DIGEST_BYTES
+        return bytes(self._digests[start : start + _DIGEST_BYTES])
+
+    def place(self, index: int) -> tuple[int, int]:
+        """Return the partition's number and the offset of a record."""
+        return self._partition_of[index], self._offset_of[index]
+
+    def partition(self, number: int) -> TopicPartition:
+        """Return the partition of this number."""
+        return self._partitions[number]
+
+    def name(self, index: int) -> str:
+        """Return a record's place as messages name it: `flights.raw[1]@532`."""
+        return f"{self._partitions[self._partition_of[index]]}@{self._offset_of[index]}"
+
+
+OUTPUT_STEP = "output"
+"""Step named in a dead letter if the broker refused the output of the functions."""
+
+UNKNOWN_TIME = -1
+"""Timestamp placeholder for records of topics whose broker sets the timestamps."""
+
+
+class Derivation:
+    """Derives outputs with the worker's functions, compiled the same way.
+
+    Args:
+        graph: the application.
+        has_broker_time: returns whether the broker sets the timestamps of a topic.
+        is_missing: returns whether a topic chosen by a function does not exist; None: unknown.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        has_broker_time: Callable[[str], bool],
+        is_missing: Callable[[str], bool] | None = None,
+    ) -> None:
+        sources = graph.sources
+        context = CompileContext(
+            is_missing=is_missing,
+            own_topics=graph.repartition_topics,
+        )
+        self._compiled = {source.topic: compile_source(source, context) for source in sources}
+        self._has_broker_time = has_broker_time
+        self._failures = FailureHandler()
+        self.refused: dict[tuple[str, int, int], Site] = {}
+        """Error sites by place of input records that dead letters report as failed although the
+        functions do not fail: records refused by the broker, and replayed ones, possibly with
+        other functions."""
+        self.left_out: set[str] = set()
+        """Topics whose records are deleted after use, so no record of them is required."""
+        self.topics: set[str] = set()
+        """Topics of the outputs derived so far."""
+
+    def derive(self, partition: TopicPartition, messages: Sequence[Message], into: Ledger) -> None:
+        """Add the outputs of input records of one partition, each at its input's place.
+
+        Raises:
+            RunError: a processed record fails now, and its policy is to fail.
+        """
+        compiled = self._compiled[partition.topic]
+        is_again = compiled.source.retry_of is not None
+        for message in messages:
+            offset = message.offset()
+            outputs: list[Output] = []
+            if self.refused and (*partition, offset) in self.refused:
+                site = self.refused[partition.topic, partition.partition, offset]
+                outputs.append(dead_letter(site, message, Exception()))
+            else:
+                record = RetriedRecord(message) if is_again else message
+                try:
+                    compiled.run((record,), outputs, 0, self._failures)
+                except RecordFailed as error:
+                    raise RunError(
+                        f"record {partition}@{offset} was processed, but fails now: "
+                        f"{error.__cause__!r}. Audit with the functions that the workers ran"
+                    ) from error
+            self._add(partition, offset, outputs, into)
+
+    def derive_while_it_works(
+        self, batches: Iterable[tuple[TopicPartition, list[Message]]]
+    ) -> Iterator[Ledger]:
+        """Yield the outputs of each batch; a failing record ends its partition."""
+        stopped: set[TopicPartition] = set()
+        for partition, messages in batches:
+            if partition in stopped:
+                continue
+            derived = Ledger()
+            try:
+                self.derive(partition, messages, derived)
+            except RunError:
+                stopped.add(partition)
+            yield derived
+
+    def _add(
+        self, partition: TopicPartition, offset: int, outputs: Iterable[Output], into: Ledger
+    ) -> None:
+        for topic, value, key, _, _, _, timestamp, headers in outputs:
+            if topic in self.left_out:
+                continue
+            self.topics.add(topic)
+            if self._has_broker_time(topic):
+                timestamp = UNKNOWN_TIME
+            into.add(partition, offset, digest_of(topic, key, value, timestamp, headers))
 
 
 def compare(
@@ -89,7 +386,7 @@ def _missing(
     runs: dict[int, _Run] = {}
     for start, stop in _inputs(expected, required):
         partition = expected.place(start)[0]
-        missing = sum(matching.found_as[index] == NONE for index in range(start, stop))
+        missing = sum(matching.found_as[index] == _NONE for index in range(start, stop))
         lost += missing
         if missing == stop - start:
             runs.setdefault(partition, _Run(start)).add(start, missing)
@@ -212,12 +509,12 @@ def _reordered(
     latest: dict[tuple[int, int, int], int] = {}
     reordered = 0
     for index, origin in enumerate(matching.origin):
-        if origin == NONE or matching.alike[origin]:
+        if origin == _NONE or matching.alike[origin]:
             continue
         input_partition, offset = expected.place(origin)
         stretch = bisect_right(borders.get(expected.partition(input_partition), ()), offset)
         route = (input_partition, stretch, found.place(index)[0])
-        before = latest.get(route, NONE)
+        before = latest.get(route, _NONE)
         if offset >= before:
             latest[route] = offset
             continue
@@ -231,7 +528,7 @@ def _reordered(
     return reordered
 
 
-NONE = -1
+_NONE = -1
 
 
 @dataclass(slots=True)
@@ -255,7 +552,7 @@ class Matching:
     @property
     def matched(self) -> int:
         """Number of found records with a match."""
-        return len(self.origin) - self.origin.count(NONE)
+        return len(self.origin) - self.origin.count(_NONE)
 
     def explain(self, found: Ledger, digests: Iterable[bytes]) -> None:
         """Remove copies that equal outputs of other input records, one for each output."""
@@ -270,11 +567,11 @@ class Matching:
 def match(expected: Ledger, found: Ledger) -> Matching:
     """Match the found records with the expected ones."""
     matching = Matching(
-        origin=array("q", [NONE]) * len(found),
-        found_as=array("q", [NONE]) * len(expected),
+        origin=array("q", [_NONE]) * len(found),
+        found_as=array("q", [_NONE]) * len(expected),
         alike=bytearray(len(expected)),
     )
-    for bucket in range(BUCKETS):
+    for bucket in range(_BUCKETS):
         _match_bucket(bucket, expected, found, matching)
     matching.unexplained.sort()
     return matching

@@ -5,20 +5,25 @@ one, and the transaction that sends the record together with its replay mark. It
 user's functions: the tasks do, as with any other record.
 """
 
-from eosframework.operations.dead_letters.dead_letter import DeadLetter
-from eosframework.operations.dead_letters.dead_letter_reader import (
+from eosframework.operations.dead_letters.dead_letter import (
+    Choice,
+    DeadLetter,
+    DeadLetterPlace,
     DeadLetters,
     Group,
     dead_letters_of,
+    moment_of,
 )
-from eosframework.operations.dead_letters.replay import Replayed, marked_of, marks_of, replay
-from eosframework.operations.dead_letters.replay_plan import (
+from eosframework.operations.dead_letters.replay import (
+    Replayed,
     ReplayPlan,
     Target,
+    marked_of,
+    marks_of,
     plan_replay,
+    replay,
     targets,
 )
-from eosframework.operations.dead_letters.selection import Choice, DeadLetterPlace, moment_of
 
 __all__ = [
     "Choice",

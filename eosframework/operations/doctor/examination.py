@@ -12,14 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from eosframework.operations.doctor import broker_checks as brokers
-from eosframework.operations.doctor import client_checks as clients
-from eosframework.operations.doctor import identity_checks as identity
-from eosframework.operations.doctor import internal_topic_checks as internal_topics
-from eosframework.operations.doctor import permission_checks as permissions
-from eosframework.operations.doctor import replica_checks as replicas
-from eosframework.operations.doctor import topic_checks as topics
-from eosframework.operations.doctor import transaction_checks as transactions
+from eosframework.operations.doctor import broker_checks, client_checks, topic_checks
 from eosframework.operations.doctor.findings import (
     Check,
     Finding,
@@ -29,7 +22,7 @@ from eosframework.operations.doctor.findings import (
     Unseen,
 )
 from eosframework.operations.doctor.snapshot import Snapshot
-from eosframework.serialization.package_data import read_table
+from eosframework.serialization.yaml_text import read_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +110,9 @@ def _nothing(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 _JUDGES = {
-    **brokers.CHECKS,
-    **replicas.CHECKS,
-    **topics.CHECKS,
-    **internal_topics.CHECKS,
-    **clients.CHECKS,
-    **identity.CHECKS,
-    **transactions.CHECKS,
-    **permissions.CHECKS,
+    **broker_checks.CHECKS,
+    **topic_checks.CHECKS,
+    **client_checks.CHECKS,
     "not-checked": _nothing,
 }
 

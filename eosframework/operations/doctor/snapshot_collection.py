@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from datetime import UTC, datetime
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from eosframework.application.context import ApplicationContext
 from eosframework.application.control_topic import ControlTopic
@@ -17,32 +17,133 @@ from eosframework.application.needed_access import needs_claims
 from eosframework.application.partitioner_checks import KeySample, sample_keys
 from eosframework.application.start_checks import Facts, gather
 from eosframework.config import Ids, KafkaSettings, Settings
+from eosframework.errors import EosError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import GroupDescription, TopicDescription, Values
-from eosframework.kafka.inspect.formats import CONSUMER_OFFSETS, TRANSACTION_STATE
-from eosframework.kafka.inspect.wire import SHARE
+from eosframework.kafka.admin.requests import REQUEST_FAILED
+from eosframework.kafka.inspect.coordinators import (
+    TransactionListing,
+    list_transactions,
+    require_authority,
+)
+from eosframework.kafka.inspect.formats import (
+    CONSUMER_OFFSETS,
+    TRANSACTION_STATE,
+    coordinator_partition,
+)
+from eosframework.kafka.inspect.hanging import OpenTransaction, find_open
+from eosframework.kafka.inspect.probes import controller_clock, metadata_levels, missing_operation
+from eosframework.kafka.inspect.wire import SHARE, Wire
 from eosframework.kafka.worker_clients import (
     NOTHING_KNOWN,
     effective_consumer,
     effective_producer,
     refused_properties,
 )
-from eosframework.operations.doctor.coordinator_requests import ask_coordinators, seen
 from eosframework.operations.doctor.findings import Seen, Unseen, not_asked
-from eosframework.operations.doctor.snapshot import COORDINATION, Snapshot
+from eosframework.operations.doctor.snapshot import COORDINATION, CoordinatorAnswers, Snapshot
 from eosframework.runtime.ids import id_source, known_leases
 from eosframework.topology.graph.graph import Graph
-from eosframework.txnid import TransactionalId, control_topic, ownership_topic
+from eosframework.txnid import TransactionalId, control_topic, ownership_topic, prefix
 from eosframework.txnid import tables_group as tables_group_of
 
 T = TypeVar("T")
 
-REACH_SHARE = 0.4
+
+def _ask_coordinators(
+    settings: KafkaSettings,
+    graph: Graph,
+    topics: Sequence[str],
+    leases: Mapping[str, TransactionalId] | None,
+    *,
+    has_transactions: bool,
+) -> CoordinatorAnswers:
+    """Send all requests, one after the other; a failed one leaves its part unseen.
+
+    Args:
+        settings: connection to the cluster.
+        graph: of the application.
+        topics: topics to search for open transactions, existing or not.
+        leases: the tasks of leased ids, by id; None: ids are derived.
+        has_transactions: __transaction_state exists, or may not be described.
+    """
+    application = graph.application
+    if leases is None:
+        ids = [str(TransactionalId.make(application, p.name, 0)) for p in graph.sub_topologies]
+    else:
+        ids = [id_ for id_, task in leases.items() if task.application == application]
+    try:
+        wire = Wire(settings, leases)
+    except EosError as error:
+        nothing: Seen[Any] = Seen(Unseen("transactions, clocks and versions", str(error)))
+        return CoordinatorAnswers(
+            nothing, nothing, nothing, nothing, nothing, dict.fromkeys(ids, nothing)
+        )
+    with wire:
+        return CoordinatorAnswers(
+            levels=_seen("versions of the brokers", lambda: metadata_levels(wire)),
+            clock=_seen("the controller's clock", lambda: controller_clock(wire)),
+            open_transactions=_seen("open transactions", lambda: _open(wire, topics)),
+            open_offsets=_seen(
+                f"open transactions in {CONSUMER_OFFSETS}", lambda: _in_offsets(wire, application)
+            ),
+            ids=_seen("transactional ids", lambda: _ids(wire, application))
+            if has_transactions
+            else Seen(()),
+            lacking={
+                name: _seen(
+                    f"permissions on {name}", lambda name=name: missing_operation(wire, name)
+                )
+                if has_transactions
+                else Seen(not_asked("permissions on transactional ids", TRANSACTION_STATE))
+                for name in ids
+            },
+        )
+
+
+def _seen(what: str, ask: Callable[[], T]) -> Seen[T]:
+    """Return the answer of `ask`, or the reason why there is none."""
+    try:
+        return Seen(ask())
+    except REQUEST_FAILED as error:
+        return Seen(Unseen(what, str(error)))
+
+
+def _open(wire: Wire, topics: Sequence[str]) -> tuple[OpenTransaction, ...]:
+    existing = sorted({partition.topic for partition in wire.leaders(topics)})
+    return find_open(wire, existing).open_transactions if existing else ()
+
+
+def _in_offsets(wire: Wire, group: str) -> tuple[OpenTransaction, ...]:
+    """Return the open transactions of the partition with the group's offsets."""
+    partitions = len(wire.leaders([CONSUMER_OFFSETS]))
+    if not partitions:
+        return ()
+    own = coordinator_partition(group, partitions)
+    found = find_open(wire, [CONSUMER_OFFSETS]).open_transactions
+    return tuple(entry for entry in found if entry.partition.partition == own)
+
+
+def _ids(wire: Wire, application: str) -> tuple[TransactionListing, ...]:
+    """Return the ids with the application's prefix, and its leased ones.
+
+    Brokers omit ids without permission.
+    """
+    require_authority(wire, application)
+    return tuple(
+        listed
+        for listed in list_transactions(wire)
+        if listed.transactional_id.startswith(prefix(application))
+        or (listed.lease is not None and listed.lease.application == application)
+    )
+
+
+_REACH_SHARE = 0.4
 """Share of `kafka.request_timeout_seconds` to wait for a cluster that may be unreachable."""
 
-BROKERS = "settings of the brokers"
+_BROKERS = "settings of the brokers"
 
-THREADS = 8
+_THREADS = 8
 """Threads; requests to a broker that hangs wait concurrently."""
 
 
@@ -55,8 +156,8 @@ def take_snapshot(graph: Graph, settings: Settings) -> Snapshot:
         ClusterUnreachable: no answer within a share of `kafka.request_timeout_seconds`.
         ConfigurationError: a property prevents the connection to the cluster.
     """
-    ClusterAdmin(_within(settings.kafka, REACH_SHARE)).cluster_id()
-    with ThreadPoolExecutor(THREADS) as pool:
+    ClusterAdmin(_within(settings.kafka, _REACH_SHARE)).cluster_id()
+    with ThreadPoolExecutor(_THREADS) as pool:
         return _Collection(graph, settings, pool).snapshot()
 
 
@@ -79,18 +180,18 @@ class _Collection:
 
     def snapshot(self) -> Snapshot:
         graph, settings, submit = self._graph, self._settings, self._pool.submit
-        leases = seen("leased transactional ids", self._leases)
+        leases = _seen("leased transactional ids", self._leases)
         coordinators = submit(
-            ask_coordinators,
+            _ask_coordinators,
             settings.kafka,
             graph,
             self._own,
             {} if isinstance(leases.found, Unseen) else leases.found,
             has_transactions=self._may_exist(TRANSACTION_STATE),
         )
-        brokers = submit(seen, BROKERS, lambda: self._admin.broker_settings())
+        brokers = submit(_seen, _BROKERS, lambda: self._admin.broker_settings())
         allowed = submit(
-            seen, "permissions on the cluster", lambda: self._admin.allowed_on_cluster()
+            _seen, "permissions on the cluster", lambda: self._admin.allowed_on_cluster()
         )
         refused = submit(refused_properties, graph.application, settings)
         group = submit(self._group, graph.application)
@@ -123,7 +224,7 @@ class _Collection:
         )
 
     def _topic(self, name: str) -> tuple[str, Seen[TopicDescription]]:
-        return name, seen(f"topic {name}", lambda: self._admin.describe_topics([name])[name])
+        return name, _seen(f"topic {name}", lambda: self._admin.describe_topics([name])[name])
 
     def _may_exist(self, topic: str) -> bool:
         found = self._topics[topic].found
@@ -151,7 +252,7 @@ class _Collection:
         """
         if not self._may_exist(CONSUMER_OFFSETS):
             return Seen(not_asked(what, CONSUMER_OFFSETS))
-        return seen(what, request)
+        return _seen(what, request)
 
     def _group(self, name: str) -> Seen[GroupDescription]:
         return self._ask_group(f"consumer group {name}", lambda: self._admin.describe_group(name))
@@ -206,7 +307,7 @@ def _all(asked: Seen[dict[int, Values | None]]) -> Seen[Mapping[int, Values]]:
             f"broker {', '.join(map(str, unread))} did not answer; grant DescribeConfigs on "
             f"the cluster, and check whether it is up"
         )
-        return Seen(Unseen(BROKERS, reason))
+        return Seen(Unseen(_BROKERS, reason))
     return Seen(_some(asked))
 
 

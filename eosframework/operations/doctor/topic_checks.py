@@ -3,17 +3,314 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from eosframework.application.event_times import EventTimes, retention_ms
+from eosframework.application.internal_topics import InternalTopic, doubtful_settings, own_topics
+from eosframework.application.ownership_topic import refuse_lost_ownership
 from eosframework.application.partitioner_checks import misplaced_keys
+from eosframework.application.topic_settings import Deviation, TopicRole, deviations
 from eosframework.config import ForeignPartitioner
+from eosframework.errors import StartRefused
 from eosframework.kafka.admin.metadata import TopicDescription, Values
+from eosframework.kafka.inspect.formats import CONSUMER_OFFSETS, TRANSACTION_STATE
 from eosframework.operations.doctor.findings import NotSeen, Observation, Severity
-from eosframework.operations.doctor.remedies import alter_topic
-from eosframework.operations.doctor.snapshot import Snapshot, number_of
+from eosframework.operations.doctor.snapshot import (
+    COORDINATION,
+    Snapshot,
+    add_replicas,
+    alter_brokers,
+    alter_topic,
+    number_of,
+    restart_with,
+)
 from eosframework.topology.graph.graph import SubTopology
 from eosframework.topology.graph.walk import policies_of
+from eosframework.txnid import ownership_topic
+
+_OF_ALL_TOPICS = {"min.insync.replicas", "unclean.leader.election.enable"}
+"""Settings that other checks compare, of every topic."""
+
+Existing = dict[str, TopicDescription]
+
+
+def internal_topics(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find settings of internal topics that lose records, refuse them, or stop the next start."""
+    existing = snapshot.existing()
+    sources = {name: found.partitions for name, found in existing.items()}
+    names = own_topics(snapshot.graph, sources).keys()
+    inputs = {name: count for name, count in sources.items() if name not in names}
+    for topic in own_topics(snapshot.graph, inputs).values():
+        if (found := existing.get(topic.name)) is not None:
+            yield from _partitions(topic, found)
+            yield from _settings(snapshot, topic.name, topic.role, found)
+            yield from _sizes(snapshot, topic, existing)
+    for name, found in snapshot.existing(snapshot.registry).items():
+        yield from _settings(snapshot, name, TopicRole.CONTROL, found)
+
+
+def _settings(
+    snapshot: Snapshot, name: str, role: TopicRole, found: TopicDescription
+) -> Iterator[Observation]:
+    """Compare settings with the table; of several rows for one, the first that is not met."""
+    seen: set[str] = set()
+    for one in deviations(name, role, found):
+        setting = one.requirement.setting
+        if setting not in _OF_ALL_TOPICS | seen:
+            seen.add(setting)
+            yield _observed(snapshot, one)
+
+
+def _observed(snapshot: Snapshot, one: Deviation) -> Observation:
+    row = one.requirement
+    return Observation(
+        f"topic {one.topic}",
+        f"{row.setting}={one.found}",
+        expected=f"{row.setting}={row.expected}",
+        why=f"{row.why[0].upper()}{row.why[1:]}.",
+        fix=alter_topic(snapshot, one.topic, row.setting, row.value),
+        severity=Severity.ERROR if row.refuses else Severity.WARNING,
+    )
+
+
+def append_time(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find inputs and outputs that replace event times."""
+    existing = snapshot.existing()
+    for one in doubtful_settings(snapshot.graph, existing):
+        if one.role in (TopicRole.SOURCE, TopicRole.SINK):
+            yield _observed(snapshot, one)
+
+
+def _partitions(topic: InternalTopic, found: TopicDescription) -> Iterator[Observation]:
+    if topic.partitions and found.partitions != topic.partitions:
+        fix = "docs/howto/growing-partitions.md"
+        if found.partitions < topic.partitions:
+            fix = f"eosframework apply APP, if nothing was processed yet; otherwise {fix}"
+        yield Observation(
+            f"topic {topic.name}",
+            f"{found.partitions} partitions",
+            expected=f"{topic.partitions}, one for each task",
+            fix=fix,
+        )
+
+
+def _sizes(snapshot: Snapshot, topic: InternalTopic, existing: Existing) -> Iterator[Observation]:
+    """Compare the size limit with that of the inputs; another check has that of retry topics."""
+    if topic.role in (TopicRole.RETRY, TopicRole.REPLAY):
+        return
+    inputs = snapshot.existing(*snapshot.sources) if snapshot.sources else {}
+    limits = {name: found.max_message_bytes for name, found in inputs.items()}
+    largest = max(limits, key=lambda name: limits[name], default=None)
+    own = existing[topic.name].max_message_bytes
+    if largest is not None and 0 < own < limits[largest]:
+        yield Observation(
+            f"topic {topic.name}",
+            f"max.message.bytes={own}, and {largest} has {limits[largest]}",
+            expected="at least the largest input's",
+            fix=alter_topic(snapshot, topic.name, "max.message.bytes", limits[largest]),
+            severity=Severity.WARNING,
+        )
+
+
+def ownership(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find an ownership topic that loses entries or their order, or is not the recorded one."""
+    facts, name = snapshot.facts.read(), ownership_topic(snapshot.graph.application)
+    found = facts.ownership
+    if found is None:
+        return
+    try:
+        refuse_lost_ownership(facts.control, found.topic_id if found.exists else None, name)
+    except StartRefused as error:
+        fix = "see docs/howto/producers.md; then eosframework apply APP"
+        yield Observation(f"application {snapshot.graph.application}", str(error), fix=fix)
+        return
+    if found.partitions != 1:
+        fix = "stop all workers, delete it, and run eosframework apply APP"
+        yield Observation(f"topic {name}", f"{found.partitions} partitions", fix=fix)
+    yield from _settings(snapshot, name, TopicRole.OWNERSHIP, found)
+
+
+REPLICAS = 3
+SEGMENT_BYTES = 104_857_600
+"""The brokers' default of transaction.state.log.segment.bytes."""
+
+_SETTINGS = {
+    TRANSACTION_STATE: (
+        "transaction.state.log.replication.factor",
+        "transaction.state.log.min.isr",
+        "transaction.state.log.num.partitions",
+    ),
+    CONSUMER_OFFSETS: (
+        "offsets.topic.replication.factor",
+        "min.insync.replicas",
+        "offsets.topic.num.partitions",
+    ),
+}
+"""By internal topic of the brokers: the settings with which it is created."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Copies:
+    """The current or future replication of a topic.
+
+    Args:
+        to_come: the topic does not exist, or may not be described: the brokers' settings apply.
+    """
+
+    about: str
+    topic: str
+    replicas: int
+    min_in_sync: int | None
+    to_come: bool = False
+
+
+def coordination_replicas(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find too few replicas of the brokers' topics for transactions and offsets."""
+    yield from _too_few(snapshot, _coordination(snapshot))
+
+
+def coordination_in_sync(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find a min.insync.replicas of the same topics that loses decisions or blocks them."""
+    yield from _in_sync(snapshot, _coordination(snapshot))
+
+
+def coordination_partitions(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find a number of partitions of the same topics that differs from the configured one."""
+    for topic, facts in snapshot.existing(*COORDINATION).items():
+        name = _SETTINGS[topic][2]
+        for broker, values in snapshot.brokers.read().items():
+            configured = number_of(values, name)
+            if configured is not None and configured != facts.partitions:
+                yield Observation(
+                    f"broker {broker}",
+                    f"{name}={configured}, and {topic} has {facts.partitions} partitions",
+                    fix=restart_with(name, facts.partitions),
+                )
+
+
+def coordination_segments(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find transaction log segments that take long to load."""
+    name = "transaction.state.log.segment.bytes"
+    for broker, values in snapshot.brokers.read().items():
+        size = number_of(values, name)
+        if size is not None and size > SEGMENT_BYTES:
+            yield Observation(f"broker {broker}", f"{name}={size}")
+
+
+def topic_replicas(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find topics of the application with too few replicas."""
+    yield from _too_few(snapshot, _own(snapshot))
+
+
+def topic_in_sync(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find topics of the application whose min.insync.replicas loses records or blocks writes."""
+    yield from _in_sync(snapshot, _own(snapshot))
+
+
+def unclean_elections(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find topics whose leader may become a replica without all records."""
+    name = "unclean.leader.election.enable"
+    for topic, facts in snapshot.existing().items():
+        if (facts.values or {}).get(name) == "true":
+            fix = alter_topic(snapshot, topic, name, "false")
+            yield Observation(f"topic {topic}", f"{name}=true", fix=fix)
+
+
+def offline_partitions(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find partitions that cannot be read or written now."""
+    for topic, facts in snapshot.existing().items():
+        needed = number_of(facts.values, "min.insync.replicas") or 1
+        for place in facts.placements:
+            name = f"{topic}[{place.partition}]"
+            brokers = ", ".join(map(str, sorted({*place.replicas} - {*place.in_sync})))
+            if place.leader is None:
+                yield Observation(name, "no leader", fix=f"start broker {brokers or 'of it'}")
+            elif len(place.in_sync) < needed and topic not in snapshot.sources:
+                yield Observation(
+                    name,
+                    f"{len(place.in_sync)} replicas in sync, min.insync.replicas={needed}",
+                    fix=f"start broker {brokers}" if brokers else None,
+                )
+
+
+def lagging_replicas(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find topics with replicas out of sync."""
+    for topic, facts in snapshot.existing().items():
+        behind = {
+            broker for place in facts.placements for broker in {*place.replicas} - {*place.in_sync}
+        }
+        if behind:
+            brokers = ", ".join(map(str, sorted(behind)))
+            yield Observation(
+                f"topic {topic}",
+                f"replicas on broker {brokers} are not in sync",
+                fix=f"check whether broker {brokers} is up and keeps up",
+            )
+
+
+def _own(snapshot: Snapshot) -> Iterator[_Copies]:
+    for topic, facts in snapshot.existing().items():
+        if topic not in COORDINATION:
+            in_sync = number_of(facts.values, "min.insync.replicas")
+            yield _Copies(f"topic {topic}", topic, facts.replication_factor, in_sync)
+
+
+def _coordination(snapshot: Snapshot) -> Iterator[_Copies]:
+    existing = snapshot.existing(*COORDINATION)
+    for topic in COORDINATION:
+        if facts := existing.get(topic):
+            in_sync = number_of(facts.values, "min.insync.replicas")
+            yield _Copies(f"topic {topic}", topic, facts.replication_factor, in_sync)
+            continue
+        for broker, values in snapshot.brokers.read().items():
+            replicas = number_of(values, _SETTINGS[topic][0])
+            if replicas is not None:
+                in_sync = number_of(values, _SETTINGS[topic][1])
+                yield _Copies(f"broker {broker}, {topic} to come", topic, replicas, in_sync, True)
+
+
+def _too_few(snapshot: Snapshot, topics: Iterator[_Copies]) -> Iterator[Observation]:
+    for copies in topics:
+        if copies.replicas >= REPLICAS:
+            continue
+        if copies.to_come:
+            fix = restart_with(_SETTINGS[copies.topic][0], REPLICAS)
+        elif len(snapshot.brokers.read()) < REPLICAS:
+            fix = f"run {REPLICAS} brokers; then {add_replicas(snapshot, copies.topic, REPLICAS)}"
+        else:
+            fix = add_replicas(snapshot, copies.topic, REPLICAS)
+        found = f"{copies.replicas} replica{'s' if copies.replicas > 1 else ''}"
+        yield Observation(copies.about, found, fix=fix)
+
+
+def _in_sync(snapshot: Snapshot, topics: Iterator[_Copies]) -> Iterator[Observation]:
+    """Judge min.insync.replicas; for two replicas no value is good, and `_too_few` reports them."""
+    for copies in topics:
+        in_sync, replicas = copies.min_in_sync, copies.replicas
+        if in_sync is None:
+            continue
+        impossible = in_sync > replicas
+        if not impossible and (replicas < REPLICAS or 1 < in_sync < replicas):
+            continue
+        name = _SETTINGS[copies.topic][1] if copies.to_come else "min.insync.replicas"
+        wanted = 2 if replicas >= REPLICAS else 1
+        stops_us = impossible and copies.topic not in snapshot.sources
+        yield Observation(
+            copies.about,
+            f"{name}={in_sync} of {replicas} replica{'s' if replicas > 1 else ''}",
+            fix=_in_sync_mend(snapshot, copies, name, wanted),
+            severity=Severity.ERROR if stops_us else None,
+        )
+
+
+def _in_sync_mend(snapshot: Snapshot, copies: _Copies, name: str, wanted: int) -> str:
+    if not copies.to_come:
+        return alter_topic(snapshot, copies.topic, name, wanted)
+    if name == "min.insync.replicas":
+        return alter_brokers(snapshot, name, wanted)
+    return restart_with(name, wanted)
+
 
 DEAD_LETTER_HEADERS_BYTES = 8192
 """Upper bound of a dead letter's headers, including the error and the names in them."""
@@ -218,4 +515,16 @@ CHECKS = {
     "retention-by-event-time": retention_by_event_time,
     "refused-event-times": refused_event_times,
     "refused-markers": refused_markers,
+    "append-time": append_time,
+    "internal-topics": internal_topics,
+    "ownership-topic": ownership,
+    "coordination-replicas": coordination_replicas,
+    "coordination-in-sync": coordination_in_sync,
+    "coordination-partitions": coordination_partitions,
+    "transaction-log-segment": coordination_segments,
+    "topic-replicas": topic_replicas,
+    "topic-in-sync": topic_in_sync,
+    "unclean-election": unclean_elections,
+    "offline-partitions": offline_partitions,
+    "lagging-replicas": lagging_replicas,
 }

@@ -1,4 +1,24 @@
-"""The outbox as a table, filled by `publish`, in the order of its numbers."""
+"""The outbox as a table, filled by `publish`, in the order of its numbers.
+
+The frontier of the outbox: below it every row is visible or will never exist.
+A row takes its number from a sequence before its transaction commits, so a lower number can
+appear after a higher one. A writer holds a lock on the table from before it takes its first number
+until after its row became visible or was rolled back. So:
+
+    L1  read the last number that the sequence gave out
+    L2  after that, list the transactions that hold the table's lock
+    L3  once all of them have ended, every row up to that number is final
+
+A transaction that takes the lock after L2 takes higher numbers. So rows are sent in the order of
+their numbers, and where users' transactions lock a key before they publish, the numbers of one key
+are in the order of those locks. Transaction ids give no such order, not even below the oldest
+running one:
+
+    1  B takes id 10
+    2  C takes id 11 and stays open
+    3  A takes id 12, locks a key, publishes 1, commits
+    4  B locks the same key, publishes 2, commits: the rows below id 11 contain 2 and not yet 1
+"""
 
 from __future__ import annotations
 
@@ -18,20 +38,96 @@ from psycopg.types.numeric import Int8BinaryLoader
 
 from eosframework.config import OutboxSourceKind
 from eosframework.errors import StartRefused
-from eosframework.outbox.frontier import Frontier, Look
-from eosframework.outbox.outbox_ports import ID_HEADER, Backlog, Batch, Candidate, Refused
 from eosframework.outbox.publication import headers_of
-from eosframework.outbox.relay_position import DatabaseState, RelayPosition
+from eosframework.outbox.relay_position import (
+    ID_HEADER,
+    Backlog,
+    Batch,
+    Candidate,
+    DatabaseState,
+    Refused,
+    RelayPosition,
+)
 from eosframework.outbox.sharding import lane_of
 from eosframework.postgres.connection import Connection, Database
 from eosframework.postgres.outbox.relay_session import RelaySession, outbox_queries
 from eosframework.processing.failures.failure_handler import writable
 from eosframework.processing.ports import Output
 
-CLEAN_ROWS = 5000
-CANDIDATE_ROWS = 2000
 
-COUNTED_ROWS = 10_000
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The result of L1 and L2.
+
+    Args:
+        number: the last one that the sequence gave out; 0: none yet.
+        writers: transactions that hold the table's lock, by names that are never used again.
+        prepared: the same for prepared transactions (two-phase commit); preparing renames one.
+    """
+
+    number: int
+    writers: frozenset[str] = frozenset()
+    prepared: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """A number that becomes final when all of `pending` have ended."""
+
+    number: int
+    pending: frozenset[str]
+    prepared: frozenset[str]
+
+
+class Frontier:
+    """The frontier of one outbox, from looks that are taken in one database session."""
+
+    def __init__(self) -> None:
+        self._final = 0
+        self._mark: _Mark | None = None
+
+    @property
+    def final(self) -> int:
+        """The number up to which every row is visible or will never exist."""
+        return self._final
+
+    @property
+    def waits(self) -> bool:
+        """True while rows beyond `final` wait for an open transaction."""
+        return self._mark is not None
+
+    def take(self, look: Look) -> int:
+        """Note a look and return the final number, valid for snapshots taken after the look."""
+        if self._mark is not None:
+            self._mark = _later(self._mark, look)
+            if not self._mark.pending:
+                self._final = self._mark.number
+                self._mark = None
+        if self._mark is None and look.number > self._final:
+            pending = look.writers | look.prepared
+            if pending:
+                self._mark = _Mark(look.number, pending, look.prepared)
+            else:
+                self._final = look.number
+        return self._final
+
+
+def _later(mark: _Mark, look: Look) -> _Mark:
+    """Return the mark with the transactions that are still open.
+
+    A writer that no longer holds the lock may have been prepared instead of ended, under a new
+    name. The new names cannot be attributed to writers, so the mark waits for all of them.
+    """
+    pending = mark.pending & (look.writers | look.prepared)
+    if mark.pending - pending - mark.prepared:
+        pending |= look.prepared - mark.prepared
+    return replace(mark, pending=pending, prepared=look.prepared)
+
+
+_CLEAN_ROWS = 5000
+_CANDIDATE_ROWS = 2000
+
+_COUNTED_ROWS = 10_000
 """The most waiting messages that are counted; more are estimated by their numbers."""
 
 LARGE_BYTES = 8192
@@ -40,7 +136,7 @@ LARGE_BYTES = 8192
 _ZERO_MILLISECONDS = 946_684_800_000
 """From 1970 to 2000, the epoch of PostgreSQL's timestamps."""
 
-SMALL_BYTES = 2 * LARGE_BYTES + 65_536
+_SMALL_BYTES = 2 * LARGE_BYTES + 65_536
 """The largest size of a message that is not read by size: key, value, and the most headers."""
 
 _NUMBER = itemgetter(0)
@@ -63,7 +159,7 @@ class _JsonText(Loader):
         return bytes(data)[1:]  # without the format's version byte
 
 
-class PipelinedQuery:
+class _PipelinedQuery:
     """One pending query; the connection is busy until its result is read.
 
     psycopg's cursors send and wait in one step. Here they are two: the query is sent at once, with
@@ -115,7 +211,7 @@ class _Ahead:
     """A query sent before its result is needed."""
 
     numbers: Sequence[int]
-    asked: PipelinedQuery
+    asked: _PipelinedQuery
 
 
 class TableSource(RelaySession):
@@ -217,7 +313,7 @@ class TableSource(RelaySession):
         rows, is_last = self._read(shard, self.shards, after.through, limit)
         position = replace(after, through=final if is_last else rows[-1][0])
         by_size = bool(rows) and len(rows[0]) > _SIZE
-        largest = max(map(_SIZE_OF, rows)) if by_size else SMALL_BYTES
+        largest = max(map(_SIZE_OF, rows)) if by_size else _SMALL_BYTES
         if not by_size or largest <= self._message_bytes:
             with suppress(ValueError):
                 places = [*zip(map(_NUMBER, rows), repeat(0))]
@@ -245,7 +341,7 @@ class TableSource(RelaySession):
             if connection.info.host.startswith("/"):
                 return
             self._ahead = _Ahead(
-                numbers, PipelinedQuery(connection, outbox_queries.read.sql, numbers)
+                numbers, _PipelinedQuery(connection, outbox_queries.read.sql, numbers)
             )
 
     def take_in(self) -> None:
@@ -265,9 +361,9 @@ class TableSource(RelaySession):
                 through=after.through,
                 shards=self.shards,
                 shard=shard,
-                limit=COUNTED_ROWS,
+                limit=_COUNTED_ROWS,
             )
-            if count == COUNTED_ROWS:
+            if count == _COUNTED_ROWS:
                 number, _ = outbox_queries.numbers(connection)
                 count = max(count, (number - after.through) // self.shards)
         return Backlog(messages=count, oldest_seconds=float(seconds))
@@ -280,19 +376,19 @@ class TableSource(RelaySession):
                 through=through.through,
                 shards=self.shards,
                 shard=shard,
-                limit=CLEAN_ROWS,
+                limit=_CLEAN_ROWS,
             )
             if removed:
                 outbox_queries.note_cleaned(
                     connection, name=self.name, shard=shard, through=through.through
                 )
-        return removed == CLEAN_ROWS
+        return removed == _CLEAN_ROWS
 
     def candidates(self) -> Iterator[Candidate]:
         """Return all messages of the outbox that were final at the last `look`."""
         after, is_last = 0, False
         while not is_last:
-            rows, is_last = self._read(0, 1, after, CANDIDATE_ROWS)
+            rows, is_last = self._read(0, 1, after, _CANDIDATE_ROWS)
             for row in rows:
                 output, wrong = self._readable(row)
                 lane = row[_SIZE + 1] if len(row) > _SIZE else lane_of(row[3], row[0])
@@ -382,7 +478,7 @@ class TableSource(RelaySession):
 
     def _answer(self, sql: str, numbers: Sequence[int]) -> Sequence[Any]:
         with self.doing("read the outbox") as connection:
-            return PipelinedQuery(connection, sql, numbers).rows()
+            return _PipelinedQuery(connection, sql, numbers).rows()
 
 
 def _outputs(rows: Sequence[Any]) -> list[Output]:

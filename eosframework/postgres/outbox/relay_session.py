@@ -16,9 +16,8 @@ import psycopg
 from eosframework.config import OutboxSourceKind
 from eosframework.errors import DatabaseUnavailable, StartRefused
 from eosframework.outbox.relay_position import DatabaseState, Origin
-from eosframework.postgres.connection import Connection, Database
+from eosframework.postgres.connection import Connection, Database, load_queries
 from eosframework.postgres.error_classes import translating
-from eosframework.postgres.queries import load_queries
 
 CHANNEL = "eosframework_outbox"
 PLACE = 1_000_000

@@ -10,8 +10,8 @@ from typing import Any
 from psycopg import Connection, sql
 from sqlalchemy.dialects.postgresql import dialect
 
-from eosframework.postgres.queries import load_queries
-from eosframework.topology.spec.relation_names import relation_parts
+from eosframework.postgres.connection import load_queries
+from eosframework.topology.spec.topology_spec import relation_parts
 
 shape_queries: Any = load_queries("table_shapes.sql")
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
+from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from eosframework import failpoints
@@ -20,11 +21,12 @@ from eosframework.errors import (
     DatabaseRefused,
     DatabaseUnavailable,
     DataRefused,
+    InstanceFenced,
     RowRefused,
     StartRefused,
     Superseded,
 )
-from eosframework.postgres.connection import Connection, Database
+from eosframework.postgres.connection import Connection, Database, load_queries
 from eosframework.postgres.error_classes import (
     Category,
     as_refusal,
@@ -33,9 +35,8 @@ from eosframework.postgres.error_classes import (
     explain,
     translating,
 )
-from eosframework.postgres.queries import load_queries
 from eosframework.postgres.tables.copy_rows import TableWriter
-from eosframework.postgres.tables.table_shapes import read_shape
+from eosframework.postgres.tables.table_shapes import identifier, read_shape
 from eosframework.processing.failures.failure_handler import writable
 from eosframework.processing.ports import Message
 from eosframework.records import TopicPartition
@@ -45,10 +46,147 @@ from eosframework.tables.table_ports import (
     Deletion,
     RefusedRow,
     Row,
+    Seen,
     TableRows,
     Written,
 )
 from eosframework.topology.graph.graph import Policy, SinkTable
+
+_sink_queries: Any = load_queries("spark_sinks.sql")
+
+
+class OwnedSinkRow:
+    """A sink that this driver owns, by an epoch that each driver increments.
+
+    Args:
+        database: with the schema.
+        application: owner of the sink.
+        sink: its name.
+
+    Attributes:
+        batch: the last batch, as JSON data; None: there was none.
+
+    Raises:
+        DatabaseUnusable: the database is unavailable.
+    """
+
+    def __init__(self, database: Database, application: str, sink: str) -> None:
+        self._database = database
+        self._application = application
+        self._sink = sink
+        doing = f"own sink {sink} in {database.display}"
+        with database.session(doing) as connection:
+            epoch, self.batch = _sink_queries.own_sink(
+                connection, application=application, sink=sink
+            )
+            commit(connection, doing)
+        self._epoch = epoch
+
+    def record(self, batch: Any) -> None:
+        """Record the last batch.
+
+        Raises:
+            InstanceFenced: another driver owns the sink; nothing was recorded.
+            DatabaseUnusable: it may or may not be recorded; own the sink again.
+        """
+        doing = f"record a batch of sink {self._sink} in {self._database.display}"
+        with self._database.session(doing) as connection:
+            epoch = _sink_queries.record_batch(
+                connection,
+                application=self._application,
+                sink=self._sink,
+                epoch=self._epoch,
+                batch=Jsonb(batch),
+            )
+            if epoch is None:
+                raise InstanceFenced(
+                    f"sink {self._sink!r} of application {self._application!r} was taken over by "
+                    f"another driver, which continues it; this one ends, and wrote nothing more"
+                )
+            commit(connection, doing)
+        self.batch = batch
+
+
+_queries: Any = load_queries("table_positions.sql")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPosition:
+    """A position in the database.
+
+    Args:
+        topic_id: of the topic that the offset belongs to.
+        next_offset: None: nothing was ever written.
+    """
+
+    partition: TopicPartition
+    topic_id: str
+    next_offset: int | None
+
+
+def stored_positions(database: Database, application: str) -> list[StoredPosition]:
+    """Return the positions of an application, sorted.
+
+    Raises:
+        DatabaseUnusable: the database is unavailable, or has no schema yet.
+    """
+    database.require()
+    with database.session(f"read positions in {database.display}") as connection:
+        rows = list(_queries.known_positions(connection, application=application))
+    return [StoredPosition(TopicPartition(*row[:2]), *row[2:]) for row in rows]
+
+
+def store_positions(
+    database: Database,
+    application: str,
+    positions: Sequence[StoredPosition],
+    emptied: Sequence[str] = (),
+) -> None:
+    """Set positions, all or none, and revoke the claims of running table writers.
+
+    Args:
+        database: of the table sinks.
+        application: its name.
+        positions: to set.
+        emptied: tables whose rows are deleted in the same transaction. The positions come first, so
+            a table writer that is in a transaction has ended it before rows are deleted.
+
+    Raises:
+        DatabaseUnusable: they may or may not be set; repeat the call.
+    """
+    doing = f"set positions in {database.display}"
+    database.require()
+    with database.session(doing) as connection:
+        _queries.set_positions(
+            connection,
+            application=application,
+            topics=[position.partition.topic for position in positions],
+            partitions=[position.partition.partition for position in positions],
+            topic_ids=[position.topic_id for position in positions],
+            next_offsets=[position.next_offset for position in positions],
+        )
+        for table in emptied:
+            connection.execute(sql.SQL("DELETE FROM {}").format(identifier(table)))
+        commit(connection, doing)
+
+
+def seen_position(database: Database, application: str, partition: TopicPartition) -> Seen:
+    """Read a position without a claim, to see whether its owner is alive.
+
+    Raises:
+        DatabaseUnavailable: the database is unavailable.
+    """
+    doing = f"look at a position in {database.display}"
+    with translating(doing), database.connect(autocommit=True) as connection:
+        return Seen(
+            *_queries.seen_position(
+                connection,
+                application=application,
+                topic=partition.topic,
+                partition=partition.partition,
+            )
+        )
+
 
 positions: Any = load_queries("table_positions.sql")
 

@@ -13,7 +13,7 @@ from eosframework.processing.codegen.code_writer import CodeWriter, Variables
 from eosframework.processing.codegen.join_code import table_sides, write_previous_value
 from eosframework.processing.failures.failure_handler import Site
 from eosframework.topology.graph.graph import Aggregate, Emit, OnError, Policy
-from eosframework.topology.spec.window_spec import Window
+from eosframework.topology.spec.keyed_spec import Window
 
 
 def write_aggregate(code: CodeWriter, depth: int, node: Aggregate, current: Variables) -> None:

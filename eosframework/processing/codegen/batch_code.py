@@ -15,7 +15,7 @@ from eosframework.serialization.serdes import JSON
 from eosframework.topology.graph.graph import Node, Sink, Source, Step
 
 if TYPE_CHECKING:
-    from eosframework.operators.batch.batch_stage import Stage
+    from eosframework.operators.batch_stage import Stage
 
 Way = tuple[tuple[int, Site], ...]
 """The nodes of a stage that lead to an exit, each with its site for errors."""
@@ -93,7 +93,7 @@ class BatchCode:
             )
 
     def _new_stage(self, source: Source) -> Stage:
-        from eosframework.operators.batch.batch_stage import GONE, Refused, Stage
+        from eosframework.operators.batch_stage import GONE, Refused, Stage
 
         self._code.names |= {"GONE": GONE, "Refused": Refused}
         return Stage(source.key, partial(event_time, source), self._code.slots.context.batch_rows)

@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 
 from eosframework.errors import raised_by_functions
-from eosframework.operators.damaged_entries import of_store
-from eosframework.operators.owned_values import owned
+from eosframework.operators.entries import of_store
+from eosframework.operators.folds import owned
 from eosframework.operators.store_transaction import undo
 from eosframework.processing.codegen.compile_context import Slots
 from eosframework.processing.conversions import (
@@ -28,11 +28,11 @@ from eosframework.processing.failures.refused_outputs import (
 )
 from eosframework.processing.transaction.run_slices import end_run
 from eosframework.records import Record
-from eosframework.serialization import json_numbers, strict_json
+from eosframework.serialization import strict_json
 from eosframework.serialization.key_bytes import key_encoder
 from eosframework.serialization.serdes import JSON, Serde
 from eosframework.topology.graph.graph import Function, Keyed, Node, OnError, Store
-from eosframework.topology.graph.returned_none import excludes_none, refuse_none
+from eosframework.topology.graph.node_kinds import excludes_none, refuse_none
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class CodeWriter:
             "as_iso": strict_json.as_iso,
             "TIMES": strict_json.TIMES,
             "without_nan": strict_json.without_nan,
-            "write_large": json_numbers.write_large,
+            "write_large": strict_json.write_large,
         }
 
     def insert(self, before: int, lines: list[str]) -> None:

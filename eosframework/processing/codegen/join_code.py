@@ -27,7 +27,7 @@ from eosframework.topology.graph.graph import (
     TableJoin,
     View,
 )
-from eosframework.topology.graph.returned_none import with_value
+from eosframework.topology.graph.node_kinds import with_value
 
 
 def write_table(code: CodeWriter, depth: int, node: Table, current: Variables) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 
 from eosframework.operators.reordering import HeldRecord
-from eosframework.operators.written_time import writer_in
+from eosframework.operators.watermarks import writer_in
 from eosframework.processing.codegen.code_writer import CodeWriter, Variables
 from eosframework.processing.codegen.generated_run import Failed, Run, State
 from eosframework.processing.failures.failure_handler import Site

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eosframework.operators.written_time import with_writer, with_written
+from eosframework.operators.watermarks import with_writer, with_written
 from eosframework.processing.codegen.code_writer import CodeWriter, Variables
 from eosframework.processing.codegen.join_code import write_table_step
 from eosframework.processing.failures.failure_handler import Site

@@ -8,7 +8,7 @@
                                                                       rows by arrival: max(T, t)
     a timed topic in a backfill              greatest L: sorted by it T
 
-L is the time of writing (`operators/written_time`). T moves between records only: a watermark
+L is the time of writing (`operators/watermarks`). T moves between records only: a watermark
 stands in the log like a record, and its code closes the windows that it makes due.
 """
 
@@ -16,8 +16,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from eosframework.operators.watermarks import WATERMARK_KEY
-from eosframework.operators.written_time import take_written
+from eosframework.operators.watermarks import WATERMARK_KEY, take_written
 from eosframework.processing.codegen.code_writer import CodeWriter
 from eosframework.topology.graph.graph import Source
 

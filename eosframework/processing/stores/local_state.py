@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from eosframework.errors import EntryDamaged
-from eosframework.operators.damaged_entries import of_store
-from eosframework.operators.limits import Limits
+from eosframework.operators.entries import of_store
+from eosframework.operators.store_transaction import Limits
 from eosframework.processing.codegen.compiler import CompiledPart
 from eosframework.processing.stores.damaged_place import located
 from eosframework.processing.stores.global_tables import GlobalTables

@@ -16,15 +16,12 @@ from typing import Any
 
 from eosframework import failpoints
 from eosframework.errors import RunError
-from eosframework.operators.binding import bind, handler, transaction_of
+from eosframework.operators.binding import JoinBinding, bind, handler, transaction_of
 from eosframework.operators.expiry import Expiring, StreamTime
-from eosframework.operators.joins.join_binding import JoinBinding
-from eosframework.operators.limits import Limits
-from eosframework.operators.operator_ports import WholeTopic
 from eosframework.operators.reordering import Reordering
-from eosframework.operators.store_transaction import Journal
+from eosframework.operators.store_transaction import Journal, Limits, WholeTopic
 from eosframework.operators.watermarks import UpstreamTimes
-from eosframework.operators.windows.closing import Alarms, WindowOperator
+from eosframework.operators.windows import Alarms, WindowOperator
 from eosframework.processing.codegen.compiler import CompiledPart, Emission
 from eosframework.processing.failures.failure_handler import LateRecords, LeftOut
 from eosframework.processing.ports import Message, Output

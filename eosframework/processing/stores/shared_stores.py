@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from eosframework.bounds import SCAN_BYTES
-from eosframework.operators.operator_ports import CommittedStore
+from eosframework.operators.store_transaction import CommittedStore
 from eosframework.processing.stores.state_ports import Changes, Reached, StoreStats, TaskStores
 
 ENTRIES_PER_TURN = 256

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from eosframework.operators.operator_ports import CommittedStore
+from eosframework.operators.store_transaction import CommittedStore
 from eosframework.processing.ports import Message
 from eosframework.records import TopicPartition
 

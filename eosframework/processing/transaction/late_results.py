@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eosframework.errors import DataRejected, raised_by_functions
-from eosframework.operators.joins.stream_joins import Unpaired
+from eosframework.operators.stream_joins import Unpaired
 from eosframework.processing.codegen.generated_run import Failed
 from eosframework.processing.failures.failure_handler import Site, writable
 from eosframework.processing.ports import Message, Output

@@ -27,7 +27,7 @@ from eosframework.operations.audit.audit_logs import OPEN_TRANSACTION_SECONDS, L
 from eosframework.operations.audit.receipt_books import Books, Span
 from eosframework.processing.transaction.receipts import Series
 from eosframework.records import TopicPartition
-from eosframework.spark.kafka.receipts import receipts_topic
+from eosframework.spark.kafka.sink_log import receipts_topic
 from eosframework.spark.sink_entry import (
     ShardProgress,
     SinkBatch,

@@ -2,29 +2,202 @@
 
 A row that cannot be a record fails the batch where the column is computed: before the batch is
 accepted, so no shard has committed a part of it.
+
+Rows as Protobuf messages, on executors that may lack the classes that protoc made.
+Such a class cannot be pickled by value: its descriptors are sent, and each Python process makes a
+class of them.
+
+Keys and values that Python encodes: with schemas of a registry, or with a serde of the user's.
+Spark SQL has no function for them, so the stage is computed through a Python function. A batch is
+encoded once: its attempts read the bytes from the stage.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from itertools import groupby, repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from eosframework.backfill.spark.arrow_batches import RecordBatch, Table
-from eosframework.errors import ConfigurationError
-from eosframework.outbox.outbox_ports import Destination
+from eosframework.backfill.spark.executors import RecordBatch, Table, encoded
+from eosframework.config import RegistrySettings
+from eosframework.errors import ConfigurationError, EosError, RunError
+from eosframework.outbox.relay_position import Destination
 from eosframework.processing.ports import Output
 from eosframework.records import EARLIEST_OUTPUT_MS
-from eosframework.serialization.serdes import Serde
+from eosframework.serialization.key_bytes import key_encoder
+from eosframework.serialization.schemas import Codec, Format, Registered
+from eosframework.serialization.serdes import JSON, Serde, SerdeLike, codec_serde, serde_of
 from eosframework.spark import values
-from eosframework.spark.kafka.row_serdes import RowEncoder
 from eosframework.spark.kafka.shard_attempt import ShardRows
-from eosframework.spark.row_refusals import refusing
+from eosframework.spark.sink_entry import refusing
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
+
+
+class MessageEncoder:
+    """Encodes the fields of a row as a message that names its schema.
+
+    Args:
+        codec: of messages, for the keys or values of a topic.
+        settings: of the schema registry that the codec is bound to.
+    """
+
+    def __init__(self, codec: Codec, settings: RegistrySettings) -> None:
+        self._codec = codec
+        self._settings = settings
+        self._model = cast(Any, codec.model)
+
+    def __call__(self, fields: Any) -> bytes:
+        """Return the bytes of a message; a field that is None is not set.
+
+        Args:
+            fields: values by name; those of a nested message are a map, too.
+
+        Raises:
+            TypeError: the value is no struct, or a field has another type.
+            ValueError: the message has no such field, or the field does not take the value.
+        """
+        if not isinstance(fields, Mapping):
+            raise TypeError(f"a message is made of a struct, not of a {type(fields).__name__}")
+        return self._codec.encode(self._model(**cast("Mapping[str, Any]", fields)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle without the class and without connections."""
+        codec, described = self._codec, self._model.DESCRIPTOR
+        files = tuple(file.serialized_pb for file in _imported_first([described.file]))
+        sent = (codec.declared, codec.topic, codec.is_key, self._settings)
+        return _remade, (*sent, files, described.full_name)
+
+
+@cache
+def _remade(
+    declared: Registered,
+    topic: str | None,
+    is_key: bool,
+    settings: RegistrySettings,
+    files: tuple[bytes, ...],
+    message: str,
+) -> MessageEncoder:
+    """Return the encoder of this process: Spark sends it with each task."""
+    from google.protobuf import descriptor_pool, message_factory
+
+    from eosframework.kafka.schema_registry.schema_codecs import open_schemas
+
+    # A pool of its own: the user's modules may have the same files in the default one.
+    pool = descriptor_pool.DescriptorPool()
+    for file in files:
+        pool.AddSerializedFile(file)
+    model = message_factory.GetMessageClass(pool.FindMessageTypeByName(message))
+    codec = Codec(declared, None, model).at(topic, is_key=is_key, written=True)
+    open_schemas([codec], settings, checked=False)
+    return MessageEncoder(codec, settings)
+
+
+def _imported_first(files: Iterable[Any]) -> Iterator[Any]:
+    """Yield the descriptors of files, each after those that it imports, and once."""
+    done: set[str] = set()
+
+    def each(wanted: Iterable[Any]) -> Iterator[Any]:
+        for file in wanted:
+            if file.name not in done:
+                done.add(file.name)
+                yield from each(file.dependencies)
+                yield file
+
+    return each(files)
+
+
+def open_serde(
+    wanted: SerdeLike, topic: str | None, settings: RegistrySettings, *, is_key: bool
+) -> Serde:
+    """Return a serde that can encode here and on executors.
+
+    Args:
+        wanted: as the user gave it.
+        topic: of all records; None: each has its own.
+        settings: of the schema registry.
+        is_key: the serde is for keys.
+
+    Raises:
+        TopologyError: there is no such serde.
+        ConfigurationError: it has no subject, or there is no registry.
+        SchemasUnusable: the registry cannot be reached, or lacks or rejects the schema.
+    """
+    from eosframework.kafka.schema_registry.schema_codecs import open_schemas
+
+    serde = serde_of(wanted)
+    if serde.codec is None:
+        return replace(serde, encode=key_encoder(serde)) if is_key and serde == JSON else serde
+    if topic is None and serde.codec.declared.subject is None:
+        raise ConfigurationError(
+            f"{serde.name} with topic_column has no subject; give the serde one with subject="
+        )
+    codec = serde.codec.at(topic, is_key=is_key, written=True)
+    open_schemas([codec], settings)
+    if codec.declared.format is Format.PROTOBUF:
+        return Serde(serde.name, MessageEncoder(codec, settings), None)
+    return codec_serde(codec)
+
+
+@dataclass(frozen=True, slots=True)
+class _RowEncoder:
+    """Encodes a column's values on executors.
+
+    Args:
+        sink: its name, for messages.
+        column: name of the column, for messages.
+        serde: bound to its registry.
+        read: reads what Spark gives Python; see `values.reader_of`.
+    """
+
+    sink: str
+    column: str
+    serde: Serde
+    read: Callable[[Any], Any]
+
+    def encode(self, value: Any) -> bytes | None:
+        """Return the bytes of a value; None stays None.
+
+        Raises:
+            RuntimeError: it does not serialize; the driver raises a RunError.
+        """
+        if value is None:
+            return None
+        plain = value
+        try:
+            plain = self.read(value)
+            return self._encoded(plain)
+        except EosError as error:
+            raise encoded(error) from None
+        except Exception as error:
+            raise encoded(
+                RunError(
+                    f"sink {self.sink!r}: the {self.column} of a row does not serialize as "
+                    f"{self.serde.name}: {str(error) or type(error).__name__}; the row is "
+                    f"{plain!r:.200}. Nothing of its batch was written; correct the row or the "
+                    f"schema, and start the query again"
+                )
+            ) from None
+
+    def _encoded(self, plain: Any) -> bytes:
+        if self.serde.model is not None:
+            plain = self.serde.model.model_validate(plain)
+        return plain if self.serde.encode is None else self.serde.encode(plain)
+
+    def applied(self, column: Column) -> Column:
+        """Return the column of the encoded values.
+
+        Args:
+            column: as `values.plain` has it.
+        """
+        from pyspark.sql import functions as f
+
+        return f.udf(self.encode, "binary", useArrow=False)(column)
+
 
 STRUCT = "struct"
 """In place of a column: all columns of the row, as one JSON object."""
@@ -35,14 +208,14 @@ HEADERS = "array<struct<key:string,value:binary>>"
 PARTS = ("topic", "partition", "key", "value", "timestamp", "headers")
 """The columns of a record; a stage has those that are columns of the user's rows."""
 
-ORDER = ("shard", "timestamp", "hash", *(part for part in PARTS if part != "timestamp"))
+_ORDER = ("shard", "timestamp", "hash", *(part for part in PARTS if part != "timestamp"))
 """The columns that order rows, as far as a stage has them. The order is total, because rows that
 are equal in all parts are the same record: by time first, so that readers with windows get no late
 records, then by hash, which is compared as a number."""
 
 RESULT_SCHEMA = "shard bigint, row_count bigint"
 
-Form = Callable[[str, "Column", "DataType"], "Column"]
+_Form = Callable[[str, "Column", "DataType"], "Column"]
 """Changes a column before it is written; takes its name, the column and its type."""
 
 
@@ -176,7 +349,7 @@ class KafkaColumns:
         )
 
     def _bytes(
-        self, sink: str, frame: DataFrame, name: str, serde: Serde | None, form: Form
+        self, sink: str, frame: DataFrame, name: str, serde: Serde | None, form: _Form
     ) -> Column:
         """Return a column as bytes: binary as it is, text as UTF-8, other types as JSON.
 
@@ -199,7 +372,7 @@ class KafkaColumns:
         refusals: list[tuple[Column, str]] = []
         if serde is not None:
             plain = _written(name, values.plain(column, kind), values.unwritable(kind))
-            made = RowEncoder(sink, name, serde, values.reader_of(kind)).applied(plain)
+            made = _RowEncoder(sink, name, serde, values.reader_of(kind)).applied(plain)
             refusals_of = values.text_refusals
         elif kind.typeName() in values.NESTED:
             made = _written(name, values.json(column, kind), values.unwritable_as_json(kind))
@@ -247,7 +420,7 @@ def in_shards(records: DataFrame, shards: int, slots: Sequence[int]) -> DataFram
     from pyspark.sql import functions as f
 
     slot = f.element_at(f.array(*[f.lit(one) for one in slots]), f.col("shard") + 1)
-    order = [f.col(name).asc_nulls_last() for name in ORDER if name in records.columns]
+    order = [f.col(name).asc_nulls_last() for name in _ORDER if name in records.columns]
     return records.repartition(shards, slot).sortWithinPartitions(*order)
 
 
@@ -260,7 +433,7 @@ def in_order(table: Table) -> Table:
     Args:
         table: columns as of `KafkaColumns.column`.
     """
-    names = [name for name in ORDER if name in table.schema.names and name != "headers"]
+    names = [name for name in _ORDER if name in table.schema.names and name != "headers"]
     return table.sort_by([(name, "ascending") for name in names])  # nulls last, as there
 
 

@@ -1,4 +1,9 @@
-"""A Kafka sink that this driver owns: its batches in the control topic, its Spark jobs."""
+"""A Kafka sink that this driver owns: its batches in the control topic, its Spark jobs.
+
+A small batch in one transaction of the driver: all rows, and the entry that it is complete (S6).
+The rows are those that attempts would write, shard after shard, with the same receipts. No attempt
+can write them as well: the entry is the first one that names the batch, and it is complete.
+"""
 
 from __future__ import annotations
 
@@ -12,31 +17,100 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import structlog
+
 from eosframework.application.control_log import ControlLog
 from eosframework.application.control_topic import ControlTopic
 from eosframework.application.output_limits import RelayDestinations
-from eosframework.backfill.spark.arrow_batches import Table, map_batches
+from eosframework.backfill.spark.executors import Table, map_batches
 from eosframework.backfill.spark.ordering import task_slots
 from eosframework.config import Settings
-from eosframework.errors import ClusterUnreachable, RunError, StartRefused
+from eosframework.errors import ClusterUnreachable, DataRejected, RunError, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import SizeLimits, size_limits
 from eosframework.kafka.worker_clients import NOTHING_KNOWN, producer_client, producers
-from eosframework.outbox.outbox_ports import Destination
+from eosframework.outbox.relay_position import Destination
 from eosframework.processing.attempts.ownership import OwnedTask, Ownership, taken_over
-from eosframework.spark.batch_rules import Decision, decide
-from eosframework.spark.few_rows import are_few_expected
-from eosframework.spark.kafka.columns import RESULT_SCHEMA, KafkaColumns, in_shards
-from eosframework.spark.kafka.receipts import moved
+from eosframework.processing.ports import Output
+from eosframework.spark.kafka.columns import (
+    RESULT_SCHEMA,
+    KafkaColumns,
+    in_order,
+    in_shards,
+    pieces_of,
+)
 from eosframework.spark.kafka.shards import ShardSpec, attempts
-from eosframework.spark.kafka.sink_log import SETTLE_SECONDS, BatchLog
-from eosframework.spark.kafka.whole_batch import commit_whole, outputs_of
-from eosframework.spark.sink_entry import BatchIdentity, SinkBatch, shard_of
+from eosframework.spark.kafka.sink_log import SETTLE_SECONDS, BatchLog, moved, receipts_of
+from eosframework.spark.sink_entry import (
+    BatchIdentity,
+    Decision,
+    SinkBatch,
+    are_few_expected,
+    decide,
+    shard_of,
+)
 from eosframework.txnid import TransactionalId, reserved_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
+
+MOST_TRANSACTIONS = 3
+"""Transactions without success, as if they take too long, after which executors cut the batch."""
+
+
+def outputs_of(
+    rows: Table, topic: str | None, application: str, sink: str, batch: SinkBatch
+) -> tuple[list[Output], dict[int, int]]:
+    """Return the records of a batch, and the number of rows by shard.
+
+    Args:
+        rows: all of them, in any order; columns as of `KafkaColumns.column`.
+        topic: of all records; None: of their column.
+        application: owner of the sink.
+        sink: its name.
+        batch: with the positions before it.
+    """
+    outputs: list[Output] = []
+    counts: dict[int, int] = {}
+    for piece in pieces_of(in_order(rows).to_batches(), topic):
+        first = counts.get(piece.shard, 0)
+        counts[piece.shard] = first + len(piece.rows)
+        receipts = receipts_of(application, sink, piece.shard, batch)
+        made = piece.rows.outputs
+        outputs += made if receipts is None else receipts.added(made, first)
+    return outputs, counts
+
+
+def commit_whole(
+    ownership: Ownership[SinkBatch], outputs: list[Output], complete: SinkBatch
+) -> bool:
+    """Commit a batch, and return whether it is committed; if not, nothing of it is visible.
+
+    Args:
+        ownership: of the sink.
+        outputs: the records of all rows.
+        complete: the entry of the batch once it is complete.
+
+    Raises:
+        InstanceFenced: another driver owns the sink.
+        RunError: no transaction can succeed until the cause is fixed.
+        ClusterUnreachable: no transaction was committed for long.
+    """
+    rejected: list[DataRejected] = []
+    of_entries, ownership.on_reject = ownership.on_reject, rejected.append
+    try:
+        for _ in range(MOST_TRANSACTIONS):
+            if ownership.write(outputs, complete):
+                return True
+            if rejected:
+                break
+    finally:
+        ownership.on_reject = of_entries
+    events = structlog.get_logger("eosframework.spark")
+    error = str(rejected[0]) if rejected else "the transaction was aborted several times"
+    events.warning("batch_left_to_executors", batch=str(complete.batch), error=error)
+    return False
 
 
 DECIDED_SECONDS = 2.0

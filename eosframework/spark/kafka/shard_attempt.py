@@ -1,7 +1,7 @@
 """One attempt to write a shard of a batch: Spark may restart or duplicate it.
 
-The steps are those of a backfill's attempt (`backfill/executor/attempt`). The shards of a Spark
-task are taken together (A1 to A3, `shard_takeover`), then written one after the other:
+The steps are those of a backfill's attempt (`backfill/executor/functions`). The shards of a Spark
+task are taken together (A1 to A3), then written one after the other:
 
     A1. a successor waits until the first attempt is silent or has ended
     A2. init the shard's transactional.id: fences every other attempt, and ends its transaction
@@ -15,34 +15,46 @@ task are taken together (A1 to A3, `shard_takeover`), then written one after the
 The attempt announces itself with its first chunk. Until then a successor sees no sign of life, and
 takes the shard after `backfill.stall_seconds`: the first one then ends fenced, and nothing of it
 was committed.
+
+The Kafka clients that a Python worker of an executor keeps from one batch of a sink to the next.
+A connection costs more than the rows of a small batch. Producers are not kept: a worker writes
+another shard each time.
 """
 
 from __future__ import annotations
 
+import os
+import socket
 import time
+import uuid
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
+from typing import Protocol, Self
 
 import structlog
 
-from eosframework.errors import (
-    ClusterUnreachable,
-    DataRejected,
-    EosError,
-    InstanceFenced,
-    RunError,
-)
+from eosframework.config import Settings
+from eosframework.errors import ClusterUnreachable, DataRejected, EosError, InstanceFenced, RunError
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.kafka.admin.metadata import SizeLimits
+from eosframework.kafka.producer.producer_pool import ProducerPool
+from eosframework.kafka.worker_clients import producer_client, producer_pool
+from eosframework.processing.attempts.attempt_takeover import SignOfLife, wait_for_turn
 from eosframework.processing.attempts.ownership import (
     Interrupted,
     OwnedTask,
     Ownership,
+    init_ids,
+    patiently,
+    run_suffix,
     taken_over,
 )
 from eosframework.processing.ports import Output
-from eosframework.spark.kafka.receipts import ShardReceipts
+from eosframework.spark.kafka.sink_log import ShardReceipts
 from eosframework.spark.sink_entry import BatchIdentity, ShardProgress
 
 MODULUS = 2**64
@@ -308,3 +320,195 @@ class ShardAttempt:
             f"to continue without the rest of this batch, use a new checkpoint and another sink "
             f"name"
         )
+
+
+Newest = Mapping[int, tuple[int, ShardProgress]]
+"""By shard, the offset and the newest written progress; shards without any are left out."""
+
+
+class ProgressLog(Protocol):
+    """The progress of shards in a batch; see `ShardsLog`."""
+
+    def read(self, shards: Sequence[int]) -> Mapping[int, ShardProgress]:
+        """Return the progress of shards, once all transactions are decided."""
+        ...
+
+    def watch(self, shards: Sequence[int]) -> Mapping[int, ShardProgress]:
+        """Return the decided progress of shards, without waiting."""
+        ...
+
+    def written_end(self) -> int:
+        """Return the log end offset, past open transactions."""
+        ...
+
+    def newest(self, shards: Sequence[int], since: int = 0) -> Newest:
+        """Return the newest progress of shards from an offset on, committed or not."""
+        ...
+
+
+def attempt_name(number: int, run: str) -> str:
+    """Return a unique name for an attempt at a Spark task.
+
+    Args:
+        number: of the attempt, from 0.
+        run: id of the Spark job; empty: there is none.
+    """
+    place = f"{socket.gethostname()}/{os.getpid()}"
+    return f"{place}/{number}/{uuid.uuid4().hex[:8]}{run_suffix(run)}"
+
+
+def take_shards(
+    attempts: Mapping[int, ShardAttempt],
+    log: ProgressLog,
+    number: int,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Own shards for their attempts (A1 to A3), or note that another attempt has completed them.
+
+    Args:
+        attempts: by shard; at least one.
+        log: their progress.
+        number: of the attempts, from 0.
+        clock: seconds, monotonic.
+        sleep: waits for a number of seconds.
+
+    Raises:
+        InstanceFenced: another attempt took a shard meanwhile, or the batch is over.
+        RunError: the brokers refuse an id.
+        ClusterUnreachable: the cluster did not answer for long.
+    """
+    shards = list(attempts)
+    task = attempts[shards[0]].work.task
+    events = structlog.get_logger(task.logger)
+    retrying = partial(patiently, task=task.name, events=events, clock=clock, sleep=sleep)
+    newest = retrying(lambda: log.newest(shards))
+    if number > 0 or _is_shared(newest, task.run):  # A1
+        wait_for_turn(_Watch(log, shards).look, task.stall_seconds, clock=clock, sleep=sleep)
+        decided = retrying(lambda: log.watch(shards))
+        for shard, attempt in attempts.items():
+            if attempt.work.staged and shard in decided and decided[shard].complete:
+                attempt.done = decided[shard]
+    left = [shard for shard in shards if attempts[shard].done is None]
+    if not left:
+        return
+    ids = [attempts[shard].work.task.transactional_id for shard in left]
+    outputs = init_ids(task.outputs, ids, task.name, retrying)  # A2
+    try:
+        taken_at = retrying(log.written_end)  # A3
+        known = retrying(lambda: log.read(left))
+    except BaseException:
+        task.outputs.close(outputs)
+        raise
+    for shard, output in zip(left, outputs, strict=True):
+        attempts[shard].ownership.adopt(output, taken_at, known.get(shard))
+
+
+def _is_shared(newest: Newest, run: str) -> bool:
+    """Return whether another attempt of this run was active before."""
+    names = [progress.attempt for _, progress in newest.values()]
+    return bool(run) and any(name.endswith(run_suffix(run)) for name in names)
+
+
+class _Watch:
+    """Looks at the other attempt, which writes one shard after the other."""
+
+    def __init__(self, log: ProgressLog, shards: Sequence[int]) -> None:
+        self._log = log
+        self._shards = shards
+        self._newest: dict[int, tuple[int, ShardProgress]] = {}
+        self._looked_to = 0
+
+    def look(self) -> SignOfLife:
+        """Return the sign of life in all entries up to now."""
+        end = self._log.written_end()
+        self._newest.update(self._log.newest(self._shards, self._looked_to))
+        self._looked_to = end
+        if not self._newest:
+            return SignOfLife()
+        offset, last = max(self._newest.values(), key=lambda one: one[0])
+        ended = last.ended
+        found = [self._newest.get(shard) for shard in self._shards]
+        if all(one is not None and one[1].complete for one in found):
+            decided = self._log.watch(self._shards)
+            ended = all(shard in decided and decided[shard].complete for shard in self._shards)
+        return SignOfLife(offset, ended)
+
+
+_MOST_SINKS = 4
+"""Sinks whose clients are kept; more of them in one session open theirs again for each task."""
+
+_QUEUE = "queue.buffering.max.messages"
+
+_QUEUED_RECORDS = 50_000
+"""Records that wait in a shard's producer. Twice as many, as in a worker, take 20 MB more in each
+Python worker, which is kept full by rows that are there already."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientsKey:
+    """The settings of a sink's clients.
+
+    Args:
+        application: owner of the sink.
+        sink: its name.
+        settings: of the application.
+        limits: of the topics that it writes.
+        topics: these topics, as far as they are known.
+    """
+
+    application: str
+    sink: str
+    settings: Settings
+    limits: SizeLimits
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardClients:
+    """The clients of one sink in this process.
+
+    Args:
+        key: their settings.
+        admin: an admin client.
+        outputs: opens and closes the producers.
+    """
+
+    key: ClientsKey
+    admin: ClusterAdmin
+    outputs: ProducerPool
+
+    @classmethod
+    def of(cls, key: ClientsKey) -> Self:
+        """Return clients with some settings."""
+        client = producer_client(key.settings, key.limits)
+        if _QUEUE not in key.settings.kafka.properties:
+            client[_QUEUE] = _QUEUED_RECORDS
+        outputs = producer_pool(key.settings, client, key.topics)
+        return cls(key, ClusterAdmin(key.settings.kafka), outputs)
+
+    def close(self) -> None:
+        """Close the producers."""
+        self.outputs.stop()
+
+
+_CLIENTS: list[ShardClients] = []
+"""Of this Python worker, the last used ones at the end."""
+
+
+def clients_of(key: ClientsKey) -> ShardClients:
+    """Return the clients of a sink in this Python worker; those with other settings are closed."""
+    name = key.application, key.sink
+    same = [one for one in _CLIENTS if (one.key.application, one.key.sink) == name]
+    for one in same:
+        _CLIENTS.remove(one)
+        if one.key != key:
+            one.close()
+    found = next((one for one in same if one.key == key), None)
+    if found is None:
+        found = ShardClients.of(key)
+    _CLIENTS.append(found)
+    while len(_CLIENTS) > _MOST_SINKS:
+        _CLIENTS.pop(0).close()
+    return found

@@ -9,24 +9,25 @@ from operator import attrgetter
 
 from eosframework.application.control_log import ControlLog
 from eosframework.backfill.executor.functions import run_numbered
-from eosframework.backfill.spark.arrow_batches import (
-    BatchFunction,
-    RecordBatch,
-    batch_of,
-)
+from eosframework.backfill.spark.executors import BatchFunction, RecordBatch, batch_of
 from eosframework.config import Settings
 from eosframework.errors import RunError
 from eosframework.kafka.admin.metadata import SizeLimits
 from eosframework.process.logs import configure_logs
 from eosframework.processing.attempts.ownership import OwnedTask
 from eosframework.spark.kafka.columns import ShardPiece, pieces_of
-from eosframework.spark.kafka.receipts import receipts_of
-from eosframework.spark.kafka.shard_attempt import ShardAttempt, ShardRows, ShardWork
-from eosframework.spark.kafka.shard_clients import ClientsKey, ShardClients, clients_of
-from eosframework.spark.kafka.shard_takeover import attempt_name, take_shards
-from eosframework.spark.kafka.sink_log import SETTLE_SECONDS, ShardLog, ShardsLog
-from eosframework.spark.shard_rows import came_apart
-from eosframework.spark.sink_entry import SinkBatch
+from eosframework.spark.kafka.shard_attempt import (
+    ClientsKey,
+    ShardAttempt,
+    ShardClients,
+    ShardRows,
+    ShardWork,
+    attempt_name,
+    clients_of,
+    take_shards,
+)
+from eosframework.spark.kafka.sink_log import SETTLE_SECONDS, ShardLog, ShardsLog, receipts_of
+from eosframework.spark.sink_entry import SinkBatch, came_apart
 from eosframework.txnid import TransactionalId
 
 

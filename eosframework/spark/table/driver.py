@@ -18,7 +18,7 @@ import orjson
 
 from eosframework.backfill.executor.functions import run_numbered
 from eosframework.backfill.executor.table_attempt import Pace, TableAttempt
-from eosframework.backfill.spark.arrow_batches import (
+from eosframework.backfill.spark.executors import (
     BatchFunction,
     RecordBatch,
     Table,
@@ -31,8 +31,7 @@ from eosframework.errors import DatabaseRefused, RecordFailed, RunError, StartRe
 from eosframework.process.logs import configure_logs
 from eosframework.records import TopicPartition
 from eosframework.serialization.serdes import BYTES
-from eosframework.spark.batch_rules import Decision, decide
-from eosframework.spark.sink_entry import BatchIdentity, SinkBatch
+from eosframework.spark.sink_entry import BatchIdentity, Decision, SinkBatch, decide
 from eosframework.spark.table.columns import (
     RESULT_SCHEMA,
     ROW_BITS,
@@ -114,7 +113,7 @@ class TableSinkDriver:
         from eosframework.postgres import Database
         from eosframework.postgres.grants import SPARK_SINK_GRANTS, require_grants
         from eosframework.postgres.migration import migrate
-        from eosframework.postgres.spark_sinks import OwnedSinkRow
+        from eosframework.postgres.tables.table_sink import OwnedSinkRow
 
         self._options = options
         name = f"eosframework {options.application} {options.sink}"
@@ -207,7 +206,7 @@ class TableSinkDriver:
 
     def _revoke(self, shards: int, sequence: int) -> None:
         """Move the positions of shards, so that no attempt of an earlier batch can write."""
-        from eosframework.postgres.tables.table_positions import StoredPosition, store_positions
+        from eosframework.postgres.tables.table_sink import StoredPosition, store_positions
 
         place = f"sink/{self._options.sink}"
         positions = [
@@ -281,8 +280,7 @@ def _attempt(
     rows: Iterator[tuple[TopicPartition, list[SparkRow]]],
 ) -> int:
     from eosframework.postgres import Database
-    from eosframework.postgres.tables.table_positions import seen_position
-    from eosframework.postgres.tables.table_sink import PostgresRowStore
+    from eosframework.postgres.tables.table_sink import PostgresRowStore, seen_position
 
     task = f"{options.application}/{shard}"
     session = f"eosframework sink {hashlib.sha256(task.encode()).hexdigest()[:16]}"

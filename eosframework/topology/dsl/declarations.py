@@ -2,18 +2,194 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import PurePath
 from typing import Any, Literal, TypedDict
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from eosframework.errors import TopologyError
-from eosframework.serialization.serdes import SerdeLike
-from eosframework.topology.dsl.recorded_calls import BinaryFunction, Recording, caller
-from eosframework.topology.spec.fields import DurationLike
-from eosframework.topology.spec.topology_spec import DeadLetter, check_policy
-from eosframework.topology.spec.window_spec import WindowSpec
+from eosframework.records import Record
+from eosframework.serialization import references
+from eosframework.serialization.schemas import Registered
+from eosframework.serialization.serdes import SerdeLike, serde_of
+from eosframework.topology.spec.keyed_spec import DurationLike, WindowSpec
+from eosframework.topology.spec.loaded import Place
+from eosframework.topology.spec.step_spec import columns_of
+from eosframework.topology.spec.topology_spec import (
+    DeadLetter,
+    SinkSpec,
+    SourceSpec,
+    StepSpec,
+    TableSpec,
+    check_policy,
+)
+
+FunctionLike = Callable[..., Any] | str
+"""A function, or its `module:attribute`."""
+
+ValueFunction = Callable[[Any], Any] | str
+"""A function of the value, or its `module:attribute`."""
+
+RecordFunction = Callable[[Record], Any] | str
+"""A function of the whole record, or its `module:attribute`."""
+
+BinaryFunction = Callable[[Any, Any], Any] | str
+"""A function of two arguments, or its `module:attribute`."""
+
+SchemaLike = Mapping[str, str | type] | type[BaseModel] | str | Any
+"""Types of columns by name, a pydantic model, a pyarrow.Schema, or the name of one of these."""
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """One call on a stream.
+
+    Args:
+        branches: predicate (None: the remaining records) and first node of each branch.
+        source: name of the source, if the node stands for one.
+        is_branch: the node stands for the records of a branch.
+        joined: the other side of its join.
+    """
+
+    place: Place
+    parents: tuple[Node, ...] = ()
+    step: StepSpec | None = None
+    name: str | None = None
+    policy: str | DeadLetter | None = None
+    children: list[Node] = field(default_factory=list["Node"])
+    sinks: list[tuple[SinkSpec | TableSpec, Place]] = field(
+        default_factory=list[tuple["SinkSpec | TableSpec", Place]]
+    )
+    branches: list[tuple[str | None, Node]] = field(default_factory=list[tuple[str | None, "Node"]])
+    source: str | None = None
+    is_branch: bool = False
+    joined: Node | None = None
+
+    @property
+    def is_origin(self) -> bool:
+        """True if streams start here: at a source or at a branch."""
+        return self.source is not None or self.is_branch
+
+    @property
+    def path(self) -> str:
+        """The calls from the source or branch to this one, for people."""
+        calls: list[str] = []
+        node: Node | None = self
+        while node is not None:
+            if node.is_origin:
+                calls.append(node.source or f"branch {node.name or 'without a name'}")
+            elif node.step is not None:
+                calls.append(next(iter(node.step.model_fields_set)))
+            elif len(node.parents) > 1:
+                calls.append("merge")
+            elif node.name is not None:
+                calls.append(f"named {node.name}")
+            node = node.parents[0] if node.parents else None
+        return " -> ".join(reversed(calls))
+
+
+@dataclass(slots=True)
+class Recording:
+    """All calls on one topology, with the objects they were given, by name."""
+
+    application: str
+    place: Place
+    nodes: list[Node] = field(default_factory=list[Node])
+    sources: dict[str, SourceSpec] = field(default_factory=dict[str, SourceSpec])
+    objects: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def add(self, node: Node) -> Node:
+        """Record one call."""
+        for parent in node.parents:
+            parent.children.append(node)
+        if node.joined is not None:
+            node.joined.children.append(node)
+        self.nodes.append(node)
+        return node
+
+    def serde(self, wanted: SerdeLike) -> str:
+        """Return the name under which the spec refers to a serde."""
+        if isinstance(wanted, str):
+            return wanted
+        if isinstance(wanted, Registered):
+            return str(wanted)
+        serde = serde_of(wanted)
+        return self._remember(serde.name, serde)
+
+    def model(self, wanted: str | type[BaseModel]) -> str:
+        """Return the name under which the spec refers to a model."""
+        return wanted if isinstance(wanted, str) else self.serde(wanted)
+
+    def schema(self, operator: str, wanted: SchemaLike) -> str | dict[str, str]:
+        """Return the columns that a batch operator reads, in the form of the spec.
+
+        Raises:
+            TopologyError: `wanted` is not a schema.
+        """
+        if isinstance(wanted, str):
+            return wanted
+        try:
+            columns = columns_of(wanted)
+        except TopologyError as error:
+            raise TopologyError(f"{caller()}: {operator}: {error}") from error
+        if isinstance(wanted, Mapping):
+            return dict(columns.types)
+        return self._remember(references.name_of(wanted) or "schema", wanted)
+
+    def reference(self, operator: str, function: Any) -> str:
+        """Return the name under which the spec refers to a function."""
+        if isinstance(function, str):
+            return function
+        if not callable(function):
+            raise TopologyError(
+                f"{caller()}: {operator} was given a {type(function).__name__}: {function!r}; "
+                f"expected a function or 'module:function'"
+            )
+        name = references.name_of(function) or references.place_of(function)
+        return self._remember(name, function)
+
+    def _remember(self, name: str, target: Any) -> str:
+        unique, count = name, 1
+        while self.objects.setdefault(unique, target) != target:
+            count += 1
+            unique = f"{name}#{count}"
+        return unique
+
+
+_OURS = PurePath(__file__).parent
+
+
+def caller() -> Place:
+    """Return the place in the user's code that called into this package."""
+    frame = inspect.currentframe()
+    while frame and frame.f_back and PurePath(frame.f_code.co_filename).parent == _OURS:
+        frame = frame.f_back
+    if frame is None:
+        return Place("topology")
+    positions = list(frame.f_code.co_positions())
+    instruction = frame.f_lasti // 2
+    found = positions[instruction] if instruction < len(positions) else (None, None, None, None)
+    _, last_line, column, last_column = found
+    end = None if last_line is None or last_column is None else (last_line, last_column)
+    return Place(frame.f_code.co_filename, frame.f_lineno, (column or 0) + 1, end)
+
+
+def first_problem(error: ValidationError) -> str:
+    """Return the first problem of a declaration: its option, value and message."""
+    detail = error.errors()[0]
+    where = ".".join(str(part) for part in detail["loc"])
+    return f"{where}={detail['input']!r}: {detail['msg']}"
+
+
+def plain_name(text: str) -> str:
+    """Return `text` as a valid name: every other character is replaced with `_`."""
+    lower = text.lower()
+    return "".join(c if c.isascii() and (c.isalnum() or c in "_.") else "_" for c in lower)
+
 
 OnErrorLike = Literal["fail", "skip"] | DeadLetter
 

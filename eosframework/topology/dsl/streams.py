@@ -17,22 +17,20 @@ from eosframework.records import K, Record, V, WindowResult
 from eosframework.serialization.serdes import SerdeLike
 from eosframework.topology.dsl.declarations import (
     AggregateOptions,
+    FunctionLike,
+    Node,
     OnErrorLike,
+    Recording,
+    SchemaLike,
     StoreOptions,
+    caller,
     declared_store,
+    first_problem,
     policy_of,
     window_of,
 )
-from eosframework.topology.dsl.recorded_calls import (
-    FunctionLike,
-    Node,
-    Recording,
-    SchemaLike,
-    caller,
-    first_problem,
-)
-from eosframework.topology.spec.fields import DurationLike
-from eosframework.topology.spec.join_spec import How
+from eosframework.topology.spec.keyed_spec import DurationLike, WindowSpec
+from eosframework.topology.spec.step_spec import How
 from eosframework.topology.spec.topology_spec import (
     DEFAULT_BRANCH,
     SinkSpec,
@@ -40,7 +38,6 @@ from eosframework.topology.spec.topology_spec import (
     TableMode,
     TableSpec,
 )
-from eosframework.topology.spec.window_spec import WindowSpec
 
 NewKey = TypeVar("NewKey", default=Any)
 Made = TypeVar("Made", default=Any)

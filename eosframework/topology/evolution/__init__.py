@@ -12,8 +12,14 @@ from eosframework.topology.evolution.recorded import (
     RecordedTopology,
     recorded,
 )
-from eosframework.topology.evolution.rules import Rule, Verdict, as_markdown, rules
-from eosframework.topology.evolution.topology_diff import Change, changes_between
+from eosframework.topology.evolution.topology_diff import (
+    Change,
+    Rule,
+    Verdict,
+    as_markdown,
+    changes_between,
+    rules,
+)
 
 __all__ = [
     "Change",

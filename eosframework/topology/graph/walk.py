@@ -1,27 +1,44 @@
-"""Traversal of the nodes of a sub-topology."""
+"""Traversal of the nodes of a sub-topology.
+
+Internal topics for retries and replays of failed records.
+Each belongs to one source, has its partitions and is read by the same task through the same steps.
+A sub-topology with state has none: its results depend on the order of records, and a retried record
+arrives at another position.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from eosframework.topology.graph.graph import (
     Aggregate,
     FoldKind,
     Function,
+    GlobalTable,
     Graph,
     JoinSide,
+    Lookup,
     Node,
     OnError,
     Operator,
     Policy,
     Processor,
+    Repartition,
+    RetryOf,
     Sink,
     Source,
     Step,
+    Store,
     StreamJoin,
     SubTopology,
     Table,
+    TableJoin,
+    View,
 )
+from eosframework.topology.spec.keyed_spec import short
+from eosframework.txnid import replay_topic, retry_topic
 
 AnyNode = Source | Node
 
@@ -106,3 +123,120 @@ def dead_letter_topics(graph: Graph) -> list[str]:
 def has_state(part: SubTopology) -> bool:
     """Return True if the results of a record depend on earlier records."""
     return any(not isinstance(node, Source | Step | Sink) for node in nodes_of(part))
+
+
+def copartitioned_topics(part: SubTopology) -> tuple[frozenset[str], ...]:
+    """Return the sets of two or more topics whose records reach the same store.
+
+    A store is divided by partition, so a key that two topics have in different partitions would
+    have two entries. Repartition topics are included. Topics that are merged without a store are
+    not: no result depends on the partition of a key.
+    """
+    reached: dict[str, set[str]] = defaultdict(set)
+    for source in part.sources:
+        for store in _stores_reached(source):
+            reached[store.name].add(source.topic)
+    sets = {frozenset(topics) for topics in reached.values() if len(topics) > 1}
+    return tuple(sorted(sets, key=sorted))
+
+
+def _stores_reached(source: Source) -> Iterator[Store]:
+    """Yield every store that a record of `source` can change or look up."""
+    seen: set[int] = set()
+    todo: list[AnyNode] = [source]
+    while todo:
+        node = todo.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            yield from _stores_of(node)
+            todo.extend(child for _, child in followers_of(node))
+
+
+def _stores_of(node: AnyNode) -> Iterator[Store]:
+    match node:
+        case Aggregate() | Table():
+            yield node.store
+        case Processor():
+            yield from node.stores.values()
+        case Lookup():
+            yield from _viewed(node.view)
+        case JoinSide(join=StreamJoin() as join):
+            yield join.store
+        case JoinSide(join=TableJoin() as join):
+            yield from _viewed(join.left)
+            yield from _viewed(join.right)
+        case _:
+            return
+
+
+def _viewed(view: View) -> Iterator[Store]:
+    match view.origin:
+        case GlobalTable():
+            return
+        case TableJoin(left=left, right=right):
+            yield from _viewed(left)
+            yield from _viewed(right)
+        case origin:
+            yield origin.store
+
+
+def with_retry_sources(application: str, part: SubTopology) -> SubTopology:
+    """Return a sub-topology with a source for each of its retry and replay topics."""
+    if has_state(part):
+        return part
+    added = [it for source in part.sources for it in _retry_sources(application, part, source)]
+    waiting = {s.topic for s in added if s.retry_of is not None and s.retry_of.delay_ms is not None}
+    return replace(
+        part,
+        sources=(*part.sources, *added),
+        sink_topics=tuple(sorted({*part.sink_topics, *waiting})),
+    )
+
+
+def retry_topics_of(part: SubTopology) -> list[Repartition]:
+    """Return the retry and replay topics of a sub-topology."""
+    return [
+        Repartition(source.topic, part.name, retry_of=source.retry_of)
+        for source in part.sources
+        if source.retry_of is not None
+    ]
+
+
+def without_retries(graph: Graph) -> Graph:
+    """Return a graph whose failed records become dead letters at once."""
+    return replace(
+        graph,
+        sub_topologies=tuple(_without_retries(part) for part in graph.sub_topologies),
+        repartitions=tuple(own for own in graph.repartitions if own.retry_of is None),
+    )
+
+
+def _without_retries(part: SubTopology) -> SubTopology:
+    own = {source.topic for source in part.sources if source.retry_of is not None}
+    return replace(
+        part,
+        sources=tuple(source for source in part.sources if source.retry_of is None),
+        sink_topics=tuple(topic for topic in part.sink_topics if topic not in own),
+    )
+
+
+def _retry_sources(application: str, part: SubTopology, source: Source) -> list[Source]:
+    policies = policies_of(replace(part, sources=(source,)))
+    delays = sorted({delay for policy in policies for delay in policy.retry_ms})
+    added = [
+        _twin(source, retry_topic(application, source.name, short(delay)), delay)
+        for delay in delays
+    ]
+    if any(policy.replay for policy in policies):
+        added.append(_twin(source, replay_topic(application, source.name), None))
+    return added
+
+
+def _twin(source: Source, topic: str, delay_ms: int | None) -> Source:
+    suffix = "replay" if delay_ms is None else f"retry.{short(delay_ms)}"
+    return replace(
+        source,
+        name=f"{source.name}.{suffix}",
+        topic=topic,
+        retry_of=RetryOf(source.topic, delay_ms),
+    )

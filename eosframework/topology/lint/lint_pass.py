@@ -1,29 +1,54 @@
-"""The lint pass over a whole topology."""
+"""The lint pass over a whole topology.
+
+The fixes of findings: options written into a topology's Python or YAML file.
+Python gets a keyword argument in the call whose end was recorded, YAML an entry of the step's map.
+A fix that has no such place is left to the user.
+"""
 
 from __future__ import annotations
 
+import ast
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
 
 from eosframework.errors import TopologyError
 from eosframework.serialization.references import closest
-from eosframework.topology.lint.lint_arguments import wrong_arguments
-from eosframework.topology.lint.lint_arrival import arrival_findings
-from eosframework.topology.lint.lint_batches import batch_findings
-from eosframework.topology.lint.lint_changes import change_findings
-from eosframework.topology.lint.lint_joins import join_findings, key_findings
-from eosframework.topology.lint.lint_names import ambiguous_names, derived_names
-from eosframework.topology.lint.lint_order import order_findings
-from eosframework.topology.lint.lint_retries import retry_findings
-from eosframework.topology.lint.lint_returns import returns_nothing
-from eosframework.topology.lint.lint_schemas import schema_findings, storage_findings
-from eosframework.topology.lint.lint_tables import table_findings
-from eosframework.topology.lint.lint_topics import internal_topic_findings, topic_findings
+from eosframework.topology.lint.lint_joins import join_findings, key_findings, table_findings
+from eosframework.topology.lint.lint_steps import (
+    arrival_findings,
+    batch_findings,
+    change_findings,
+    order_findings,
+    retry_findings,
+    returns_nothing,
+    wrong_arguments,
+)
+from eosframework.topology.lint.lint_topics import (
+    AMBIGUOUS,
+    ambiguous_names,
+    derived_names,
+    internal_topic_findings,
+    schema_findings,
+    storage_findings,
+    topic_findings,
+)
 from eosframework.topology.lowering.lowering import Lowered, lower
 from eosframework.topology.lowering.parts import connected_parts, in_order, name_of_part
-from eosframework.topology.spec.loaded import KEY, Finding, LoadedApp, Path, Severity
+from eosframework.topology.spec.loaded import (
+    KEY,
+    Finding,
+    Fix,
+    LoadedApp,
+    Place,
+    Severity,
+    SpecPath,
+)
 from eosframework.topology.spec.step_spec import SIDE_EFFECTS, StepSpec
 from eosframework.topology.spec.topology_spec import DEFAULT_BRANCH, StreamSpec
 from eosframework.txnid import refuse_bad_application, refuse_bad_name, refuse_reserved_name
@@ -67,7 +92,7 @@ def _has_errors(findings: Iterable[Finding]) -> bool:
 
 def _names(app: LoadedApp) -> Iterator[Finding]:
     spec = app.spec
-    named: list[tuple[Path, str, str]] = []
+    named: list[tuple[SpecPath, str, str]] = []
     for name, source in spec.sources.items():
         named.append((("sources", name, KEY), "source", name))
         if source.name is not None:
@@ -84,7 +109,7 @@ def _names(app: LoadedApp) -> Iterator[Finding]:
         yield from app.refusals(path, "name", partial(refuse_bad_name, what, name))
 
 
-def _stated_names(path: Path, step: StepSpec) -> Iterator[tuple[Path, str, str]]:
+def _stated_names(path: SpecPath, step: StepSpec) -> Iterator[tuple[SpecPath, str, str]]:
     declared = getattr(step, step.operator)
     if (store := getattr(declared, "store", None)) is not None:
         yield path, "store", store
@@ -98,10 +123,10 @@ def _stated_names(path: Path, step: StepSpec) -> Iterator[tuple[Path, str, str]]
 
 
 def _duplicate_names(app: LoadedApp) -> Iterator[Finding]:
-    seen: dict[str, tuple[str, Path]] = {
+    seen: dict[str, tuple[str, SpecPath]] = {
         name: ("source", ("sources", name, KEY)) for name in app.spec.sources
     }
-    declared: list[tuple[str, str, Path]] = []
+    declared: list[tuple[str, str, SpecPath]] = []
     for name, stream in app.spec.streams.items():
         declared.append((name, "stream", ("streams", name, KEY)))
         for branch in stream.branch_names:
@@ -193,7 +218,7 @@ def _is_asynchronous(function: Any) -> bool:
     )
 
 
-def _function_references(app: LoadedApp) -> Iterator[tuple[Path, str]]:
+def _function_references(app: LoadedApp) -> Iterator[tuple[SpecPath, str]]:
     for name, source in app.spec.sources.items():
         if source.timestamp is not None:
             yield ("sources", name, "timestamp"), source.timestamp
@@ -212,7 +237,7 @@ def _function_references(app: LoadedApp) -> Iterator[tuple[Path, str]]:
 
 
 def _serdes(app: LoadedApp) -> Iterator[Finding]:
-    wanted: list[tuple[Path, str | None]] = []
+    wanted: list[tuple[SpecPath, str | None]] = []
     for name, source in app.spec.sources.items():
         wanted.append((("sources", name, "key"), source.key))
         wanted.append((("sources", name, "value"), source.value))
@@ -269,7 +294,7 @@ def _parts(app: LoadedApp) -> Iterator[Finding]:
     for part in connected_parts(spec):
         name = name_of_part(spec, part)
         given = [source for source in part.sources if spec.sources[source].name]
-        first: Path = ("streams", part.streams[0], KEY) if part.streams else ()
+        first: SpecPath = ("streams", part.streams[0], KEY) if part.streams else ()
         place = ("sources", given[0], "name") if given else first
         if len({spec.sources[source].name for source in given}) > 1:
             names = ", ".join(f"{source}: {spec.sources[source].name!r}" for source in given)
@@ -295,7 +320,7 @@ def _types(app: LoadedApp, lowered: Lowered) -> Iterator[Finding]:
         yield app.finding(path, "type", problem)
 
 
-def _branch_path(name: str, stream: StreamSpec, branch: str) -> Path:
+def _branch_path(name: str, stream: StreamSpec, branch: str) -> SpecPath:
     if stream.branch.get(DEFAULT_BRANCH) == branch and branch not in stream.predicates:
         return ("streams", name, "branch", DEFAULT_BRANCH)
     return ("streams", name, "branch", branch, KEY)
@@ -327,3 +352,175 @@ _LOWERED_RULES = (
     order_findings,
 )
 """Rules of a topology in which everything is known."""
+
+
+_SHORT = {
+    "sum": "of",
+    "min": "of",
+    "max": "of",
+    "reduce": "add",
+    "deduplicate": "within",
+    "group_by": "by",
+}
+"""The option that the short form of a step in YAML, one text, stands for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """The result of writing fixes.
+
+    Args:
+        written: findings whose fix is in the file now.
+        left: findings that the user has to fix, each with the reason.
+    """
+
+    written: tuple[Finding, ...]
+    left: tuple[tuple[Finding, str], ...]
+
+
+def with_proposed_names(app: LoadedApp) -> tuple[LoadedApp, list[Finding]]:
+    """Return a topology with the names that are proposed for ambiguous ones, and their findings.
+
+    If it has other errors, or one that no option fixes, it is returned as it is.
+    """
+    findings = [found for found in lint(app) if found.severity is Severity.ERROR]
+    streams = dict(app.spec.streams)
+    for finding in findings:
+        fix = finding.fix
+        if finding.rule != AMBIGUOUS or fix is None or not fix.option:
+            return app, []
+        _, name, _, index, *_ = fix.path
+        assert isinstance(index, int), "an option belongs to a step"
+        stream = streams[f"{name}"]
+        steps = list(stream.steps)
+        steps[index] = steps[index].with_option(fix.option, fix.value)
+        streams[f"{name}"] = stream.model_copy(update={"steps": tuple(steps)})
+    named = replace(app, spec=app.spec.model_copy(update={"streams": streams}))
+    return named, findings
+
+
+def write_fixes(findings: Iterable[Finding]) -> Fixed:
+    """Write the fixes of findings into their files.
+
+    Raises:
+        TopologyError: a file cannot be read or written; the files before it are fixed.
+    """
+    written: list[Finding] = []
+    left: list[tuple[Finding, str]] = []
+    by_file: dict[str, dict[object, Finding]] = {}
+    for finding in findings:
+        if (fix := finding.fix) is not None:
+            # One option may name several stores.
+            by_file.setdefault(finding.place.file, {}).setdefault((fix.path, fix.option), finding)
+    for name, by_path in by_file.items():
+        found = [*by_path.values()]
+        fixed = _Text(name)
+        calls = [finding.place.end for finding in found if not finding.place.is_yaml]
+        # From the end of the file to its start, so that places before an edit stay right.
+        for finding in sorted(found, key=lambda f: _position(f.place), reverse=True):
+            reason = fixed.refusal(finding, calls) or fixed.edit(finding.place, finding.fix)
+            if reason:
+                left.append((finding, reason))
+            else:
+                written.append(finding)
+        fixed.save()
+    return Fixed(tuple(reversed(written)), tuple(reversed(left)))
+
+
+def _position(place: Place) -> tuple[int, int]:
+    return place.end or (place.line, place.column)
+
+
+class _Text:
+    """The text of a topology file, edited from its end to its start."""
+
+    def __init__(self, name: str) -> None:
+        self._file = Path(name)
+        try:
+            self._text = self._before = self._file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise TopologyError(f"{name} cannot be read, so nothing is fixed: {error}") from error
+
+    def refusal(self, finding: Finding, calls: Sequence[tuple[int, int] | None]) -> str | None:
+        """Return why a finding cannot be fixed; None: it can be tried."""
+        place, fix = finding.place, finding.fix
+        if fix is None or not fix.option:
+            return "a stream is named by its own line"
+        if not place.is_yaml and (place.end is None or calls.count(place.end) > 1):
+            return "the call is not known, or declares several steps"
+        return None
+
+    def edit(self, place: Place, fix: Fix | None) -> str | None:
+        """Write one option; return why that was not possible, or None."""
+        assert fix is not None, "refused before"
+        edited = _in_yaml(self._text, fix) if place.is_yaml else _in_python(self._text, place, fix)
+        if edited is None:
+            return "the text at this place is none that can be edited"
+        self._text = edited
+        return None
+
+    def save(self) -> None:
+        """Write the file if it was edited."""
+        if self._text == self._before:
+            return
+        try:
+            self._file.write_text(self._text, encoding="utf-8")
+        except OSError as error:
+            raise TopologyError(f"{self._file} cannot be written: {error}") from error
+
+
+def _in_python(text: str, place: Place, fix: Fix) -> str | None:
+    """Return a program with one more keyword argument in the call that ends at a place."""
+    assert place.end is not None, "refused before"
+    lines = text.splitlines(keepends=True)
+    line, column = place.end
+    if line > len(lines):
+        return None
+    last = lines[line - 1].encode()
+    head = "".join(lines[: line - 1]) + last[: column - 1].decode(errors="replace")
+    tail = last[column - 1 :].decode(errors="replace") + "".join(lines[line:])
+    if not tail.startswith(")"):
+        return None
+    stripped = head.rstrip()
+    comma = "" if stripped.endswith(("(", ",")) else ","
+    gap = head[len(stripped) :] if "\n" in head[len(stripped) :] else ""
+    space = "" if stripped.endswith("(") else " "
+    if gap:
+        # The last argument has a line of its own, and so has this one.
+        indent = stripped.rpartition("\n")[2]
+        space = "\n" + indent[: len(indent) - len(indent.lstrip())]
+    edited = f'{stripped}{comma}{space}{fix.option}="{fix.value}"{"," if gap else ""}{gap}{tail}'
+    try:
+        ast.parse(edited)
+    except SyntaxError:
+        return None
+    return edited
+
+
+def _in_yaml(text: str, fix: Fix) -> str | None:
+    """Return a topology file with one more option in a step's map."""
+    node = _node_at(yaml.compose(text, yaml.SafeLoader), fix.path)  # pyright: ignore[reportUnknownMemberType]
+    entry = f"{fix.option}: {fix.value}"
+    if isinstance(node, yaml.MappingNode):
+        start = node.start_mark.index
+        if node.flow_style:
+            rest = ", " if node.value else ""
+            return f"{text[: start + 1]}{entry}{rest}{text[start + 1 :]}"
+        return f"{text[:start]}{entry}\n{' ' * node.start_mark.column}{text[start:]}"
+    short = _SHORT.get(str(fix.path[-1]))
+    if isinstance(node, yaml.ScalarNode) and short is not None:
+        start, end = node.start_mark.index, node.end_mark.index
+        return f"{text[:start]}{{{short}: {text[start:end]}, {entry}}}{text[end:]}"
+    return None
+
+
+def _node_at(node: yaml.Node | None, path: Sequence[str | int]) -> yaml.Node | None:
+    for part in path:
+        if isinstance(node, yaml.MappingNode):
+            pairs = cast("list[tuple[yaml.Node, yaml.Node]]", node.value)
+            node = next((value for key, value in pairs if str(key.value) == part), None)
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int):
+            node = cast("list[yaml.Node]", node.value)[part]
+        else:
+            return None
+    return node

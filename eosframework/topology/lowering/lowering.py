@@ -12,31 +12,178 @@ do not see that there was a cut.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
-from eosframework.serialization.serdes import internal_serde_name, type_of, window_name
-from eosframework.topology.lowering.naming import Naming, words_of
+from eosframework.errors import TopologyError
+from eosframework.records import Record
+from eosframework.serialization.annotations import (
+    UNKNOWN,
+    element_of,
+    is_known,
+    pair_of,
+    returned_type,
+    stripped,
+    type_name,
+)
+from eosframework.serialization.serdes import (
+    Serde,
+    internal_serde_name,
+    serde_of,
+    type_of,
+    window_name,
+)
 from eosframework.topology.lowering.parts import (
+    Naming,
     branch_parents,
     connected_parts,
     in_order,
+    is_global,
     name_of_part,
     policies_in_force,
+    words_of,
 )
-from eosframework.topology.lowering.step_types import Made, StepTypes
-from eosframework.topology.spec.kept_names import KeptName
 from eosframework.topology.spec.keyed_spec import KeyedSpec
-from eosframework.topology.spec.loaded import LoadedApp, Path
+from eosframework.topology.spec.loaded import KeptName, LoadedApp, SpecPath
 from eosframework.topology.spec.step_spec import GroupSpec, StepSpec
-from eosframework.topology.spec.tabular import is_global
 from eosframework.topology.spec.topology_spec import SinkSpec, SourceSpec, StreamSpec, TopologySpec
 from eosframework.txnid import repartition_topic, rows_topic
 
-KEEPS_KEY = frozenset(
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Keys or values of which the annotation of a function says the type.
+
+    Args:
+        serde: its name; None: there is none, for the reason in `problem`.
+        type: as annotated, without None.
+        function: reference to the function.
+        problem: why it has no serde.
+    """
+
+    serde: str | None
+    type: Any
+    function: str
+    problem: str = ""
+
+    def contradicts(self, declared: Any) -> bool:
+        """Return whether values of the type cannot be of the type of a declared serde."""
+        if declared is None or not isinstance(declared, type) or not isinstance(self.type, type):
+            return False
+        loses_fields = hasattr(declared, "model_fields") and self.type is not declared
+        is_number = declared is float and self.type is int
+        return loses_fields or not (is_number or issubclass(self.type, declared))
+
+    def __str__(self) -> str:
+        return f"{self.function} returns {type_name(self.type)}"
+
+
+class StepTypes:
+    """Reads the annotations of functions; `app` has the serdes of the types that it found.
+
+    Args:
+        app: with the functions.
+    """
+
+    def __init__(self, app: LoadedApp) -> None:
+        self._objects = dict(app.objects)
+        self.app = replace(app, objects=self._objects)
+
+    def value(self, step: StepSpec, before: str) -> Made | None:
+        """Return what a step makes of a value; None: nothing says it.
+
+        Args:
+            step: that gives records other values.
+            before: name of the serde of the values that it gets.
+        """
+        match step.operator:
+            case "map_values":
+                return self._made(step.function, before)
+            case "flat_map_values":
+                return self._made(step.function, before, element_of)
+            case "map":
+                return self._made(step.function, before, _value_of)
+            case "flat_map" | "process":
+                return self._made(step.function, before, _value_in)
+            case "join" if step.join is not None:
+                return self._made(step.join.by, before)
+            case _:
+                return None
+
+    def key(self, step: StepSpec, before: str) -> Made | None:
+        """Return what a step makes of a key; None: nothing says it, or it keeps the key."""
+        match step.operator:
+            case "select_key" | "group_by":
+                return self._made(step.function, before)
+            case "map":
+                return self._made(step.function, before, _key_of)
+            case "flat_map" | "process":
+                return self._made(step.function, before, _key_in)
+            case _:
+                return None
+
+    def aggregate(self, step: StepSpec) -> Made | None:
+        """Return what an aggregate keeps for each key; None: nothing says it."""
+        declared: Any = getattr(step, step.operator)
+        functions = [getattr(declared, name, None) for name in ("of", "add", "initial")]
+        found = (self._made(function, "json") for function in functions if function is not None)
+        return next((made for made in found if made is not None), None)
+
+    def _made(
+        self, function: str, before: str, part: Callable[[Any], Any] = stripped
+    ) -> Made | None:
+        try:
+            found = stripped(part(returned_type(self.app.find(function))))
+        except TopologyError as error:
+            return Made(None, UNKNOWN, function, str(error))
+        if not is_known(found):
+            return None
+        if type_of(self.app.serde(before)) is found:
+            return Made(before, found, function)
+        try:
+            serde = serde_of(found)
+        except TopologyError as error:
+            return Made(None, found, function, str(error))
+        return Made(self._named(serde), found, function)
+
+    def _named(self, serde: Serde) -> str:
+        """Return a name for a serde that no other of this topology has."""
+        name, count = serde.name, 1
+        while self._objects.setdefault(name, serde) != serde:
+            count += 1
+            name = f"{serde.name}#{count}"
+        return name
+
+
+def _pair_in(annotation: Any) -> tuple[Any, Any]:
+    """Return the types of key and value of the records that a function returns, one or several."""
+    each = pair_of(element_of(annotation), Record)
+    return pair_of(annotation, Record) if each == (UNKNOWN, UNKNOWN) else each
+
+
+def _key_of(annotation: Any) -> Any:
+    return pair_of(annotation, Record)[0]
+
+
+def _value_of(annotation: Any) -> Any:
+    return pair_of(annotation, Record)[1]
+
+
+def _key_in(annotation: Any) -> Any:
+    return _pair_in(annotation)[0]
+
+
+def _value_in(annotation: Any) -> Any:
+    return _pair_in(annotation)[1]
+
+
+_KEEPS_KEY = frozenset(
     {"filter", "map_values", "flat_map_values", "peek", "join", "map_batch", "filter_batch"}
 )
-KEEPS_VALUE = frozenset({"filter", "peek", "select_key", "group_by", "deduplicate", "filter_batch"})
+_KEEPS_VALUE = frozenset(
+    {"filter", "peek", "select_key", "group_by", "deduplicate", "filter_batch"}
+)
 
 
 def aggregate_serde(step: StepSpec, keyed: KeyedSpec, types: StepTypes) -> str:
@@ -101,8 +248,8 @@ class RecordFacts:
             return replace(self, value=value, new_value=False, made_value=None, delayed=delayed)
         join = step.join
         waits = join is not None and join.is_within and join.kind != "inner"
-        keeps_key = step.operator in KEEPS_KEY or step.keyed is not None
-        keeps_value = step.operator in KEEPS_VALUE
+        keeps_key = step.operator in _KEEPS_KEY or step.keyed is not None
+        keeps_value = step.operator in _KEEPS_VALUE
         return replace(
             self,
             delayed=self.delayed or waits,
@@ -136,7 +283,7 @@ class Lowered:
     rows: Mapping[str, str]
     kept: tuple[KeptName, ...]
     types: StepTypes
-    contradictions: tuple[tuple[Path, str], ...]
+    contradictions: tuple[tuple[SpecPath, str], ...]
 
 
 def reads_source(spec: TopologySpec, stream: StreamSpec) -> bool:
@@ -178,7 +325,7 @@ class _Lowering:
         """By stream and branch. Each piece states its own: a tail reads a topic, not a stream."""
         self._repartitions: dict[str, tuple[str, int | None]] = {}
         self._naming = Naming(app)
-        self._contradictions: list[tuple[Path, str]] = []
+        self._contradictions: list[tuple[SpecPath, str]] = []
         self._whole: dict[str, str] = {}
         """The stream of each piece."""
         self._rekeyed: dict[str, StreamSpec] = {}
@@ -220,7 +367,7 @@ class _Lowering:
         steps = list[StepSpec]()
         base = self._naming.start(name, stream)
         for i, step in enumerate(stream.steps):
-            path: Path = ("streams", name, "steps", i)
+            path: SpecPath = ("streams", name, "steps", i)
             words = words_of(stream.steps[i:])
             if (group := step.group_by) is not None:
                 base = self._naming.group(base, (*path, "group_by"), group, words)
@@ -275,7 +422,7 @@ class _Lowering:
         join = step.join.model_copy(update={"with_": self._rekeyed[other].from_[0]})
         return step.model_copy(update={"join": join})
 
-    def _path_of(self, name: str) -> Path:
+    def _path_of(self, name: str) -> SpecPath:
         """Return the path of a source, or of the stream that a stream or branch is declared in."""
         if name in self._spec.sources:
             return ("sources", name)
@@ -313,7 +460,7 @@ class _Lowering:
         facts = self._facts[tail] = RecordFacts(key, value)
         return stream.model_copy(update={"from_": (tail,)}), facts
 
-    def _compare_stored(self, path: Path, step: StepSpec, facts: RecordFacts) -> None:
+    def _compare_stored(self, path: SpecPath, step: StepSpec, facts: RecordFacts) -> None:
         """Compare the serdes that a step states for what it stores with the functions' types."""
         operator = step.operator
         if (keyed := step.aggregates) is not None and operator != "count":
@@ -323,7 +470,7 @@ class _Lowering:
             self._compare((*path, "join", "value"), facts.made_value, join.value)
             self._compare((*path, "join", "with_value"), other.made_value, join.with_value)
 
-    def _compare(self, path: Path, made: Made | None, stated: str | None) -> None:
+    def _compare(self, path: SpecPath, made: Made | None, stated: str | None) -> None:
         """Note if the serde that is stated at a place does not fit what a function returns."""
         if made is None:
             return

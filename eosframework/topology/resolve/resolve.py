@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -21,16 +21,18 @@ from eosframework.topology.graph.graph import (
     Processor,
     Repartition,
     Sink,
+    SinkTable,
     Source,
     Step,
     Store,
     SubTopology,
+    TableMode,
+    TableSink,
 )
-from eosframework.topology.graph.reordering import with_reordering
-from eosframework.topology.graph.retry_topics import retry_topics_of, with_retry_sources
-from eosframework.topology.graph.timed_topics import with_time_stores
-from eosframework.topology.lint.lint_batches import declared_columns
+from eosframework.topology.graph.timed_topics import with_reordering, with_time_stores
+from eosframework.topology.graph.walk import retry_topics_of, with_retry_sources
 from eosframework.topology.lint.lint_pass import lint
+from eosframework.topology.lint.lint_steps import declared_columns
 from eosframework.topology.lowering.lowering import (
     Lowered,
     RecordFacts,
@@ -40,15 +42,81 @@ from eosframework.topology.lowering.lowering import (
 )
 from eosframework.topology.lowering.parts import Part, connected_parts, in_order, name_of_part
 from eosframework.topology.resolve.resolve_joins import JoinResolver, append
-from eosframework.topology.resolve.resolve_tables import table_sinks
-from eosframework.topology.spec.fields import milliseconds
-from eosframework.topology.spec.kept_names import Kind
-from eosframework.topology.spec.keyed_spec import DeduplicateSpec, KeyedSpec, StoredSpec, order_of
-from eosframework.topology.spec.loaded import LoadedApp, Severity, refusal
+from eosframework.topology.spec.keyed_spec import (
+    DeduplicateSpec,
+    KeyedSpec,
+    StoredSpec,
+    Window,
+    milliseconds,
+    order_of,
+)
+from eosframework.topology.spec.loaded import Kind, LoadedApp, Severity, refusal
 from eosframework.topology.spec.step_spec import ProcessSpec, StepSpec
 from eosframework.topology.spec.topology_spec import DeadLetter, SinkSpec, StreamSpec, TopologySpec
-from eosframework.topology.spec.window_spec import Window
 from eosframework.txnid import changelog_topic, repartition_topic
+
+
+def table_sinks(
+    app: LoadedApp,
+    policies: Mapping[str, OnError],
+    serdes_of_rows: Mapping[str, tuple[Serde, Serde]],
+    own: Mapping[str, str],
+) -> tuple[TableSink, ...]:
+    """Return the table sinks of a topology, one for each topic.
+
+    Args:
+        app: the topology; it has no errors.
+        policies: by stream.
+        serdes_of_rows: of key and value, by the streams that have a topic of rows.
+        own: these topics, by stream.
+    """
+    spec = app.spec
+    writers = {
+        stream: name_of_part(spec, part)
+        for part in connected_parts(spec)
+        for stream in part.streams
+    }
+    found: dict[str, TableSink] = {}
+    for name, stream in spec.streams.items():
+        if not stream.tables:
+            continue
+        if name in own:
+            key, value = serdes_of_rows[name]
+            topic, policy, writer = own[name], Policy.FAIL, writers[name]
+        else:
+            source = spec.sources[stream.from_[0]]
+            key = app.serde_at(source.key, source.topic, is_key=True)
+            value = app.serde_at(source.value, source.topic)
+            topic, policy, writer = source.topic, _decoding(source.on_error, policies[name]), None
+        tables = tuple(_tables(app, name, stream, value, policies[name].policy))
+        if (twin := found.get(topic)) is not None:
+            tables, name, policy = (*twin.tables, *tables), twin.name, twin.on_error
+        found[topic] = TableSink(name, topic, key, value, tables, policy, writer)
+    return tuple(found.values())
+
+
+def _tables(
+    app: LoadedApp, name: str, stream: StreamSpec, value: Serde, policy: Policy
+) -> Iterator[SinkTable]:
+    for _, table in stream.tables:
+        row = None if table.row is None else Function(table.row, app.find(table.row))
+        model = None if row is not None else value.model
+        yield SinkTable(
+            name=f"{name}.to({table.label})",
+            table=table.table,
+            mode=TableMode(table.mode),
+            keys=table.keys,
+            row=row,
+            model=model if table.model is None else app.find_model(table.model),
+            on_error=policy if table.on_error is None else Policy(table.on_error),
+        )
+
+
+def _decoding(declared: Any, inherited: OnError) -> Policy:
+    if declared is None:
+        return inherited.policy
+    return Policy(declared) if isinstance(declared, str) else Policy.DEAD_LETTER
+
 
 Nodes = list[Node]
 

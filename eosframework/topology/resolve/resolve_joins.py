@@ -24,10 +24,10 @@ from eosframework.topology.graph.graph import (
     View,
 )
 from eosframework.topology.lowering.lowering import RecordFacts
-from eosframework.topology.spec.fields import milliseconds
-from eosframework.topology.spec.join_spec import JoinSpec
+from eosframework.topology.lowering.parts import VIEW_STEPS
+from eosframework.topology.spec.keyed_spec import milliseconds
 from eosframework.topology.spec.loaded import LoadedApp
-from eosframework.topology.spec.tabular import VIEW_STEPS
+from eosframework.topology.spec.step_spec import JoinSpec
 from eosframework.topology.spec.topology_spec import SourceSpec
 
 Ends = list[list[Node]]

@@ -2,13 +2,253 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
-from typing import Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+    model_validator,
+)
 
-from eosframework.topology.spec.fields import Declared, Duration, Ttl, milliseconds
-from eosframework.topology.spec.window_spec import Window, WindowKind, WindowSpec
+_FORM = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_PATTERN = r"^\d+(\.\d+)?(ms|s|m|h|d)$"
+
+
+class Declared(BaseModel):
+    """A part of a declaration; frozen, and an unknown key is an error."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, populate_by_name=True, use_attribute_docstrings=True
+    )
+
+
+DurationLike = timedelta | str
+"""A timedelta, or a number with its unit: `10m`."""
+
+
+def duration_of(wanted: Any) -> timedelta:
+    """Return the duration that a user wrote.
+
+    Raises:
+        ValueError: it is not a duration, is negative, or is not a whole number of milliseconds.
+    """
+    found = wanted
+    if isinstance(wanted, str) and (match := _FORM.fullmatch(wanted.strip())):
+        found = _timedelta(float(match[1]) * _SECONDS[match[2]])
+    if not isinstance(found, timedelta):
+        raise ValueError(
+            f"{wanted!r} is no duration; expected a number and its unit, as in 500ms, 30s, 10m, "
+            f"1h or 7d"
+        )
+    if found < timedelta(0) or found % timedelta(milliseconds=1):
+        raise ValueError(f"{wanted} cannot be used; expected whole milliseconds, not less than 0")
+    return found
+
+
+def _timedelta(seconds: float) -> timedelta:
+    try:
+        return timedelta(seconds=seconds)
+    except OverflowError:
+        raise ValueError(f"a duration has at most {timedelta.max.days:,} days") from None
+
+
+def milliseconds(duration: timedelta) -> int:
+    """Return a duration as a whole number of milliseconds; the rest is cut off."""
+    return duration // timedelta(milliseconds=1)
+
+
+def short(duration: timedelta | int) -> str:
+    """Return the shortest form of a duration, or of a number of milliseconds."""
+    left = duration if isinstance(duration, int) else milliseconds(duration)
+    units = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000))
+    name, size = next(((n, s) for n, s in units if left and left % s == 0), ("ms", 1))
+    return f"{left // size}{name}"
+
+
+Duration = Annotated[
+    timedelta,
+    BeforeValidator(duration_of),
+    PlainSerializer(short, return_type=str),
+    WithJsonSchema({"type": "string", "pattern": _PATTERN, "examples": ["30s", "10m", "1h"]}),
+]
+"""A field of a spec that holds a duration."""
+
+
+def _more_than_nothing(ttl: timedelta | None) -> timedelta | None:
+    if ttl is not None and not ttl:
+        raise ValueError("ttl: 0 keeps nothing; expected more, or leave it out")
+    return ttl
+
+
+Ttl = Annotated[Duration | None, AfterValidator(_more_than_nothing)]
+"""A field of a spec: how long an entry is valid; None: forever."""
+
+
+_KINDS = ("tumbling", "hopping", "sliding", "session")
+
+_MOST_WINDOWS = 10_000
+"""The most hopping windows of one record, each of which is an entry of a store."""
+
+
+class WindowKind(StrEnum):
+    """The way event time is divided into windows."""
+
+    TUMBLING = "tumbling"
+    """[0, size), [size, 2 size), …"""
+    HOPPING = "hopping"
+    """[0, size), [every, every + size), …"""
+    SLIDING = "sliding"
+    """[t - size, t] and (t, t + size] for every record at t; both ends are included."""
+    SESSION = "session"
+    """Records of a key whose times are at most size apart from one to the next."""
+    LAST = "last"
+    """The last `size` of event time, for which deduplication remembers single records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Windows of one kind, in milliseconds of event time.
+
+    Args:
+        every_ms: from one start to the next, of hopping windows; else None.
+        grace_ms: how long after its end a window accepts late records.
+        close_idle_ms: after so long without a record open windows close; None: never.
+        late: topic for records for which every window has closed.
+    """
+
+    kind: WindowKind
+    size_ms: int
+    every_ms: int | None = None
+    grace_ms: int = 0
+    close_idle_ms: int | None = None
+    late: str | None = None
+
+    @property
+    def signature(self) -> str:
+        """The kind and size as text; a store made for another signature cannot be used."""
+        every = "" if self.every_ms is None else f"/{self.every_ms}"
+        return f"{self.kind}:{self.size_ms}{every}"
+
+
+class WindowSpec(BaseModel):
+    """The windows that group the records of each key by time."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        json_schema_extra={"oneOf": [{"required": [kind]} for kind in _KINDS]},
+    )
+
+    tumbling: Duration | None = None
+    """Windows of this size, one after the other."""
+
+    hopping: Duration | None = None
+    """Overlapping windows of this size; a new one starts every `every`."""
+
+    every: Duration | None = None
+    """Distance from the start of one hopping window to the start of the next."""
+
+    sliding: Duration | None = None
+    """A window for every set of records that are at most this far apart, as in Kafka Streams: one
+    ends with each record, and one begins right after it."""
+
+    session: Duration | None = None
+    """Windows of records that are at most this far apart from one to the next."""
+
+    grace: Duration = timedelta(0)
+    """Time after its end, in stream time, during which a window still accepts records."""
+
+    late: str | None = Field(default=None, min_length=1)
+    """Topic for records for which every window has closed, written unchanged. Late records are
+    counted in any case."""
+
+    close_when_idle: Duration | None = None
+    """Close open windows after this long without a record by the wall clock, although stream time
+    has not passed their end. Records that arrive for them later are late."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        given = [kind for kind in _KINDS if getattr(self, kind) is not None]
+        if len(given) != 1:
+            raise ValueError(
+                f"a window is of exactly one kind, this one of {len(given)}; expected one of "
+                f"{', '.join(_KINDS)}"
+            )
+        if (self.hopping is None) != (self.every is None):
+            raise ValueError(
+                "hopping and every go together: {hopping: 1h, every: 10m} is a window of an hour "
+                "that begins every ten minutes"
+            )
+        if not self.size:
+            raise ValueError(f"{given[0]}: 0 is no size of a window; expected more")
+        if self.every is not None and not timedelta(0) < self.every <= self.size:
+            raise ValueError(
+                f"every has to be more than 0 and not more than the window ({self.size}): else "
+                f"there are records in no window"
+            )
+        if self.every is not None and self.size > _MOST_WINDOWS * self.every:
+            raise ValueError(
+                f"each record falls into {self.size // self.every:,} windows of {short(self.size)} "
+                f"every {short(self.every)}; expected at most {_MOST_WINDOWS:,}, so a larger every"
+            )
+        return self
+
+    @property
+    def kind(self) -> WindowKind:
+        """The kind of window that was declared."""
+        return WindowKind(next(kind for kind in _KINDS if getattr(self, kind) is not None))
+
+    @property
+    def size(self) -> timedelta:
+        """The size of the windows, or the gap that ends a session."""
+        return getattr(self, self.kind.value)
+
+    def window(self) -> Window:
+        """Return the windows in the form that operators use."""
+        idle = self.close_when_idle
+        return Window(
+            self.kind,
+            milliseconds(self.size),
+            None if self.every is None else milliseconds(self.every),
+            milliseconds(self.grace),
+            None if idle is None else milliseconds(idle),
+            self.late,
+        )
+
+
+def windows_in_words(signature: str | None) -> str:
+    """Return the windows or the interval of a store in the user's terms.
+
+    Args:
+        signature: of `Window`, or of the interval of a join; None: there are no windows.
+    """
+    if signature is None:
+        return "no windows"
+    if found := _INTERVAL.fullmatch(signature):
+        before, after, grace = (short(int(text)) for text in found.groups())
+        return f"a join with before {before}, after {after} and grace {grace}"
+    if found := _WINDOWS.fullmatch(signature):
+        kind, size, every = found.groups()
+        return f"{kind} windows of {short(int(size))}" + (
+            "" if every is None else f" every {short(int(every))}"
+        )
+    return signature
+
+
+_INTERVAL = re.compile(r"-(\d+)/\+(\d+)/(\d+) ms")
+_WINDOWS = re.compile(r"(\w+):(\d+)(?:/(\d+))?(?: ms)?")
+"""Signatures stay as they are: stores contain them, and workers of other versions compare them."""
 
 
 class Emit(StrEnum):
@@ -41,7 +281,7 @@ class StoredSpec(Declared):
     @property
     def functions(self) -> dict[str, str]:
         """References to the functions that process values, by field name."""
-        named = ((name, getattr(self, name)) for name in FUNCTION_FIELDS if hasattr(self, name))
+        named = ((name, getattr(self, name)) for name in _FUNCTION_FIELDS if hasattr(self, name))
         return {name: reference for name, reference in named if reference is not None}
 
     @property
@@ -121,7 +361,7 @@ def order_of(declared: StoredSpec, window: Window | None) -> Order:
     return Order.TIME if needs and declared.emit == "close" else Order.ARRIVAL
 
 
-FUNCTION_FIELDS = ("of", "by", "initial", "add", "merge")
+_FUNCTION_FIELDS = ("of", "by", "initial", "add", "merge")
 """Names of the fields whose functions process values."""
 
 

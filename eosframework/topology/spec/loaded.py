@@ -19,7 +19,7 @@ from eosframework.serialization.serdes import (
 )
 from eosframework.topology.spec.topology_spec import TopologySpec
 
-Path = tuple[str | int, ...]
+SpecPath = tuple[str | int, ...]
 """A position in a spec: `("streams", "late", "steps", 0)`."""
 
 
@@ -54,11 +54,11 @@ class SourceMap:
     """The place of each part of a spec."""
 
     file: str
-    places: Mapping[Path, Place] = field(default_factory=dict[Path, Place])
+    places: Mapping[SpecPath, Place] = field(default_factory=dict[SpecPath, Place])
 
-    def find(self, path: Path) -> Place:
+    def find(self, path: SpecPath) -> Place:
         """Return the place of the innermost known part on the way to `path`."""
-        known: Path = ()
+        known: SpecPath = ()
         for part in path:
             if (*known, part) in self.places:
                 known = (*known, part)
@@ -76,7 +76,7 @@ class Severity(StrEnum):
 class Fix:
     """An option that would remove a finding, where a declaration is in the spec."""
 
-    path: Path
+    path: SpecPath
     option: str
     value: str
 
@@ -128,12 +128,12 @@ class LoadedApp:
     codecs: list[Codec] = field(default_factory=list[Codec])
 
     def finding(
-        self, path: Path, rule: str, message: str, severity: Severity = Severity.ERROR
+        self, path: SpecPath, rule: str, message: str, severity: Severity = Severity.ERROR
     ) -> Finding:
         """Return a finding with the place of `path`."""
         return Finding(self.source_map.find(path), rule, message, severity)
 
-    def refusals(self, path: Path, rule: str, check: Callable[[], object]) -> Iterator[Finding]:
+    def refusals(self, path: SpecPath, rule: str, check: Callable[[], object]) -> Iterator[Finding]:
         """Yield a finding at `path` if `check` raises TopologyError."""
         try:
             check()
@@ -200,3 +200,54 @@ def refusal(findings: list[Finding]) -> TopologyError:
         return TopologyError(str(errors[0]))
     lines = "\n  ".join(str(finding) for finding in errors)
     return TopologyError(f"the topology has {len(errors)} errors:\n  {lines}")
+
+
+class Kind(StrEnum):
+    """The kind of a thing that is kept under a name."""
+
+    STORE = "store"
+    REPARTITION = "repartition topic"
+    ROWS = "topic of rows"
+
+
+class Option(StrEnum):
+    """The option that states a name."""
+
+    STORE = "store"
+    NAME = "name"
+    NAMED = "named"
+    """The name of a stream: `.named(…)` in Python, the stream's key in YAML."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptName:
+    """A name under which something is kept, and where it is stated or could be.
+
+    Args:
+        path: of the declaration in the spec.
+        place: of the declaration in the file.
+        is_stated: the user gave it; False: it follows from the source and the operator.
+        is_anchored: it can only follow, from a name that the user gave.
+        base: the derived name of the repartition topic that it starts with, if any.
+        suffix: the part of the name that comes after the option's value.
+        words: names of the functions of the step and of those that follow, to propose names.
+    """
+
+    kind: Kind
+    name: str
+    path: SpecPath
+    place: Place
+    option: Option
+    is_stated: bool
+    is_anchored: bool = False
+    base: str | None = None
+    suffix: str = ""
+    words: tuple[str, ...] = ()
+
+    def line(self, name: str) -> str:
+        """Return the text that states `name` here, as it stands in the file."""
+        value = name.removesuffix(self.suffix)
+        if self.place.is_yaml:
+            is_key = self.option is Option.NAMED or self.path[0] == "sources"
+            return f"{value}: {{…}}" if is_key else f"{self.option}: {value}"
+        return f'.named("{value}")' if self.option is Option.NAMED else f'{self.option}="{value}"'

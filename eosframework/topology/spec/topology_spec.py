@@ -6,23 +6,41 @@ that need more than one part are in `lint`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import (
-    BeforeValidator,
-    Discriminator,
-    Field,
-    Tag,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
 from eosframework.errors import TopologyError
 from eosframework.serialization.schemas import OPTIONS, Registered
-from eosframework.topology.spec.fields import Declared, Duration, Ttl, duration_of, milliseconds
-from eosframework.topology.spec.relation_names import PATTERN
+from eosframework.topology.spec.keyed_spec import Declared, Duration, Ttl, duration_of, milliseconds
 from eosframework.topology.spec.step_spec import StepSpec
+
+_PATTERN = r'^(?:[A-Za-z_]\w*|"(?:[^"]|"")+")(?:\.(?:[A-Za-z_]\w*|"(?:[^"]|"")+"))?$'
+"""A name, with its schema before a dot. A part in double quotes may have any character."""
+
+_PART = re.compile(r'"((?:[^"]|"")*)"|([^."]+)')
+_SAFE = re.compile(r"[^A-Za-z0-9._-]")
+
+
+def relation_parts(name: str) -> tuple[str, ...]:
+    """Return the table's name, after its schema if there is one, without quotes.
+
+    Case is kept, with and without quotes.
+    """
+    return tuple(quoted.replace('""', '"') or plain for quoted, plain in _PART.findall(name))
+
+
+def extended(name: str, ending: str) -> str:
+    """Return a table's name with an ending."""
+    return f'{name[:-1]}{ending}"' if name.endswith('"') else f"{name}{ending}"
+
+
+def as_topic(name: str) -> str:
+    """Return a table's name in the characters that a topic may have."""
+    return _SAFE.sub("_", ".".join(relation_parts(name)))
+
 
 DEFAULT_BRANCH = "default"
 """In `branch`, the key whose value names the stream for the remaining records."""
@@ -270,7 +288,7 @@ upsert_delete: likewise, and a null value deletes the row of its key."""
 class TableSpec(Declared):
     """A table sink: a database table that the records of a stream are written to."""
 
-    table: str = Field(pattern=PATTERN)
+    table: str = Field(pattern=_PATTERN)
     """Name of the table, with its schema before a dot unless that is the first one of the search
     path. Case is kept; a part in double quotes may have any character: `shop."order lines"`."""
 

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from eosframework.state.rocksdb_backend import RocksState
-from eosframework.state.rocksdb_stores import RocksTaskStores
+from eosframework.state.rocksdb_backend import RocksState, RocksTaskStores
 from tests.support.applications.pipeline import wait_until
 from tests.support.applications.stores import COUNTS, SMALL_CACHE_BYTES
 

@@ -16,12 +16,10 @@ from confluent_kafka.admin import AdminClient
 from eosframework import failpoints
 from eosframework.application.context import connect
 from eosframework.backfill.api import Backfill
-from eosframework.backfill.driver.job_start import start
-from eosframework.backfill.job.job_entry import from_entries
-from eosframework.backfill.job.job_log import JobLog
-from eosframework.backfill.job.registration import register
+from eosframework.backfill.job.job_entry import JobLog, from_entries
+from eosframework.backfill.job_start import register, start
 from eosframework.config import load_settings
-from eosframework.embedded.ports import free_ports
+from eosframework.embedded.data_directory import free_ports
 from eosframework.errors import (
     ClusterUnreachable,
     ConfigurationError,

@@ -13,15 +13,20 @@ from confluent_kafka import Producer
 from pydantic import SecretStr
 
 from eosframework.backfill.api import Backfill
-from eosframework.backfill.diff.job_diff import Diff, compare
-from eosframework.backfill.diff.record_identity import CompareBy, Comparison
-from eosframework.backfill.diff.topic_diff import DiffOptions, TimeRange, compare_rows
+from eosframework.backfill.job_diff import Diff, compare
+from eosframework.backfill.topic_diff import (
+    CompareBy,
+    Comparison,
+    DiffOptions,
+    TimeRange,
+    compare_rows,
+)
 from eosframework.config import DatabaseSettings, KafkaSettings, Settings
 from eosframework.errors import ConfigurationError
 from eosframework.records import WindowResult
 from eosframework.serialization.serdes import WINDOW
 from eosframework.topology.loader import load_app
-from eosframework.topology.spec.window_spec import Window, WindowKind
+from eosframework.topology.spec.keyed_spec import Window, WindowKind
 from tests.conftest import KafkaService
 from tests.support.applications.tables import TablesWorld
 

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eosframework.backfill.job.job_entry import Files
-from eosframework.backfill.spark.executor_failures import failure_of
+from eosframework.backfill.spark.executors import failure_of, pack
 from eosframework.backfill.spark.file_rows import file_rows, pin
 from eosframework.backfill.spark.ordering import in_task_order
-from eosframework.backfill.spark.pickling import pack
 from eosframework.errors import ConfigurationError, RunError
 from eosframework.kafka.client.partitioner import partition_of
 from eosframework.records import Record

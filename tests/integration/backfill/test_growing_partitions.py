@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from eosframework.embedded.java import find_spark_java
+from eosframework.embedded.jars import find_spark_java
 from eosframework.errors import EosError
 from tests.conftest import KafkaService
 from tests.support.applications.feeding import feeder

@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition as Removed
 from confluent_kafka.admin import AdminClient
 
 from eosframework.backfill.job.job_entry import OffsetRange
-from eosframework.backfill.spark.kafka_rows import kafka_rows
+from eosframework.backfill.spark.spark_rows import kafka_rows
 from eosframework.config import KafkaSettings
 from eosframework.records import TopicPartition
 from tests.conftest import KafkaService

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from eosframework.errors import EosError, StartRefused
 from eosframework.processing.attempts.ownership import Ownership
-from eosframework.spark import few_rows
+from eosframework.spark import sink_entry as few_rows
 from tests.support.applications.spark_sinks import SinkWorld
 from tests.support.servers.topics import configure
 

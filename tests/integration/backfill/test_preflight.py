@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eosframework.backfill.spark.preflight import check_executors
-from eosframework.backfill.spark.spark_session import own_session, spark_session
+from eosframework.backfill.spark.spark_session import check_executors, own_session, spark_session
 from eosframework.embedded.jars import spark_connector_version
 from eosframework.errors import ConfigurationError
 

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Message, Producer
 
 from eosframework.backfill.job.job_entry import OffsetRange
-from eosframework.backfill.spark.kafka_rows import kafka_rows
+from eosframework.backfill.spark.spark_rows import kafka_rows
 from eosframework.config import KafkaSettings, Settings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.client.properties import Role, client_properties

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eosframework.backfill.job.job_entry import Files
-from eosframework.backfill.spark.file_rows import file_rows
-from eosframework.backfill.spark.staging import stage
+from eosframework.backfill.spark.file_rows import file_rows, stage
 from eosframework.errors import ConfigurationError
 from eosframework.serialization.serdes import BYTES, JSON
 from eosframework.topology.graph.graph import Function, OnError, Source

@@ -11,10 +11,10 @@ import pytest
 from pydantic import SecretStr
 
 from eosframework.application.context import connect
-from eosframework.backfill.driver.job_start import start
-from eosframework.backfill.driver.table_stage import run_tables
-from eosframework.backfill.job.request import Request
-from eosframework.backfill.spark.executor_failures import failure_of
+from eosframework.backfill.job.stages import Request
+from eosframework.backfill.job_start import start
+from eosframework.backfill.spark.executors import failure_of
+from eosframework.backfill.stage_runner import run_tables
 from eosframework.config import BackfillSettings, DatabaseSettings, KafkaSettings, Settings
 from eosframework.errors import RunError
 from eosframework.topology.loader import load_app

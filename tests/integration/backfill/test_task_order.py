@@ -9,9 +9,9 @@ from confluent_kafka.admin import AdminClient
 
 from eosframework.application.backfill_jobs import WRITER_HEADER
 from eosframework.backfill.job.job_entry import OffsetRange
-from eosframework.backfill.spark.kafka_rows import kafka_rows
+from eosframework.backfill.spark.executors import pack
 from eosframework.backfill.spark.ordering import in_task_order, task_slots
-from eosframework.backfill.spark.pickling import pack
+from eosframework.backfill.spark.spark_rows import kafka_rows
 from eosframework.config import KafkaSettings
 from eosframework.processing.input_queues import Pending, TimestampQueue
 from eosframework.processing.ports import Message

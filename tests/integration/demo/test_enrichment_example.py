@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from eosframework.embedded.ports import free_ports
+from eosframework.embedded.data_directory import free_ports
 from tests.conftest import KafkaService
 from tests.support.applications.pipeline import read_committed
 from tests.support.processes.programs import REPOSITORY

@@ -12,8 +12,8 @@ import pytest
 from pydantic import SecretStr
 
 from eosframework.config import DatabaseSettings
-from eosframework.demo.banks.tellers import make_importable
-from eosframework.demo.files import example_file
+from eosframework.demo.feeds import example_file
+from eosframework.demo.transfer_demo import make_importable
 from eosframework.postgres import Database, migrate
 from eosframework.serialization.references import find
 

@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient
 
 from eosframework.config import KafkaSettings
 from eosframework.embedded import KafkaCluster, start_kafka
+from eosframework.embedded.data_directory import live_brokers
 from eosframework.embedded.jars import KAFKA_VERSION
-from eosframework.embedded.ports import live_brokers
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.inspect.probes import MetadataLevels, metadata_levels
 from eosframework.kafka.inspect.wire import Wire

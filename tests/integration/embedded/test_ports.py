@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from eosframework.embedded.ports import free_ports
+from eosframework.embedded.data_directory import free_ports
 
 
 def test_a_port_that_is_promised_is_not_chosen_again() -> None:

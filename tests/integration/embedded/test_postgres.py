@@ -13,7 +13,7 @@ import pytest
 from psycopg import sql
 
 from eosframework.embedded import PostgresServer, find_postgres, start_postgres
-from eosframework.embedded.ports import free_ports, is_free
+from eosframework.embedded.data_directory import free_ports, is_free
 from eosframework.errors import ConfigurationError
 from tests.support.verifiers.modes import open_to_others, open_umask
 

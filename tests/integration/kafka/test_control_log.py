@@ -11,8 +11,7 @@ from confluent_kafka import Producer
 
 from eosframework.application.control_log import FIRST_TAIL_RECORDS, ControlLog
 from eosframework.application.control_topic import ControlTopic
-from eosframework.backfill.job.job_entry import TaskProgress, task_key
-from eosframework.backfill.job.job_log import JobLog
+from eosframework.backfill.job.job_entry import JobLog, TaskProgress, task_key
 from eosframework.config import KafkaSettings, Settings
 from eosframework.errors import ControlTopicDamaged
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate

@@ -24,8 +24,8 @@ from structlog.testing import capture_logs
 from eosframework import bounds
 from eosframework.errors import ConfigurationError
 from eosframework.monitoring.http import http_server
+from eosframework.monitoring.http.exchange import Answer, NotServed, Request, Streamed
 from eosframework.monitoring.http.http_server import serving
-from eosframework.monitoring.http.pages import Answer, NotServed, Request, Streamed
 from eosframework.runtime import application_status
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from eosframework.config import DatabaseSettings
 from eosframework.embedded import PostgresServer, start_postgres
-from eosframework.embedded.ports import free_ports
+from eosframework.embedded.data_directory import free_ports
 from eosframework.errors import (
     DatabaseConflict,
     DatabaseRefused,

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from eosframework.errors import RowRefused, StartRefused, Superseded
 from eosframework.postgres.tables.copy_rows import TableWriter
-from eosframework.postgres.tables.table_positions import (
+from eosframework.postgres.tables.table_sink import (
     StoredPosition,
     store_positions,
     stored_positions,

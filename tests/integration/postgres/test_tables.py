@@ -14,9 +14,8 @@ from pydantic import BaseModel, SecretStr
 
 from eosframework.config import DatabaseSettings
 from eosframework.postgres import Database
-from eosframework.postgres.tables.table_positions import store_positions
 from eosframework.postgres.tables.table_schema import apply_tables, plan_tables
-from eosframework.postgres.tables.table_sink import PostgresRowStore
+from eosframework.postgres.tables.table_sink import PostgresRowStore, store_positions
 from eosframework.records import TopicPartition
 from eosframework.serialization.serdes import JSON, STRING
 from eosframework.tables.table_ports import Batch, Deletion, TableRows

@@ -24,17 +24,17 @@ from eosframework.application.backfill_jobs import WRITER_HEADER
 from eosframework.application.context import connect
 from eosframework.application.internal_topics import task_counts
 from eosframework.application.start_checks import Facts, check_start
-from eosframework.backfill.executor.attempt import run_attempt
 from eosframework.backfill.executor.attempt_context import TaskSpec
+from eosframework.backfill.executor.functions import run_attempt
 from eosframework.backfill.job.job_entry import (
     Job,
+    JobLog,
     OffsetRange,
     TaskProgress,
     ends_key,
     to_entries,
 )
-from eosframework.backfill.job.job_log import JobLog
-from eosframework.backfill.spark.pickling import pack
+from eosframework.backfill.spark.executors import pack
 from eosframework.config import LogSettings, Settings, load_settings
 from eosframework.errors import EosError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin

@@ -19,7 +19,6 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from eosframework.application.control_topic import ControlTopic
-from eosframework.backfill.job.fingerprint import fingerprint
 from eosframework.backfill.job.job_entry import (
     Job,
     OffsetRange,
@@ -28,6 +27,7 @@ from eosframework.backfill.job.job_entry import (
     task_key,
     to_entries,
 )
+from eosframework.backfill.job.stages import fingerprint
 from eosframework.config import KafkaSettings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.topology.graph.graph import Graph

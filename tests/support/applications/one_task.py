@@ -13,8 +13,7 @@ from typing import Any
 import orjson
 
 from eosframework.operators.entries import LAYOUT
-from eosframework.operators.limits import Limits
-from eosframework.operators.operator_ports import WholeTopic
+from eosframework.operators.store_transaction import Limits, WholeTopic
 from eosframework.processing.codegen.compiler import CompiledPart, compile_part
 from eosframework.processing.failures.failure_handler import FailureHandler
 from eosframework.processing.stores.open_state import OpenState

@@ -18,11 +18,10 @@ from typing import Any
 
 import psutil
 
-from eosframework.backfill.job.job_entry import JobState
-from eosframework.backfill.job.job_log import JobLog
+from eosframework.backfill.job.job_entry import JobLog, JobState
 from eosframework.config import KafkaSettings
-from eosframework.embedded.java import find_spark_java
-from eosframework.embedded.ports import free_ports
+from eosframework.embedded.data_directory import free_ports
+from eosframework.embedded.jars import find_spark_java
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from tests.conftest import QUICK_JVM
 from tests.support.applications.handed_over import JOB, HandedOver

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from eosframework.config import StateSettings
-from eosframework.state.rocksdb_backend import RocksState
-from eosframework.state.rocksdb_stores import RocksTaskStores
+from eosframework.state.rocksdb_backend import RocksState, RocksTaskStores
 from tests.support.applications.stores import COUNTS, NAMES, TASK, content
 from tests.support.processes.waiting import PATIENCE_SECONDS
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eosframework.operators.operator_ports import CommittedStore
+from eosframework.operators.store_transaction import CommittedStore
 from eosframework.processing.stores.state_ports import StoreIdentity
 
 SMALL_CACHE_BYTES = 16 * 2**20

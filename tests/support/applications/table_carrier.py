@@ -16,11 +16,11 @@ import orjson
 from pydantic import SecretStr
 
 from eosframework import Topology
-from eosframework.backfill.driver.table_stage import TableTaskSpec, write_partition
-from eosframework.backfill.executor.chunk import Run
+from eosframework.backfill.executor.attempt_context import Run
 from eosframework.backfill.job.job_entry import OffsetRange
-from eosframework.backfill.spark.pickling import pack
+from eosframework.backfill.spark.executors import pack
 from eosframework.backfill.spark.spark_rows import RowMessage
+from eosframework.backfill.stage_runner import TableTaskSpec, write_partition
 from eosframework.config import BackfillSettings, DatabaseSettings, KafkaSettings, Settings
 from eosframework.records import TopicPartition
 from eosframework.testing import Fault, arm

@@ -15,7 +15,7 @@ from platformdirs import user_data_dir
 
 from eosframework import bounds, cli
 from eosframework.cli.explain import list_settings
-from eosframework.topology.json_schema import topology_schema
+from eosframework.topology.loader import topology_schema
 from tests.house import REPOSITORY
 from tests.support.values.pairs import COLUMNS, HELD, SOME
 

@@ -112,7 +112,7 @@ def with_few_results(number: int) -> None:
 
 def without_trimming() -> None:
     """Let the allocator keep freed memory."""
-    from eosframework.process import allocator
+    from eosframework.process import memory as allocator
 
     replace(allocator, "_malloc_trim", None)
     replace(allocator, "_mallopt", None)

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from eosframework.process import allocator
+from eosframework.process import memory as allocator
 
 REPORT_SECONDS = 2.0
 

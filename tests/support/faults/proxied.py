@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eosframework.embedded import KafkaCluster, start_kafka
+from eosframework.embedded.data_directory import is_free
 from eosframework.embedded.jars import KAFKA_VERSION
-from eosframework.embedded.ports import is_free
 from tests.support.faults.proxy import FrameProxy, HeldRequest, Holds
 
 _CHANCE = random.SystemRandom()

@@ -32,7 +32,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
-from eosframework.embedded.suspension import suspend_process
+from eosframework.embedded.node import suspend_process
 from tests.support.processes.waiting import PATIENCE_SECONDS, wait_until
 from tests.support.verifiers.logged import logged
 
@@ -54,8 +54,8 @@ PRELOADED = (
     "tests.support.applications.backfilled",
     "tests.support.faults.faulty_worker",
     "pyspark.cloudpickle",
-    "eosframework.backfill.cutover.cutover_steps",
-    "eosframework.cli.apply",
+    "eosframework.backfill.cutover",
+    "eosframework.cli.plan",
     "eosframework.cli.backfill",
     "eosframework.cli.console",
     "eosframework.console.server",

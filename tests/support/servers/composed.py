@@ -13,7 +13,7 @@ import subprocess
 import uuid
 from pathlib import Path
 
-from eosframework.embedded.ports import free_ports
+from eosframework.embedded.data_directory import free_ports
 from tests.support.servers.debian_packages import require_programs
 from tests.support.servers.local_images import IMAGES
 

@@ -17,9 +17,9 @@ import psycopg
 import pytest
 
 from eosframework.embedded import PostgresServer, start_postgres
-from eosframework.embedded.ports import free_ports
-from eosframework.embedded.postgres.programs import Programs, as_account, give_to_account
-from eosframework.embedded.postgres.record import (
+from eosframework.embedded.data_directory import free_ports
+from eosframework.embedded.postgres_programs import Programs, as_account, give_to_account
+from eosframework.embedded.postgres_server import (
     data_of,
     load_record,
     mark_initialized,

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 import yaml
 
-from eosframework.embedded.ports import free_ports
+from eosframework.embedded.data_directory import free_ports
 from tests.support.applications.pipeline import wait_until
 from tests.support.servers.promtool import prometheus
 from tests.support.verifiers.asked import get

@@ -23,9 +23,9 @@ from typing import Any
 import orjson
 
 from eosframework.embedded import jars
-from eosframework.embedded.java import find_java
-from eosframework.embedded.ports import free_ports
-from eosframework.embedded.suspension import suspend_process
+from eosframework.embedded.data_directory import free_ports
+from eosframework.embedded.jars import find_java
+from eosframework.embedded.node import suspend_process
 from eosframework.errors import ComponentFailed
 from tests.support.applications.pipeline import wait_until
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient
 
 from eosframework.embedded import start_kafka
-from eosframework.embedded.ports import free_ports
+from eosframework.embedded.data_directory import free_ports
 from tests.support.servers.kafka_admin import (
     NewTopic,
     ScramCredentialInfo,

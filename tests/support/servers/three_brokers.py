@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient
 
 from eosframework.config import KafkaSettings
 from eosframework.embedded import KafkaCluster
+from eosframework.embedded.data_directory import live_brokers
 from eosframework.embedded.node import Node
-from eosframework.embedded.ports import live_brokers
 from eosframework.errors import EosError
 from eosframework.kafka.inspect.coordinators import (
     TransactionDescription,

@@ -19,7 +19,7 @@ from eosframework.backfill.job.job_entry import (
     to_entries,
 )
 from eosframework.errors import ControlTopicDamaged
-from eosframework.operations.audit.processed_input import origin_of
+from eosframework.operations.audit.audit_logs import origin_of
 from eosframework.records import Position, TopicPartition
 
 JOB = Job(

@@ -15,8 +15,8 @@ from eosframework.application.needed_access import (
 from eosframework.config import Settings
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.requests import AccessDenied
+from eosframework.topology.loader import read_yaml
 from eosframework.topology.resolve.resolve import resolve
-from eosframework.topology.yaml_reader import read_yaml
 
 TOPIC = Access("Topic", "orders", ("Read", "Write", "Describe"))
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from eosframework.application.partitioner_checks import FEWEST_KEYS, KeySample, misplaced_keys
 from eosframework.kafka.client.partitioner import partition_of
-from eosframework.topology.graph.copartitioning import copartitioned_topics
 from eosframework.topology.graph.graph import Graph
+from eosframework.topology.graph.walk import copartitioned_topics
+from eosframework.topology.loader import read_yaml
 from eosframework.topology.resolve.resolve import resolve
-from eosframework.topology.yaml_reader import read_yaml
 
 SOURCES = """\
 application: app

@@ -9,8 +9,8 @@ import pytest
 from eosframework import Topology
 from eosframework.application.provision import stated_outputs
 from eosframework.errors import TopologyError
+from eosframework.topology.loader import read_yaml
 from eosframework.topology.resolve.resolve import resolve
-from eosframework.topology.yaml_reader import read_yaml
 
 TOPOLOGY = """
 application: shop

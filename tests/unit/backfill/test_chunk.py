@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.backfill.executor.chunk import Chunk, Run
+from eosframework.backfill.executor.attempt_context import Chunk, Run
 from eosframework.records import TopicPartition
 from tests.support.memory.scripted_kafka import At
 

@@ -9,7 +9,7 @@ import pytest
 
 from eosframework import Record, Topology
 from eosframework.application.control_topic import ControlState
-from eosframework.backfill.cutover.cutover_rules import (
+from eosframework.backfill.cutover import (
     incomplete,
     live_positions,
     lost_ranges,
@@ -21,8 +21,8 @@ from eosframework.backfill.cutover.cutover_rules import (
     refuse_positions,
     refuse_suffix,
 )
-from eosframework.backfill.job.fingerprint import fingerprint
 from eosframework.backfill.job.job_entry import Job, JobState, OffsetRange, TaskProgress
+from eosframework.backfill.job.stages import fingerprint
 from eosframework.errors import ConfigurationError, StartRefused
 from eosframework.kafka.admin.metadata import GroupDescription, TopicDescription
 from eosframework.records import Position, TopicPartition

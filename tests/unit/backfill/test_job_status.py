@@ -8,8 +8,7 @@ from rich.console import Console
 
 from eosframework import Record, Topology
 from eosframework.backfill.job.job_entry import Job, JobState, OffsetRange, TaskProgress
-from eosframework.backfill.job.job_status import StatusTracker
-from eosframework.backfill.job.progress_display import ProgressDisplay, drawn, headline
+from eosframework.backfill.job.job_status import ProgressDisplay, StatusTracker, drawn, headline
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.resolve.resolve import resolve
 

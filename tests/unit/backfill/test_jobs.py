@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eosframework import Topology
-from eosframework.backfill.job.fingerprint import differences, fingerprint
 from eosframework.backfill.job.job_entry import (
     FILES_PER_ENTRY,
     Files,
@@ -25,7 +24,13 @@ from eosframework.backfill.job.job_entry import (
     task_key,
     to_entries,
 )
-from eosframework.backfill.job.request import FileRequest, Request, request_differences
+from eosframework.backfill.job.stages import (
+    FileRequest,
+    Request,
+    differences,
+    fingerprint,
+    request_differences,
+)
 from eosframework.errors import ConfigurationError
 from eosframework.records import TopicPartition
 from eosframework.topology.resolve.resolve import resolve

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from eosframework.backfill.spark.pickling import pack, user_modules
+from eosframework.backfill.spark.executors import pack, user_modules
 from eosframework.errors import TopologyError
 from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.graph.graph import Graph
@@ -35,7 +35,7 @@ app.stream("in", key=str, value=Number).map_values(multiplied).to("out", value=d
 
 ELSEWHERE = """\
 import sys
-from eosframework.backfill.spark.pickling import unpack
+from eosframework.backfill.spark.executors import unpack
 from eosframework.processing.codegen.compiler import compile_part
 from eosframework.processing.failures.failure_handler import FailureHandler
 from eosframework.testing import Sent

@@ -8,9 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from eosframework.backfill.spark.preflight import check_packages, failed_job
-from eosframework.backfill.spark.spark_session import spark_session
-from eosframework.embedded import java
+from eosframework.backfill.spark.spark_session import check_packages, failed_job, spark_session
+from eosframework.embedded import jars as java
 from eosframework.errors import ConfigurationError
 from eosframework.spark.workers.launch import DAEMON
 

@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from eosframework.backfill.diff.record_identity import CompareBy, Comparison, comparisons
+from eosframework.backfill.topic_diff import CompareBy, Comparison, comparisons
 from eosframework.errors import ConfigurationError
 from eosframework.records import WindowResult
 from eosframework.serialization.serdes import JSON, WINDOW
+from eosframework.topology.loader import read_yaml
 from eosframework.topology.resolve.resolve import resolve
-from eosframework.topology.spec.window_spec import WindowKind
-from eosframework.topology.yaml_reader import read_yaml
+from eosframework.topology.spec.keyed_spec import WindowKind
 
 SOURCES = """\
 application: a

@@ -8,8 +8,8 @@ import pytest
 
 from eosframework import Topology
 from eosframework.backfill.job.job_entry import OffsetRange
-from eosframework.backfill.job.ranges import Bound, parse_bound, refuse_empty
 from eosframework.backfill.job.stages import stages, writers_of
+from eosframework.backfill.job_start import Bound, parse_bound, refuse_empty
 from eosframework.errors import ConfigurationError
 from eosframework.records import Record
 from eosframework.topology.graph.graph import Graph

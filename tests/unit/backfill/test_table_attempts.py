@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.backfill.executor.chunk import Run
+from eosframework.backfill.executor.attempt_context import Run
 from eosframework.backfill.executor.table_attempt import Pace, TableAttempt
 from eosframework.errors import (
     DatabaseUnavailable,
@@ -22,8 +22,7 @@ from eosframework.errors import (
     Superseded,
 )
 from eosframework.serialization.serdes import JSON, STRING
-from eosframework.tables.row_conversion import RowMaker
-from eosframework.tables.table_ports import Claim, Seen
+from eosframework.tables.table_ports import Claim, RowMaker, Seen
 from eosframework.topology.graph.graph import Policy, SinkTable, TableMode, TableSink
 from tests.support.memory.scripted_kafka import P0, At
 from tests.unit.tables.memory import MemoryStore

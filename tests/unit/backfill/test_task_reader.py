@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.backfill.executor.chunk import Run
-from eosframework.backfill.executor.task_reader import merged
+from eosframework.backfill.executor.attempt_context import Run
+from eosframework.backfill.executor.functions import merged
 from eosframework.processing.input_queues import Pending, TimestampQueue
 from eosframework.processing.ports import Message
 from eosframework.records import TopicPartition

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from eosframework.backfill.diff.job_diff import Diff
-from eosframework.backfill.diff.record_identity import CompareBy, Comparison
-from eosframework.backfill.diff.topic_diff import ComparedTopics, Place, TimeRange, TopicDifference
 from eosframework.backfill.job.job_entry import Job
+from eosframework.backfill.job_diff import Diff
+from eosframework.backfill.topic_diff import (
+    CompareBy,
+    ComparedTopics,
+    Comparison,
+    Place,
+    TimeRange,
+    TopicDifference,
+)
 from eosframework.cli.backfill_diff import _lines, _report, _topics_by, _within
 from eosframework.errors import ConfigurationError
 from eosframework.postgres.tables.table_comparison import ComparedTables
-from eosframework.topology.spec.window_spec import Window, WindowKind
+from eosframework.topology.spec.keyed_spec import Window, WindowKind
 
 JOB = Job(application="flights_v2", name="january", fingerprint={}, suffix="v2", created_at=0)
 EQUAL = ComparedTopics((10, 10), (0, 0), ())

@@ -18,7 +18,7 @@ from eosframework.operators.entries import LAYOUT, EntryFormat
 from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.records import WindowResult
 from eosframework.serialization.serdes import INTEGER
-from eosframework.state.query.layouts import Row, queried_store
+from eosframework.state.query import Row, queried_store
 from eosframework.state.rocksdb_backend import RocksState
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve

@@ -13,7 +13,7 @@ from eosframework.console.access import (
     Access,
     Refused,
 )
-from eosframework.console.pages.state_page import after_prefix
+from eosframework.console.pages import after_prefix
 from eosframework.console.server import require_token_where_needed
 from eosframework.console.site import own_path
 from eosframework.errors import ConfigurationError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from eosframework.console.drawing.timelines import ownership_timeline
-from eosframework.console.history import RATE_SECONDS, History
+from eosframework.console.drawing import ownership_timeline
+from eosframework.console.readings import RATE_SECONDS, History
 from eosframework.records import TopicPartition
 from eosframework.runtime.application_status import ApplicationStatus, PartitionStatus, TaskStatus
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.demo.banks.bank_books import Books, examine
+from eosframework.demo.bank import Books, examine
 
 OPENING = 1000
 START = 2 * OPENING

@@ -10,8 +10,15 @@ from pathlib import Path
 import orjson
 import pytest
 
-from eosframework.demo.history.archive import Flights, Span, flight, flights_of
-from eosframework.demo.history.world import Comparison, compare, counts
+from eosframework.demo.backfill_demo import (
+    Comparison,
+    Flights,
+    Span,
+    compare,
+    counts,
+    flight,
+    flights_of,
+)
 
 
 def day(month: int, number: int) -> datetime:

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from eosframework.demo.kills import deal, kill_points
+from eosframework.demo.services import deal, kill_points
 
 
 @pytest.mark.parametrize("kills", [0, 1, 2, 3, 12, 100])

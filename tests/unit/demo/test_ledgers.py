@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from eosframework.demo.banks.ledgers import Entry, Ledgers, Verdict, judge
+from eosframework.demo.bank import Entry, Ledgers, Verdict, judge
 
 OPENING = {"a.1": 100, "a.2": 100, "b.1": 100, "b.2": 100}
 SENT = [Entry("t1", "a.1", "b.1", 10), Entry("t2", "a.1", "b.2", 5), Entry("t3", "a.2", "b.1", 1)]

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.embedded import java as java_module
-from eosframework.embedded.java import find_java, find_spark_java, parse_java_version
+from eosframework.embedded import jars as java_module
+from eosframework.embedded.jars import find_java, find_spark_java, parse_java_version
 from eosframework.errors import ConfigurationError
 
 

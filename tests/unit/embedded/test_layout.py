@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from eosframework.embedded.layout import (
+from eosframework.embedded.kafka_cluster import (
     Layout,
     load_layout,
     new_cluster_id,

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from eosframework.embedded.suspension import suspend_process
+from eosframework.embedded.node import suspend_process
 
 COUNTING = """
 import os, threading

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from eosframework.demo.files import example_file
+from eosframework.demo.feeds import example_file
 from eosframework.topology.graph.graph import Step
 from eosframework.topology.lint.lint_pass import lint
 from eosframework.topology.loader import load_app

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from eosframework.demo.banks.tellers import draw_orders, make_importable
-from eosframework.demo.files import example_file
+from eosframework.demo.feeds import example_file
+from eosframework.demo.transfer_demo import draw_orders, make_importable
 from eosframework.topology.graph.graph import TableSink
 from eosframework.topology.lint.lint_pass import lint
 from eosframework.topology.loader import load_app

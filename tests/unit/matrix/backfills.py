@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 
-from eosframework.backfill.executor.attempt import Attempt
 from eosframework.backfill.executor.attempt_context import AttemptContext
+from eosframework.backfill.executor.functions import Attempt
 from eosframework.backfill.job.job_entry import TaskProgress, task_key
 from eosframework.config import BackfillSettings, Settings
 from eosframework.errors import ClusterUnreachable, EosError

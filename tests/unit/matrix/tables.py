@@ -9,13 +9,12 @@ from typing import Any
 
 import orjson
 
-from eosframework.backfill.executor.chunk import Run
+from eosframework.backfill.executor.attempt_context import Run
 from eosframework.backfill.executor.table_attempt import Pace, TableAttempt
 from eosframework.errors import Superseded
 from eosframework.records import Position, Record, TopicPartition
 from eosframework.serialization.serdes import JSON, STRING
-from eosframework.tables.row_conversion import RowMaker
-from eosframework.tables.table_ports import Batch, Claim, Seen, Written
+from eosframework.tables.table_ports import Batch, Claim, RowMaker, Seen, Written
 from eosframework.tables.write_cycle import TableWriter, TableWriterOptions
 from eosframework.topology.graph.graph import Function, Policy, SinkTable, TableMode, TableSink
 from tests.support.memory.fault_plan import CURRENT, LOG, Faults, Killed, function_called

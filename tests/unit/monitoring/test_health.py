@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from eosframework.config import Settings
-from eosframework.monitoring.http.health import Health, Reason
+from eosframework.monitoring.http.exchange import Answer, Health, Reason, Request
 from eosframework.monitoring.http.http_server import address_of_child, host_and_port
-from eosframework.monitoring.http.pages import Answer, Request
 
 
 class World:

@@ -12,14 +12,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from eosframework.kafka.client.statistics import Clients, ClientsSeen, Ends
 from eosframework.monitoring.metrics.catalogue import METRICS, Kind, MetricValues, Process
-from eosframework.monitoring.metrics.exposition import Exposition
-from eosframework.monitoring.metrics.metric_values import (
+from eosframework.monitoring.metrics.observer import (
+    Exposition,
     relay_values,
     tables_values,
     transforms_values,
 )
-from eosframework.outbox.outbox_ports import Backlog, RelayCounts
 from eosframework.outbox.relay import RelayView
+from eosframework.outbox.relay_position import Backlog, RelayCounts
 from eosframework.processing.measurements import HistogramSnapshot, Measures
 from eosframework.processing.stores.state_ports import StoreStats
 from eosframework.processing.worker_plan import WorkerCounts

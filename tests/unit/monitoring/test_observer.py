@@ -6,8 +6,7 @@ from http import HTTPStatus
 from typing import Any
 
 from eosframework.kafka.client.statistics import ClientStatistics
-from eosframework.monitoring.http.health import Health
-from eosframework.monitoring.http.pages import Request, Text
+from eosframework.monitoring.http.exchange import Health, Request, Text
 from eosframework.monitoring.metrics.catalogue import Process
 from eosframework.monitoring.metrics.observer import Identity, Observer, worker_observer
 from eosframework.processing.measurements import Measures

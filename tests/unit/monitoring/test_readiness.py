@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eosframework.kafka.client.statistics import ClientsSeen, Ends
-from eosframework.monitoring.metrics.readiness import (
+from eosframework.monitoring.metrics.observer import (
     OpenTransactions,
     relay_reasons,
     relay_status,
     worker_reasons,
     worker_status,
 )
-from eosframework.outbox.outbox_ports import Backlog, RelayCounts
 from eosframework.outbox.relay import RelayView
+from eosframework.outbox.relay_position import Backlog, RelayCounts
 from eosframework.processing.measurements import Measures
 from eosframework.processing.worker_plan import WorkerCounts
 from eosframework.processing.worker_views import TaskView, WorkerView

@@ -13,7 +13,7 @@ from eosframework import Topology, tumbling
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.client.partitioner import partition_of
 from eosframework.monitoring.http import state_pages
-from eosframework.monitoring.http.pages import Answer, NotServed, Request, Streamed
+from eosframework.monitoring.http.exchange import Answer, NotServed, Request, Streamed
 from eosframework.monitoring.http.state_pages import StatePages
 from eosframework.operators.binding import format_of
 from eosframework.processing.stores.shared_stores import SharedStores

@@ -15,9 +15,13 @@ from opentelemetry.trace import SpanContext, StatusCode, TraceFlags, get_current
 
 from eosframework.config import TracingSettings
 from eosframework.errors import ConfigurationError
-from eosframework.monitoring.tracing.trace_context import context_in, headers, headers_of
-from eosframework.monitoring.tracing.traced_tasks import traced_tasks
-from eosframework.monitoring.tracing.transaction_spans import TracedTransactions
+from eosframework.monitoring.tracing.traced_tasks import (
+    TracedTransactions,
+    context_in,
+    headers,
+    headers_of,
+    traced_tasks,
+)
 from eosframework.processing.task import Task
 from eosframework.processing.traced import TracedTask
 from eosframework.testing import TopologyTestDriver

@@ -13,7 +13,7 @@ from eosframework.errors import ConfigurationError
 from eosframework.operators.entries import EntryFormat
 from eosframework.operators.handlers import Context, Handler, Timers
 from eosframework.operators.store_transaction import Journal, open_transaction, undo
-from eosframework.operators.windows.closing import NEVER, Alarm
+from eosframework.operators.windows import NEVER, Alarm
 from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.records import Record
 from eosframework.serialization.serdes import JSON, STRING

@@ -18,10 +18,9 @@ from typing import Any
 import pytest
 
 from eosframework import session, sliding
-from eosframework.operators.joins import history
-from eosframework.operators.joins import waiting_records as waiting
-from eosframework.operators.limits import Limits
-from eosframework.operators.store_transaction import EncodedTransaction, ValueTransaction
+from eosframework.operators import history
+from eosframework.operators import stream_joins as waiting
+from eosframework.operators.store_transaction import EncodedTransaction, Limits, ValueTransaction
 from eosframework.processing import task_windows
 from eosframework.processing.failures.failure_handler import FailureHandler, Site
 from eosframework.processing.ports import Message
@@ -117,8 +116,8 @@ def test_work_and_bytes_for_the_records_of_one_key_are_linear(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = CASES[name]
-    monkeypatch.setattr(waiting, "PIECE_BYTES", case.entry_bytes)
-    monkeypatch.setattr(waiting, "SPAN_BYTES", case.entry_bytes)
+    monkeypatch.setattr(waiting, "_PIECE_BYTES", case.entry_bytes)
+    monkeypatch.setattr(waiting, "_SPAN_BYTES", case.entry_bytes)
     monkeypatch.setattr(history, "CHUNK_BYTES", case.entry_bytes)
     for bound in ("MOST_STEPS", "MOST_BYTES", "MOST_SECONDS"):
         monkeypatch.setattr(task_windows, bound, 10**12)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eosframework.operators.joins import history
-from eosframework.operators.joins import waiting_records as waiting
+from eosframework.operators import history
+from eosframework.operators import stream_joins as waiting
 from eosframework.processing.codegen.compiler import CompiledPart
 from eosframework.topology.dsl.builder import Topology
 from tests.support.applications.one_task import OneTask, Out, compiled_task
@@ -35,8 +35,8 @@ def entries(request: pytest.FixtureRequest) -> Iterator[None]:
     """The records of a key fit one entry, or need several."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "crowded":
-            patch.setattr(waiting, "PIECE_BYTES", 20)
-            patch.setattr(waiting, "SPAN_BYTES", 20)
+            patch.setattr(waiting, "_PIECE_BYTES", 20)
+            patch.setattr(waiting, "_SPAN_BYTES", 20)
             patch.setattr(history, "CHUNK_BYTES", 20)
         yield
 

@@ -9,9 +9,18 @@ import orjson
 
 from eosframework.config import OutboxRefusal
 from eosframework.errors import DatabaseUnavailable, StartRefused
-from eosframework.outbox.outbox_ports import Backlog, Batch, Candidate, Destination, Refused
 from eosframework.outbox.relay import Relay, RelayOptions
-from eosframework.outbox.relay_position import DatabaseState, Origin, RelayPosition, position_key
+from eosframework.outbox.relay_position import (
+    Backlog,
+    Batch,
+    Candidate,
+    DatabaseState,
+    Destination,
+    Origin,
+    Refused,
+    RelayPosition,
+    position_key,
+)
 from eosframework.processing.ports import Output
 from tests.support.memory.scripted_kafka import Broker, MemoryOutputs
 

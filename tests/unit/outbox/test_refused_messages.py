@@ -17,7 +17,7 @@ from eosframework.errors import (
     TransactionAborted,
     TransactionFatal,
 )
-from eosframework.outbox.outbox_ports import Destination
+from eosframework.outbox.relay_position import Destination
 from eosframework.processing.ports import Output
 from tests.unit.outbox.memory import REGISTRY, World, output_of
 

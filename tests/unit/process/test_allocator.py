@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from eosframework.process import allocator
-from eosframework.process.allocator import KEPT_BYTES, heap, keep_little, return_memory
+from eosframework.process import memory as allocator
+from eosframework.process.memory import KEPT_BYTES, heap, keep_little, return_memory
 
 pytestmark = pytest.mark.skipif(heap() is None, reason="this C library reports no heap")
 
@@ -19,7 +19,7 @@ FREED_BYTES = 4 * KEPT_BYTES
 PROGRAM = f"""
 import ctypes, json, threading, time
 from pathlib import Path
-from eosframework.process import allocator
+from eosframework.process import memory as allocator
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
@@ -80,7 +80,7 @@ LARGE_BYTES = 30_000_000
 
 LARGE = f"""
 import ctypes
-from eosframework.process import allocator
+from eosframework.process import memory as allocator
 
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, (ctypes.c_void_p,)

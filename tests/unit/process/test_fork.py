@@ -11,13 +11,13 @@ from collections.abc import Callable
 
 import pytest
 
-from eosframework.process.fork import ChildProcess, is_orphaned, run_in_child
 from eosframework.process.signals import signals_blocked
+from eosframework.process.supervisor import ChildProcess, is_orphaned, run_in_child
 from tests.support.processes.waiting import within
 
 KILLS_ITS_PARENT = """
 import os, signal, time
-from eosframework.process.fork import run_in_child
+from eosframework.process.supervisor import run_in_child
 
 def work():
     parent = os.getppid()

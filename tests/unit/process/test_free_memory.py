@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from eosframework.process.free_memory import free_bytes
+from eosframework.process.memory import free_bytes
 
 MIB = 2**20
 

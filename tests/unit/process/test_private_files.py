@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from eosframework.config import WorkerSettings
-from eosframework.embedded.layout import Layout, save_layout
-from eosframework.embedded.postgres.record import Record, mark_initialized, save_record
+from eosframework.embedded.kafka_cluster import Layout, save_layout
+from eosframework.embedded.postgres_server import Record, mark_initialized, save_record
+from eosframework.process.directories import make_directory
 from eosframework.process.instance import own_instance
-from eosframework.process.private_files import make_directory
 from eosframework.state.store_directories import take, take_own
 from tests.support.verifiers.modes import open_to_others, open_umask
 

@@ -11,14 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from eosframework.process.fork import ChildProcess
 from eosframework.process.signals import (
     interrupts_deferred,
     restore_default_handlers,
     signals_blocked,
     stop_requests,
 )
-from eosframework.process.supervisor import Supervisor
+from eosframework.process.supervisor import ChildProcess, Supervisor
 
 LONG_SECONDS = 60.0
 """Longer than a test may take."""
@@ -52,7 +51,7 @@ cli.main(["interrupted"])
 
 ASKS_A_CHILD = """
 import time
-from eosframework.process.fork import run_in_child
+from eosframework.process.supervisor import run_in_child
 from eosframework.process.signals import exit_on_signals
 
 def work():

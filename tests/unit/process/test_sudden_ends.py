@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.process.fork import ChildProcess
-from eosframework.process.sudden_ends import SuddenEnds
+from eosframework.process.signals import SuddenEnds
+from eosframework.process.supervisor import ChildProcess
 from tests.support.processes.programs import framework_command
 
 CRASHING = """\

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from eosframework.process.fork import CRASHED, ChildProcess, run_in_child
-from eosframework.process.supervisor import Supervisor
+from eosframework.process.supervisor import CRASHED, ChildProcess, Supervisor, run_in_child
 
 
 def test_a_child_gives_its_exit_code_or_its_signal() -> None:

@@ -17,8 +17,8 @@ from rich.table import Table
 
 from eosframework.config import LogFormat, LogSettings
 from eosframework.process.logs import configure_logs
+from eosframework.process.progress import TerminalConsole
 from eosframework.process.terminal import escape_output, printable, unescaped
-from eosframework.process.terminal_console import TerminalConsole
 from tests.house import PRODUCT
 
 HOSTILE = "a\x1b]0;title\x07b\r\x9b2Jc"

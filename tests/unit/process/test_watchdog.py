@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from eosframework.embedded.suspension import suspend_process
+from eosframework.embedded.node import suspend_process
 
 STUCK = """
 import ctypes, os, resource, signal

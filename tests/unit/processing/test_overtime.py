@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from eosframework.errors import RecordTooSlow
-from eosframework.process.fork import ChildProcess
+from eosframework.process.supervisor import ChildProcess
 from eosframework.processing.transaction import overtime
 from eosframework.processing.transaction.overtime import Overtime, RecordTimer, end_idle_watcher
 from eosframework.processing.worker import Worker

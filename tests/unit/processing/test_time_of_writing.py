@@ -9,7 +9,7 @@ import pytest
 
 from eosframework import Topology, tumbling
 from eosframework.backfill.spark.ordering import SortKeys
-from eosframework.operators.written_time import (
+from eosframework.operators.watermarks import (
     HEADER_WRITTEN,
     take_written,
     with_written,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eosframework import cli
-from eosframework.topology.json_schema import topology_schema
+from eosframework.topology.loader import topology_schema
 from tests.support.documents.reference_pages import FOLDER, PAGES
 
 

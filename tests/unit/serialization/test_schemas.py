@@ -24,8 +24,7 @@ from eosframework.serialization.schemas import (
     protobuf,
 )
 from eosframework.serialization.serdes import Serde, internal_serde_name, serde_of
-from eosframework.tables.row_conversion import RowMaker
-from eosframework.tables.table_ports import Claim
+from eosframework.tables.table_ports import Claim, RowMaker
 from eosframework.testing import Sent
 from eosframework.topology.graph.graph import (
     Function,

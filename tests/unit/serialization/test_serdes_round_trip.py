@@ -16,9 +16,9 @@ from pydantic.dataclasses import dataclass
 
 from eosframework.config import RegistrySettings
 from eosframework.kafka.schema_registry.schema_codecs import SchemaRegistry
-from eosframework.operators.deduplication import _identity
 from eosframework.operators.entries import EntryFormat, packed_all, unpacked
-from eosframework.operators.windows.window_entries import Span, SpansFormat
+from eosframework.operators.time_windows import _identity
+from eosframework.operators.windows import Span, SpansFormat
 from eosframework.processing.failures.failure_handler import is_of_the_framework, summary
 from eosframework.records import WindowResult
 from eosframework.serialization.schemas import avro, codec_of, json_schema, protobuf

@@ -23,8 +23,14 @@ from eosframework.errors import (
 )
 from eosframework.processing.attempts.ownership import OwnedTask
 from eosframework.processing.ports import Output
-from eosframework.spark.kafka.shard_attempt import MODULUS, ShardAttempt, ShardRows, ShardWork
-from eosframework.spark.kafka.shard_takeover import Newest, take_shards
+from eosframework.spark.kafka.shard_attempt import (
+    MODULUS,
+    Newest,
+    ShardAttempt,
+    ShardRows,
+    ShardWork,
+    take_shards,
+)
 from eosframework.spark.sink_entry import BatchIdentity, ShardProgress
 from tests.support.memory.scripted_kafka import Broker, MemoryOutputs
 from tests.unit.backfill.attempts import Clock

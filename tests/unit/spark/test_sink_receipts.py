@@ -13,7 +13,7 @@ from eosframework.operations.audit.receipt_books import Books, Span
 from eosframework.processing.ports import Output
 from eosframework.processing.transaction.receipts import HEADER_RECEIPT, Receipt, Series
 from eosframework.records import TopicPartition
-from eosframework.spark.kafka.receipts import moved, receipts_of, receipts_topic
+from eosframework.spark.kafka.sink_log import moved, receipts_of, receipts_topic
 from eosframework.spark.sink_entry import BatchIdentity, SinkBatch, is_batch_key, position
 
 BATCH = BatchIdentity(query="q", number=0, range="r")

@@ -9,7 +9,7 @@ import pytest
 
 from eosframework.postgres.tables.table_shapes import Column, ColumnType
 from eosframework.spark import values
-from eosframework.spark.table.column_types import misfit
+from eosframework.spark.table.columns import misfit
 
 types: Any = pytest.importorskip("pyspark.sql.types")
 

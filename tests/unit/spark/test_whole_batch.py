@@ -21,7 +21,7 @@ from eosframework.errors import (
 from eosframework.processing.attempts.ownership import OwnedTask, Ownership
 from eosframework.processing.ports import Output
 from eosframework.processing.transaction.receipts import HEADER_RECEIPT, Receipt
-from eosframework.spark.kafka.whole_batch import MOST_TRANSACTIONS, commit_whole, outputs_of
+from eosframework.spark.kafka.driver import MOST_TRANSACTIONS, commit_whole, outputs_of
 from eosframework.spark.sink_entry import BatchIdentity, SinkBatch
 from tests.support.memory.scripted_kafka import Broker, MemoryOutputs
 from tests.unit.backfill.attempts import Clock

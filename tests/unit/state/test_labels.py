@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eosframework.processing.stores.state_ports import StoreIdentity
-from eosframework.state.labels import StoreLabel, TaskLabel
-from eosframework.state.manifest import shortened
+from eosframework.state.manifest import StoreLabel, TaskLabel, shortened
 
 names = st.text(max_size=20)
 tasks = st.builds(TaskLabel, names, names, st.integers(1, 1000))

@@ -11,16 +11,14 @@ from hypothesis import strategies as st
 
 from eosframework import hopping, session, sliding, tumbling
 from eosframework.operators.entries import EntryFormat
-from eosframework.operators.joins.history import VersionedRows
-from eosframework.operators.joins.stream_joins import Interval, StreamJoinOperator
-from eosframework.operators.joins.version_chunks import Chunks
-from eosframework.operators.limits import Limits
-from eosframework.operators.store_transaction import StoreTransaction, open_transaction
-from eosframework.operators.windows.closing import Alarm
+from eosframework.operators.history import Chunks, VersionedRows
+from eosframework.operators.store_transaction import Limits, StoreTransaction, open_transaction
+from eosframework.operators.stream_joins import Interval, StreamJoinOperator
+from eosframework.operators.windows import Alarm
 from eosframework.records import WindowResult
 from eosframework.serialization.serdes import BYTES, JSON, STRING
 from eosframework.state.memory import MemoryStore
-from eosframework.state.query.layouts import HistoryLayout, Layout, Row, WaitingLayout, layout_of
+from eosframework.state.query import HistoryLayout, Layout, Row, WaitingLayout, layout_of
 from eosframework.topology.graph.graph import Function, JoinKind, OnError, Store, StreamJoin
 from tests.unit.operators.windows.bench import Bench
 from tests.unit.operators.windows.functions import append, empty, joined

@@ -20,7 +20,7 @@ from eosframework.serialization.serdes import (
     Serde,
     model_serde,
 )
-from eosframework.state.query.text_forms import as_json, key_of, key_text
+from eosframework.state.query import as_json, key_of, key_text
 from eosframework.topology.graph.graph import Store
 
 

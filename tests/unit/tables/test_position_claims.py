@@ -20,7 +20,7 @@ from eosframework.errors import (
 )
 from eosframework.serialization.serdes import JSON, STRING, Serde
 from eosframework.tables.position_claims import ClaimPolicy, PartitionTask, PositionClaims
-from eosframework.tables.row_conversion import RowMaker
+from eosframework.tables.table_ports import RowMaker
 from eosframework.tables.write_cycle import SUPERSEDED_IN_A_ROW, TableWriterOptions
 from eosframework.topology.graph.graph import Policy, SinkTable, TableMode, TableSink
 from tests.support.memory.scripted_kafka import P0, At

@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from eosframework import Topology, hopping
-from eosframework.operators.owned_values import owned
+from eosframework.operators.folds import owned
 from eosframework.processing.codegen.compiler import compile_part
 from eosframework.testing import TopologyTestDriver
 from eosframework.topology.dsl.streams import Stream

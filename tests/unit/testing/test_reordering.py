@@ -8,7 +8,7 @@ import pytest
 
 from eosframework import Topology, dead_letter, session
 from eosframework.errors import RecordFailed
-from eosframework.operators.limits import Limits
+from eosframework.operators.store_transaction import Limits
 from eosframework.processing.failures.failure_headers import (
     HEADER_MESSAGE,
     HEADER_OFFSET,

@@ -20,8 +20,8 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 
 from eosframework import Topology, session, sliding, tumbling
-from eosframework.operators import written_time
-from eosframework.operators.joins.waiting_records import WaitingRecords
+from eosframework.operators import watermarks as written_time
+from eosframework.operators.stream_joins import WaitingRecords
 from eosframework.operators.watermarks import WATERMARK_KEY, UpstreamTimes
 from eosframework.processing.codegen import compiler, reorder_code, time_code
 from eosframework.processing.codegen.compile_context import CompileContext
@@ -38,10 +38,10 @@ from eosframework.testing import TopologyTestDriver
 from eosframework.testing.stateless_driver import Sent
 from eosframework.testing.topology_test_driver import graph_of
 from eosframework.topology.dsl.streams import KeyedStream, Stream
-from eosframework.topology.graph import reordering, timed_topics
+from eosframework.topology.graph import timed_topics
 from eosframework.topology.graph.graph import Graph, Source
 from eosframework.topology.resolve import resolve
-from eosframework.topology.spec.join_spec import How
+from eosframework.topology.spec.step_spec import How
 from tests.support.applications.random_arrivals import (
     END,
     Given,
@@ -576,7 +576,9 @@ def release_at_once(windows: TaskWindows, node: TimedNode, *rest: Any) -> None:
             for name, differs in DIFFER_IN_ORDER.items()
         ),
         pytest.param(resolve, "with_reordering", same, differ_in_lookups, 0, id="reorder lookups"),
-        pytest.param(reordering, "_looked_up", lambda _: (), differ_in_lookups, 0, id="rows held"),
+        pytest.param(
+            timed_topics, "_looked_up", lambda _: (), differ_in_lookups, 0, id="rows held"
+        ),
         pytest.param(
             time_code, "_write_move", close_afterwards, differ_in_a_backfill, 0, id="closing first"
         ),

@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from eosframework.topology.loader import read_yaml
 from eosframework.topology.spec.loaded import LoadedApp
-from eosframework.topology.yaml_reader import read_yaml
 
 HERE = __name__
 NOT_CALLABLE = 5

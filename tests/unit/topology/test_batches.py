@@ -12,8 +12,8 @@ from eosframework import Topology
 from eosframework.errors import TopologyError
 from eosframework.topology.graph.description import describe
 from eosframework.topology.lint.lint_pass import lint
+from eosframework.topology.loader import read_yaml
 from eosframework.topology.resolve.resolve import resolve
-from eosframework.topology.yaml_reader import read_yaml
 
 HERE = "tests.unit.topology.test_batches"
 ARROW = pa.schema([pa.field("price", pa.float64(), nullable=False), ("tags", pa.list_(pa.int8()))])
@@ -148,7 +148,7 @@ def test_what_cannot_take_the_new_values_is_found() -> None:
 
 
 def test_without_pyarrow_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eosframework.topology.lint.lint_batches.find_spec", lambda name: None)
+    monkeypatch.setattr("eosframework.topology.lint.lint_steps.find_spec", lambda name: None)
     [finding] = found(f"[{BATCH}]")
     assert "needs pyarrow; install it: pip install 'eosframework[arrow]'" in finding
 

@@ -7,7 +7,7 @@ import pytest
 from eosframework.errors import TopologyError
 from eosframework.topology.graph.description import as_mermaid, as_text, describe
 from eosframework.topology.graph.graph import Graph
-from eosframework.topology.json_schema import settings_schema, topology_schema
+from eosframework.topology.loader import settings_schema, topology_schema
 from eosframework.topology.resolve.resolve import resolve
 from eosframework.txnid import worker_pattern
 from tests.unit.topology.apps import read

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eosframework.topology.lint.fixes import write_fixes
-from eosframework.topology.lint.lint_pass import lint, lint_strictly
+from eosframework.topology.lint.lint_pass import lint, lint_strictly, write_fixes
 from eosframework.topology.loader import read_app
 from eosframework.topology.resolve.resolve import resolve
 

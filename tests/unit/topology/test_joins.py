@@ -15,10 +15,10 @@ from eosframework.topology.graph.description import as_mermaid, as_text, describ
 from eosframework.topology.graph.graph import Graph, JoinSide, StreamJoin
 from eosframework.topology.graph.walk import nodes_of
 from eosframework.topology.lint.lint_pass import lint
+from eosframework.topology.loader import read_yaml
 from eosframework.topology.resolve.resolve import resolve
 from eosframework.topology.spec.loaded import Severity
 from eosframework.topology.spec.topology_spec import TopologySpec
-from eosframework.topology.yaml_reader import read_yaml
 
 SOURCES = """\
 application: app

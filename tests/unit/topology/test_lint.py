@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from eosframework.errors import TopologyError
 from eosframework.topology.lint.lint_pass import lint, lint_strictly
+from eosframework.topology.loader import read_yaml
 from eosframework.topology.resolve.resolve import resolve
 from eosframework.topology.spec.loaded import LoadedApp, Severity
 from eosframework.topology.spec.step_spec import OPERATORS
 from eosframework.topology.spec.topology_spec import TopologySpec
-from eosframework.topology.yaml_reader import read_yaml
 from tests.unit.topology.apps import read
 
 SOURCES = "application: a\nsources:\n  s: {topic: s}\n"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from eosframework import Topology
-from eosframework.topology.lint.lint_arguments import wrong_arguments
 from eosframework.topology.lint.lint_pass import lint
+from eosframework.topology.lint.lint_steps import wrong_arguments
 
 BY_COUNT = [
     (("streams", "s", "steps", 0, "filter"), 1),

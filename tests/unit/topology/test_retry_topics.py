@@ -13,7 +13,7 @@ from eosframework.application.topic_settings import TopicRole
 from eosframework.errors import TopologyError
 from eosframework.testing import TopologyTestDriver, crash_everywhere
 from eosframework.topology.graph.graph import Graph, RetryOf
-from eosframework.topology.graph.retry_topics import without_retries
+from eosframework.topology.graph.walk import without_retries
 from eosframework.topology.lint.lint_pass import lint
 from eosframework.topology.resolve.resolve import resolve
 from tests.unit.topology.apps import read

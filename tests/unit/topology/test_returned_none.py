@@ -9,9 +9,9 @@ import pytest
 
 from eosframework import Topology, dead_letter
 from eosframework.testing import TopologyTestDriver
-from eosframework.topology.graph.returned_none import excludes_none
+from eosframework.topology.graph.node_kinds import excludes_none
 from eosframework.topology.lint.lint_pass import lint
-from eosframework.topology.lint.lint_returns import returns_nothing
+from eosframework.topology.lint.lint_steps import returns_nothing
 from eosframework.topology.spec.loaded import LoadedApp
 
 Order = dict[str, Any]

@@ -11,7 +11,7 @@ from eosframework.topology.graph.graph import Graph, Policy, TableMode
 from eosframework.topology.lint.lint_pass import lint
 from eosframework.topology.renaming import renamed
 from eosframework.topology.resolve.resolve import resolve
-from eosframework.topology.spec.relation_names import relation_parts
+from eosframework.topology.spec.topology_spec import relation_parts
 from tests.unit.topology.apps import HERE, Flight, is_late, read
 
 DIRECT = """

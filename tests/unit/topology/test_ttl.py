@@ -10,8 +10,8 @@ from eosframework import Topology, tumbling
 from eosframework.errors import TopologyError
 from eosframework.topology.graph.description import as_text, describe
 from eosframework.topology.lint.lint_pass import lint
+from eosframework.topology.loader import read_yaml
 from eosframework.topology.resolve.resolve import resolve
-from eosframework.topology.yaml_reader import read_yaml
 
 HEAD = """
 application: shop

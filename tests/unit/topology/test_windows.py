@@ -15,12 +15,10 @@ from eosframework import Stream, Topology, hopping, session, sliding, tumbling
 from eosframework.errors import TopologyError
 from eosframework.topology.dsl.streams import KeyedStream
 from eosframework.topology.graph.description import as_text
-from eosframework.topology.json_schema import topology_schema
 from eosframework.topology.lint.lint_pass import lint
+from eosframework.topology.loader import read_yaml, topology_schema
 from eosframework.topology.resolve.resolve import resolve
-from eosframework.topology.spec.fields import duration_of, milliseconds, short
-from eosframework.topology.spec.window_spec import WindowKind
-from eosframework.topology.yaml_reader import read_yaml
+from eosframework.topology.spec.keyed_spec import WindowKind, duration_of, milliseconds, short
 
 HEAD = """
 application: w

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eosframework.errors import ConfigurationError
-from eosframework.operations.audit.audit_scope import Bound, Scope
+from eosframework.operations.audit.audit_verdict import Bound, Scope
 from eosframework.records import TopicPartition
 
 

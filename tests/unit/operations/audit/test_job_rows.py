@@ -10,8 +10,7 @@ import pytest
 
 from eosframework.application.job_ranges import JobRange
 from eosframework.errors import StartRefused
-from eosframework.operations.audit.job_rows import JobRows, notes_on_jobs
-from eosframework.operations.audit.processed_input import ProcessedInput
+from eosframework.operations.audit.audit_logs import JobRows, ProcessedInput, notes_on_jobs
 from eosframework.records import Position, TopicPartition
 
 KEYED = TopicPartition("shop-keyed-repartition", 1)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eosframework.operations.audit import Ledger, Verdict, compare
-from eosframework.operations.audit.record_digest import digest_of
+from eosframework.operations.audit.output_comparison import digest_of
 from eosframework.records import TopicPartition
 
 Line = tuple[str, int, int, str]

@@ -11,16 +11,15 @@ import pytest
 from eosframework.application.job_ranges import JobRange
 from eosframework.cli.audit import as_text
 from eosframework.errors import StartRefused
-from eosframework.operations.audit.audit_scope import Bound, Scope
-from eosframework.operations.audit.audit_verdict import Detail, Verdict
+from eosframework.operations.audit.application_audit import receipted_topics, unproved_topics
+from eosframework.operations.audit.audit_logs import processed_input
+from eosframework.operations.audit.audit_verdict import Bound, Detail, Scope, Verdict
 from eosframework.operations.audit.judged_ranges import Portions, divide
-from eosframework.operations.audit.processed_input import processed_input
-from eosframework.operations.audit.proof_limits import receipted_topics, unproved_topics
 from eosframework.processing.transaction.receipts import Series
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph.graph import Graph
+from eosframework.topology.loader import read_yaml
 from eosframework.topology.resolve.resolve import resolve
-from eosframework.topology.yaml_reader import read_yaml
 
 SOURCES = """\
 application: a

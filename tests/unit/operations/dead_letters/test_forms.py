@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.operations.audit.record_digest import digest_of
+from eosframework.operations.audit.output_comparison import digest_of
 from eosframework.operations.dead_letters import DeadLetter
 from eosframework.processing.failures.dead_letter_forms import Form, unpacked
 from eosframework.processing.failures.failure_handler import Site, dead_letter

@@ -48,7 +48,7 @@ def test_a_check_finds_what_is_amiss_and_says_what_mends_it(case: Case) -> None:
 
 def test_every_check_is_shown_to_find_something() -> None:
     assert {check.id for check in CHECKS} == {case.check for case in CASES}
-    assert [check.id for check in CHECKS] == list(examination._JUDGES)
+    assert {check.id for check in CHECKS} == {*examination._JUDGES}
 
 
 def test_a_leased_id_is_the_applications_own_whatever_its_form() -> None:

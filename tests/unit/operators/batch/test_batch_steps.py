@@ -168,7 +168,7 @@ def test_a_broken_promise_ends_the_worker_whatever_on_error_says(
 def test_columns_are_read_once_for_all_that_want_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from eosframework.operators.batch.json_to_arrow import Reader
+    from eosframework.operators.arrow_conversion import Reader
 
     count = 0
     read = Reader.read

@@ -15,10 +15,10 @@ from pydantic import BaseModel
 
 from eosframework import Topology
 from eosframework.errors import TopologyError
-from eosframework.operators.batch.json_to_arrow import Reader
+from eosframework.operators.arrow_conversion import Reader
 from eosframework.serialization.serdes import STRING
 from eosframework.testing import TopologyTestDriver
-from eosframework.topology.spec.batch_columns import columns_of
+from eosframework.topology.spec.step_spec import columns_of
 from tests.unit.processing.messages import Sent
 
 TYPES = {"n": "int64", "x": "float64", "s": "string", "b": "bool"}

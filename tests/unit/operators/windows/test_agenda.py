@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eosframework.operators.store_transaction import Journal, open_transaction
-from eosframework.operators.windows.agenda import Agenda
-from eosframework.operators.windows.window_entries import SpansFormat
+from eosframework.operators.windows import Agenda, SpansFormat
 from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.serialization.serdes import JSON
 from eosframework.state import MemoryState

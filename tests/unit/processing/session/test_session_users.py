@@ -15,7 +15,7 @@ import pytest
 import structlog
 
 from eosframework.application.replay_marks import ReplayMarks
-from eosframework.backfill.cutover.cutover_steps import _Cutover
+from eosframework.backfill.cutover import _Cutover
 from eosframework.errors import (
     ClusterUnreachable,
     DataRejected,
@@ -148,7 +148,7 @@ def replay() -> User:
 def cutover(monkeypatch: pytest.MonkeyPatch) -> User:
     """C4 and C5 of a cutover without positions."""
     broker, clock = Broker(), Clock()
-    module = "eosframework.backfill.cutover.cutover_steps"
+    module = "eosframework.backfill.cutover"
     monkeypatch.setattr(
         f"{module}.time", SimpleNamespace(time=lambda: 1.0, monotonic=clock, sleep=clock.sleep)
     )

@@ -10,8 +10,8 @@ from typing import Any
 from eosframework import Topology
 from eosframework.topology.graph.graph import Aggregate, Graph, Sink, Step
 from eosframework.topology.graph.walk import nodes_of
+from eosframework.topology.loader import read_yaml
 from eosframework.topology.spec.loaded import LoadedApp
-from eosframework.topology.yaml_reader import read_yaml
 
 FUNCTIONS = 5
 OPERATORS = ("count", "sum", "max")

@@ -19,11 +19,12 @@ from eosframework.application.topology_changes import (
 )
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.metadata import TopicDescription
-from eosframework.topology.evolution import Change, Verdict, as_markdown, rules
+from eosframework.topology.evolution import Change, Verdict, as_markdown
+from eosframework.topology.evolution.topology_diff import rules
 from eosframework.topology.graph.graph import Graph
+from eosframework.topology.loader import read_yaml
 from eosframework.topology.resolve.resolve import resolve
-from eosframework.topology.spec.window_spec import windows_in_words
-from eosframework.topology.yaml_reader import read_yaml
+from eosframework.topology.spec.keyed_spec import windows_in_words
 
 MODELS = "tests.unit.topology.evolution.models"
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "reference" / "changes.md"

@@ -14,8 +14,8 @@ from eosframework.kafka.client.partitioner import partition_of
 from eosframework.operations.doctor.findings import Seen
 from eosframework.operations.doctor.snapshot import Snapshot
 from eosframework.topology.graph.graph import OnError, Policy
+from eosframework.topology.loader import read_yaml
 from eosframework.topology.resolve.resolve import resolve
-from eosframework.topology.yaml_reader import read_yaml
 from tests.unit.operations.doctor.case import Case, E, N, W
 from tests.unit.operations.doctor.made_up import (
     GRAPH,

@@ -1,1 +1,0 @@
-"""Cutover: live workers continue at the offsets where a job ended."""

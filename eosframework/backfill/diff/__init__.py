@@ -1,1 +1,0 @@
-"""Comparison of a job's output with the live topics and tables."""

@@ -1,1 +1,0 @@
-"""Joins of streams and tables, and the rows that they keep."""

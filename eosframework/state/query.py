@@ -1,0 +1,451 @@
+"""Queries of stores: decoded keys and values, independent of a store's layout on disk.
+
+The package finds and decodes the entries of each kind of store, and parses keys from a command line
+or a URL. It is given the store's content, which it only reads.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import orjson
+from pydantic import BaseModel
+
+from eosframework.errors import ConfigurationError
+from eosframework.operators.binding import format_of
+from eosframework.operators.entries import Entry
+from eosframework.operators.history import Chunks, VersionedRows
+from eosframework.operators.store_transaction import CommittedStore, open_transaction
+from eosframework.operators.stream_joins import interval_of, pieces
+from eosframework.operators.windows import DATA, MARK_KEY, START, Alarm, Span, SpansFormat
+from eosframework.records import WindowResult
+from eosframework.serialization import references
+from eosframework.serialization.key_bytes import key_encoder
+from eosframework.serialization.serdes import Serde
+from eosframework.serialization.strict_json import Unreadable, read, write_large
+from eosframework.topology.graph.graph import (
+    Aggregate,
+    Graph,
+    JoinSide,
+    Store,
+    StreamJoin,
+    SubTopology,
+    Table,
+)
+from eosframework.topology.graph.walk import nodes_of
+from eosframework.topology.spec.keyed_spec import Window, WindowKind
+
+_HEXADECIMAL = "0x"
+"""Prefix of hexadecimal digits for bytes that are not text."""
+
+
+def key_of(store: Store, text: str) -> bytes:
+    """Return a key, encoded by the store's serde.
+
+    Unless the keys are strings, `0x` and hexadecimal digits give the encoded bytes directly.
+
+    Args:
+        store: of the key.
+        text: a string or a number as it is, any other key as JSON.
+
+    Raises:
+        ConfigurationError: the serde cannot encode the key.
+    """
+    serde = store.key
+    try:
+        if text.startswith(_HEXADECIMAL) and serde.name != "string":
+            return bytes.fromhex(text[len(_HEXADECIMAL) :])
+        return _encoded(serde, _parsers(serde)(text))
+    except (ValueError, TypeError, OverflowError, Unreadable) as error:
+        raise ConfigurationError(
+            f"{text!r} is not a key of store {store.name!r}, whose keys are {serde.name}: {error}; "
+            f"write it as JSON, or its bytes as 0x and hexadecimal digits"
+        ) from error
+
+
+def key_text(store: Store, key: Any) -> str:
+    """Return a key as text that `key_of` accepts."""
+    shown = plain(key) if isinstance(key, bytes) else key
+    return shown if isinstance(shown, str) else as_json(shown).decode()
+
+
+def as_json(content: Any) -> bytes:
+    """Return JSON; bytes that are not UTF-8 become `0x` and hexadecimal digits."""
+    try:
+        return orjson.dumps(content, plain, orjson.OPT_NON_STR_KEYS)
+    except TypeError as error:
+        return write_large(content, error, plain, orjson.OPT_NON_STR_KEYS)
+
+
+def plain(value: Any) -> Any:
+    """Return the JSON representation of a value of another type."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", by_alias=True)
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return _HEXADECIMAL + value.hex()
+    return str(value)
+
+
+def _parsers(serde: Serde) -> Callable[[str], Any]:
+    if serde.model is not None:
+        return serde.model.model_validate_json
+    parsers: dict[str, Callable[[str], Any]] = {
+        "bytes": str.encode,
+        "integer": int,
+        "float": float,
+        "json": read,
+        "window": read,
+    }
+    return parsers.get(serde.name, str)
+
+
+def _encoded(serde: Serde, key: Any) -> bytes:
+    encode = key_encoder(serde)
+    return key if encode is None else encode(key)
+
+
+RowT = TypeVar("RowT")
+
+
+class BoundedRows(Generic[RowT]):
+    """An iterable of the first rows, which ends at a number of rows or of bytes.
+
+    Args:
+        rows: anything that JSON can show.
+        most: number of rows.
+        most_bytes: of all rows as JSON. The last row may exceed them, so that each row can be read.
+    """
+
+    def __init__(self, rows: Iterable[RowT], most: int, most_bytes: int) -> None:
+        self._rows = rows
+        self._most = most
+        self._most_bytes = most_bytes
+        self.more = False
+        """After the iteration: there are further rows."""
+
+    def __iter__(self) -> Iterator[tuple[RowT, bytes]]:
+        """Yield each row, and its JSON."""
+        size = 0
+        for count, row in enumerate(self._rows):
+            if count == self._most or size >= self._most_bytes:
+                self.more = True
+                return
+            encoded = as_json(row)
+            size += len(encoded)
+            yield row, encoded
+
+
+_SIDES = {"left": DATA + b"l", "right": DATA + b"r"}
+_HISTORY_KEY = b"k"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A decoded row of a store.
+
+    Args:
+        key: decoded.
+        value: decoded; of a window a `WindowResult`.
+        timestamp: in milliseconds since the epoch.
+    """
+
+    key: Any
+    value: Any
+    timestamp: int
+
+
+class Layout(ABC):
+    """The layout of one store's entries.
+
+    Args:
+        store: of the topology.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._form = format_of(store)
+
+    @abstractmethod
+    def get(self, content: CommittedStore, key: bytes) -> Iterator[Row]:
+        """Yield the rows of a key: one row, or one for each window.
+
+        Raises:
+            RunError: an entry has a version that the topology cannot read.
+        """
+
+    @abstractmethod
+    def scan(self, content: CommittedStore, first: bytes, last: bytes | None) -> Iterator[Row]:
+        """Yield the rows of the keys with `first <= key < last`.
+
+        Args:
+            content: of one task's store.
+            first: encoded key.
+            last: encoded key; None: no end.
+        """
+
+    def _row(self, key: bytes, value: Any, timestamp: int) -> Row:
+        return Row(self._decoded(self.store.key, key), value, timestamp)
+
+    def _decoded(self, serde: Serde, data: bytes) -> Any:
+        return data if serde.decode is None else self._form.held.reading(serde.decode)(data)
+
+
+class _PlainLayout(Layout):
+    """One value for each key, in the order of the keys."""
+
+    def get(self, content: CommittedStore, key: bytes) -> Iterator[Row]:
+        """Yield the row of a key."""
+        data = content.get(key)
+        if data is not None:
+            yield self._row(key, *self._form.decode(data))
+
+    def scan(self, content: CommittedStore, first: bytes, last: bytes | None) -> Iterator[Row]:
+        """Yield rows in the order of their keys."""
+        for key, data in content.scan(first, last):
+            yield self._row(key, *self._form.decode(data))
+
+
+class _WindowsLayout(Layout):
+    """Tumbling and hopping windows, by start, then by key."""
+
+    def __init__(self, store: Store, window: Window) -> None:
+        super().__init__(store)
+        self._size_ms = window.size_ms
+
+    def get(self, content: CommittedStore, key: bytes) -> Iterator[Row]:
+        """Yield the windows of a key, the earliest first."""
+        for start in _starts(content):
+            if (data := content.get(START.pack(start) + key)) is not None:
+                yield self._window(start, key, data)
+
+    def scan(self, content: CommittedStore, first: bytes, last: bytes | None) -> Iterator[Row]:
+        """Yield windows by start, then by key."""
+        for start in _starts(content):
+            low, high = _bounds(START.pack(start), first, last)
+            for name, data in content.scan(low, high):
+                yield self._window(start, name[START.size :], data)
+
+    def _window(self, start: int, key: bytes, data: bytes) -> Row:
+        value, timestamp = self._form.decode(data)
+        return self._row(key, WindowResult(start, start + self._size_ms, value), timestamp)
+
+
+class _SpansLayout(Layout):
+    """Session and sliding windows: one entry contains all windows of a key."""
+
+    def get(self, content: CommittedStore, key: bytes) -> Iterator[Row]:
+        """Yield the windows of a key, the earliest first."""
+        data = content.get(DATA + key)
+        if data is not None:
+            yield from self._windows(key, data)
+
+    def scan(self, content: CommittedStore, first: bytes, last: bytes | None) -> Iterator[Row]:
+        """Yield windows in the order of their keys."""
+        for name, data in content.scan(*_bounds(DATA, first, last)):
+            yield from self._windows(name[len(DATA) :], data)
+
+    def _windows(self, key: bytes, data: bytes) -> Iterator[Row]:
+        form = self._form
+        assert isinstance(form, SpansFormat), "format_of gives it to these kinds"
+        spans: list[Span] = form.decode(data)[0]
+        for span in spans:
+            value = form.value_of(span)
+            yield self._row(key, WindowResult(span.start, span.end, value), span.timestamp)
+
+
+class _SeenLayout(Layout):
+    """Records seen by a deduplication; the value is the result of its `by` function, if any."""
+
+    def __init__(self, store: Store, *, has_by: bool) -> None:
+        super().__init__(store)
+        self._has_by = has_by
+        self._shared = self._form.held.reading(read)
+
+    def get(self, content: CommittedStore, key: bytes) -> Iterator[Row]:
+        """Yield the seen records of a key, the earliest first."""
+        for start in _starts(content):
+            yield from self._seen(content, start, key)
+
+    def scan(self, content: CommittedStore, first: bytes, last: bytes | None) -> Iterator[Row]:
+        """Yield seen records by slices of time."""
+        for name, data in content.scan(b"", MARK_KEY):
+            key, shared = self._form.held.reading(self._parts)(name[START.size :])
+            if key >= first and (last is None or key < last):
+                yield self._row(key, shared, self._form.decode(data)[1])
+
+    def _seen(self, content: CommittedStore, start: int, key: bytes) -> Iterator[Row]:
+        if not self._has_by:
+            data = content.get(START.pack(start) + key)
+            if data is not None:
+                yield self._row(key, None, self._form.decode(data)[1])
+            return
+        prefix = START.pack(start) + START.pack(len(key)) + key
+        for name, data in content.scan(prefix, prefix + MARK_KEY):
+            yield self._row(key, self._shared(name[len(prefix) :]), self._form.decode(data)[1])
+
+    def _parts(self, identity: bytes) -> tuple[bytes, Any]:
+        if not self._has_by:
+            return identity, None
+        end = START.size + START.unpack_from(identity)[0]
+        return identity[START.size : end], read(identity[end:])
+
+
+class HistoryLayout(Layout):
+    """Tables with history, of which the current rows are returned."""
+
+    def __init__(self, store: Store, row: Serde, history_ms: int) -> None:
+        super().__init__(store)
+        self._serde, self._history_ms = row, history_ms
+
+    def get(self, content: CommittedStore, key: bytes) -> Iterator[Row]:
+        """Yield the current row of a key."""
+        if (entry := self._history(content).row(key)) is not None:
+            yield self._row(key, *entry)
+
+    def scan(self, content: CommittedStore, first: bytes, last: bytes | None) -> Iterator[Row]:
+        """Yield the current rows in the order of their keys."""
+        history = self._history(content)
+        for name, _ in content.scan(*_bounds(_HISTORY_KEY, first, last)):
+            key = name[len(_HISTORY_KEY) :]
+            if (entry := history.row(key)) is not None:
+                yield self._row(key, *entry)
+
+    def _history(self, content: CommittedStore) -> VersionedRows:
+        session = open_transaction(self._form, content, [])
+        return VersionedRows(Chunks(session), self._serde, self._history_ms, Alarm())
+
+
+class WaitingLayout(Layout):
+    """Records of a stream-stream join that wait for matches; the value contains their side."""
+
+    def __init__(self, join: StreamJoin) -> None:
+        super().__init__(join.store)
+        self._key, self._slice_ms = join.key, interval_of(join).slice_ms
+        self._values = dict(zip(_SIDES, join.values, strict=True))
+
+    def get(self, content: CommittedStore, key: bytes) -> Iterator[Row]:
+        """Yield the records of a key, those of the left side first."""
+        for side, prefix in _SIDES.items():
+            for start in _starts(content, prefix):
+                yield from self._records(content, side, start, key)
+
+    def scan(self, content: CommittedStore, first: bytes, last: bytes | None) -> Iterator[Row]:
+        """Yield the records by side, slice of time and key."""
+        for side, prefix in _SIDES.items():
+            for start in _starts(content, prefix):
+                slice_ = prefix + START.pack(start)
+                for name, _ in content.scan(*_bounds(slice_, first, last)):
+                    yield from self._records(content, side, start, name[len(slice_) :])
+
+    def _records(
+        self, content: CommittedStore, side: str, slice_: int, key: bytes
+    ) -> Iterator[Row]:
+        def get(name: bytes) -> Entry | None:
+            data = content.get(name)
+            return None if data is None else self._form.decode(data)
+
+        times = slice_ * self._slice_ms, (slice_ + 1) * self._slice_ms - 1
+        number = list(_SIDES).index(side)
+        for data in pieces(get, number, slice_, key, self._slice_ms, times):
+            for time, value in self._form.timed(data):
+                shown = None if value is None else self._decoded(self._values[side], value)
+                yield Row(self._decoded(self._key, key), {"side": side, "value": shown}, time)
+
+
+def layout_of(part: SubTopology, store: Store) -> Layout:
+    """Return the layout of a store.
+
+    Args:
+        part: the store's sub-topology.
+        store: one of `part.stores`.
+    """
+    for node in nodes_of(part):
+        match node:
+            case Aggregate() if node.store is store:
+                return _layout_of_aggregate(node)
+            case Table() if node.store is store and node.history_ms is not None:
+                return HistoryLayout(store, node.row, node.history_ms)
+            case JoinSide() if isinstance(node.join, StreamJoin) and node.join.store is store:
+                return WaitingLayout(node.join)
+            case _:
+                pass
+    return _PlainLayout(store)
+
+
+def _layout_of_aggregate(node: Aggregate) -> Layout:
+    window = node.store.window
+    if window is None:
+        return _PlainLayout(node.store)
+    match window.kind:
+        case WindowKind.TUMBLING | WindowKind.HOPPING:
+            return _WindowsLayout(node.store, window)
+        case WindowKind.SLIDING | WindowKind.SESSION:
+            return _SpansLayout(node.store)
+        case WindowKind.LAST:
+            return _SeenLayout(node.store, has_by="by" in node.functions)
+
+
+def _starts(content: CommittedStore, prefix: bytes = b"") -> Iterator[int]:
+    """Yield the starts that have entries, seeking from each one to the next."""
+    first, end = prefix, prefix + MARK_KEY
+    while (found := next(iter(content.scan(first, end)), None)) is not None:
+        start: int = START.unpack_from(found[0], len(prefix))[0]
+        yield start
+        first = prefix + START.pack(start + 1)
+
+
+def _bounds(prefix: bytes, first: bytes, last: bytes | None) -> tuple[bytes, bytes]:
+    """Return a range of keys with a prefix; no prefix here ends with the greatest byte."""
+    if last is not None:
+        return prefix + first, prefix + last
+    end = int.from_bytes(prefix, "big") + 1
+    return prefix + first, end.to_bytes(len(prefix), "big")
+
+
+@dataclass(frozen=True, slots=True)
+class QueriedStore:
+    """A store with the layout of its entries.
+
+    Args:
+        sub_topology: name of its sub-topology; each of its tasks has a part of the store.
+    """
+
+    sub_topology: str
+    store: Store
+    layout: Layout
+
+    @property
+    def name(self) -> str:
+        """The store's name."""
+        return self.store.name
+
+
+def queried_stores(graph: Graph) -> dict[str, QueriedStore]:
+    """Return all stores of an application by name."""
+    return {
+        store.name: QueriedStore(part.name, store, layout_of(part, store))
+        for part in graph.sub_topologies
+        for store in part.stores
+    }
+
+
+def queried_store(graph: Graph, name: str) -> QueriedStore:
+    """Return a store of an application.
+
+    Raises:
+        ConfigurationError: the application has no such store.
+    """
+    stores = queried_stores(graph)
+    if name not in stores:
+        known = ", ".join(stores) or "none"
+        raise ConfigurationError(
+            f"application {graph.application!r} has no store {name!r}; its stores are {known}"
+            f"{references.closest(name, stores)}"
+        )
+    return stores[name]
