@@ -12,9 +12,7 @@ from eosframework.topology.graph.graph import (
     JoinSide,
     Node,
     OnError,
-    Operator,
     Policy,
-    Processor,
     Sink,
     Source,
     Step,
@@ -29,11 +27,6 @@ AnyNode = Source | Node
 def nodes_of(part: SubTopology) -> Iterator[AnyNode]:
     """Yield every node once, each before those that follow it on its first path."""
     yield from _from(part.sources)
-
-
-def multiplies(source: Source) -> bool:
-    """Return True if a record of a source may have more results than there are sinks."""
-    return any(_multiplies(node) for node in _from([source]))
 
 
 def may_change(node: Node) -> bool:
@@ -52,18 +45,6 @@ def may_change(node: Node) -> bool:
             return node.fold is not FoldKind.COUNT
         case _:
             return True
-
-
-def _multiplies(node: AnyNode) -> bool:
-    match node:
-        case Step():
-            return node.operator in (Operator.FLAT_MAP, Operator.FLAT_MAP_VALUES, Operator.PROCESS)
-        case JoinSide():
-            return isinstance(node.join, StreamJoin)
-        case Aggregate():
-            return node.store.window is not None
-        case _:
-            return isinstance(node, Processor)
 
 
 def _from(nodes: Sequence[AnyNode]) -> Iterator[AnyNode]:
