@@ -132,7 +132,7 @@ class AdminRequests:
         return held.client
 
     def _new_client(self) -> Any:
-        """Return a client that has been told of a broker, if one answers soon.
+        """Return a client that knows a broker, if one answers soon.
 
         1. the only broker stands still, and the controller fences it  2. it resumes, and answers
         the first request for metadata before it is unfenced: there is no broker  3. librdkafka
@@ -270,7 +270,7 @@ def _is_told_of_none(client: Any) -> bool:
     try:
         return not client.list_topics(timeout=_FIRST_ANSWER_SECONDS).brokers
     except KafkaException as error:
-        # Of any other failure the request that follows tells the user.
+        # Of any other failure the request that follows reports.
         return error.args[0].code() == KafkaError._PARTIAL  # noqa: SLF001
 
 
