@@ -35,6 +35,7 @@ Freed()
 
 INTERRUPTED_COMMAND = """
 from eosframework import cli
+from eosframework.process.signals import run_and_exit
 
 cli.COMMANDS = ("interrupted",)
 
@@ -47,7 +48,7 @@ def other() -> None:
     pass
 
 cli._register = lambda arguments: None
-cli.main(["interrupted"])
+run_and_exit(lambda: cli.main(["interrupted"]))
 """
 
 ASKS_A_CHILD = """
