@@ -26,7 +26,6 @@ from eosframework.processing.stores.open_state import OpenState
 from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.processing.task import Task
 from eosframework.processing.task_states import TaskState
-from eosframework.processing.transaction.overtime import RecordTimer
 from eosframework.processing.transaction.producer_group import ProducerGroup
 from eosframework.processing.transaction.recovery import worker_policy
 from eosframework.records import Position, TopicPartition
@@ -251,7 +250,6 @@ def work_of(operator: Callable[[Stream, Topology], Stream], records: int) -> Cal
             group=ProducerGroup(transactions, time.monotonic),
             markers={},
             transaction_timeout_seconds=3600,
-            timer=RecordTimer(),
             clock=time.monotonic,
             emissions=compiled.emissions,
             stores=OpenState(compiled, 0, stores) if compiled.keyed else None,

@@ -123,9 +123,6 @@ def main(arguments: list[str] | None = None) -> None:
         _fail(str(error), error.exit_code, given)
     except (KeyboardInterrupt, typer.Abort):
         code = interrupted.EXIT_CODE  # typer.Abort: typer caught the KeyboardInterrupt
-    # `python -m` ends by SIGINT once a KeyboardInterrupt has passed an `exec`, until another one is
-    # through (CPython, `run_eval_code_obj` in Python/pythonrun.c).
-    exec("")
     if code == interrupted.EXIT_CODE:
         if interrupted.is_long_running(given):
             sys.exit(0)  # it was asked to stop, which is not a failure

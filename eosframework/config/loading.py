@@ -152,17 +152,21 @@ def _of_yaml(text: str, file: Path) -> dict[str, Any]:
 
 
 def _of_properties(properties: list[Property]) -> dict[str, Any]:
-    """Return settings: a Kafka client's properties, and `eosframework.SECTION.NAME`."""
+    """Return settings: a Kafka client's properties, and `eosframework.SECTION.NAME`.
+
+    Values are trimmed, as by Kafka's clients.
+    """
     values: dict[str, Any] = {}
     for one in properties:
+        value = one.value.strip()
         prefix, _, own = one.name.partition(".")
         section, dot, setting = own.partition(".")
         if prefix != "eosframework":
             is_servers = one.name == "bootstrap.servers"
             name = "bootstrap_servers" if is_servers else f"properties.{one.name}"
-            put(values, "kafka", name, one.value)
+            put(values, "kafka", name, value)
         elif dot:
-            put(values, section, setting, _read_value(one.value))
+            put(values, section, setting, _read_value(value))
         else:
             raise ConfigurationError(
                 f"config file {one.place}: {one.name} names no setting; expected "

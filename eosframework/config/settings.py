@@ -193,7 +193,8 @@ class WorkerSettings(Section):
 
     transaction_timeout_seconds: float = Field(default=30.0, gt=0)
     """Seconds after which the broker aborts an unfinished transaction (transaction.timeout.ms). A
-    single record must take less. At most the brokers' transaction.max.timeout.ms."""
+    single record must take less, which is judged when its functions return. At most the brokers'
+    transaction.max.timeout.ms."""
 
     session_timeout_seconds: float = Field(default=45.0, gt=0)
     """Seconds without a heartbeat after which a worker loses its partitions. A worker that restarts

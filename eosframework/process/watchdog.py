@@ -12,6 +12,9 @@ init, or by the brokers when they time out.
 
 So a liveness probe restarts the process first and its answer is kept with the restart; without a
 probe the process ends all the same. Both read `Watchdog.clock`, and agree.
+
+A user's function that never returns ends it in the same way; nothing is raised in a function,
+which may hold a lock. The message names the record and the step.
 """
 
 from __future__ import annotations
@@ -22,11 +25,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn, Protocol, Self
 
 import structlog
+
+from eosframework.processing.running_step import running_step
 
 STEP_SECONDS = 0.1
 LONGEST_STEP_SECONDS = 1.0
@@ -35,6 +42,9 @@ with it the main thread's call."""
 
 REPORT_SECONDS = 2.0
 """Longest wait for writing the last message, since its reader may have stopped reading."""
+
+STACK_CALLS = 20
+"""The most calls of a stack in the last message, the innermost ones."""
 
 EXIT_CODE = 1
 
@@ -67,7 +77,8 @@ class Watchdog:
         stop_seconds: longest time from SIGTERM or SIGINT to the end of the block.
         restarted: a supervisor restarts this process if a signal kills it. Then a turn that takes
             too long ends it by SIGKILL instead of exit code 1, and without `probe_seconds`: a probe
-            would restart the other processes of the supervisor, too.
+            would restart the other processes of the supervisor, too. A function that does not
+            return would not do so after a restart either: it ends it with exit code 1.
         end: ends the process, in tests; None: as described for `restarted`.
     """
 
@@ -143,11 +154,9 @@ class Watchdog:
     def _give_up(self, what: str, *, kill: bool) -> None:
         if self._over:
             return
-        place = place_of(self._main)
-        report = threading.Thread(target=_report, args=(what, place), daemon=True)
-        report.start()
-        report.join(REPORT_SECONDS)
-        (self._end or (_kill if kill else _exit))()
+        is_in_function = running_step(_frame_of(self._main)) is not None
+        _report(what, self._main)
+        (self._end or (_kill if kill and not is_in_function else _exit))()
 
 
 class EmbeddedWatch:
@@ -211,12 +220,12 @@ class EmbeddedWatch:
             turn = self._turns
             if turn_took_seconds > self.turn_seconds and not was_stuck:
                 reason = f"has been stuck for {self.turn_seconds:g} s"
-                _log_stuck(reason, place_of(self._thread))
+                _log_stuck(reason, self._thread)
             if alone_seconds is not None:
                 alone_seconds += took_seconds
                 if alone_seconds > self._stop_seconds:
                     limit = f"worker.stop_deadline_seconds={self._stop_seconds:g}"
-                    _report(f"did not end within {limit}", place_of(self._thread))
+                    _report(f"did not end within {limit}", self._thread)
                     self._end()
                     break
             elif not threading.main_thread().is_alive():
@@ -224,33 +233,82 @@ class EmbeddedWatch:
                 self._stop()
 
 
+@contextmanager
+def ended_unless_done(seconds: float) -> Generator[None]:
+    """Run a block in the calling thread, and end the process if it takes longer.
+
+    Used in processes of Spark, which restarts them.
+
+    Args:
+        seconds: for which the block may run.
+    """
+    thread = threading.get_ident()
+
+    def end() -> None:
+        _report(f"has been stuck for {seconds:g} s", thread)
+        _exit()
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 def place_of(thread: int | None) -> str:
-    """Return a thread's innermost Python function outside of `threading`.
+    """Return a thread's innermost Python function outside of `threading`, and its record.
 
     Args:
         thread: its identifier.
     """
-    frames: Mapping[int | None, FrameType] = {**sys._current_frames()}  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-    frame = frames.get(thread)
-    while frame is not None and frame.f_globals.get("__name__") == threading.__name__:
-        frame = frame.f_back
+    frame = _frame_of(thread)
     if frame is None:
         return "nowhere"
     code = frame.f_code
     module = frame.f_globals.get("__name__", code.co_filename)
-    return f"{module}.{code.co_qualname}, line {frame.f_lineno}"
+    place = f"{module}.{code.co_qualname}, line {frame.f_lineno}"
+    step = running_step(frame)
+    return place if step is None else f"{place}, for {step}"
 
 
-def _log_stuck(what: str, place: str) -> None:
-    structlog.get_logger("eosframework.worker").error("worker_stuck", reason=what, waits_in=place)
+def _frame_of(thread: int | None) -> FrameType | None:
+    frames: Mapping[int | None, FrameType] = {**sys._current_frames()}  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    frame = frames.get(thread)
+    while frame is not None and frame.f_globals.get("__name__") == threading.__name__:
+        frame = frame.f_back
+    return frame
 
 
-def _report(what: str, place: str) -> None:
-    _log_stuck(what, place)
+def _stack_of(thread: int | None) -> str:
+    frame = _frame_of(thread)
+    return "" if frame is None else "".join(traceback.format_stack(frame, STACK_CALLS))
+
+
+def _log_stuck(what: str, thread: int | None) -> None:
+    stack = _stack_of(thread)
+    structlog.get_logger("eosframework.worker").error(
+        "worker_stuck", reason=what, waits_in=place_of(thread), stack=stack
+    )
+
+
+def _report(what: str, thread: int | None) -> None:
+    """Write the last message, in a thread of its own: its reader may have stopped reading."""
+    report = threading.Thread(target=_write_report, args=(what, thread), daemon=True)
+    report.start()
+    report.join(REPORT_SECONDS)
+
+
+def _write_report(what: str, thread: int | None) -> None:
+    stack = _stack_of(thread)
+    _log_stuck(what, thread)
     print(
-        f"error: the worker {what}: its main thread waits in {place}. The process ends now; the "
-        f"next owner of its partitions ends its open transactions, or the brokers do after "
-        f"worker.transaction_timeout_seconds",
+        f"error: the worker {what}: its thread waits in {place_of(thread)}. The process ends now; "
+        f"the next owner of its partitions ends its open transactions, or the brokers do after "
+        f"worker.transaction_timeout_seconds. A function that does not return for a record has to "
+        f"be fixed: after a restart the record is processed again. The stack, innermost last:\n"
+        f"{stack}",
         file=sys.stderr,
         flush=True,
     )

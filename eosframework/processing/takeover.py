@@ -41,7 +41,6 @@ from eosframework.processing.stores.local_state import LocalState
 from eosframework.processing.stores.open_state import SHARE, ChangesBudget
 from eosframework.processing.task import Task
 from eosframework.processing.transaction.announcing import Announcing
-from eosframework.processing.transaction.overtime import RecordTimer
 from eosframework.processing.transaction.producer_group import ProducerGroup
 from eosframework.processing.transaction.producing import produce_all
 from eosframework.processing.transaction.recovery import worker_policy
@@ -88,7 +87,6 @@ class Takeover:
         self._measures = measures
         self._clock = clock
         self._now = now
-        self._timer = RecordTimer()
         self._policy = worker_policy(
             options.transaction_timeout_seconds, options.heartbeat_interval_seconds
         )
@@ -157,10 +155,6 @@ class Takeover:
     def membership_was_lost(self) -> None:
         """Confirm the facts found at the start again, at the next assignment."""
         self._unconfirmed = True
-
-    def close(self) -> None:
-        """Stop the tasks' timer; no records run any more."""
-        self._timer.close()
 
     def _has_more(self, partition: TopicPartition, offset: int) -> bool:
         return self._log.lag({partition: offset}) > 0
@@ -256,7 +250,6 @@ class Takeover:
             group.output,
             markers=markers,
             transaction_timeout_seconds=self._options.transaction_timeout_seconds,
-            timer=self._timer,
             clock=self._clock,
             receipts=self._plan.receipts,
             queue=task_queue(

@@ -17,9 +17,8 @@ What a record makes due may take several transactions, before the next record is
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from eosframework import failpoints
 from eosframework.errors import (
@@ -41,6 +40,7 @@ from eosframework.processing.input_queues import ArrivalQueue, Pending, Queue
 from eosframework.processing.measurements import TransactionMeasures
 from eosframework.processing.old_outputs import OldOutputs
 from eosframework.processing.ports import Commit, Message, Output, TransactionalOutput
+from eosframework.processing.running_step import locals_where
 from eosframework.processing.session.session_states import Outcome
 from eosframework.processing.stores.open_state import ChangesBudget, OpenState
 from eosframework.processing.stores.state_ports import Reached
@@ -50,18 +50,10 @@ from eosframework.processing.task_windows import ClosingCut
 from eosframework.processing.transaction.announcing import Announcing
 from eosframework.processing.transaction.late_results import LateResults
 from eosframework.processing.transaction.offsets import TaskOffsets
-from eosframework.processing.transaction.overtime import (
-    LEAST_RUN_SECONDS,
-    Overtime,
-    RecordTimer,
-    locals_where,
-    too_long,
-    too_slow,
-)
 from eosframework.processing.transaction.producer_group import ProducerGroup
 from eosframework.processing.transaction.producing import produce_all
 from eosframework.processing.transaction.receipts import ReceiptedOutputs, Series
-from eosframework.processing.transaction.run_slices import EndableRun, SliceSize
+from eosframework.processing.transaction.run_slices import RecordRun, SliceSize
 from eosframework.processing.transaction.transaction_bisect import Bisection, RejectedTransaction
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph.graph import Emit
@@ -73,6 +65,9 @@ rest."""
 
 RUN_SHARE = 1 / 3
 """Share of the transaction timeout after which no further record is begun in a transaction."""
+
+LEAST_RUN_SECONDS = 0.1
+"""Minimum time of a run, so that tasks that share a transaction each process records."""
 
 
 class Task:
@@ -99,7 +94,6 @@ class Task:
         group: ProducerGroup[Task],
         markers: Mapping[TopicPartition, Output],
         transaction_timeout_seconds: float,
-        timer: RecordTimer,
         clock: Callable[[], float],
         receipts: bool = False,
         origins: Mapping[str, str] | None = None,
@@ -124,7 +118,6 @@ class Task:
         self.failure: EosError | None = None
         self._sources = sources
         self.transaction_timeout_seconds = transaction_timeout_seconds
-        self._timer = timer
         self._clock = clock
         self._queue = queue or ArrivalQueue()
         self._membership: object = None
@@ -515,11 +508,12 @@ class Task:
             self._ran_by_clock = self.time.hurries = True
             if close is None:
                 return
-            run = partial(close, self._out, self.time.now, self.failures, self.stores)
+            self._give_time()
             try:
-                self._run_timed(what, run)
+                close(self._out, self.time.now, self.failures, self.stores)
             except RecordFailed as error:
                 self.failure = error
+            self._require_time(what)
             if self._receipts is not None:
                 self._receipts.strip()
             self._hand_out()
@@ -563,21 +557,19 @@ class Task:
             if self._receipts is not None:
                 self._receipts.seal(0, messages[0])
             messages = messages[1:]
-        run = None if compiled.takes_all_at_once else EndableRun(messages)
+        until = self._clock() + self._give_time()
+        run = RecordRun(messages, self._out, until, self._clock)
+        given = messages if compiled.takes_all_at_once else run
         try:
-            try:
-                self._start_timer(run)
-                self.time.now = compiled.run(
-                    run or messages, self._out, self.time.now, self.failures, self.stores
-                )
-            finally:
-                self._stop_timer()
-        except Overtime as overtime:  # Also at the entry of `_stop_timer`; the timer is armed then.
-            self._stop_timer()
-            left = len(messages if run is None else run.left())
-            last = messages[max(len(messages) - left - 1, 0)]
-            raise self._too_slow(partition, compiled, messages, last, overtime) from None
-        return () if run is None else run.left()
+            self.time.now = compiled.run(
+                given, self._out, self.time.now, self.failures, self.stores
+            )
+        except (RecordFailed, ClosingCut):
+            self._refuse_slow(partition, messages[: run.done or None])
+            raise
+        done = len(messages) if compiled.takes_all_at_once else run.done
+        self._refuse_slow(partition, messages[:done])
+        return messages[done:]
 
     def _emit(self, stores: OpenState) -> None:
         """Run the steps that follow keyed nodes which emit at the commit."""
@@ -586,45 +578,42 @@ class Task:
             if emission.node.emit is Emit.CLOSE:
                 continue
             if emitted := stores.emitted(emission):
+                what = f"a step after {emission.node.name!r} at the commit"
                 given = self._results.of(emission.node, emitted, self._out, self.failures)
-                self._run_timed(
-                    f"a step after {emission.node.name!r} at the commit",
-                    partial(emission.run, given, self._out, self.time.now, self.failures, stores),
-                )
+                in_time = self._in_time(what, given)
+                emission.run(in_time, self._out, self.time.now, self.failures, stores)
                 self._hand_out()
 
-    def _run_timed(self, what: str, run: Callable[[], object]) -> None:
-        """Run user functions that belong to no single record, while the transaction has time.
+    def _in_time(self, what: str, messages: Iterable[Message]) -> Iterator[Message]:
+        """Yield messages while the transaction has time; see `_require_time`."""
+        for message in messages:
+            yield message
+            self._require_time(what)
+
+    def _require_time(self, what: str) -> None:
+        """Raise if work that belongs to no single record leaves no time to commit it.
 
         Raises:
             TransactionTooLong: the work is retried, with fewer records in the transaction.
             RecordTooSlow: the transaction had one record or none.
         """
-        try:
-            try:
-                self._start_timer(None)
-                run()
-            finally:
-                self._stop_timer()
-        except Overtime:  # As in `_run_records`.
-            self._stop_timer()
-            if self.records_in_transaction <= 1 and self.group.is_alone(self):
-                raise self._outlasted(what) from None
-            self._bisect(Bisection.to(self.records_in_transaction // 2, self.positions))
-            raise self._too_long(what) from None
+        if not self._is_overdue():
+            return
+        if self.records_in_transaction <= 1 and self.group.is_alone(self):
+            raise self._outlasted(what)
+        self._bisect(Bisection.to(self.records_in_transaction // 2, self.positions))
+        raise self._too_long(what)
 
-    def _start_timer(self, run: EndableRun | None) -> None:
-        timeout_seconds, age_seconds = self.transaction_timeout_seconds, self.age_seconds()
-        share_seconds = max(timeout_seconds * RUN_SHARE - age_seconds, LEAST_RUN_SECONDS)
+    def _give_time(self) -> float:
+        """Return the seconds in which records may be begun, and give them to closing windows."""
+        share_seconds = self.transaction_timeout_seconds * RUN_SHARE - self.age_seconds()
+        seconds = max(share_seconds, LEAST_RUN_SECONDS)
         if self.stores is not None:
-            self.stores.windows.give_seconds(share_seconds)
-        self._timer.start(timeout_seconds * TIMEOUT_SHARE - age_seconds, run, share_seconds)
+            self.stores.windows.give_seconds(seconds)
+        return seconds
 
-    def _stop_timer(self) -> None:
-        try:
-            self._timer.stop()
-        except Overtime:  # Raised after the last record was done: it was in time.
-            self._timer.stop()
+    def _is_overdue(self) -> bool:
+        return self.age_seconds() >= self.transaction_timeout_seconds * TIMEOUT_SHARE
 
     def _time_reached(self, error: RecordFailed | ClosingCut) -> int:
         """Return the stream time at which the slice ended early; state was changed up to it."""
@@ -636,40 +625,44 @@ class Task:
         self._bisection = bisection
         self.group.bisects(self, bisection is not None)
 
-    def _too_slow(
-        self,
-        partition: TopicPartition,
-        compiled: CompiledSource,
-        messages: Sequence[Message],
-        last: Message,
-        overtime: Overtime,
-    ) -> RecordTooSlow | TransactionTooLong:
-        """Return the error of a slow record; it is retried first in a transaction of its own.
+    def _refuse_slow(self, partition: TopicPartition, begun: Sequence[Message]) -> None:
+        """Raise if the records that were begun leave no time to commit them.
 
-        The limit holds up to and including the record: with a shared producer other tasks would
-        otherwise add to its transaction, and it would be slow in company once more.
+        The last one is retried first in a transaction of its own. The limit holds up to and
+        including it: with a shared producer other tasks would otherwise add to its transaction, and
+        it would be slow in company once more. A batch, which no record ends early, is retried in
+        halves.
 
-        Args:
-            partition: of the messages.
-            compiled: their source.
-            messages: those that were to be run.
-            last: the last one that was run, at fault if the time was over after it.
-            overtime: raised while they were run, or after that.
+        Raises:
+            TransactionTooLong: the records are retried, fewer to a transaction.
+            RecordTooSlow: the record was alone.
         """
-        message = locals_where(overtime, [compiled.code]).get("m", last)
-        before = bisect_left(messages, message.offset(), key=lambda m: m.offset())
+        if not self._is_overdue():
+            return
+        is_batch, last = self._sources[partition.topic].takes_all_at_once, begun[-1]
+        before = len(begun) // 2 if is_batch else len(begun) - 1
         records = self.records_in_transaction + before
         if not records and self.group.is_alone(self):
-            return self._outlasted(describe(message))
-        positions = {**self.positions, partition: message.offset() + 1}
+            raise self._outlasted(describe(last)) from None
+        positions = {**self.positions, partition: last.offset() + 1}
         self._bisect(Bisection.to(records, positions))
-        return self._too_long(describe(message))
+        raise self._too_long(describe(last)) from None
 
     def _outlasted(self, what: str) -> RecordTooSlow:
-        return too_slow(what, self.identity, self.age_seconds(), self.transaction_timeout_seconds)
+        return RecordTooSlow(
+            f"{what} was processed until {self.age_seconds():.1f} s after the transaction began, "
+            f"which had no other record; one of {self.identity} may take "
+            f"{self.transaction_timeout_seconds:g} s. Nothing of it was committed. Make the "
+            f"function faster, or raise worker.transaction_timeout_seconds (at most the brokers' "
+            f"transaction.max.timeout.ms)"
+        )
 
     def _too_long(self, what: str) -> TransactionTooLong:
-        return too_long(what, self.identity, self.age_seconds(), self.transaction_timeout_seconds)
+        return TransactionTooLong(
+            f"{what} was processed until {self.age_seconds():.1f} s after the transaction of "
+            f"{self.identity} began, which may take {self.transaction_timeout_seconds:g} s; it is "
+            f"processed again in one with fewer records"
+        )
 
     def _hand_out(self) -> None:
         """Produce the outputs of the records that were run."""

@@ -501,7 +501,6 @@ class Worker:
 
     def _close(self) -> None:
         """Close the producers, then leave the group, so that no open transaction is handed over."""
-        self._takeover.close()
         tasks = list(self.tasks.values())
         self._release(tasks, "task_closed")
         if self._catch_up is None:

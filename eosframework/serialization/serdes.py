@@ -6,7 +6,7 @@ import functools
 import re
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import UnionType
 from typing import Any, cast, get_args, get_origin
 
@@ -143,10 +143,11 @@ def type_of(serde: Serde) -> Any:
     return serde.model or _TYPES.get(serde.name)
 
 
+@dataclass(frozen=True)
 class TypedSerde(Serde):
     """The serde of a type whose values are JSON; unpickling builds it anew."""
 
-    type: Any
+    type: Any = field(default=None, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return typed_serde, (self.type,)
@@ -166,9 +167,7 @@ def typed_serde(annotation: Any) -> TypedSerde:
 
 def _typed_serde(annotation: Any) -> TypedSerde:
     encode, decode = _typed_coder(annotation, _reader)
-    serde = TypedSerde(type_name(annotation), encode, decode)
-    object.__setattr__(serde, "type", annotation)
-    return serde
+    return TypedSerde(type_name(annotation), encode, decode, type=annotation)
 
 
 _made_once = functools.cache(_typed_serde)

@@ -27,7 +27,6 @@ from eosframework.processing.stores.local_state import LocalState
 from eosframework.processing.stores.restoration import Restoration
 from eosframework.processing.stores.state_ports import StoreIdentity, TaskStores
 from eosframework.processing.task import Task
-from eosframework.processing.transaction.overtime import end_idle_watcher
 from eosframework.processing.worker import Worker
 from eosframework.processing.worker_plan import Plan, WorkerOptions, downstream_of
 from eosframework.records import Headers, Record, TopicPartition, WindowResult
@@ -212,12 +211,6 @@ class TopologyTestDriver:
 
     def run(self) -> None:
         """Process and commit all records that were sent, and their results."""
-        try:
-            self._run()
-        finally:
-            end_idle_watcher()  # tests may check that no thread is left
-
-    def _run(self) -> None:
         for _ in range(TURNS):
             self.turn()
             if self._is_through():

@@ -35,7 +35,6 @@ from eosframework.processing.ports import (
 from eosframework.processing.session.transaction_session import TransactionSession
 from eosframework.processing.task import Task
 from eosframework.processing.task_states import TaskState
-from eosframework.processing.transaction.overtime import RecordTimer
 from eosframework.processing.transaction.producer_group import ProducerGroup
 from eosframework.processing.transaction.recovery import Recovery, worker_policy
 from eosframework.processing.worker_plan import WorkerCounts
@@ -335,7 +334,6 @@ def test_a_transaction_without_input_is_resolved_by_the_number_beside_the_offset
         group=ProducerGroup(session, time.monotonic),
         markers={},
         transaction_timeout_seconds=30,
-        timer=RecordTimer(),
         clock=time.monotonic,
     )
     task.start_at([before])

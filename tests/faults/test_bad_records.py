@@ -100,15 +100,24 @@ def test_a_batch_that_is_too_large_is_split_where_no_record_is(
     assert numbers(pipeline) == list(range(100))
 
 
-def test_a_record_that_outlasts_its_transaction_is_named(
+def test_a_function_that_never_returns_ends_the_worker_and_its_record_is_named(
     one_stream: Callable[..., Pipeline],
 ) -> None:
     pipeline = one_stream("never_return_at_thirteen", "fail", partitions=1)
-    worker = pipeline.start_worker(settings=["worker.transaction_timeout_seconds=5"])
+    settings = ["worker.transaction_timeout_seconds=5"]
+    worker = pipeline.start_worker(
+        settings=settings, environment={"EOS_TEST_TURN_SECONDS": "8", "EOS_TEST_HANGS": "yes"}
+    )
     assert worker.wait() == 1, worker.log[-3000:]
-    assert "@13 was still being processed" in worker.log
+    [message] = [line for line in worker.log.splitlines() if line.startswith("error: ")]
+    assert "has been stuck for 8 s" in message
+    assert f"record {pipeline.source}[0]@13 in step" in message
+    assert "in never_return_at_thirteen\n" in worker.log, "the stack"
     assert "Traceback" not in worker.log
     assert numbers(pipeline) == list(range(pipeline.committed()))
+    worker = pipeline.start_worker(settings=settings, until_caught_up=True)
+    assert worker.wait() == 0, worker.log[-3000:]
+    assert numbers(pipeline) == list(range(pipeline.fed))
 
 
 RAISING = """\

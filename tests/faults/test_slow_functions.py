@@ -86,6 +86,22 @@ def test_a_slow_record_behind_others_gets_a_transaction_of_its_own(
     assert_each_once(pipeline)
 
 
+def test_a_record_that_outlasts_a_transaction_of_its_own_is_named_when_it_returns(
+    make_pipeline: MakePipeline,
+) -> None:
+    """It takes three seconds of two: once after others, and once alone."""
+    topology = TOPOLOGY.replace("FUNCTION", "slow_at_ten")
+    pipeline = make_pipeline(topology=topology, partitions=1, outputs={"doubled": 1})
+    pipeline.feed(20)
+    settings = ["worker.transaction_timeout_seconds=2", "worker.commit_interval_seconds=0.5"]
+    worker = pipeline.start_worker(until_caught_up=True, settings=settings)
+    assert worker.wait() == 1, worker.log[-4000:]
+    assert f"record {pipeline.source}[0]@10 was processed until" in worker.log
+    assert worker.events("transaction_too_long")
+    run(pipeline, 6)
+    assert_each_once(pipeline)
+
+
 def test_what_follows_at_the_commit_is_cut_to_what_a_transaction_can_take(
     make_pipeline: MakePipeline,
 ) -> None:

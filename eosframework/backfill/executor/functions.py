@@ -84,6 +84,7 @@ from eosframework.errors import (
 from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.process.logs import configure_logs
 from eosframework.process.signals import restore_default_handlers
+from eosframework.process.watchdog import ended_unless_done
 from eosframework.processing.attempts.ownership import Interrupted, Ownership, run_suffix
 from eosframework.processing.failures.failure_handler import FailureHandler, describe
 from eosframework.processing.input_queues import Pending, TimeOf, TimestampQueue
@@ -93,7 +94,6 @@ from eosframework.processing.stores.open_state import SHARE, ChangesBudget
 from eosframework.processing.task import Task
 from eosframework.processing.task_states import TaskState
 from eosframework.processing.transaction.offsets import Progress
-from eosframework.processing.transaction.overtime import RecordTimer
 from eosframework.processing.transaction.producer_group import ProducerGroup
 from eosframework.records import Position, TopicPartition
 
@@ -102,6 +102,10 @@ Rows = Callable[[Mapping[TopicPartition, int]], Iterator[Run]]
 
 _TAKEN_RECORDS = 2000
 """Largest number of consecutive records of one partition in a merge."""
+
+STUCK_TIMEOUTS = 4
+"""Transaction timeouts after which a call that runs functions ends the process: a function does not
+return. Spark starts another attempt, which ends in the same way, and then the job."""
 
 
 @contextmanager
@@ -258,12 +262,12 @@ class _AttemptRun:
         self._ownership = ownership
         self._clock = clock
         self._sleep = sleep
+        self._stuck_seconds = STUCK_TIMEOUTS * timeout_seconds
         self._interval_seconds = min(settings.backfill.commit_interval_seconds, timeout_seconds / 3)
         most_records = settings.backfill.chunk_records
         self._chunk = Chunk(most_records, settings.backfill.chunk_megabytes * 2**20)
         self._piece_records = min(_PIECE_RECORDS, most_records)
         self._announced_at = clock()
-        self._timer = RecordTimer()
         state, compiled = context.state, context.compiled
         self._task = Task(
             context.identity,
@@ -272,7 +276,6 @@ class _AttemptRun:
             group=ProducerGroup(ownership.session, clock),
             markers={},
             transaction_timeout_seconds=timeout_seconds,
-            timer=self._timer,
             clock=clock,
             receipts=settings.worker.receipts,
             origins=context.origins,
@@ -319,8 +322,7 @@ class _AttemptRun:
                 self._announce(ended=True)
 
     def close(self) -> None:
-        """Close the stores and the timer."""
-        self._timer.close()
+        """Close the stores."""
         self._task.close_stores()
 
     # --- rows: A5 ---------------------------------------------------------------------------
@@ -341,7 +343,9 @@ class _AttemptRun:
         if self._task.state is TaskState.ASSIGNED:
             self._bring_up_to_date()
         while self._task.has_pending:
-            self._task.run(self._clock() + self._interval_seconds - self._task.age_seconds())
+            until = self._clock() + self._interval_seconds - self._task.age_seconds()
+            with ended_unless_done(self._stuck_seconds):
+                self._task.run(until)
             if self._is_due():
                 self._commit()
 
@@ -369,7 +373,9 @@ class _AttemptRun:
         """Commit processed rows, and with `complete` the task's completion."""
         task = self._task
         if task.has_progress:
-            progress = Progress.parse(task.commit().positions[0].metadata)
+            with ended_unless_done(self._stuck_seconds):
+                committed = task.commit()
+            progress = Progress.parse(committed.positions[0].metadata)
             positions = dict(task.positions)
             records = self._chunk.records_before(positions)
             self._ownership.commit(

@@ -47,10 +47,16 @@ class LogRecord:
 
 
 class LogBatch:
-    """One batch of a log; its header is read at once, its records on demand."""
+    """One batch of a log; its header is read at once, its records on demand.
 
-    def __init__(self, batch: Any) -> None:
+    Args:
+        batch: of kafka-python.
+        stored: the bytes after the header, as they are stored.
+    """
+
+    def __init__(self, batch: Any, stored: memoryview) -> None:
         self._batch = batch
+        self._stored = stored
         self.first_offset: int = batch.base_offset
         self.next_offset: int = batch.next_offset
         self.record_count: int = batch.records_count
@@ -69,8 +75,8 @@ class LogBatch:
 
     @property
     def stored(self) -> bytes:
-        """The bytes after the header, as they are stored; read before `records`."""
-        return bytes(self._batch._buffer[self._batch.HEADER_STRUCT.size :])  # noqa: SLF001
+        """The bytes after the header, as they are stored."""
+        return bytes(self._stored)
 
     def marker(self) -> Marker | None:
         """Return this batch's marker; None: it is not a control batch."""
@@ -121,15 +127,17 @@ def read_log(
             lambda at=offset: _fetch(wire, partition, at),
         )
         before = offset
-        for batch in records.MemoryRecords(answer.records or b""):
+        data, at = memoryview(answer.records or b""), 0
+        for batch in records.MemoryRecords(data):
             if batch.magic < 2:
                 raise RunError(f"{partition} at {offset} is in a format older than transactions")
+            begin, at = at, at + batch.size_in_bytes
             if batch.next_offset <= offset:
                 continue
             if batch.base_offset >= end:
                 return
             offset = batch.next_offset
-            yield LogBatch(batch)
+            yield LogBatch(batch, data[begin + batch.HEADER_STRUCT.size : at])
         empty = empty + 1 if offset == before else 0
 
 

@@ -26,7 +26,6 @@ from eosframework.processing.failures.refused_outputs import (
     refuse_size,
     refuse_time,
 )
-from eosframework.processing.transaction.run_slices import end_run
 from eosframework.records import Record
 from eosframework.serialization import strict_json
 from eosframework.serialization.key_bytes import key_encoder
@@ -61,6 +60,9 @@ class Variables:
     written: str | None = "stream_time"
     is_shared: bool = False
 
+
+GENERATED = "<topology "
+"""The beginning of the file name of generated code, with which its frames are recognized."""
 
 WriteChildren = Callable[["CodeWriter", int, Sequence[Node], Variables], None]
 """Writes nodes at an indentation, for the record in some variables."""
@@ -102,8 +104,8 @@ class CodeWriter:
             "bounds_of": bounds_of,
             "as_topic": slots.choice,
             "unpack_record": unpack_record,
-            "end_run": end_run,
             "site_of": self._site_of,
+            "site_at": self._site_at,
             "raised_by_functions": raised_by_functions,
             "undo": undo,
             "owned": owned,
@@ -125,7 +127,10 @@ class CodeWriter:
     def _site_of(self, error: BaseException) -> Site:
         """Return the step whose line raised `error`: the traceback starts in the frame of `run`."""
         assert error.__traceback__ is not None
-        return self._sites[error.__traceback__.tb_lineno]
+        return self._site_at(error.__traceback__.tb_lineno)
+
+    def _site_at(self, line: int) -> Site:
+        return self._sites.get(line, self.refused_site)
 
     def decode(self, depth: int, expression: str, serde: Serde) -> str:
         """Write the decoding of an expression; return the variable of the result."""

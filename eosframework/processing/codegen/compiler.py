@@ -59,11 +59,7 @@ class CompiledSource:
     run: Run
     code: CodeType
     text: str
-    takes_all_at_once: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Decide once what every run asks."""
-        object.__setattr__(self, "takes_all_at_once", any(map(is_batch, self.source.children)))
+    takes_all_at_once: bool
 
     @property
     def is_table(self) -> bool:
@@ -258,4 +254,4 @@ def compile_source(source: Source, context: CompileContext = NO_CONTEXT) -> Comp
 
 def _compiled_source(source: Source, slots: Slots) -> CompiledSource:
     run, text = generate_source(source, slots)
-    return CompiledSource(source, run, run.__code__, text)
+    return CompiledSource(source, run, run.__code__, text, any(map(is_batch, source.children)))

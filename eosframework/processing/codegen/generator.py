@@ -38,7 +38,7 @@ from itertools import groupby
 from eosframework.errors import RecordFailed
 from eosframework.processing.codegen.aggregate_code import write_aggregate
 from eosframework.processing.codegen.batch_code import BatchCode, is_batch
-from eosframework.processing.codegen.code_writer import CodeWriter, Variables
+from eosframework.processing.codegen.code_writer import GENERATED, CodeWriter, Variables
 from eosframework.processing.codegen.compile_context import Slots
 from eosframework.processing.codegen.generated_run import Run
 from eosframework.processing.codegen.join_code import (
@@ -63,7 +63,6 @@ from eosframework.processing.codegen.time_code import (
 )
 from eosframework.processing.event_units import YEAR_MS, UnitCheck
 from eosframework.processing.failures.failure_handler import Site
-from eosframework.processing.transaction.run_slices import RUN_OUTPUTS
 from eosframework.topology.graph.graph import (
     Aggregate,
     Emit,
@@ -77,10 +76,7 @@ from eosframework.topology.graph.graph import (
     StreamJoin,
     Table,
 )
-from eosframework.topology.graph.walk import may_change, multiplies
-
-ENDING = f"  if len(out) > {RUN_OUTPUTS}: end_run(messages)"
-"""Ends a run after a record if its outputs are many: they are produced before the next record."""
+from eosframework.topology.graph.walk import may_change
 
 
 def generate_source(source: Source, slots: Slots) -> tuple[Run, str]:
@@ -115,9 +111,6 @@ def generate_source(source: Source, slots: Slots) -> tuple[Run, str]:
     batches.extend_loop(begin)
     _leave_out_unread(code, current.headers)
     _write_end(code, begin, pace)
-    if slots.has_windows or multiplies(source):
-        # Last in the loop: no line that may raise changes its number.
-        code.insert(len(code.lines) - 1, [ENDING])
     return _compiled(code, source.name)
 
 
@@ -169,7 +162,7 @@ def _generate_held(source: Source, slots: Slots) -> Run:
 
 def _compiled(code: CodeWriter, name: str) -> tuple[Run, str]:
     text = "\n".join(code.lines)
-    exec(compile(text, f"<topology {name}>", "exec"), code.names)
+    exec(compile(text, f"{GENERATED}{name}>", "exec"), code.names)
     return code.names["run"], text
 
 

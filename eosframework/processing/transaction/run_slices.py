@@ -1,11 +1,11 @@
-"""The number of records that run between two looks at the clock, and the early end of a run."""
+"""The number of records of a slice, and the early end of a run."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import length_hint
 
-from eosframework.processing.ports import Message
+from eosframework.processing.ports import Message, Output
 
 SLICE_SECONDS = 0.02
 """Target duration of a slice: the clock is read after each."""
@@ -50,30 +50,40 @@ class SliceSize:
         self._records = self._records * REMEMBERED + records
 
 
-class EndableRun:
-    """A run of records through a compiled source, which another thread may end between two records.
+class RecordRun:
+    """A run of records through a compiled source, which may end between two records.
 
-    No Python check runs for each record: the loop ends at None, and `end` puts one first.
+    It ends once its time is over, or its outputs are many: they are produced before the next
+    record.
+
+    Args:
+        messages: to run.
+        out: the outputs.
+        until: clock time; the first record is run at any time.
+        clock: in seconds.
     """
 
-    def __init__(self, messages: Sequence[Message]) -> None:
-        self._waiting: deque[Message | None] = deque(messages)
-        self._waiting.append(None)
+    def __init__(
+        self,
+        messages: Sequence[Message],
+        out: Sequence[Output],
+        until: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._messages = messages
+        self._waiting = iter(messages)
+        self._out = out
+        self._until = until
+        self._clock = clock
 
     def __iter__(self) -> Iterator[Message]:
-        return iter(self._waiting.popleft, None)
+        out, until, clock = self._out, self._until, self._clock
+        for message in self._waiting:
+            yield message
+            if clock() >= until or len(out) > RUN_OUTPUTS:
+                return
 
-    def end(self) -> None:
-        """Make the current record the last; from any thread."""
-        self._waiting.appendleft(None)
-
-    def left(self) -> list[Message]:
-        """Return the records that were not begun."""
-        # Copied at once: the watcher may end a run that is over.
-        return [message for message in tuple(self._waiting) if message is not None]
-
-
-def end_run(messages: object) -> None:
-    """Make the current record the last, if the messages are a run that can end."""
-    if isinstance(messages, EndableRun):
-        messages.end()
+    @property
+    def done(self) -> int:
+        """The number of records that were begun."""
+        return len(self._messages) - length_hint(self._waiting)

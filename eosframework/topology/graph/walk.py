@@ -22,7 +22,6 @@ from eosframework.topology.graph.graph import (
     Lookup,
     Node,
     OnError,
-    Operator,
     Policy,
     Processor,
     Repartition,
@@ -48,11 +47,6 @@ def nodes_of(part: SubTopology) -> Iterator[AnyNode]:
     yield from _from(part.sources)
 
 
-def multiplies(source: Source) -> bool:
-    """Return True if a record of a source may have more results than there are sinks."""
-    return any(_multiplies(node) for node in _from([source]))
-
-
 def may_change(node: Node) -> bool:
     """Return whether a function of the user gets the value that a node receives.
 
@@ -69,18 +63,6 @@ def may_change(node: Node) -> bool:
             return node.fold is not FoldKind.COUNT
         case _:
             return True
-
-
-def _multiplies(node: AnyNode) -> bool:
-    match node:
-        case Step():
-            return node.operator in (Operator.FLAT_MAP, Operator.FLAT_MAP_VALUES, Operator.PROCESS)
-        case JoinSide():
-            return isinstance(node.join, StreamJoin)
-        case Aggregate():
-            return node.store.window is not None
-        case _:
-            return isinstance(node, Processor)
 
 
 def _from(nodes: Sequence[AnyNode]) -> Iterator[AnyNode]:

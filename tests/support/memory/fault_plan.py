@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
 from eosframework import errors
 from eosframework.errors import DataRejected, RecordTooSlow, TransactionError
 from eosframework.processing.ports import Output
-from eosframework.processing.transaction.overtime import Overtime
 
 TRANSACTION = (
     "Retriable",
@@ -26,6 +25,10 @@ TRANSACTION = (
 LOG = ("Retriable", "RunError", "InstanceFenced")
 STORE = ("StateDamaged", "StateUnwritable")
 TAKEN_AGAIN = ("Retriable", "TaskFenced", "IdExpired", "OutcomeUnknown", "TransactionFatal")
+SLOW = "slow"
+SLOW_SECONDS = 28.0
+"""Of the 30 s of a transaction."""
+
 KILL = "kill"
 """The process ends at this call; no later call of its worker has an effect."""
 
@@ -81,7 +84,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "stores.next": STORE,
     "stores.write": (*STORE, KILL),
     "stores.clear": STORE,
-    "user": (*STORE, "SchemaRegistryUnavailable", "KeyboardInterrupt", "Overtime"),
+    "user": (*STORE, "SchemaRegistryUnavailable", "KeyboardInterrupt", SLOW),
 }
 """The kinds of faults of each call; mostly the name of the error that it raises.
 
@@ -143,9 +146,13 @@ class Faults:
 
     Args:
         plan: faults in order; the calls of the second one are counted from the first one on.
+
+    Attributes:
+        pass_time: lets seconds pass.
     """
 
     def __init__(self, plan: tuple[Fault, ...] = ()) -> None:
+        self.pass_time: Callable[[float], object] = lambda _: None
         self.plan = plan
         self.fired: list[Fault] = []
         self.counts: Counter[str] = Counter()
@@ -204,9 +211,14 @@ class Faults:
         return None if kind is None else cast("TransactionError", self.error(kind, call))
 
     def check(self, call: str) -> None:
-        """Count a call, and raise its error if it fails."""
-        if (kind := self.hit(call)) is not None:
-            raise self.error(kind, call)
+        """Count a call, and raise its error if it fails, or let it take long."""
+        match self.hit(call):
+            case None:
+                return
+            case kind if kind == SLOW:
+                self.pass_time(SLOW_SECONDS)
+            case kind:
+                raise self.error(kind, call)
 
     def error(self, kind: str, call: str) -> BaseException:
         """Return the exception of a kind."""
@@ -219,8 +231,6 @@ class Faults:
                 error = BufferError("queue full")
             case "KeyboardInterrupt":
                 error = KeyboardInterrupt()
-            case "Overtime":
-                error = Overtime()
             case _:
                 error = getattr(errors, kind)(f"{kind} out of {call}, as planned")
         self.raised.append(error)
@@ -231,7 +241,7 @@ class Faults:
         if any(error is raised for raised in self.raised):
             return True
         if isinstance(error, RecordTooSlow):
-            return any(isinstance(raised, Overtime) for raised in self.raised)
+            return any(fault.kind == SLOW for fault in self.fired)
         return isinstance(error, errors.RunError | errors.InstanceFenced | errors.TransactionError)
 
 

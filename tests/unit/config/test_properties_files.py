@@ -38,7 +38,7 @@ def test_a_file_of_kafkas_tools_is_a_config_file(tmp_path: Path) -> None:
     assert kafka.properties == {
         "security.protocol": "SASL_SSL",
         "sasl.username": "me",
-        "sasl.password": "päss\\= ",
+        "sasl.password": "päss\\=",
         "ssl.ca.location": "/etc/kafka/ca.pem",
         "sasl.kerberos.principal": "",
     }

@@ -24,7 +24,7 @@ from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.records import TopicPartition
 from eosframework.topology.resolve.resolve import resolve
 from eosframework.txnid import TransactionalId
-from tests.support.memory.fault_plan import CURRENT, Fault, Faults, Killed
+from tests.support.memory.fault_plan import CURRENT, SLOW, Fault, Faults, Killed
 from tests.support.memory.fault_plan import KINDS as WORKER_KINDS
 from tests.support.memory.faulty_kafka import FaultyKafka, FaultyOutputs, Machine, faulty_changelogs
 from tests.unit.matrix.judging import number_by_text, seen
@@ -42,7 +42,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "progress.read": ("ClusterUnreachable", "RunError", "kill"),
     "progress.newest": ("ClusterUnreachable", "RunError"),
     "rows": ("RunError", "kill"),
-    "user": ("StateDamaged", "SchemaRegistryUnavailable", "KeyboardInterrupt", "Overtime", "kill"),
+    "user": ("StateDamaged", "SchemaRegistryUnavailable", "KeyboardInterrupt", SLOW, "kill"),
 }
 """By call, what is raised there; see `faults.KINDS`."""
 
@@ -162,6 +162,7 @@ def play_backfill(faults: Faults, size: int) -> list[str]:
         log.append(("in", str(number).encode(), key.encode(), 0, None, None, number, None))
     job, endings = Job(log, faults, size), list[str]()
     CURRENT[0] = faults
+    faults.pass_time = job._sleep
     try:
         while True:
             ending = _attempt(job, faults)

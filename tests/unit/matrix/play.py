@@ -164,6 +164,7 @@ def play(scenario: Scenario, faults: Faults, choices: Choices) -> World:
     world.log.has_one_fence = choices.one_fence
     machine = Machine(faults)
     CURRENT[0] = faults
+    faults.pass_time = partial(_pass, world.log)
     sleeping = SimpleNamespace(sleep=lambda seconds: _pass(world.log, seconds))
     worker_module.time, kept = sleeping, worker_module.time  # type: ignore[assignment]
     try:

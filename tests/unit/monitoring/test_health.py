@@ -62,7 +62,7 @@ def test_a_process_that_is_stuck_names_the_function_and_the_limit() -> None:
         assert isinstance(content, dict)
         [reason] = content["reasons"]
         assert "the main thread waits in " in reason["message"]
-        assert "watchdog.place_of" in reason["message"], (
+        assert "watchdog._frame_of" in reason["message"], (
             "here, the thread that asks is the main one"
         )
     live = world.health.livez(Request([], {})).content

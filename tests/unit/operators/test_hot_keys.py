@@ -6,11 +6,9 @@ stores and written to changelogs. Entries are made small, so that few records ne
 
 from __future__ import annotations
 
-import ctypes
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -70,31 +68,11 @@ def counted(work: Work) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for kind in (ValueTransaction, EncodedTransaction):
             patch.setattr(kind, "put", putting(kind.put))
-        take_own_exception()
         sys.settrace(trace)
         try:
             yield
         finally:
             sys.settrace(before)
-
-
-def take_own_exception() -> None:
-    """Let Python 3.11 forget exceptions that were put to threads and never taken by them.
-
-    An interpreter notes in one flag that some thread was put an exception (as `RecordTimer` does),
-    and forgets it when a thread takes its own. While the flag is set, a function that is called
-    under `sys.settrace` never begins: its first instruction looks at the flag before it is traced,
-    and is started again (ceval.c, DO_TRACING).
-    """
-    own = ctypes.c_ulong(threading.get_ident())
-    with suppress(_Taken):
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(own, ctypes.py_object(_Taken))
-        while True:
-            pass
-
-
-class _Taken(Exception):
-    pass
 
 
 def done(case: HotKey, records: int) -> tuple[Work, int]:

@@ -34,6 +34,7 @@ Freed()
 
 INTERRUPTED_COMMAND = """
 from eosframework import cli
+from eosframework.process.signals import run_and_exit
 
 cli.COMMANDS = ("interrupted",)
 
@@ -46,7 +47,7 @@ def other() -> None:
     pass
 
 cli._register = lambda arguments: None
-cli.main(["interrupted"])
+run_and_exit(lambda: cli.main(["interrupted"]))
 """
 
 ASKS_A_CHILD = """

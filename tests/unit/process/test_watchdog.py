@@ -6,10 +6,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from eosframework.embedded.node import suspend_process
+
+ROOT = Path(__file__).parents[3]
 
 STUCK = """
 import ctypes, os, resource, signal
@@ -24,6 +27,29 @@ with Watchdog(turn_seconds={turn}, stop_seconds={stop}, **{options}):
     lock(mutex)
     print("stuck", flush=True)
     lock(mutex)  # in C, for ever; no signal interrupts it
+"""
+
+HANGING = """
+import sys, threading
+from eosframework.process.watchdog import EmbeddedWatch, Watchdog, ended_unless_done
+from tests.unit.processing.slow_functions import worker_of
+
+held = threading.Lock()
+
+def hang(value):
+    if value == 3:
+        with held:
+            threading.Event().wait()
+    return value
+
+worker = worker_of(hang)
+watches = {
+    "worker": lambda: Watchdog(turn_seconds=0.5, stop_seconds=60),
+    "supervised": lambda: Watchdog(turn_seconds=0.5, stop_seconds=60, restarted=True),
+    "attempt": lambda: ended_unless_done(0.5),
+}
+with watches[sys.argv[1]]():
+    worker.run(until_caught_up=True)
 """
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -90,3 +116,20 @@ def test_a_process_that_stood_still_has_its_time_afterwards(start: Start) -> Non
     process.send_signal(signal.SIGCONT)
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.3)
+
+
+@pytest.mark.parametrize("place", ["worker", "supervised", "attempt"])
+def test_a_function_that_never_returns_ends_the_process_and_names_the_record(place: str) -> None:
+    """No restart would help, so it ends with exit code 1 under a supervisor, too."""
+    ended = subprocess.run(
+        [sys.executable, "-c", HANGING, place],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={"PYTHONPATH": str(ROOT)},
+    )
+    assert ended.returncode == 1, ended.stderr
+    [message] = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
+    assert "for record in[0]@3 in step 'map_values(hang)'" in message
+    assert "in hang\n" in ended.stderr, "the stack"

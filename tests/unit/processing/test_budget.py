@@ -10,7 +10,7 @@ import pytest
 from eosframework.processing.codegen.compiler import RUN_BYTES, RUN_RECORDS, compile_part
 from eosframework.processing.failures.failure_handler import FailureHandler
 from eosframework.processing.stores.open_state import ChangesBudget
-from eosframework.processing.transaction.run_slices import RUN_OUTPUTS, EndableRun
+from eosframework.processing.transaction.run_slices import RUN_OUTPUTS, RecordRun
 from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.resolve.resolve import resolve
 from tests.unit.operators.windows.bench import INPUT, Bench
@@ -68,10 +68,11 @@ def test_a_run_ends_once_its_records_have_given_much() -> None:
     app.stream("in", key=bytes, value="json").flat_map_values(many).to("out", value="json")
     [part] = resolve(app.loaded()).sub_topologies
     run = compile_part(part).sources["in"].run
-    messages, out = EndableRun([Sent(b"1", n) for n in range(RUN_RECORDS)]), list[Any]()
+    out = list[Any]()
+    messages = RecordRun([Sent(b"1", n) for n in range(RUN_RECORDS)], out, 1.0, lambda: 0.0)
     run(messages, out, 0, FailureHandler())
     assert RUN_OUTPUTS < len(out) <= RUN_OUTPUTS + 100
-    assert len(messages.left()) == RUN_RECORDS - len(out) // 100
+    assert messages.done == len(out) // 100
 
 
 def test_runs_of_large_records_are_short() -> None:

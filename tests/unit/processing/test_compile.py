@@ -325,8 +325,7 @@ def test_many_records_are_run_in_parts_but_for_batch_operators() -> None:
     runs = list(by_record.in_runs(messages))
     assert [len(run) for run in runs] == [RUN_RECORDS, RUN_RECORDS, 1]
     assert [m for run in runs for m in run] == messages
-    batches = step(Operator.MAP_BATCH, lambda batch: batch, sink())
-    by_batch = replace(by_record, source=replace(by_record.source, children=[batches]))
+    by_batch = replace(by_record, takes_all_at_once=True)
     assert list(by_batch.in_runs(messages)) == [messages]
 
 

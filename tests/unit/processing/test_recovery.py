@@ -14,7 +14,6 @@ from eosframework.processing.session.transaction_session import TransactionSessi
 from eosframework.processing.task import Task
 from eosframework.processing.task_states import TaskState
 from eosframework.processing.transaction.offsets import Progress, outcome
-from eosframework.processing.transaction.overtime import RecordTimer
 from eosframework.processing.transaction.producer_group import ProducerGroup
 from eosframework.processing.transaction.recovery import RIVAL_FENCES, Recovery, worker_policy
 from eosframework.processing.worker_plan import WorkerCounts
@@ -52,7 +51,6 @@ class Bench:
             group=ProducerGroup(session, lambda: self.now),
             markers={},
             transaction_timeout_seconds=TIMEOUT_SECONDS,
-            timer=RecordTimer(),
             clock=lambda: self.now,
         )
         task.start_at([self.broker.positions[P0]])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from eosframework.processing.transaction.run_slices import (
     FIRST_RECORDS,
     SLICE_RECORDS,
-    EndableRun,
+    RecordRun,
     SliceSize,
 )
 from tests.unit.processing.messages import Sent
@@ -44,22 +44,16 @@ def test_a_slice_that_stood_still_leaves_the_others_large() -> None:
         assert number < 5 or size.limit() > 300
 
 
-def test_a_run_that_is_ended_leaves_the_records_that_were_not_begun() -> None:
-    messages = [Sent(b"", offset) for offset in range(5)]
-    run, ran = EndableRun(messages), []
-    for message in run:
-        ran.append(message)
-        if len(ran) == 2:
-            run.end()
-            run.end()
-    assert ran == messages[:2]
-    assert run.left() == messages[2:]
+def test_a_run_ends_between_two_records_once_its_time_is_over() -> None:
+    messages, now = [Sent(b"", offset) for offset in range(5)], iter([0.0, 1.0])
+    run = RecordRun(messages, [], 1.0, lambda: next(now))
+    assert [*run] == messages[:2]
+    assert run.done == 2
 
 
-def test_a_run_that_nobody_ends_leaves_nothing() -> None:
+def test_a_run_with_time_runs_all_and_one_without_runs_one() -> None:
     messages = [Sent(b"", offset) for offset in range(3)]
-    run = EndableRun(messages)
-    assert [*run] == messages
-    assert run.left() == []
-    run.end()
-    assert run.left() == []
+    for until, done in ((1.0, 3), (-1.0, 1)):
+        run = RecordRun(messages, [], until, lambda: 0.0)
+        assert [*run] == messages[:done]
+        assert run.done == done

@@ -136,16 +136,11 @@ def asked_for(tasks: int, start: Start, known: bool, identify: Any) -> Counter[s
         clock=lambda: 0.0,
         now=lambda: 0.0,
     )
-    try:
-        partitions = list(broker.inputs)
-        opened, starts = takeover.tasks(takeover.by_task(partitions))
-        assert len(opened) == tasks
-        assert [start.topic_partition for start in starts] == partitions
-        assert all(
-            list(task.positions) == [TopicPartition("in", n)] for n, task in enumerate(opened)
-        )
-    finally:
-        takeover.close()
+    partitions = list(broker.inputs)
+    opened, starts = takeover.tasks(takeover.by_task(partitions))
+    assert len(opened) == tasks
+    assert [start.topic_partition for start in starts] == partitions
+    assert all(list(task.positions) == [TopicPartition("in", n)] for n, task in enumerate(opened))
     return asked
 
 
@@ -219,10 +214,7 @@ def asked_of_a_successor(tasks: int) -> Counter[str]:
         clock=lambda: 0.0,
         now=lambda: 0.0,
     )
-    try:
-        opened, _ = takeover.tasks(takeover.by_task(list(broker.inputs)))
-        assert {task.group.transactional_id for task in opened} == {"app:worker.after:0"}
-        assert len(opened) == tasks
-    finally:
-        takeover.close()
+    opened, _ = takeover.tasks(takeover.by_task(list(broker.inputs)))
+    assert {task.group.transactional_id for task in opened} == {"app:worker.after:0"}
+    assert len(opened) == tasks
     return asked

@@ -18,7 +18,6 @@ from eosframework.processing.stores.open_state import ChangesBudget, OpenState
 from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.processing.task import Task
 from eosframework.processing.task_states import TaskState
-from eosframework.processing.transaction.overtime import RecordTimer
 from eosframework.processing.transaction.producer_group import ProducerGroup
 from eosframework.processing.transaction.recovery import worker_policy
 from eosframework.records import Position, TopicPartition
@@ -143,7 +142,6 @@ class Bench:
             group=ProducerGroup(self.session, lambda: 0.0),
             markers={},
             transaction_timeout_seconds=30,
-            timer=RecordTimer(),
             clock=lambda: 0.0,
             receipts=self._receipts,
             emissions=self.compiled.emissions,
