@@ -17,7 +17,7 @@ from pydantic_settings import SettingsError
 
 from eosframework.config.properties_file import Property, read_properties
 from eosframework.config.secrets import is_secret, over, put, read_secrets, secrets_directory
-from eosframework.config.settings import REMOVED_SETTINGS, FileSource, Settings
+from eosframework.config.settings import FileSource, Settings
 from eosframework.errors import ConfigurationError
 from eosframework.serialization.references import closest
 from eosframework.serialization.yaml_text import read_plain
@@ -233,8 +233,6 @@ def _explain(
     parts = [str(part) for part in detail["loc"]]
     name = f"{_origin(parts, assigned, origin, file)}{'.'.join(parts)}"
     if detail["type"] == "extra_forbidden":
-        if removed := REMOVED_SETTINGS.get(".".join(parts)):
-            return f"{name}: {removed}"
         section, *inner = parts
         declared = Settings.model_fields.get(section)
         known = _fields(declared.annotation) if declared and inner else list(Settings.model_fields)

@@ -39,11 +39,6 @@ _ONE_CLUSTER = (
 _ADDRESS = r"^(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):[0-9]{1,5}$"
 """A host and a port; an IPv6 host in brackets."""
 
-REMOVED_SETTINGS: dict[str, str] = {
-    "worker.partitions_per_producer": "this setting was removed; remove it: worker.producers=auto, "
-    "the default, is one producer for all partitions of a worker (docs/howto/producers.md)",
-}
-
 FORBIDDEN_PROPERTIES: dict[str, str] = {
     "transactional.id": "each task has its own; see worker.ids",
     "enable.idempotence": "a transactional producer is always idempotent",

@@ -67,11 +67,6 @@ def test_settings_of_the_framework_have_a_prefix_in_it(tmp_path: Path) -> None:
         ),
         ("eosframework.worker=1\n", "client.properties:1: eosframework.worker names no setting"),
         ("eosframework.worker.nope=1\n", "worker.nope: there is no such setting"),
-        (
-            "eosframework.worker.partitions_per_producer=4\n",
-            "config file client.properties: worker.partitions_per_producer: this setting was "
-            "removed; remove it: worker.producers=auto",
-        ),
         ("isolation.level=read_uncommitted\n", "isolation.level='read_uncommitted' would break"),
     ],
 )
