@@ -16,7 +16,6 @@ order they arrive.
 Buffered records of stream-stream joins, by side, slice of time, and key.
 
     1 + side (1) + slice (8) + key                  the first records of a key in a slice
-    2 + side (1) + slice (8) + piece (4) + key      further ones, as earlier versions wrote them
     3 + side (1) + slice (8) + width (8) + span (8) + piece (4) + key    further ones
 
 An entry is written as one message, and brokers limit the size of messages, so an entry takes
@@ -65,7 +64,7 @@ _KEPT_PIECES = 16
 _TIME = struct.Struct(">Q")
 _PIECE = struct.Struct(">I")
 _SPAN = struct.Struct(">QQI")
-_FORMER, _SPANS = b"\x02", b"\x03"
+_SPANS = b"\x03"
 
 Get = Callable[[bytes], Entry | None]
 
@@ -106,7 +105,7 @@ class WaitingRecords:
 
     def removing(self, side: int, first: int, last: int) -> Iterator[bytes]:
         """Remove slices from `first` to `last`, both inclusive; yield each removed entry's name."""
-        for kind in (DATA, _FORMER, _SPANS):
+        for kind in (DATA, _SPANS):
             start, end = (kind + _SIDES[side] + _TIME.pack(slice_) for slice_ in (first, last + 1))
             for name, _ in self._store.scan(start, end):
                 self._store.delete(name)
@@ -174,8 +173,6 @@ def pieces(
     yield entry[0]
     if not _is_full(entry):
         return
-    former = partial(_former_name, side, slice_, key)
-    yield from _chain(get, former, 1)
     start = slice_ * slice_ms
     first, last = max(times[0], start), min(times[1], start + slice_ms - 1)
     yield from _of_spans(get, (side, slice_, key), _widest(slice_ms), first, last)
@@ -240,7 +237,7 @@ def _of_spans(
     for span in range(first // width, last // width + 1):
         named = partial(_span_name, *of, width, span)
         if width == 1:
-            yield from _chain(get, named, 0)
+            yield from _chain(get, named)
             continue
         entry = get(named())
         if entry is None:
@@ -252,9 +249,9 @@ def _of_spans(
             yield from _of_spans(get, of, width // _PARTS, max(first, start), min(last, end))
 
 
-def _chain(get: Get, named: Callable[[int], bytes], number: int) -> Iterator[bytes]:
-    """Yield pieces from a number on, up to the first that is not full."""
-    entry = get(named(number))
+def _chain(get: Get, named: Callable[[int], bytes]) -> Iterator[bytes]:
+    """Yield pieces up to the first that is not full."""
+    number, entry = 0, get(named(0))
     while entry is not None:
         yield entry[0]
         number += 1
@@ -271,10 +268,6 @@ def _widest(slice_ms: int) -> int:
 
 def _name(side: int, slice_: int, key: bytes) -> bytes:
     return DATA + _SIDES[side] + _TIME.pack(slice_) + key
-
-
-def _former_name(side: int, slice_: int, key: bytes, piece: int) -> bytes:
-    return _FORMER + _SIDES[side] + _TIME.pack(slice_) + _PIECE.pack(piece) + key
 
 
 def _span_name(side: int, slice_: int, key: bytes, width: int, span: int, piece: int = 0) -> bytes:

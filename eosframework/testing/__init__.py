@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from eosframework.testing.faults import Fault, arm, fired
 
 if TYPE_CHECKING:
-    from eosframework.testing.faults import crash_everywhere, cut_everywhere
+    from eosframework.testing.everywhere import crash_everywhere, cut_everywhere
     from eosframework.testing.stateless_driver import Sent, TopologyDriver
     from eosframework.testing.topology_test_driver import TopologyTestDriver
 
