@@ -5,12 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from javaproperties import (
-    InvalidUEscapeError,
-    KeyValue,
-    parse,  # pyright: ignore[reportUnknownVariableType]
-)
-
 from eosframework.errors import ConfigurationError
 
 
@@ -40,6 +34,13 @@ def read_properties(text: str, file: Path) -> list[Property]:
         ConfigurationError: names the file and the line of the first malformed line or repeated
             name; not its content, which may be a password.
     """
+    # Import the library, which also reads XML, only for a file.
+    from javaproperties import (
+        InvalidUEscapeError,
+        KeyValue,
+        parse,  # pyright: ignore[reportUnknownVariableType]
+    )
+
     found: dict[str, Property] = {}
     number = 1
     try:

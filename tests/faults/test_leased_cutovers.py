@@ -72,13 +72,18 @@ def sleeper_of(history: HandedOver) -> WorkerProcess:
     return sleeper
 
 
-def stays_fenced(history: HandedOver, sleeper: WorkerProcess) -> None:
-    """Continue the sleeper, which moves no position, and let live workers finish."""
+def stays_fenced(history: HandedOver, sleeper: WorkerProcess, *, released: bool = False) -> None:
+    """Continue the sleeper, which moves no position, and let live workers finish.
+
+    After a release it takes nothing over, and may find that before it is stopped.
+    """
     committed = history.committed_at(history.source)
     sleeper.signal(signal.SIGCONT)
     sleeper.wait_until_displaced()
     sleeper.signal(signal.SIGTERM)
-    assert sleeper.wait() == 0, sleeper.log[-4000:]
+    code = sleeper.wait()
+    assert code == 0 or (released and code == 1), sleeper.log[-4000:]
+    assert code == 0 or "were released after this worker had started" in sleeper.log
     assert history.committed_at(history.source) == committed
     history.finish_live()
     assert history.findings() == []
@@ -126,7 +131,7 @@ def test_an_id_that_was_released_is_leased_again_by_the_cutover_and_never_during
     assert done.exit_code == 0, done.err
     assert leases(history) == {*sleeper.ids()}
     assert free not in transactions(history)
-    stays_fenced(history, sleeper)
+    stays_fenced(history, sleeper, released=True)
 
 
 def leases(history: HandedOver) -> set[str]:

@@ -30,7 +30,7 @@ from eosframework.errors import (
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from tests.conftest import KafkaService
 from tests.support.applications.handed_over import JOB, HandedOver
-from tests.support.faults.sleepers import Sleeper
+from tests.support.faults.sleepers import Sleeper, claim
 from tests.support.processes.programs import Finished
 from tests.support.servers.kafka_admin import NewPartitions
 
@@ -122,9 +122,10 @@ def test_a_worker_that_sleeps_in_its_commit_is_fenced_before_a_job_fills_its_sta
         for part in orders.graph.sub_topologies
         if orders.source in {source.topic for source in part.sources}
     ]
-    sleeper = Sleeper(
-        orders.bootstrap_servers, f"{orders.name}:{part.name}:1", f"{orders.name}.totals"
-    )
+    settings = load_settings(None, [f"kafka.bootstrap_servers={orders.bootstrap_servers}"])
+    id_ = f"{orders.name}:{part.name}:1"
+    claim(connect(orders.graph, settings), orders.source, 1, id_, part.name)
+    sleeper = Sleeper(orders.bootstrap_servers, id_, f"{orders.name}.totals")
     started(orders)
     assert sleeper.is_fenced()
 

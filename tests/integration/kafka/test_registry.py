@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,13 +34,11 @@ from eosframework.kafka.client.properties import client_properties
 from eosframework.kafka.consumer.read_committed import ReadCommittedConsumer
 from eosframework.kafka.inspect.coordinators import list_transactions
 from eosframework.kafka.inspect.wire import Wire
-from eosframework.processing.ownership import steps
-from eosframework.processing.ownership.entries import Claim
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph.graph import Graph
 from tests.support.applications.graphs import graph_of
 from tests.support.applications.pipeline import wait_until
-from tests.support.faults.sleepers import Sleeper
+from tests.support.faults.sleepers import Sleeper, claim
 from tests.support.processes.waiting import within
 from tests.support.servers.kafka_admin import NewPartitions
 
@@ -71,9 +68,7 @@ class Application:
 
     def claim(self, partition: int, id_: str) -> None:
         """Add an entry, as a worker does before it inits its id."""
-        claim = Claim("part", partition, (self.source,), id_, f"test.{id_}")
-        with closing(ownership_of(self.context())) as topic:
-            steps.add(topic, [claim])
+        claim(self.context(), self.source, partition, id_)
 
     def fill(self) -> None:
         producer = Producer(client_properties(self.settings.kafka, "producer"))

@@ -37,7 +37,7 @@ class Forgiving:
         producers: of a worker: `worker.ids`.
     """
 
-    def __init__(self, pipeline: Pipeline, count: int, producers: str = "auto") -> None:
+    def __init__(self, pipeline: Pipeline, count: int, producers: str = "worker") -> None:
         self.pipeline = pipeline
         self._producers = producers
         self.letters = f"{pipeline.name}.letters"

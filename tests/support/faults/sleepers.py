@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from confluent_kafka import KafkaError, KafkaException, Producer
+
+from eosframework.application.context import ApplicationContext
+from eosframework.application.ownership_topic import ownership_entry, ownership_of
+from eosframework.processing.ownership import steps
+from eosframework.processing.ownership.entries import Claim
+
+
+def claim(
+    context: ApplicationContext, source: str, partition: int, id_: str, part: str = "part"
+) -> None:
+    """Add the entry of a worker, which it adds before it inits its id."""
+    with closing(ownership_of(context)) as topic:
+        context.control_topic.write(ownership_entry(topic.ensure()))
+        context.control_topic.refresh()
+        steps.add(topic, [Claim(part, partition, (source,), id_, f"test.{id_}")])
 
 
 class Sleeper:
