@@ -29,6 +29,8 @@ class StartPositions:
         start: the position at which partitions start that were never committed.
         whole_topics: topics that start at their beginning, whatever `start` says.
         members: returns the description of the group.
+        judged: the content of the control topic by which the start was allowed and the tasks got
+            their ids; None: that of now.
     """
 
     def __init__(
@@ -38,13 +40,16 @@ class StartPositions:
         start: Start,
         whole_topics: Collection[str] = (),
         members: Callable[[], GroupDescription] = GroupDescription,
+        judged: ControlState | None = None,
     ) -> None:
         self._application = application
         self._control_topic = control_topic
         self._start = start
         self._whole_topics = whole_topics
-        self._reset = control_topic.state.entries.get(RESET)
-        self._release = last_release(control_topic.state)
+        # Not what is there now: a reset or a release after the checks would go unnoticed.
+        judged = judged or control_topic.state
+        self._reset = judged.entries.get(RESET)
+        self._release = last_release(judged)
         self._members = members
 
     def starting_positions(self, committed: Sequence[Position], log: InputLog) -> list[Position]:

@@ -86,7 +86,7 @@ class Worker:
 
     Args:
         state: the tasks' state on this machine; None: no sub-topology has stores.
-        ownership: the claims of the tasks; None: none are recorded.
+        ownership: the claims of the tasks; None: there are no transactions.
         purger: deletes processed records of internal topics; None: they are kept.
         identities: compares topics with those of the start; None: they cannot change.
         now: seconds since the epoch, for retries.

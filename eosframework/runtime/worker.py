@@ -491,6 +491,7 @@ def _ledger(context: WorkerContext) -> StartPositions:
         worker.start,
         graph.whole_topics,
         members=lambda: context.admin.describe_group(graph.application),
+        judged=context.facts.control,
     )
 
 

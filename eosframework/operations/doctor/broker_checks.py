@@ -58,7 +58,7 @@ def registry(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def ownership(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find missing permissions on the ownership topic, once entries are recorded."""
+    """Find missing permissions on the ownership topic, once it exists."""
     found = snapshot.facts.read().ownership
     if found is not None and found.exists:
         yield from _missing(snapshot, ownership_access(snapshot.graph.application), found.allowed)

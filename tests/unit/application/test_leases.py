@@ -99,6 +99,18 @@ def test_a_worker_whose_ids_were_released_since_its_start_takes_nothing_over() -
         ledger(NOTED, {**NOTED, "released": {"at": 1}}).confirm_start()
 
 
+@pytest.mark.parametrize("mark", [{"released": {"at": 1}}, {"reset": {"done_at": 1}}])
+def test_a_mark_that_a_start_reads_after_it_got_its_ids_ends_the_worker(
+    mark: dict[str, Any],
+) -> None:
+    """The start reads the control topic once more after it has written its entries."""
+    later = {**NOTED, **mark}
+    page = cast("ControlTopic", Pages([later], state=interpret(later)))
+    judged = StartPositions("flights", page, Start.EARLIEST, judged=interpret(NOTED))
+    with pytest.raises(RunError, match="after this worker had started"):
+        judged.confirm_start()
+
+
 def test_a_worker_that_was_no_member_while_its_application_was_reset_takes_nothing_over() -> None:
     before, reset = ({**STARTED, "reset": {"done_at": moment}} for moment in (1, 2))
     ledger(before, before).confirm_start()
