@@ -31,7 +31,7 @@ from benchmarks.options import Options
 from benchmarks.processes import Child
 from benchmarks.report import Report, Table
 from benchmarks.session import Session
-from eosframework.processing.codegen.compiler import compile_part
+from eosframework.engine.codegen.compiler import compile_part
 from eosframework.topology.resolve.resolve import resolve
 
 DEFAULT_RECORDS = 1_000_000

@@ -18,19 +18,19 @@ from benchmarks.options import Options
 from benchmarks.report import Report, Table
 from benchmarks.session import Session
 from eosframework import Stream, Topology, hopping, session, sliding, tumbling
-from eosframework.operators.entries import LAYOUT
-from eosframework.processing.codegen.compiler import compile_part
-from eosframework.processing.session.session_states import Event
-from eosframework.processing.session.transaction_session import TransactionSession
-from eosframework.processing.stores.open_state import OpenState
-from eosframework.processing.stores.state_ports import StoreIdentity
-from eosframework.processing.task import Task
-from eosframework.processing.task_states import TaskState
-from eosframework.processing.transaction.producer_group import ProducerGroup
-from eosframework.processing.transaction.recovery import worker_policy
+from eosframework.engine.codegen.compiler import compile_part
+from eosframework.engine.operators.entries import LAYOUT
+from eosframework.engine.stores.state_ports import StoreIdentity
+from eosframework.engine.task.open_state import OpenState
+from eosframework.engine.task.producer_group import ProducerGroup
+from eosframework.engine.task.task import Task
+from eosframework.engine.task.task_states import TaskState
+from eosframework.engine.worker.recovery import worker_policy
 from eosframework.records import Position, TopicPartition
 from eosframework.state.memory import MemoryState
 from eosframework.topology.resolve.resolve import resolve
+from eosframework.transactions.session.session_states import Event
+from eosframework.transactions.session.transaction_session import TransactionSession
 from eosframework.txnid import TransactionalId
 
 DEFAULT_RECORDS = 200_000

@@ -24,7 +24,7 @@ from benchmarks.report import Report, Table
 from benchmarks.session import Session
 from eosframework.config import DatabaseSettings
 from eosframework.embedded import start_postgres
-from eosframework.postgres import Database, migrate
+from eosframework.postgres.database import Database, migrate
 
 DEFAULT_RECORDS = 1_000_000
 DEFAULT_ROUNDS = 3

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, TopicPartition
 from benchmarks.inputs import PARTITIONS
 from benchmarks.processes import ProcessFailed
 from benchmarks.waits import messages_at_once
-from eosframework.outbox import publish
+from eosframework.postgres.outbox import publish
 
 WRITERS = 4
 WARM_UP_ROWS = 2000

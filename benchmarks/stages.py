@@ -23,14 +23,14 @@ from benchmarks.inputs import DOUBLED, PARTITIONS, delete_topics
 from benchmarks.options import Options
 from benchmarks.report import Report, Table
 from benchmarks.session import Session
-from eosframework.processing.codegen.compile_context import CompileContext
-from eosframework.processing.codegen.compiler import CompiledSource, compile_source
-from eosframework.processing.ports import Output
-from eosframework.processing.transaction.receipts import ReceiptedOutputs
+from eosframework.engine.codegen.compile_context import CompileContext
+from eosframework.engine.codegen.compiler import CompiledSource, compile_source
+from eosframework.engine.task.receipts import ReceiptedOutputs
 from eosframework.records import Position
 from eosframework.records import TopicPartition as Place
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
+from eosframework.transactions.ports import Output
 
 DEFAULT_RECORDS = 200_000
 DEFAULT_ROUNDS = 5

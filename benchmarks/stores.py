@@ -22,7 +22,7 @@ from benchmarks.options import Options
 from benchmarks.report import Report, Table
 from benchmarks.session import Session
 from eosframework.config import StateSettings
-from eosframework.processing.stores.state_ports import StoreIdentity, TaskStores
+from eosframework.engine.stores.state_ports import StoreIdentity, TaskStores
 from eosframework.state.rocksdb_backend import RocksState
 
 DEFAULT_KEYS = 1_000_000

@@ -20,16 +20,16 @@ from benchmarks.measure import ANSWER_SECONDS
 from benchmarks.options import Options
 from benchmarks.report import Report, Table
 from benchmarks.session import Session
-from eosframework.operators.entries import EntryFormat
-from eosframework.operators.store_transaction import Journal, open_transaction
-from eosframework.operators.watermarks import (
+from eosframework.engine.operators.entries import EntryFormat
+from eosframework.engine.operators.store_transaction import Journal, open_transaction
+from eosframework.engine.operators.watermarks import (
     WATERMARK_KEY,
     Announcement,
     UpstreamTimes,
     WatermarkMessage,
     encode_watermark,
 )
-from eosframework.processing.transaction.announcing import Announcing, Downstream, watermarks
+from eosframework.engine.task.announcing import Announcing, Downstream, watermarks
 from eosframework.serialization.serdes import BYTES
 from eosframework.state.memory import MemoryStore
 

@@ -12,11 +12,11 @@ imported (`process/interrupts`), so it imports nothing."""
 if TYPE_CHECKING:
     from typing import Any
 
+    from eosframework.application.composition.embedding import RunningWorker, run, start
+    from eosframework.application.composition.worker_run import WorkerStatus
+    from eosframework.engine.operators.handlers import Context, KeyedStore
     from eosframework.errors import EosError, InstanceFenced, RunError, TransactionError, UserError
-    from eosframework.operators.handlers import Context, KeyedStore
     from eosframework.records import Record, WindowResult
-    from eosframework.runtime.embedding import RunningWorker, run, start
-    from eosframework.runtime.worker_run import WorkerStatus
     from eosframework.serialization.schemas import avro, json_schema, protobuf
     from eosframework.serialization.serdes import Serde, serde_of
     from eosframework.topology.dsl.builder import Topology
@@ -61,28 +61,28 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Context": "operators.handlers",
+    "Context": "engine.operators.handlers",
     "GlobalTable": "topology.dsl.streams",
-    "KeyedStore": "operators.handlers",
+    "KeyedStore": "engine.operators.handlers",
     "KeyedStream": "topology.dsl.streams",
     "Record": "records",
-    "RunningWorker": "runtime.embedding",
+    "RunningWorker": "application.composition.embedding",
     "Serde": "serialization.serdes",
     "Stream": "topology.dsl.streams",
     "Topology": "topology.dsl.builder",
     "WindowResult": "records",
     "WindowedStream": "topology.dsl.streams",
-    "WorkerStatus": "runtime.worker_run",
+    "WorkerStatus": "application.composition.worker_run",
     "avro": "serialization.schemas",
     "dead_letter": "topology.dsl.declarations",
     "hopping": "topology.dsl.declarations",
     "json_schema": "serialization.schemas",
     "protobuf": "serialization.schemas",
-    "run": "runtime.embedding",
+    "run": "application.composition.embedding",
     "serde_of": "serialization.serdes",
     "session": "topology.dsl.declarations",
     "sliding": "topology.dsl.declarations",
-    "start": "runtime.embedding",
+    "start": "application.composition.embedding",
     "tumbling": "topology.dsl.declarations",
 }
 """Modules of the names that do not come from `errors`.

@@ -299,7 +299,7 @@ def missing(request: pytest.FixtureRequest, reason: str, error: EosError) -> NoR
 @pytest.fixture
 def make_database(postgres: PostgresService) -> Iterator[Callable[[], str]]:
     """Make new, empty databases and return their DSN; they are dropped after the test."""
-    from eosframework.postgres.scratch import create_database, drop_database
+    from eosframework.postgres.database.scratch import create_database, drop_database
 
     made: list[str] = []
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from benchmarks.contestants.framework_topology import double
 from benchmarks.inputs import PARTITIONS
 from eosframework import Topology
-from eosframework.backfill import Backfill, spark_session
 from eosframework.config import load_settings
+from eosframework.spark.backfill import Backfill, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,9 +22,9 @@ import psycopg
 from psycopg import sql
 
 from benchmarks.inputs import PARTITIONS
-from eosframework.backfill import spark_session
 from eosframework.config import Settings, load_settings
 from eosframework.spark import kafka_sink, table_sink
+from eosframework.spark.backfill import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
+from eosframework.application.composition import worker as runtime
 from eosframework.cli import main
 from eosframework.kafka.producer.producer_pool import ProducerPool
-from eosframework.runtime import worker as runtime
 
 if __name__ == "__main__":
     runtime.__dict__["ProducerPool"] = partial(ProducerPool, protection=False)

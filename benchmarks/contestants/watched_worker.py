@@ -19,7 +19,7 @@ import orjson
 
 from eosframework.cli import main
 from eosframework.kafka.producer.producer_pool import ProducerPool
-from eosframework.processing.ports import Commit, Committed
+from eosframework.transactions.ports import Commit, Committed
 
 
 def watch_rounds(file: BinaryIO, started: threading.Event) -> None:

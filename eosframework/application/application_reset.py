@@ -20,7 +20,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from eosframework import failpoints
 from eosframework.application.context import ApplicationContext
 from eosframework.application.control_topic import (
     OWNERSHIP,
@@ -38,6 +37,7 @@ from eosframework.application.ownership_topic import ownership_of, refuse_lost_o
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.records import Position
+from eosframework.transactions import failpoints
 
 FORGOTTEN = ("topic", WRITTEN, "committed", "topology", "backfill", OWNERSHIP)
 """Kinds of entries of the control topic that record the application's progress."""

@@ -15,10 +15,10 @@ import orjson
 import structlog
 
 from eosframework.errors import ControlTopicDamaged, TopologyError
-from eosframework.outbox.relay_position import SUB_TOPOLOGY, VERSION, RelayPosition
-from eosframework.processing.ports import Message, Output
+from eosframework.postgres.outbox.relay_position import SUB_TOPOLOGY, VERSION, RelayPosition
 from eosframework.records import whole_number
 from eosframework.topology.evolution.recorded import RecordedTopology
+from eosframework.transactions.ports import Message, Output
 from eosframework.txnid import TransactionalId
 
 Check = Callable[[Sequence[str], Any], object]

@@ -21,8 +21,8 @@ from eosframework.config import KafkaSettings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.kafka.consumer.settled import decided_ends, settled_ends
-from eosframework.processing.ports import Message, Output
 from eosframework.records import TopicPartition
+from eosframework.transactions.ports import Message, Output
 from eosframework.txnid import control_topic
 
 FIRST_TAIL_RECORDS = 2000

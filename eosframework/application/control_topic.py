@@ -44,8 +44,8 @@ from eosframework.kafka.admin.metadata import TopicDescription, TopicIdentity
 from eosframework.kafka.client.plain_writes import RecordWriter
 from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.kafka.consumer.settled import settled_ends
-from eosframework.processing.ports import Output
 from eosframework.records import TopicPartition
+from eosframework.transactions.ports import Output
 from eosframework.txnid import control_topic
 
 VERSION = 1

@@ -14,11 +14,11 @@ from typing import Any
 from eosframework.application.start_checks import Facts
 from eosframework.application.topic_settings import alter_command
 from eosframework.config import KafkaSettings
+from eosframework.engine.conversions import as_milliseconds, moment
 from eosframework.errors import raised_by_functions
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import Values
 from eosframework.kafka.consumer.range_reader import read_ranges
-from eosframework.processing.conversions import as_milliseconds, moment
 from eosframework.records import TopicPartition, partitions_of
 from eosframework.topology.graph.graph import Graph, Sink, Source, SubTopology
 from eosframework.topology.graph.walk import nodes_of

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from eosframework.engine.task.offsets import Progress
 from eosframework.kafka.admin.metadata import GroupDescription
 from eosframework.kafka.consumer.group import is_worker
-from eosframework.processing.transaction.offsets import Progress
 from eosframework.records import Position, TopicPartition
 
 

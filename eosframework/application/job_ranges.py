@@ -1,6 +1,6 @@
 """The ranges of backfill jobs and their progress, as far as an audit needs them.
 
-`backfill/` writes the entries; see `backfill/job/job_entry`. A task's progress is committed in the
+`backfill/` writes the entries; see `spark/job/job_entry`. A task's progress is committed in the
 transactions of its outputs, so it is to a job what committed offsets are to live workers. If a task
 reads a partition from the log, the progress is an offset. If Spark sorts its rows (files, internal
 topics), the progress is a number of rows.
@@ -14,8 +14,8 @@ from typing import Any
 
 from eosframework.application.backfill_jobs import PREFIX
 from eosframework.application.control_log import ControlLog
+from eosframework.engine.task.receipts import Series
 from eosframework.errors import ControlTopicDamaged
-from eosframework.processing.transaction.receipts import Series
 from eosframework.records import Position, TopicPartition
 
 _UNREADABLE = (KeyError, IndexError, TypeError, ValueError, AttributeError)

@@ -24,13 +24,13 @@ from dataclasses import replace
 
 import structlog
 
-from eosframework import failpoints
 from eosframework.application.context import ApplicationContext
 from eosframework.application.control_topic import LEASES, RELEASED, ControlState
 from eosframework.application.fencing import refuse_members
 from eosframework.errors import DatabaseUnusable, StartRefused
 from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.topology.graph.graph import Graph
+from eosframework.transactions import failpoints
 from eosframework.txnid import IdSource, TransactionalId, tasks
 
 

@@ -9,12 +9,12 @@ from typing import Any
 from eosframework.application.needed_access import write_access
 from eosframework.application.start_checks import Facts
 from eosframework.config import KafkaSettings, Settings
+from eosframework.engine.failures.refused_outputs import BATCH_BYTES, OutputLimits
 from eosframework.kafka.admin.auto_creation import AutoCreation, is_missing
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import TopicDescription, TopicIdentity
 from eosframework.kafka.worker_clients import producer_client
-from eosframework.outbox.relay_position import Destination
-from eosframework.processing.failures.refused_outputs import BATCH_BYTES, OutputLimits
+from eosframework.postgres.outbox.relay_position import Destination
 from eosframework.records import LATEST_MS, whole_number
 from eosframework.topology.graph.graph import Graph
 

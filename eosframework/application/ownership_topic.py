@@ -23,8 +23,8 @@ from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.kafka.client.plain_writes import RecordWriter
 from eosframework.kafka.consumer.range_reader import read_ranges
-from eosframework.processing.ownership.entries import Stored, parse
 from eosframework.records import TopicPartition
+from eosframework.transactions.ownership.entries import Stored, parse
 from eosframework.txnid import ownership_topic
 
 _REMEDY = (

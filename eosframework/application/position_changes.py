@@ -11,10 +11,10 @@ from eosframework.application.control_topic import committed_key, topic_entry, t
 from eosframework.application.fencing import fence_workers, refuse_members
 from eosframework.application.start_checks import Facts, gather, refuse_another_cluster
 from eosframework.config import Guarantee
+from eosframework.engine.task.offsets import Progress
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import TopicDescription
-from eosframework.processing.transaction.offsets import Progress
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph.graph import Graph
 

@@ -10,9 +10,14 @@ from eosframework.application.control_log import ControlLog
 from eosframework.config import KafkaSettings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.consumer.range_reader import read_ranges
-from eosframework.outbox.relay_position import ID_HEADER, RelayPosition, SentMessages, position_key
-from eosframework.processing.ports import Message, Output
+from eosframework.postgres.outbox.relay_position import (
+    ID_HEADER,
+    RelayPosition,
+    SentMessages,
+    position_key,
+)
 from eosframework.records import TopicPartition, partitions_of
+from eosframework.transactions.ports import Message, Output
 
 _PREFIX = position_key(0).rpartition("/")[0] + "/"
 

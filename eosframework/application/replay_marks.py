@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eosframework.application.control_log import ControlLog
-from eosframework.processing.ports import Output
 from eosframework.records import TopicPartition
+from eosframework.transactions.ports import Output
 
 PREFIX = "replayed/"
 

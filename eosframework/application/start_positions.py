@@ -13,11 +13,11 @@ from eosframework.application.group_members import (
 )
 from eosframework.application.leases import last_release
 from eosframework.config import Start
+from eosframework.engine.task.offsets import Progress
 from eosframework.errors import ClusterUnreachable, Retriable, RunError, StartRefused
 from eosframework.kafka.admin.metadata import GroupDescription
-from eosframework.processing.ports import InputLog, Output
-from eosframework.processing.transaction.offsets import Progress
 from eosframework.records import Position, TopicPartition
+from eosframework.transactions.ports import InputLog, Output
 
 
 class StartPositions:

@@ -31,8 +31,8 @@ from eosframework.application.topic_identity import Use, next_step, replaced
 from eosframework.errors import IdentityChanged, RunError
 from eosframework.kafka.admin.metadata import TopicIdentity
 from eosframework.kafka.admin.requests import REQUEST_FAILED
-from eosframework.processing.ports import Positions
 from eosframework.records import Position, TopicPartition
+from eosframework.transactions.ports import Positions
 
 LOOK_SECONDS = 10.0
 

@@ -136,7 +136,7 @@ def _of_topology(
 
 
 def _of_sinks(options: SettingsOptions, application: str) -> Verdict:
-    from eosframework.spark.kafka.audit import audit_sinks
+    from eosframework.operations.audit.sink_audit import audit_sinks
 
     settings = options.load()
     with _progress() as show:

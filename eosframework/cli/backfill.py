@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from eosframework.application.context import ApplicationContext
-    from eosframework.backfill.cutover import CutoverResult
-    from eosframework.backfill.job.job_entry import JobState
+    from eosframework.spark.backfill.cutover import CutoverResult
+    from eosframework.spark.job.job_entry import JobState
 
 
 def stage(
@@ -63,9 +63,9 @@ def stage(
 
     `backfill run --source TOPIC=parquet:DIRECTORY` reads them. A complete copy is not repeated.
     """
-    from eosframework.backfill.api import spark_options
-    from eosframework.backfill.spark.file_rows import stage_source
-    from eosframework.backfill.spark.spark_session import (
+    from eosframework.spark.backfill.api import spark_options
+    from eosframework.spark.backfill.file_rows import stage_source
+    from eosframework.spark.session.spark_session import (
         check_packages,
         quiet_bridge,
         quiet_server,
@@ -158,8 +158,8 @@ def status(
 def _list(opened: ApplicationContext, as_json: bool) -> None:
     import time
 
-    from eosframework.backfill.job.job_entry import job_states
-    from eosframework.backfill.job.job_status import StatusTracker, headline
+    from eosframework.spark.job.job_entry import job_states
+    from eosframework.spark.job.job_status import StatusTracker, headline
 
     now = time.time()
     states = job_states(opened.graph.application, opened.settings.kafka, opened.admin)
@@ -182,8 +182,8 @@ def _list(opened: ApplicationContext, as_json: bool) -> None:
 def _show(opened: ApplicationContext, job: str, as_json: bool) -> None:
     import time
 
-    from eosframework.backfill.job.job_status import StatusTracker, drawn
     from eosframework.process.progress import TerminalConsole
+    from eosframework.spark.job.job_status import StatusTracker, drawn
 
     found = StatusTracker(opened.graph).look(_read(opened, job), time.time())
     if as_json:
@@ -195,8 +195,8 @@ def _show(opened: ApplicationContext, job: str, as_json: bool) -> None:
 def _watch(opened: ApplicationContext, job: str) -> None:
     import time
 
-    from eosframework.backfill.job.job_status import ProgressDisplay, drawn, headline
     from eosframework.process.progress import TerminalConsole
+    from eosframework.spark.job.job_status import ProgressDisplay, drawn, headline
 
     console = TerminalConsole()
     cleaning_up()  # The display hides the cursor.
@@ -212,8 +212,8 @@ def _watch(opened: ApplicationContext, job: str) -> None:
 
 
 def _read(opened: ApplicationContext, job: str) -> JobState:
-    from eosframework.backfill.job.job_entry import JobLog
     from eosframework.errors import ConfigurationError
+    from eosframework.spark.job.job_entry import JobLog
 
     log = JobLog(job, opened.graph.application, opened.settings.kafka, opened.admin)
     state = log.watch()
@@ -292,15 +292,15 @@ def run(
     Run it again to resume the job. State and outputs are the same as from live workers; `backfill
     cutover` hands over to them.
     """
-    from eosframework.backfill.api import Backfill, spark_options
-    from eosframework.backfill.job.job_status import ProgressDisplay
-    from eosframework.backfill.spark.spark_session import (
+    from eosframework.process.logs import configure_logs
+    from eosframework.spark.backfill.api import Backfill, spark_options
+    from eosframework.spark.job.job_status import ProgressDisplay
+    from eosframework.spark.session.spark_session import (
         quiet_bridge,
         quiet_server,
         spark_session,
         stop_session,
     )
-    from eosframework.process.logs import configure_logs
 
     settings = options.load()
     configure_logs(settings.log)
@@ -369,8 +369,8 @@ def cutover(
     They resume with the job's state, at the next offsets. Workers must be stopped. The cutover is
     one transaction: after a crash, run it again.
     """
-    from eosframework.backfill.cutover import cut_over
     from eosframework.process.logs import configure_logs
+    from eosframework.spark.backfill.cutover import cut_over
     from eosframework.topology.graph.walk import without_retries
 
     opened = open_application(app_name, options)

@@ -17,14 +17,14 @@ from eosframework.cli.options import (
     with_settings,
 )
 from eosframework.cli.stdout import print_report
-from eosframework.operations.moments import moment_ms, moment_text
 from eosframework.process.interrupts import cleaning_up
+from eosframework.serialization.moments import moment_ms, moment_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from eosframework.backfill.job_diff import Diff
-    from eosframework.backfill.topic_diff import CompareBy, Place, TimeRange, TopicDifference
+    from eosframework.spark.backfill.job_diff import Diff
+    from eosframework.spark.backfill.topic_diff import CompareBy, Place, TimeRange, TopicDifference
 
 VALUE_CHARACTERS = 200
 """Characters of a key or value in the text output."""
@@ -113,11 +113,11 @@ def diff(
     key, value and timestamp are. Topics that tables and windows update are compared by the last
     value of each key and window. Exits with 1 if there is a difference.
     """
-    from eosframework.backfill.api import spark_options
-    from eosframework.backfill.job_diff import compare, lazy_session
-    from eosframework.backfill.spark.spark_session import check_packages
-    from eosframework.backfill.topic_diff import CompareBy, DiffOptions
     from eosframework.process.logs import configure_logs
+    from eosframework.spark.backfill.api import spark_options
+    from eosframework.spark.backfill.job_diff import compare, lazy_session
+    from eosframework.spark.backfill.topic_diff import CompareBy, DiffOptions
+    from eosframework.spark.session.spark_session import check_packages
     from eosframework.topology.loader import load_app
 
     settings = options.load()
@@ -142,8 +142,8 @@ def diff(
 
 
 def _topics_by(given: Sequence[str]) -> dict[str, CompareBy]:
-    from eosframework.backfill.topic_diff import CompareBy
     from eosframework.errors import ConfigurationError
+    from eosframework.spark.backfill.topic_diff import CompareBy
 
     chosen: dict[str, CompareBy] = {}
     for text in given:
@@ -158,7 +158,7 @@ def _topics_by(given: Sequence[str]) -> dict[str, CompareBy]:
 
 
 def _within(start: str | None, end: str | None) -> TimeRange:
-    from eosframework.backfill.topic_diff import TimeRange
+    from eosframework.spark.backfill.topic_diff import TimeRange
 
     first = None if start is None else _time("--from", start)
     last = None if end is None else _time("--to", end) - 1

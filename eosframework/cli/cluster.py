@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from eosframework.application.subjects import PlannedSubject
     from eosframework.cli.options import SettingsOptions
     from eosframework.config import Settings
-    from eosframework.postgres.tables.table_schema import TablesPlan
+    from eosframework.postgres.database.tables.table_schema import TablesPlan
 
 
 def open_application(
@@ -42,7 +42,7 @@ def plan_tables_of(opened: ApplicationContext) -> TablesPlan | None:
     """
     if not opened.graph.table_sinks:
         return None
-    from eosframework.runtime.table_writer import plan_database
+    from eosframework.application.composition.table_writer import plan_database
 
     return plan_database(opened.graph, opened.settings)
 

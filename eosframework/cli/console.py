@@ -49,7 +49,7 @@ def console(
     settings = options.load()
     configure_logs(settings.log)
     try:
-        from eosframework.console.server import run_console
+        from eosframework.operations.console.server import run_console
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in ("jinja2",):
             raise

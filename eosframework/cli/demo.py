@@ -104,8 +104,8 @@ def backfill(
     in the other, live workers process everything. Succeeds only if both have the same topics,
     windows and rows.
     """
-    from eosframework.backfill.spark.spark_session import check_packages
     from eosframework.demo.feeds import require_packages
+    from eosframework.spark.session.spark_session import check_packages
 
     require_packages()
     check_packages()
@@ -130,8 +130,8 @@ def spark(
     Structured Streaming counts flights by airport and hour; a Python worker, an executor and the
     driver are killed. Succeeds only if topic and table have what pandas computes, each change once.
     """
-    from eosframework.backfill.spark.spark_session import check_packages
     from eosframework.demo.feeds import require_packages
+    from eosframework.spark.session.spark_session import check_packages
 
     require_packages()
     check_packages()

@@ -12,7 +12,7 @@ from eosframework.cli.pages import page
 from eosframework.cli.stdout import print_json
 
 if TYPE_CHECKING:
-    from eosframework.monitoring.metrics.catalogue import Metric
+    from eosframework.application.monitoring.metrics.catalogue import Metric
 
 commands = group("explain", "Print reference tables of errors, metrics and settings.")
 
@@ -63,7 +63,7 @@ def changes(as_json: JsonOption = False) -> None:
 @commands.command()
 def metrics(as_json: JsonOption = False, as_markdown: MarkdownOption = False) -> None:
     """Print the meaning and normal values of each metric."""
-    from eosframework.monitoring.metrics.catalogue import METRICS
+    from eosframework.application.monitoring.metrics.catalogue import METRICS
 
     if as_json:
         print_json({"metrics": [_metric_data(metric) for metric in METRICS]})

@@ -249,7 +249,7 @@ def _state_rows(database: Mapping[str, Any]) -> Iterable[Sequence[str]]:
 
 @cache
 def _database() -> dict[str, Any]:
-    return read_table("eosframework.postgres", "failures.yaml", dict[str, Any])
+    return read_table("eosframework.postgres.database", "failures.yaml", dict[str, Any])
 
 
 def _shown(state: str) -> str:

@@ -31,8 +31,8 @@ def list_(
     as_json: JsonOption = False,
 ) -> None:
     """Print the ids of a pool and the tasks that lease them."""
-    from eosframework.runtime.ids import leased_ids
-    from eosframework.runtime.worker import load
+    from eosframework.application.composition.ids import leased_ids
+    from eosframework.application.composition.worker import load
 
     application = load(app_name).application
     pool = leased_ids(options.load()).pool(application)
@@ -59,8 +59,8 @@ def add(
 
     Workers lease them when they start. Creates the table in the database if it is missing.
     """
-    from eosframework.runtime.ids import leased_ids
-    from eosframework.runtime.worker import load
+    from eosframework.application.composition.ids import leased_ids
+    from eosframework.application.composition.worker import load
 
     application = load(app_name).application
     note_remains("all ids were added or none; run the same command again, or see `ids list`")
@@ -86,7 +86,7 @@ def release(
     Other tasks can lease them then. Fences any producer that still uses one of the ids and aborts
     its open transaction.
     """
-    from eosframework.runtime.ids import release_ids
+    from eosframework.application.composition.ids import release_ids
 
     opened = open_application(app_name, options)
     application = opened.graph.application

@@ -30,7 +30,7 @@ from eosframework.process.interrupts import note_remains
 if TYPE_CHECKING:
     from eosframework.application.provision import Provision
     from eosframework.application.subjects import PlannedSubject
-    from eosframework.postgres.tables.table_schema import TablesPlan
+    from eosframework.postgres.database.tables.table_schema import TablesPlan
     from eosframework.topology.evolution import Change
 
 AcceptOption = Annotated[
@@ -73,7 +73,7 @@ def apply(
     note_remains("created topics and tables stay; run the same command again to create the rest")
     planned, created = apply_to(opened, accept or ())
     if tables is not None:
-        from eosframework.runtime.table_writer import apply_database
+        from eosframework.application.composition.table_writer import apply_database
 
         created += apply_database(opened.graph, opened.settings)
     if schemas:
@@ -133,9 +133,9 @@ def plan(
     Also prints the schemas of its topics, and the changes of the topology since the last start of a
     worker with the steps that they need. Changes nothing. Exits with 1 if a worker would not start.
     """
+    from eosframework.application.composition.ids import id_source
     from eosframework.application.context import connect_with_proposed_names
     from eosframework.application.provision import plan as plan_of
-    from eosframework.runtime.ids import id_source
 
     opened, unnamed = connect_with_proposed_names(app_name, options.load(), suffix)
     source = id_source(opened.settings)

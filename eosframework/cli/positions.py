@@ -36,7 +36,10 @@ def show(
     """Print each partition's committed offset and the bounds of its log."""
     from dataclasses import asdict
 
-    from eosframework.runtime.shown_positions import positions_of_tables, positions_of_transforms
+    from eosframework.application.composition.shown_positions import (
+        positions_of_tables,
+        positions_of_transforms,
+    )
 
     opened = open_application(app_name, options)
     rows = positions_of_tables(opened) if tables else positions_of_transforms(opened)
@@ -63,7 +66,7 @@ def check(
     For a worker that the kernel kills at every start because of its memory. The batches are
     not unpacked into memory. Exits with 1 if there are any.
     """
-    from eosframework.runtime.batch_check import next_batches, next_ranges
+    from eosframework.application.composition.batch_check import next_batches, next_ranges
 
     opened = open_application(app_name, options)
     found = next_batches(opened, above_megabytes * 1_000_000)
@@ -129,7 +132,7 @@ def set_(
         "positions may be set already; run the same command again, or see `positions show`"
     )
     if tables:
-        from eosframework.runtime.table_writer import set_table_positions
+        from eosframework.application.composition.table_writer import set_table_positions
 
         done = set_table_positions(opened.graph, wishes, opened.settings, opened.admin)
     else:

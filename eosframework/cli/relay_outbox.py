@@ -13,7 +13,7 @@ from eosframework.process.interrupts import note_remains
 from eosframework.process.signals import exit_on_signals
 
 if TYPE_CHECKING:
-    from eosframework.outbox.reconciliation import Comparison
+    from eosframework.postgres.outbox.reconciliation import Comparison
 
 commands = typer.Typer()
 app.add_typer(commands, name="relay-outbox")
@@ -37,8 +37,8 @@ def relay_outbox(
     if context.invoked_subcommand is not None:
         return
     exit_on_signals()
+    from eosframework.application.composition.outbox_relay import run_relay
     from eosframework.process.logs import configure_logs
-    from eosframework.runtime.outbox_relay import run_relay
 
     settings = options.load()
     configure_logs(settings.log)
@@ -101,9 +101,9 @@ def reconcile(
 
     Run it after the database was restored to an earlier state. Changes nothing without --yes.
     """
+    from eosframework.application.composition.outbox_relay import reconciler
     from eosframework.errors import ConfigurationError
     from eosframework.process.logs import configure_logs
-    from eosframework.runtime.outbox_relay import reconciler
 
     if uncertain not in (None, "send", "skip"):
         raise ConfigurationError(f"--uncertain {uncertain!r}: expected send or skip")
@@ -133,7 +133,7 @@ def reconcile(
 
 
 def _report(comparison: Comparison, notes: list[str], settled: bool) -> dict[str, Any]:
-    from eosframework.outbox.reconciliation import described
+    from eosframework.postgres.outbox.reconciliation import described
 
     return {
         "by": comparison.by,
@@ -147,7 +147,7 @@ def _report(comparison: Comparison, notes: list[str], settled: bool) -> dict[str
 
 
 def _text(name: str, comparison: Comparison, notes: list[str], settled: bool) -> str:
-    from eosframework.outbox.reconciliation import described
+    from eosframework.postgres.outbox.reconciliation import described
 
     source = {
         "position": "by the relay's position",

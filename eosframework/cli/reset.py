@@ -54,7 +54,12 @@ def reset(
     transactional ids. Sink topics and tables stay, so records that are processed again are written
     again, unless --outputs empties them. A reset that was interrupted can be run again.
     """
-    from eosframework.runtime.reset_plan import OUTPUTS_STAY, execute_reset, outputs_of, plan_reset
+    from eosframework.application.composition.reset_plan import (
+        OUTPUTS_STAY,
+        execute_reset,
+        outputs_of,
+        plan_reset,
+    )
 
     opened = open_application(app_name, options)
     planned = plan_reset(opened, to, outputs_of(opened) if outputs else OUTPUTS_STAY)

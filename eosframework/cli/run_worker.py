@@ -76,7 +76,7 @@ def run_worker(
 
 def _ran_here(application: str, settings: Settings, until_caught_up: bool) -> bool:
     """Run a worker in this process; False if two kinds must run at the same time."""
-    from eosframework.runtime.worker import kinds, load, run_kind
+    from eosframework.application.composition.worker import kinds, load, run_kind
 
     graph = load(application)
     wanted = kinds(graph)
@@ -94,10 +94,10 @@ def _supervise(application: str, settings: Settings, processes: int, until_caugh
     The checks before the start also run in a child: they need a client of librdkafka, which does
     not survive a fork.
     """
+    from eosframework.application.composition.worker import Kind
     from eosframework.cli import exit_code_of
     from eosframework.process.instance import own_instance
     from eosframework.process.supervisor import Supervisor, instances_for, run_in_child
-    from eosframework.runtime.worker import Kind
 
     code, answer = run_in_child(lambda: _checked(application, settings))
     if code != 0:
@@ -114,7 +114,11 @@ def _supervise(application: str, settings: Settings, processes: int, until_caugh
         def run_child(instance: str) -> int:
             import structlog
 
-            from eosframework.runtime.worker import load, run_kind, settings_of_child
+            from eosframework.application.composition.worker import (
+                load,
+                run_kind,
+                settings_of_child,
+            )
 
             # Workers under one supervisor write to one log.
             structlog.contextvars.bind_contextvars(instance=instance)
@@ -141,8 +145,8 @@ def _place(
     spark: Sequence[str],
 ) -> int:
     """Run the workers on a Spark cluster; they are checked here first."""
-    from eosframework.backfill.api import spark_options
     from eosframework.process.supervisor import run_in_child
+    from eosframework.spark.backfill.api import spark_options
 
     properties = spark_options(spark)
     code, answer = run_in_child(lambda: _checked(application, settings))
@@ -168,8 +172,8 @@ def _place(
 
 def _checked(application: str, settings: Settings) -> tuple[int, str]:
     """Return an exit code, and the application's name followed by the kinds of its workers."""
+    from eosframework.application.composition.worker import check_start, kinds, load
     from eosframework.cli import exit_code_of
-    from eosframework.runtime.worker import check_start, kinds, load
 
     answer: list[str] = []
 

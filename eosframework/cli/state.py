@@ -13,7 +13,7 @@ from eosframework.records import WindowResult, moment
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from eosframework.runtime.stored_state import Source
+    from eosframework.application.composition.stored_state import Source
     from eosframework.state.query import QueriedStore, Row
 
 commands = group("state", "Read the committed content of stores.")
@@ -51,7 +51,7 @@ def get(
     as_json: JsonOption = False,
 ) -> None:
     """Print the value of a key, or one value for each window."""
-    from eosframework.runtime.stored_state import look_up
+    from eosframework.application.composition.stored_state import look_up
 
     store, source = _opened(options, app_name, store_name, from_changelog)
     found = look_up(source, store, key)
@@ -81,7 +81,7 @@ def scan(
 
     Keys are ordered by their bytes, windows by their starts.
     """
-    from eosframework.runtime.stored_state import scan as scan_
+    from eosframework.application.composition.stored_state import scan as scan_
 
     store, source = _opened(options, app_name, store_name, from_changelog)
     found = scan_(source, store, first, last, limit)
@@ -111,8 +111,8 @@ def stats(
     """Print the size and position of the stores on this machine."""
     from dataclasses import asdict
 
-    from eosframework.runtime.stored_state import StoreFiles
-    from eosframework.runtime.worker import load
+    from eosframework.application.composition.stored_state import StoreFiles
+    from eosframework.application.composition.worker import load
     from eosframework.state.query import queried_store, queried_stores
 
     graph = load(app_name)
@@ -141,8 +141,8 @@ def stats(
 def _opened(
     options: SettingsOptions, app_name: str, store_name: str, from_changelog: bool
 ) -> tuple[QueriedStore, Source]:
-    from eosframework.runtime.stored_state import ChangelogStores, StoreFiles
-    from eosframework.runtime.worker import load
+    from eosframework.application.composition.stored_state import ChangelogStores, StoreFiles
+    from eosframework.application.composition.worker import load
     from eosframework.state.query import queried_store
 
     settings = options.load()

@@ -12,7 +12,10 @@ from eosframework.cli.options import AppArgument, JsonOption, SettingsOptions, w
 from eosframework.cli.stdout import print_report
 
 if TYPE_CHECKING:
-    from eosframework.runtime.application_status import ApplicationStatus, TaskStatus
+    from eosframework.application.composition.application_status import (
+        ApplicationStatus,
+        TaskStatus,
+    )
 
 
 @app.command(epilog="Example: eosframework status topology.yaml --ask 127.0.0.1:9400")
@@ -35,7 +38,7 @@ def status(
     Kafka reports members, committed offsets and open transactions. A process that is asked with
     --ask reports the states of its tasks, and the reasons if it is not ready.
     """
-    from eosframework.runtime.application_status import asked, overview
+    from eosframework.application.composition.application_status import asked, overview
 
     opened = open_application(app_name, options)
     found = overview(opened)

@@ -16,7 +16,7 @@ from eosframework.cli.stdout import print_json
 if TYPE_CHECKING:
     from eosframework.config import KafkaSettings
     from eosframework.kafka.client.plain_writes import FedRecord
-    from eosframework.processing.ports import Message
+    from eosframework.transactions.ports import Message
 
 commands = group(
     "topics",
@@ -145,9 +145,9 @@ def _partitions_of(settings: KafkaSettings, topic: str) -> int:
 
 
 def _committed(settings: KafkaSettings, topic: str) -> Iterator[Message]:
+    from eosframework.engine.operators.watermarks import WATERMARK_KEY
     from eosframework.kafka.admin.cluster_admin import ClusterAdmin
     from eosframework.kafka.consumer.range_reader import read_ranges
-    from eosframework.operators.watermarks import WATERMARK_KEY
     from eosframework.records import TopicPartition
 
     bounds = ClusterAdmin(settings).log_bounds(

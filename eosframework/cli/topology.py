@@ -107,7 +107,7 @@ def describe(
     format: Annotated[Format, typer.Option(help="text, or a mermaid flowchart.")] = Format.TEXT,
 ) -> None:
     """Print a topology's sub-topologies, topics and ids."""
-    from eosframework.runtime.ids import leases_of
+    from eosframework.application.composition.ids import leases_of
     from eosframework.topology.graph.description import as_mermaid, as_text
     from eosframework.topology.graph.description import describe as as_data
     from eosframework.topology.loader import load_app

@@ -275,8 +275,8 @@ def _states(names: list[str]) -> list[State]:
 @contextmanager
 def _connected(options: SettingsOptions) -> Generator[tuple[Wire, KafkaSettings], None, None]:
     """Connect to the cluster of the settings for the length of the block."""
+    from eosframework.application.composition.ids import known_leases
     from eosframework.kafka.inspect.wire import Wire
-    from eosframework.runtime.ids import known_leases
 
     settings = options.load()
     with Wire(settings.kafka, known_leases(settings)) as wire:

@@ -34,7 +34,6 @@ import psutil
 from pydantic import SecretStr
 from rich.console import Console
 
-from eosframework.backfill.job.job_entry import JobLog, JobState
 from eosframework.config import DatabaseSettings, KafkaSettings
 from eosframework.demo.feeds import (
     FEEDS,
@@ -54,8 +53,9 @@ from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.client.plain_writes import feed
 from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.operations.audit.output_comparison import digest_of
-from eosframework.postgres import Database, translating
+from eosframework.postgres.database import Database, translating
 from eosframework.records import Record, partitions_of
+from eosframework.spark.job.job_entry import JobLog, JobState
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve

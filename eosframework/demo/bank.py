@@ -53,7 +53,7 @@ from eosframework.demo.feeds import example_file
 from eosframework.demo.services import Duty, Kill, Service, Workers
 from eosframework.embedded import PostgresServer
 from eosframework.errors import ComponentFailed, DatabaseUnavailable
-from eosframework.postgres import Database, migrate, translating
+from eosframework.postgres.database import Database, migrate, translating
 
 _NAMED = 3
 """Number of wrong ids that a finding lists."""

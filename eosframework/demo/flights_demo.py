@@ -32,11 +32,11 @@ from eosframework.kafka.client.plain_writes import feed
 from eosframework.kafka.consumer.range_reader import Ranges, follow, read_ranges
 from eosframework.operations.audit import audit_application
 from eosframework.operations.audit.output_comparison import digest_of
-from eosframework.processing.ports import Message
 from eosframework.records import TopicPartition, partitions_of
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
+from eosframework.transactions.ports import Message
 
 _FINISH_SECONDS = 20.0
 

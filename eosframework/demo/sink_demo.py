@@ -38,9 +38,9 @@ from eosframework.embedded.jars import find_spark_java
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.client.plain_writes import feed
 from eosframework.kafka.consumer.range_reader import read_ranges
-from eosframework.postgres import Database, translating
+from eosframework.postgres.database import Database, translating
 from eosframework.records import partitions_of
-from eosframework.spark.sink_entry import ShardProgress, shards_prefix
+from eosframework.spark.sinks.sink_entry import ShardProgress, shards_prefix
 
 Hour = tuple[str, int]
 """Airport, and seconds since the epoch."""

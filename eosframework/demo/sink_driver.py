@@ -11,7 +11,7 @@ import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from typing import Any
 
-from eosframework.backfill import spark_session
+from eosframework.spark.backfill import spark_session
 
 _SPARK = {
     "spark.driver.bindAddress": "127.0.0.1",

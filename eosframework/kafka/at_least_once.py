@@ -7,13 +7,13 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from eosframework import failpoints
 from eosframework.errors import TransactionError, worst
 from eosframework.kafka.client.background import discard
 from eosframework.kafka.client.defaults import idempotent_properties
 from eosframework.kafka.consumer.input_log import KafkaInputLog
 from eosframework.kafka.taxonomy import Call, as_transaction_error, exception_for
-from eosframework.processing.ports import (
+from eosframework.transactions import failpoints
+from eosframework.transactions.ports import (
     Commit,
     Committed,
     TransactionalOutput,

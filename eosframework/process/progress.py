@@ -24,8 +24,8 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from eosframework.engine.worker.worker_plan import WorkerCounts
 from eosframework.process.terminal import printable, unescaped
-from eosframework.processing.worker_plan import WorkerCounts
 
 
 class TerminalConsole(Console):

@@ -33,10 +33,10 @@ from typing import IO, NoReturn, Protocol, cast
 import orjson
 import structlog
 
+from eosframework.engine.worker.worker_plan import WorkerCounts
 from eosframework.process.progress import PIPE_VARIABLE, ProgressEvents, ProgressLine, total
 from eosframework.process.signals import SIGNALS, handled, restore_default_handlers, signals_blocked
 from eosframework.process.terminal import unescaped
-from eosframework.processing.worker_plan import WorkerCounts
 
 _parents: list[int] = []
 """Pids of this process's ancestors that forked it; empty in a process that was not forked."""

@@ -33,7 +33,7 @@ from typing import NoReturn, Protocol, Self
 
 import structlog
 
-from eosframework.processing.running_step import running_step
+from eosframework.engine.task.running_step import running_step
 
 STEP_SECONDS = 0.1
 LONGEST_STEP_SECONDS = 1.0

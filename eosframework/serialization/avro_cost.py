@@ -19,7 +19,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
-from eosframework.bounds import AVRO_DECIMAL_BYTES, AVRO_LEVELS, AVRO_VALUES, SCHEMA_TYPES
+from eosframework.serialization.bounds import (
+    AVRO_DECIMAL_BYTES,
+    AVRO_LEVELS,
+    AVRO_VALUES,
+    SCHEMA_TYPES,
+)
 
 LEAST_BYTES = {
     "null": 0,

@@ -1,14 +1,12 @@
-"""Exactly-once sinks for any PySpark pipeline: Structured Streaming and batch.
+"""Everything that runs on Spark: sinks of any pipeline, backfills of a topology, live workers.
 
-Owns the batches of a sink, of any kind: which one is accepted, its stage and its completion.
-`kafka/` and `table/` own the columns and the shards of their kind; the attempts of a shard take it
-from each other as those of a backfill take a task. The rows are the user's; no topology is
-involved. `workers/` runs live workers on a cluster, and shares nothing with sinks.
+Owns sessions (`session/`), jobs and their progress (`job/`), tasks on executors (`executor/`),
+`backfill/`, `sinks/` and `workers/`. The only importer of pyspark.
 
-Public: the names in `__all__`; the modules are internal.
+Public: the names in `__all__`, and those of `backfill/`; the modules are internal.
 """
 
-from eosframework.spark.sink_api import both, kafka_sink, table_sink
-from eosframework.spark.sink_runner import SinkProgress
+from eosframework.spark.sinks.sink_api import both, kafka_sink, table_sink
+from eosframework.spark.sinks.sink_runner import SinkProgress
 
 __all__ = ["SinkProgress", "both", "kafka_sink", "table_sink"]

@@ -10,7 +10,7 @@ Internal: no module here is public.
 from __future__ import annotations
 
 from eosframework.config import StateBackendKind, StateSettings
-from eosframework.processing.stores.state_ports import CopyBackend
+from eosframework.engine.stores.state_ports import CopyBackend
 from eosframework.state.memory import MemoryState
 
 

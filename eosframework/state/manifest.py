@@ -23,7 +23,7 @@ from typing import Any, Self
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
-from eosframework.processing.stores.state_ports import Changes, Reached, StoreIdentity
+from eosframework.engine.stores.state_ports import Changes, Reached, StoreIdentity
 
 LAYOUT = 1
 """Version of the files' layout; files of another version are discarded."""

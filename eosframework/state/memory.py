@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 from sortedcontainers import SortedDict  # pyright: ignore[reportMissingTypeStubs]
 
-from eosframework.processing.stores.state_ports import (
+from eosframework.engine.stores.state_ports import (
     Changes,
     Reached,
     StoreIdentity,

@@ -14,13 +14,13 @@ from typing import Any, Generic, TypeVar
 import orjson
 from pydantic import BaseModel
 
+from eosframework.engine.operators.binding import format_of
+from eosframework.engine.operators.entries import Entry
+from eosframework.engine.operators.history import Chunks, VersionedRows
+from eosframework.engine.operators.store_transaction import CommittedStore, open_transaction
+from eosframework.engine.operators.stream_joins import interval_of, pieces
+from eosframework.engine.operators.windows import DATA, MARK_KEY, START, Alarm, Span, SpansFormat
 from eosframework.errors import ConfigurationError
-from eosframework.operators.binding import format_of
-from eosframework.operators.entries import Entry
-from eosframework.operators.history import Chunks, VersionedRows
-from eosframework.operators.store_transaction import CommittedStore, open_transaction
-from eosframework.operators.stream_joins import interval_of, pieces
-from eosframework.operators.windows import DATA, MARK_KEY, START, Alarm, Span, SpansFormat
 from eosframework.records import WindowResult
 from eosframework.serialization import references
 from eosframework.serialization.key_bytes import key_encoder

@@ -16,14 +16,14 @@ import structlog
 from rocksdict import Rdict, WriteBatch
 
 from eosframework.config import StateSettings
-from eosframework.errors import StateDamaged, StateUnwritable
-from eosframework.processing.stores.state_ports import (
+from eosframework.engine.stores.state_ports import (
     Changes,
     Reached,
     StoreIdentity,
     StoreStats,
     TaskStores,
 )
+from eosframework.errors import StateDamaged, StateUnwritable
 from eosframework.state import manifest
 from eosframework.state.manifest import (
     REACHED,

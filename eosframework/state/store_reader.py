@@ -13,8 +13,8 @@ from pathlib import Path
 
 from rocksdict import AccessType, Rdict
 
+from eosframework.engine.stores.state_ports import StoreStats
 from eosframework.errors import ConfigurationError, RunError
-from eosframework.processing.stores.state_ports import StoreStats
 from eosframework.state import manifest
 from eosframework.state.manifest import (
     STREAM_TIME,

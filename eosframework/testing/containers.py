@@ -85,7 +85,7 @@ class Containers:
     @contextmanager
     def postgres(self, settings: Mapping[str, str]) -> Generator[str]:
         """Start a server and wait until it accepts connections."""
-        from eosframework.postgres.scratch import answers
+        from eosframework.postgres.database.scratch import answers
 
         variables = {"POSTGRES_USER": "postgres", "POSTGRES_PASSWORD": "postgres"}
         options = [part for item in settings.items() for part in ("-c", "=".join(item))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from eosframework.operators.watermarks import WATERMARK_KEY
+from eosframework.engine.operators.watermarks import WATERMARK_KEY
 from eosframework.testing.topology_test_driver import TopologyTestDriver, graph_of
 from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.graph.graph import Aggregate, Emit, Graph

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from eosframework import failpoints
+from eosframework.transactions import failpoints
 
 
 class Action(StrEnum):

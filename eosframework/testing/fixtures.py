@@ -151,7 +151,7 @@ def postgres_server(
 @pytest.fixture
 def postgres_database(postgres_server: str) -> Iterator[PostgresForTests]:
     """A new, empty database for one test; it is dropped with its connections."""
-    from eosframework.postgres.scratch import create_database, drop_database
+    from eosframework.postgres.database.scratch import create_database, drop_database
 
     dsn = create_database(postgres_server)
     yield PostgresForTests(dsn)

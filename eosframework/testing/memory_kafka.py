@@ -18,9 +18,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from eosframework import failpoints
+from eosframework.engine.stores.state_ports import Bounds
 from eosframework.errors import TaskFenced, TransactionError
-from eosframework.processing.ports import (
+from eosframework.records import Position, TopicPartition
+from eosframework.testing.stateless_driver import Sent
+from eosframework.transactions import failpoints
+from eosframework.transactions.ports import (
     Commit,
     Committed,
     Fetched,
@@ -29,9 +32,6 @@ from eosframework.processing.ports import (
     RebalanceListener,
     TransactionalOutput,
 )
-from eosframework.processing.stores.state_ports import Bounds
-from eosframework.records import Position, TopicPartition
-from eosframework.testing.stateless_driver import Sent
 
 UNAWARE_FETCHES = 4
 """A member fetches this often before it learns that the group has another generation."""

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from eosframework.config import RegistrySettings
+from eosframework.engine.codegen.compiler import CompiledSource, compile_source
+from eosframework.engine.failures.failure_handler import FailureHandler
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.schema_registry.schema_codecs import SchemaRegistry
-from eosframework.processing.codegen.compiler import CompiledSource, compile_source
-from eosframework.processing.failures.failure_handler import FailureHandler
-from eosframework.processing.ports import Message, Output
 from eosframework.records import Headers, Record, TopicPartition
 from eosframework.serialization.key_bytes import key_encoder
 from eosframework.serialization.serdes import Serde
 from eosframework.topology.graph.graph import Graph, Sink
 from eosframework.topology.graph.walk import nodes_of
+from eosframework.transactions.ports import Message, Output
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,28 +13,27 @@ from typing import Any, cast
 import structlog
 from pydantic import BaseModel
 
-from eosframework import failpoints
 from eosframework.application.internal_topics import own_topics, task_counts
+from eosframework.engine.codegen.compile_context import CompileContext
+from eosframework.engine.codegen.compiler import compile_part
+from eosframework.engine.conversions import as_milliseconds
+from eosframework.engine.operators.entries import LAYOUT
+from eosframework.engine.operators.expiry import unexpired
+from eosframework.engine.operators.watermarks import WATERMARK_KEY
+from eosframework.engine.restoration.global_tables import GlobalTables
+from eosframework.engine.restoration.local_state import LocalState
+from eosframework.engine.restoration.restoration import Restoration
+from eosframework.engine.stores.state_ports import StoreIdentity, TaskStores
+from eosframework.engine.task.task import Task
+from eosframework.engine.worker.worker import Worker
+from eosframework.engine.worker.worker_plan import Plan, WorkerOptions, downstream_of
 from eosframework.errors import ConfigurationError
-from eosframework.operators.entries import LAYOUT
-from eosframework.operators.expiry import unexpired
-from eosframework.operators.watermarks import WATERMARK_KEY
-from eosframework.processing.codegen.compile_context import CompileContext
-from eosframework.processing.codegen.compiler import compile_part
-from eosframework.processing.conversions import as_milliseconds
-from eosframework.processing.stores.global_tables import GlobalTables
-from eosframework.processing.stores.local_state import LocalState
-from eosframework.processing.stores.restoration import Restoration
-from eosframework.processing.stores.state_ports import StoreIdentity, TaskStores
-from eosframework.processing.task import Task
-from eosframework.processing.worker import Worker
-from eosframework.processing.worker_plan import Plan, WorkerOptions, downstream_of
+from eosframework.postgres.tables.table_ports import Claim, Deletion, RowMaker, TableRows
 from eosframework.records import Headers, Record, TopicPartition, WindowResult
 from eosframework.serialization.references import closest
 from eosframework.serialization.serdes import Serde
 from eosframework.state.memory import MemoryState, MemoryTaskStores
 from eosframework.state.query import HistoryLayout, Row, WaitingLayout, layout_of
-from eosframework.tables.table_ports import Claim, Deletion, RowMaker, TableRows
 from eosframework.testing.memory_kafka import (
     MemoryChangelogs,
     MemoryInput,
@@ -55,6 +54,7 @@ from eosframework.topology.graph.timed_topics import timed_topics
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
 from eosframework.topology.spec.keyed_spec import DurationLike, duration_of
+from eosframework.transactions import failpoints
 from eosframework.txnid import TransactionalId
 
 TURNS = 100_000

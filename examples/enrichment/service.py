@@ -11,7 +11,7 @@ import psycopg
 from fastapi import Depends, FastAPI, HTTPException
 from models import Customer, Order
 
-from eosframework.outbox import publish
+from eosframework.postgres.outbox import publish
 
 CUSTOMERS, ORDERS = "shop.customers", "shop.orders"
 

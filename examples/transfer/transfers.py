@@ -8,7 +8,7 @@ from uuid import UUID
 from psycopg import Connection
 from pydantic import BaseModel
 
-from eosframework.outbox import publish
+from eosframework.postgres.outbox import publish
 
 
 class Transfer(BaseModel):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from eosframework.config import DatabaseSettings
-from eosframework.postgres import Database
-from eosframework.postgres.leased_ids import LeasedIds
+from eosframework.postgres.database import Database
+from eosframework.postgres.database.leased_ids import LeasedIds
 from eosframework.txnid import DerivedIds, IdSource, TransactionalId, tasks
 
 APPLICATIONS = ("flights", "flights.x", "other")

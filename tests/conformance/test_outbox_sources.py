@@ -14,12 +14,12 @@ from pydantic import SecretStr
 
 from eosframework.config import DatabaseSettings
 from eosframework.errors import DatabaseUnavailable
-from eosframework.outbox import emit, publish
-from eosframework.outbox.relay_position import RelayPosition, fits
-from eosframework.outbox.sharding import lane_of, shard_of
-from eosframework.postgres import Database, migrate
-from eosframework.postgres.outbox.outbox_slot import SlotSource
-from eosframework.postgres.outbox.outbox_table import TableSource
+from eosframework.postgres.database import Database, migrate
+from eosframework.postgres.database.outbox.outbox_slot import SlotSource
+from eosframework.postgres.database.outbox.outbox_table import TableSource
+from eosframework.postgres.outbox import emit, publish
+from eosframework.postgres.outbox.relay_position import RelayPosition, fits
+from eosframework.postgres.outbox.sharding import lane_of, shard_of
 from tests.support.applications.pipeline import wait_until
 
 Source = TableSource | SlotSource

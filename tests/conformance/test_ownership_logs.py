@@ -12,8 +12,8 @@ from eosframework.application.ownership_topic import SETTINGS, OwnershipTopic
 from eosframework.config import KafkaSettings
 from eosframework.errors import RunError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-from eosframework.processing.ownership.steps import OwnershipLog
 from eosframework.testing.memory_kafka import MemoryOwnership
+from eosframework.transactions.ownership.steps import OwnershipLog
 from tests.support.processes.waiting import wait_until
 
 Open = Callable[[], OwnershipLog]

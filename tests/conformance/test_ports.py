@@ -16,14 +16,21 @@ from confluent_kafka.admin import AdminClient
 from structlog.testing import capture_logs
 
 from eosframework.config import KafkaSettings
+from eosframework.engine.task.producer_group import ProducerGroup
+from eosframework.engine.task.task import Task
+from eosframework.engine.task.task_states import TaskState
+from eosframework.engine.worker.recovery import Recovery, worker_policy
+from eosframework.engine.worker.worker_plan import WorkerCounts
 from eosframework.errors import OutcomeUnknown, TaskFenced, TransactionError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.client.properties import Role, client_properties
 from eosframework.kafka.consumer.group import GroupSettings
 from eosframework.kafka.consumer.input_log import KafkaInputLog
 from eosframework.kafka.producer.producer_pool import ProducerPool
-from eosframework.processing.ownership.ownership import Ownership
-from eosframework.processing.ports import (
+from eosframework.records import Position, TopicPartition
+from eosframework.testing.memory_kafka import MemoryInput, MemoryOutputs
+from eosframework.transactions.ownership.ownership import Ownership
+from eosframework.transactions.ports import (
     Commit,
     Delivered,
     Fetched,
@@ -32,14 +39,7 @@ from eosframework.processing.ports import (
     TransactionalOutput,
     TransactionalOutputs,
 )
-from eosframework.processing.session.transaction_session import TransactionSession
-from eosframework.processing.task import Task
-from eosframework.processing.task_states import TaskState
-from eosframework.processing.transaction.producer_group import ProducerGroup
-from eosframework.processing.transaction.recovery import Recovery, worker_policy
-from eosframework.processing.worker_plan import WorkerCounts
-from eosframework.records import Position, TopicPartition
-from eosframework.testing.memory_kafka import MemoryInput, MemoryOutputs
+from eosframework.transactions.session.transaction_session import TransactionSession
 from eosframework.txnid import TransactionalId
 from tests.support.applications.feeding import feeder
 from tests.support.applications.pipeline import read_committed, wait_until

@@ -15,12 +15,19 @@ import pytest
 from pydantic import SecretStr
 
 from eosframework.config import DatabaseSettings
+from eosframework.engine.failures.failure_handler import summary
 from eosframework.errors import RowRefused, Superseded
-from eosframework.postgres import Database, migrate
-from eosframework.postgres.tables.table_sink import PostgresRowStore
-from eosframework.processing.failures.failure_handler import summary
+from eosframework.postgres.database import Database, migrate
+from eosframework.postgres.database.tables.table_sink import PostgresRowStore
+from eosframework.postgres.tables.table_ports import (
+    Batch,
+    Claim,
+    Deletion,
+    RefusedRow,
+    RowStore,
+    TableRows,
+)
 from eosframework.records import TopicPartition
-from eosframework.tables.table_ports import Batch, Claim, Deletion, RefusedRow, RowStore, TableRows
 from eosframework.topology.graph.graph import Policy, SinkTable, TableMode
 from tests.support.memory.scripted_kafka import At
 from tests.unit.tables.memory import MemoryStore

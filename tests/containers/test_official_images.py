@@ -13,7 +13,7 @@ import pytest
 from docker.models.containers import Container
 
 from eosframework.embedded.jars import KAFKA_VERSION
-from eosframework.postgres.scratch import answers
+from eosframework.postgres.database.scratch import answers
 from tests.support.applications.pipeline import wait_until
 from tests.support.servers.engine import Engine
 from tests.support.servers.local_images import IMAGES, MADE_OF

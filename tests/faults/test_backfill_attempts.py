@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from eosframework.backfill.stage_runner import end_leftovers
 from eosframework.embedded import KafkaCluster, start_kafka
 from eosframework.errors import EntryDamaged
+from eosframework.spark.backfill.stage_runner import end_leftovers
 from tests.conftest import SMALL_BROKER, KafkaService
 from tests.support.applications.backfilled import QUICK, Backfill
 from tests.support.applications.feeding import write_record

@@ -17,7 +17,7 @@ from pydantic import SecretStr
 
 from eosframework.config import DatabaseSettings
 from eosframework.embedded import PostgresServer, start_postgres
-from eosframework.postgres import Database, migrate
+from eosframework.postgres.database import Database, migrate
 from tests.support.applications.pipeline import WorkerProcess, wait_until
 from tests.support.faults.database_proxy import Cut, DatabaseProxy
 from tests.support.processes.programs import fork_program

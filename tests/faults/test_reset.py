@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import OFFSET_BEGINNING
 
-from eosframework import failpoints
+from eosframework.transactions import failpoints
 from tests.conftest import KafkaService
 from tests.support.applications.pipeline import number_in, read_committed, wait_until
 from tests.support.applications.tables import BOTH_KINDS, TablesWorld

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eosframework.processing.stores.standby_assignment import Member, owners
+from eosframework.engine.restoration.standby_assignment import Member, owners
 from tests.conftest import KafkaService
 from tests.support.applications.pipeline import Pipeline, WorkerProcess, wait_until
 

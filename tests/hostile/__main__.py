@@ -16,7 +16,7 @@ import uuid
 from contextlib import ExitStack
 from pathlib import Path
 
-from eosframework.postgres.scratch import create_database
+from eosframework.postgres.database.scratch import create_database
 from eosframework.testing.providers import choose_provider
 from tests.conftest import QUICK_POSTGRES, SMALL_BROKER
 from tests.hostile.drawing import Drawing

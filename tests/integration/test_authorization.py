@@ -14,9 +14,9 @@ from eosframework.embedded import start_kafka
 from eosframework.errors import TransactionFatal
 from eosframework.kafka.client.properties import Role, client_properties
 from eosframework.kafka.producer.producer_pool import ProducerPool
-from eosframework.processing.ports import Commit
-from eosframework.processing.transaction.producing import produce_all
 from eosframework.records import Position
+from eosframework.transactions.ports import Commit
+from eosframework.transactions.producing import produce_all
 from tests.support.applications.pipeline import WorkerProcess, read_committed, wait_until
 from tests.support.processes.commands import Cluster, Folder
 from tests.support.processes.programs import Finished

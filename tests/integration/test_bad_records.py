@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from eosframework.processing.failures.refused_outputs import BATCH_BYTES
+from eosframework.engine.failures.refused_outputs import BATCH_BYTES
 from tests.support.applications.feeding import feeder
 from tests.support.applications.pipeline import read_committed
 from tests.support.processes.commands import Cluster, Folder

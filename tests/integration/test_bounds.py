@@ -17,15 +17,15 @@ from typing import Any
 import pytest
 from waitress.channel import ClientDisconnected
 
-from eosframework import bounds
-from eosframework.bounds import Bound
+from eosframework.application.monitoring.http.http_server import BoundedServer
 from eosframework.config import Settings
-from eosframework.console import application as console
-from eosframework.console.application import Application
-from eosframework.console.jobs import Done, Jobs
 from eosframework.kafka.schema_registry.child_decoder import ChildDecoder
-from eosframework.monitoring.http.http_server import BoundedServer
+from eosframework.operations.console import application as console
+from eosframework.operations.console.application import Application
+from eosframework.operations.console.jobs import Done, Jobs
+from eosframework.serialization import bounds
 from eosframework.serialization.avro_cost import cost_of
+from eosframework.serialization.bounds import Bound
 from tests.hostile.foreign_schemas import avro_number
 
 TESTS = Path(__file__).parent.parent

@@ -10,8 +10,8 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
 from eosframework.config import KafkaSettings
+from eosframework.engine.task.offsets import Progress
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-from eosframework.processing.transaction.offsets import Progress
 from eosframework.records import TopicPartition
 from tests.support.applications.pipeline import Pipeline, wait_until
 

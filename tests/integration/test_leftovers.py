@@ -43,7 +43,7 @@ def test_leaving_at_the_end(broker):
 """
 
 DATABASES = """
-from eosframework.postgres.scratch import create_database, drop_database
+from eosframework.postgres.database.scratch import create_database, drop_database
 
 def test_leaving(server):
     create_database(server)

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from eosframework.application.composition.stored_state import ChangelogStores
+from eosframework.application.composition.worker import load
 from eosframework.cli import main
 from eosframework.config import KafkaSettings, Settings
 from eosframework.errors import ConfigurationError
-from eosframework.runtime.stored_state import ChangelogStores
-from eosframework.runtime.worker import load
 from eosframework.state.query import queried_store
 from tests.support.applications.pipeline import WorkerProcess, number_in, wait_until
 from tests.support.applications.totals import Totals

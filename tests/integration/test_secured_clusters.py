@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from eosframework.application.composition.worker import load
 from eosframework.application.context import ApplicationContext
 from eosframework.application.control_topic import ControlTopic
 from eosframework.application.start_checks import check_start
@@ -18,9 +19,8 @@ from eosframework.errors import UserError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.inspect.probes import missing_operation
 from eosframework.kafka.inspect.wire import Wire
-from eosframework.outbox import publish
-from eosframework.postgres import Database, migrate
-from eosframework.runtime.worker import load
+from eosframework.postgres.database import Database, migrate
+from eosframework.postgres.outbox import publish
 from tests.support.applications.guarded import (
     CLIENT,
     MACHINE,

@@ -219,7 +219,7 @@ def test_postgres_publishes_through_an_outbox(wheel: Path, place: Path) -> None:
         environment.eosframework("relay-outbox", "--until-caught-up", **own)
         (environment.work / "publish.py").write_text(
             "import sys, psycopg\n"
-            "from eosframework.outbox import publish\n"
+            "from eosframework.postgres.outbox import publish\n"
             "with psycopg.connect(sys.argv[1]) as connection:\n"
             "    publish(connection, 'counts', 'published', b'7')\n"
         )

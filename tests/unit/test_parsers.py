@@ -18,25 +18,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eosframework.application.monitoring.tracing.traced_tasks import context_in
 from eosframework.application.position_changes import PositionRequest
-from eosframework.backfill.job_start import parse_bound
-from eosframework.backfill.spark.ordering import _writer_of
 from eosframework.embedded.kafka_cluster import load_layout
 from eosframework.embedded.postgres_server import load_record
+from eosframework.engine.failures.failure_headers import OWN_HEADERS, RetriedRecord
+from eosframework.engine.operators.entries import EntryFormat, unpacked
+from eosframework.engine.operators.windows import SpansFormat, WindowFormat
+from eosframework.engine.task.offsets import Progress
+from eosframework.engine.task.receipts import Receipt, Series
 from eosframework.errors import ConfigurationError, EosError, RunError
 from eosframework.kafka.inspect.formats import decode_offset, decode_state, transactional_id_of
-from eosframework.monitoring.tracing.traced_tasks import context_in
 from eosframework.operations.audit.application_audit import _number, _text
 from eosframework.operations.audit.audit_verdict import Bound
 from eosframework.operations.dead_letters.dead_letter import DeadLetter, DeadLetterPlace
-from eosframework.operators.entries import EntryFormat, unpacked
-from eosframework.operators.windows import SpansFormat, WindowFormat
-from eosframework.postgres.outbox.outbox_slot import PREFIX, events
-from eosframework.processing.failures.failure_headers import OWN_HEADERS, RetriedRecord
-from eosframework.processing.transaction.offsets import Progress
-from eosframework.processing.transaction.receipts import Receipt, Series
+from eosframework.postgres.database.outbox.outbox_slot import PREFIX, events
 from eosframework.records import whole_number
 from eosframework.serialization.serdes import JSON
+from eosframework.spark.backfill.job_start import parse_bound
+from eosframework.spark.session.ordering import _writer_of
 from eosframework.state.manifest import StoreLabel, TaskLabel, decoded_time, shortened, torn
 from eosframework.topology.spec.keyed_spec import duration_of
 from eosframework.txnid import TransactionalId

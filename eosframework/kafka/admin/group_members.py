@@ -10,8 +10,8 @@ import structlog
 from confluent_kafka import KafkaException
 
 from eosframework.config import KafkaSettings
+from eosframework.engine.restoration.standby_assignment import Member
 from eosframework.kafka.admin.requests import AdminRequests
-from eosframework.processing.stores.standby_assignment import Member
 
 
 class KafkaGroupMembers(AdminRequests):

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from eosframework.config import KafkaSettings
+from eosframework.engine.stores.state_ports import Bounds, ChangelogReading
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.consumer.range_reader import assigned_consumer, consume
-from eosframework.processing.ports import Message
-from eosframework.processing.stores.state_ports import Bounds, ChangelogReading
 from eosframework.records import TopicPartition
+from eosframework.transactions.ports import Message
 
 
 class KafkaChangelogs:

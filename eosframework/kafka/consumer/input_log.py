@@ -30,8 +30,8 @@ from eosframework.kafka.consumer.read_committed import ReadCommittedConsumer
 from eosframework.kafka.consumer.rebalance import Rebalancing, Refuse
 from eosframework.kafka.consumer.unreadable_batches import UNREADABLE, unreadable
 from eosframework.kafka.taxonomy import Call, exception_for
-from eosframework.processing.ports import Fetched, RebalanceListener
 from eosframework.records import Position, TopicPartition
+from eosframework.transactions.ports import Fetched, RebalanceListener
 
 FEW_RECORDS = 500
 """With this many records at hand, processing them is worth more than waiting for others."""
@@ -47,7 +47,7 @@ _BEGINNING, _END = -2, -1
 
 
 class KafkaInputLog:
-    """A member of a consumer group; implements `processing.ports.InputLog`.
+    """A member of a consumer group; implements `transactions.ports.InputLog`.
 
     Args:
         client: librdkafka properties that reach the cluster, with the user's own.

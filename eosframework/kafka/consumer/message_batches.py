@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from confluent_kafka import KafkaError, Message
 
-from eosframework.processing import ports
 from eosframework.records import TopicPartition
+from eosframework.transactions import ports
 
 error_of: Callable[[Message], KafkaError | None] = Message.error
 """For `map`, which runs no Python step per message."""

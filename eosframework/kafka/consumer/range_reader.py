@@ -20,8 +20,8 @@ from eosframework.kafka.consumer.message_batches import by_partition, error_of
 from eosframework.kafka.consumer.read_committed import ReadCommittedConsumer
 from eosframework.kafka.consumer.unreadable_batches import UNREADABLE, unreadable
 from eosframework.kafka.taxonomy import Call, Category, classify
-from eosframework.processing.ports import Message
 from eosframework.records import TopicPartition
+from eosframework.transactions.ports import Message
 
 Ranges = Mapping[TopicPartition, tuple[int, int]]
 """By partition, the first offset to read and the offset to stop before."""

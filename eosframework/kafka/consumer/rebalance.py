@@ -9,8 +9,8 @@ from confluent_kafka import OFFSET_END, Consumer
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from eosframework.kafka.client.partition_conversion import from_kafka, to_kafka
-from eosframework.processing.ports import RebalanceListener
 from eosframework.records import Position, TopicPartition
+from eosframework.transactions.ports import RebalanceListener
 
 Refuse = Callable[[Sequence[TopicPartition]], None]
 

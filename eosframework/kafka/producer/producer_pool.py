@@ -16,7 +16,7 @@ from eosframework.kafka.producer.output_topics import OutputTopics
 from eosframework.kafka.producer.producer_slot import ProducerSlot, abort, recycle
 from eosframework.kafka.producer.transactional import CLOSE_SECONDS, TransactionalProducer
 from eosframework.kafka.taxonomy import Call
-from eosframework.processing.ports import Commit, Committed, TransactionalOutput
+from eosframework.transactions.ports import Commit, Committed, TransactionalOutput
 
 THREADS = 16
 

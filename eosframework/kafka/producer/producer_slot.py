@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 from confluent_kafka import KafkaError
 
-from eosframework import failpoints
 from eosframework.errors import TransactionError, TransactionThrottled
 from eosframework.kafka.client.background import DRAIN
 from eosframework.kafka.client.deadline import Deadline
@@ -22,7 +21,8 @@ from eosframework.kafka.taxonomy import (
     exception_for,
     kafka_error,
 )
-from eosframework.processing.ports import Commit
+from eosframework.transactions import failpoints
+from eosframework.transactions.ports import Commit
 
 CAREFUL_SECONDS = 60.0
 """Time after a throttle for which each transaction expects another one."""

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from eosframework.bounds import DECODED_BYTES, DECODING_BYTES, DECODING_SECONDS
+from eosframework.serialization.bounds import DECODED_BYTES, DECODING_BYTES, DECODING_SECONDS
 
 PROGRAM = Path(__file__).with_name("decoding_child.py")
 

@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from eosframework.bounds import (
+from eosframework.kafka.schema_registry.registry_client import NOT_REGISTERED
+from eosframework.serialization.avro_cost import levels_of
+from eosframework.serialization.bounds import (
     SCHEMA_BYTES,
     SCHEMA_LEVELS,
     SCHEMA_REFERENCES,
     UNKNOWN_SCHEMA_SECONDS,
 )
-from eosframework.kafka.schema_registry.registry_client import NOT_REGISTERED
-from eosframework.serialization.avro_cost import levels_of
 
 KNOWN = 10_000
 """So many answers are remembered; then all are forgotten."""

@@ -25,6 +25,15 @@ from enum import StrEnum
 from functools import partial
 
 from eosframework.config import KafkaSettings, Settings
+from eosframework.engine.failures.failure_handler import Site
+from eosframework.engine.failures.failure_headers import (
+    HEADER_OFFSET,
+    HEADER_PARTITION,
+    HEADER_REPLAYED,
+    HEADER_STEP,
+    HEADER_TOPIC,
+)
+from eosframework.engine.operators.watermarks import WATERMARK_KEY
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.auto_creation import ChosenTopics
 from eosframework.kafka.consumer.range_reader import Ranges
@@ -42,16 +51,6 @@ from eosframework.operations.audit.output_comparison import (
     match,
 )
 from eosframework.operations.audit.receipt_books import Books
-from eosframework.operators.watermarks import WATERMARK_KEY
-from eosframework.processing.failures.failure_handler import Site
-from eosframework.processing.failures.failure_headers import (
-    HEADER_OFFSET,
-    HEADER_PARTITION,
-    HEADER_REPLAYED,
-    HEADER_STEP,
-    HEADER_TOPIC,
-)
-from eosframework.processing.ports import Message
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import (
     Aggregate,
@@ -72,6 +71,7 @@ from eosframework.topology.graph.walk import (
     has_state,
     nodes_of,
 )
+from eosframework.transactions.ports import Message
 
 
 def receipted_topics(graph: Graph) -> frozenset[str]:

@@ -33,13 +33,13 @@ from eosframework.application.control_log import ControlLog
 from eosframework.application.job_ranges import JobRange, job_ranges
 from eosframework.application.replay_marks import Marks, ReplayMarks
 from eosframework.config import KafkaSettings
+from eosframework.engine.task.offsets import Progress
+from eosframework.engine.task.receipts import Series, row_origin
 from eosframework.errors import ClusterUnreachable, RunError, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.consumer.range_reader import Batch, Ranges, read_ranges
 from eosframework.operations.audit.audit_verdict import Detail, Verdict
 from eosframework.operations.audit.receipt_books import Books, Span
-from eosframework.processing.transaction.offsets import Progress
-from eosframework.processing.transaction.receipts import Series, row_origin
 from eosframework.records import Position, TopicPartition, partitions_of
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
 from eosframework.errors import ConfigurationError
-from eosframework.operations.moments import moment_ms
 from eosframework.records import TopicPartition, whole_number
+from eosframework.serialization.moments import moment_ms
 
 BEGINNING, END = "beginning", "end"
 

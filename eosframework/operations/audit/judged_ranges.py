@@ -17,6 +17,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
+from eosframework.engine.task.offsets import Progress
+from eosframework.engine.task.receipts import Series
 from eosframework.errors import ConfigurationError, StartRefused
 from eosframework.kafka.consumer.range_reader import Ranges
 from eosframework.operations.audit.audit_logs import (
@@ -28,8 +30,6 @@ from eosframework.operations.audit.audit_logs import (
 )
 from eosframework.operations.audit.audit_verdict import BEGINNING, END, Bound, Scope
 from eosframework.operations.audit.receipt_books import Span
-from eosframework.processing.transaction.offsets import Progress
-from eosframework.processing.transaction.receipts import Series
 from eosframework.records import Position, TopicPartition
 
 Interval = tuple[int, int]

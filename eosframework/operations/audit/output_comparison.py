@@ -24,14 +24,12 @@ from hashlib import blake2b
 from typing import Any, cast
 
 from eosframework.application.backfill_jobs import WRITER_HEADER
-from eosframework.errors import RecordFailed, RunError
-from eosframework.operations.audit.audit_verdict import DETAILS_OF_A_KIND, Detail, Details, Verdict
-from eosframework.processing.codegen.compile_context import CompileContext
-from eosframework.processing.codegen.compiler import compile_source
-from eosframework.processing.failures.dead_letter_forms import Form
-from eosframework.processing.failures.dead_letter_forms import digest as record_digest
-from eosframework.processing.failures.failure_handler import FailureHandler, Site, dead_letter
-from eosframework.processing.failures.failure_headers import (
+from eosframework.engine.codegen.compile_context import CompileContext
+from eosframework.engine.codegen.compiler import compile_source
+from eosframework.engine.failures.dead_letter_forms import Form
+from eosframework.engine.failures.dead_letter_forms import digest as record_digest
+from eosframework.engine.failures.failure_handler import FailureHandler, Site, dead_letter
+from eosframework.engine.failures.failure_headers import (
     HEADER_ATTEMPTS,
     HEADER_DIGEST,
     HEADER_EXCEPTION,
@@ -49,10 +47,12 @@ from eosframework.processing.failures.failure_headers import (
     RetriedRecord,
     as_it_came,
 )
-from eosframework.processing.ports import Message, Output
-from eosframework.processing.transaction.receipts import HEADER_RECEIPT
+from eosframework.engine.task.receipts import HEADER_RECEIPT
+from eosframework.errors import RecordFailed, RunError
+from eosframework.operations.audit.audit_verdict import DETAILS_OF_A_KIND, Detail, Details, Verdict
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import Graph
+from eosframework.transactions.ports import Message, Output
 
 _DIGEST_BYTES = 16
 

@@ -23,11 +23,11 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
+from eosframework.engine.task.receipts import HEADER_RECEIPT, Receipt, Series
 from eosframework.operations.audit.audit_verdict import DETAILS_OF_A_KIND, Detail, Details, Verdict
 from eosframework.operations.audit.bitmap import Bitmap, Bytemap
-from eosframework.processing.ports import Message
-from eosframework.processing.transaction.receipts import HEADER_RECEIPT, Receipt, Series
 from eosframework.records import TopicPartition
+from eosframework.transactions.ports import Message
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,8 @@ from pydantic import BaseModel
 from eosframework.application.context import ApplicationContext
 from eosframework.application.replay_marks import Marks, Range
 from eosframework.config import KafkaSettings
-from eosframework.errors import ConfigurationError, PositionLost, RunError, raised_by_functions
-from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-from eosframework.kafka.admin.metadata import TopicDescription
-from eosframework.kafka.consumer.range_reader import read_ranges
-from eosframework.operations.moments import moment_ms, moment_text
-from eosframework.processing.failures.dead_letter_forms import Form, digest, unpacked
-from eosframework.processing.failures.failure_headers import (
+from eosframework.engine.failures.dead_letter_forms import Form, digest, unpacked
+from eosframework.engine.failures.failure_headers import (
     HEADER_ATTEMPTS,
     HEADER_DIGEST,
     HEADER_EXCEPTION,
@@ -36,12 +31,17 @@ from eosframework.processing.failures.failure_headers import (
     Headers,
     as_it_came,
 )
-from eosframework.processing.ports import Message, Output
-from eosframework.processing.transaction.receipts import HEADER_RECEIPT, Receipt
+from eosframework.engine.task.receipts import HEADER_RECEIPT, Receipt
+from eosframework.errors import ConfigurationError, PositionLost, RunError, raised_by_functions
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.kafka.admin.metadata import TopicDescription
+from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.records import EARLIEST_OUTPUT_MS, TopicPartition
+from eosframework.serialization.moments import moment_ms, moment_text
 from eosframework.serialization.serdes import BYTES, Serde
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.graph.walk import dead_letter_topics
+from eosframework.transactions.ports import Message, Output
 
 
 @dataclass(frozen=True, slots=True)

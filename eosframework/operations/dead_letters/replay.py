@@ -5,7 +5,7 @@
     R2. read the replay marks in the control topic, with no transaction undecided: they are final
     R3. read the dead letters; leave out those not selected, and those with a mark
     R4. one transaction: the records of dead letters of one partition, and their marks
-    R5. decide the outcome (`processing/session`); in doubt, init the id again and return to R2
+    R5. decide the outcome (`transactions/session`); in doubt, init the id again and return to R2
 
 A killed replay can be started again and resumes. Of two concurrent replays the later one continues.
 """
@@ -36,13 +36,13 @@ from eosframework.operations.dead_letters.dead_letter import (
     RecordGone,
     ReplayedByPartition,
 )
-from eosframework.processing.ports import Commit, TransactionalOutput, TransactionalOutputs
-from eosframework.processing.session.session_group import SessionCounts, SessionGroup, SessionUser
-from eosframework.processing.session.session_policy import Policy
-from eosframework.processing.session.session_states import Outcome
-from eosframework.processing.session.transaction_session import TransactionSession
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import Graph
+from eosframework.transactions.ports import Commit, TransactionalOutput, TransactionalOutputs
+from eosframework.transactions.session.session_group import SessionCounts, SessionGroup, SessionUser
+from eosframework.transactions.session.session_policy import Policy
+from eosframework.transactions.session.session_states import Outcome
+from eosframework.transactions.session.transaction_session import TransactionSession
 from eosframework.txnid import TransactionalId, control_topic
 
 

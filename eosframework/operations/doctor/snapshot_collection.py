@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
+from eosframework.application.composition.ids import id_source, known_leases
 from eosframework.application.context import ApplicationContext
 from eosframework.application.control_topic import ControlTopic
 from eosframework.application.event_times import EventTimes, next_event_times
@@ -42,7 +43,6 @@ from eosframework.kafka.worker_clients import (
 )
 from eosframework.operations.doctor.findings import Seen, Unseen, not_asked
 from eosframework.operations.doctor.snapshot import COORDINATION, CoordinatorAnswers, Snapshot
-from eosframework.runtime.ids import id_source, known_leases
 from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import TransactionalId, control_topic, ownership_topic, prefix
 from eosframework.txnid import tables_group as tables_group_of

@@ -11,7 +11,7 @@ from importlib import import_module
 
 PRELOADED = (
     "eosframework.process.supervisor",
-    "eosframework.runtime.worker",
+    "eosframework.application.composition.worker",
     "eosframework.spark.workers.slot",
 )
 """None of them starts a thread or a client at its import."""

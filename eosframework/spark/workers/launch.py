@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 
-from eosframework.backfill.spark.executors import reason_of
 from eosframework.config import Settings
+from eosframework.engine.worker.worker_plan import WorkerCounts
 from eosframework.errors import ConfigurationError
 from eosframework.process.progress import ProgressEvents, ProgressLine, total
 from eosframework.process.signals import handled
@@ -28,7 +28,7 @@ from eosframework.process.supervisor import (
     Display,
     instances_for,
 )
-from eosframework.processing.worker_plan import WorkerCounts
+from eosframework.spark.session.executors import reason_of
 from eosframework.spark.workers.slot import (
     LOST,
     Link,
@@ -320,7 +320,7 @@ def run_on_spark(
     Raises:
         ConfigurationError: Spark cannot be started, or cannot run workers; nothing was started.
     """
-    from eosframework.backfill.spark.spark_session import (
+    from eosframework.spark.session.spark_session import (
         check_executors,
         quiet_bridge,
         quiet_server,
@@ -373,7 +373,7 @@ def _session(master: str | None, options: Mapping[str, str]) -> SparkSession:
     Raises:
         ConfigurationError: the running session, or an option, says otherwise.
     """
-    from eosframework.backfill.spark.spark_session import live_session
+    from eosframework.spark.session.spark_session import live_session
 
     cores = options.get("spark.executor.cores", "1")
     needed = {"spark.speculation": "false", "spark.task.cpus": cores}

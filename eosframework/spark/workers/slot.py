@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from eosframework.config import Settings
+from eosframework.engine.worker.worker_plan import WorkerCounts
 from eosframework.errors import EosError, StartRefused
 from eosframework.process.instance import own_instance
 from eosframework.process.supervisor import Supervisor
-from eosframework.processing.worker_plan import WorkerCounts
 
 if TYPE_CHECKING:
     import psutil
@@ -279,7 +279,7 @@ def _supervised(slot: Slot, link: Link) -> tuple[int, str]:
 def _worker(slot: Slot, instance: str) -> tuple[int, str]:
     import structlog
 
-    from eosframework.runtime.worker import Kind, load, run_kind, settings_of_child
+    from eosframework.application.composition.worker import Kind, load, run_kind, settings_of_child
 
     structlog.contextvars.bind_contextvars(instance=instance)
     settings = settings_of_child(_with_directory(slot.settings), instance, slot.instances)

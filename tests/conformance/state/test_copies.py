@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from eosframework.processing.stores.state_ports import CopyBackend, TaskStores
+from eosframework.engine.stores.state_ports import CopyBackend, TaskStores
 from eosframework.state.rocksdb_backend import RocksState
 from eosframework.state.store_directories import list_stores
 from tests.support.applications.stores import COUNTS, TASK, content

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eosframework.config import StateBackendKind, StateSettings
-from eosframework.operators.entries import EntryFormat
-from eosframework.operators.expiry import (
+from eosframework.engine.operators.entries import EntryFormat
+from eosframework.engine.operators.expiry import (
     LOOKS,
     Expiring,
     Lifetime,
@@ -22,9 +22,9 @@ from eosframework.operators.expiry import (
     open_expiring,
     unexpired,
 )
-from eosframework.operators.folds import COUNT, folding
-from eosframework.operators.store_transaction import Journal, undo
-from eosframework.processing.stores.state_ports import TaskStores
+from eosframework.engine.operators.folds import COUNT, folding
+from eosframework.engine.operators.store_transaction import Journal, undo
+from eosframework.engine.stores.state_ports import TaskStores
 from eosframework.serialization.serdes import INTEGER, JSON, STRING, Serde
 from eosframework.state import state_backend
 from eosframework.topology.graph.graph import Store

@@ -9,8 +9,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from eosframework.config import StateSettings
+from eosframework.engine.stores.state_ports import StoreIdentity
 from eosframework.errors import ConfigurationError, StateUnwritable
-from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.state.rocksdb_backend import RocksState
 from eosframework.state.store_directories import FoundStores, list_stores, remove, take, unused
 from tests.support.applications.stores import COUNTS, NAMES, TASK, content

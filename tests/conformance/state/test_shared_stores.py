@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from eosframework.bounds import SCAN_BYTES
-from eosframework.processing.stores.shared_stores import SharedStores, StoresGone
-from eosframework.processing.stores.state_ports import StateBackend
+from eosframework.engine.stores.shared_stores import SharedStores, StoresGone
+from eosframework.engine.stores.state_ports import StateBackend
+from eosframework.serialization.bounds import SCAN_BYTES
 from tests.support.applications.pipeline import wait_until
 from tests.support.applications.stores import COUNTS, TASK
 

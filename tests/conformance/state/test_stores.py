@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from eosframework.config import StateBackendKind, StateSettings
-from eosframework.processing.stores.state_ports import StateBackend, TaskStores
+from eosframework.engine.stores.state_ports import StateBackend, TaskStores
 from eosframework.state import state_backend
 from tests.support.applications.stores import COUNTS, NAMES, SMALL_CACHE_BYTES, TASK, content
 

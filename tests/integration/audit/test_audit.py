@@ -14,9 +14,9 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from eosframework.config import KafkaSettings
+from eosframework.engine.failures.failure_headers import HEADER_STEP
 from eosframework.errors import StartRefused
 from eosframework.operations.audit import audit_application
-from eosframework.processing.failures.failure_headers import HEADER_STEP
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
 from tests.support.applications.histories import START, Application

@@ -10,9 +10,9 @@ from confluent_kafka import Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from eosframework.config import KafkaSettings
+from eosframework.engine.task.receipts import HEADER_RECEIPT, Receipt
 from eosframework.errors import StartRefused
 from eosframework.operations.audit import Proof, Scope, Verdict, audit_application
-from eosframework.processing.transaction.receipts import HEADER_RECEIPT, Receipt
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
 from tests.support.applications.feeding import feeder

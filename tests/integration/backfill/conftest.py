@@ -37,7 +37,7 @@ def running_spark(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spark_events: Path
 ) -> Iterator[SparkSession]:
     """Spark as a backfill starts it; its tasks run two at a time and are tried four times."""
-    from eosframework.backfill.spark.spark_session import spark_session
+    from eosframework.spark.session.spark_session import spark_session
 
     # Tasks import what is in the directory in which it is started.
     with pytest.MonkeyPatch.context() as patched:
@@ -68,7 +68,7 @@ def recorded_in(directory: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def spark(running_spark: SparkSession) -> Iterator[SparkSession]:
     """A session that a module has for itself."""
-    from eosframework.backfill.spark.spark_session import own_session
+    from eosframework.spark.session.spark_session import own_session
 
     yield own_session(running_spark)
     _collect_sockets()

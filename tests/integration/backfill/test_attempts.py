@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from eosframework.backfill.job.job_entry import task_key
+from eosframework.engine.task.receipts import HEADER_RECEIPT, Receipt
 from eosframework.errors import RunError
-from eosframework.processing.transaction.receipts import HEADER_RECEIPT, Receipt
+from eosframework.spark.job.job_entry import task_key
 from tests.conftest import KafkaService
 from tests.support.applications.backfilled import JOB, QUICK, Backfill
 from tests.support.applications.feeding import feeder

@@ -13,11 +13,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from eosframework import failpoints
 from eosframework.application.context import connect
-from eosframework.backfill.api import Backfill
-from eosframework.backfill.job.job_entry import JobLog, from_entries
-from eosframework.backfill.job_start import register, start
 from eosframework.config import load_settings
 from eosframework.embedded.data_directory import free_ports
 from eosframework.errors import (
@@ -28,6 +24,10 @@ from eosframework.errors import (
     StartRefused,
 )
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.spark.backfill.api import Backfill
+from eosframework.spark.backfill.job_start import register, start
+from eosframework.spark.job.job_entry import JobLog, from_entries
+from eosframework.transactions import failpoints
 from tests.conftest import KafkaService
 from tests.support.applications.handed_over import JOB, HandedOver
 from tests.support.faults.sleepers import Sleeper, claim

@@ -12,19 +12,19 @@ import pytest
 from confluent_kafka import Producer
 from pydantic import SecretStr
 
-from eosframework.backfill.api import Backfill
-from eosframework.backfill.job_diff import Diff, compare
-from eosframework.backfill.topic_diff import (
+from eosframework.config import DatabaseSettings, KafkaSettings, Settings
+from eosframework.errors import ConfigurationError
+from eosframework.records import WindowResult
+from eosframework.serialization.serdes import WINDOW
+from eosframework.spark.backfill.api import Backfill
+from eosframework.spark.backfill.job_diff import Diff, compare
+from eosframework.spark.backfill.topic_diff import (
     CompareBy,
     Comparison,
     DiffOptions,
     TimeRange,
     compare_rows,
 )
-from eosframework.config import DatabaseSettings, KafkaSettings, Settings
-from eosframework.errors import ConfigurationError
-from eosframework.records import WindowResult
-from eosframework.serialization.serdes import WINDOW
 from eosframework.topology.loader import load_app
 from eosframework.topology.spec.keyed_spec import Window, WindowKind
 from tests.conftest import KafkaService

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eosframework.backfill.job.job_entry import Files
-from eosframework.backfill.spark.executors import failure_of, pack
-from eosframework.backfill.spark.file_rows import file_rows, pin
-from eosframework.backfill.spark.ordering import in_task_order
 from eosframework.errors import ConfigurationError, RunError
 from eosframework.kafka.client.partitioner import partition_of
 from eosframework.records import Record
 from eosframework.serialization.serdes import JSON, STRING
+from eosframework.spark.backfill.file_rows import file_rows, pin
+from eosframework.spark.job.job_entry import Files
+from eosframework.spark.session.executors import failure_of, pack
+from eosframework.spark.session.ordering import in_task_order
 from eosframework.topology.graph.graph import Function, Graph, OnError, Source, SubTopology
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import pyarrow.compute
 import pytest
 
 from eosframework import Topology
-from eosframework.backfill import outputs_of
 from eosframework.errors import ConfigurationError
+from eosframework.spark.backfill import outputs_of
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported
 

@@ -18,7 +18,7 @@ from tests.support.processes.waiting import PATIENCE_SECONDS
 STARTING = """\
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from eosframework.backfill import spark_session
+from eosframework.spark.backfill import spark_session
 spark_session(None, {})
 """
 

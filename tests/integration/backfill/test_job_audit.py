@@ -11,11 +11,11 @@ import pytest
 from confluent_kafka import Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from eosframework.backfill.api import Backfill
 from eosframework.config import KafkaSettings, load_settings
+from eosframework.engine.task.receipts import HEADER_RECEIPT, Receipt
 from eosframework.errors import ConfigurationError, StartRefused
 from eosframework.operations.audit import Proof, Verdict, audit_application
-from eosframework.processing.transaction.receipts import HEADER_RECEIPT, Receipt
+from eosframework.spark.backfill.api import Backfill
 from tests.conftest import KafkaService
 from tests.support.applications.feeding import feeder
 from tests.support.applications.handed_over import JOB, HandedOver

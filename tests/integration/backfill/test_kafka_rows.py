@@ -10,10 +10,10 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Removed
 from confluent_kafka.admin import AdminClient
 
-from eosframework.backfill.job.job_entry import OffsetRange
-from eosframework.backfill.spark.spark_rows import kafka_rows
 from eosframework.config import KafkaSettings
 from eosframework.records import TopicPartition
+from eosframework.spark.job.job_entry import OffsetRange
+from eosframework.spark.session.spark_rows import kafka_rows
 from tests.conftest import KafkaService
 from tests.support.applications.feeding import feeder
 from tests.support.servers.kafka_admin import NewTopic

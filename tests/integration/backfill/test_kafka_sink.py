@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from eosframework.errors import EosError, StartRefused
-from eosframework.processing.attempts.ownership import Ownership
-from eosframework.spark import sink_entry as few_rows
+from eosframework.spark.sinks import sink_entry as few_rows
+from eosframework.transactions.attempts.ownership import Ownership
 from tests.support.applications.spark_sinks import SinkWorld
 from tests.support.servers.topics import configure
 

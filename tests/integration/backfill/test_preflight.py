@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eosframework.backfill.spark.spark_session import check_executors, own_session, spark_session
 from eosframework.embedded.jars import spark_connector_version
 from eosframework.errors import ConfigurationError
+from eosframework.spark.session.spark_session import check_executors, own_session, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 WITHOUT_CONNECTOR = """\
 from pyspark.sql import SparkSession
-from eosframework.backfill.spark.spark_session import own_session, spark_session
+from eosframework.spark.session.spark_session import own_session, spark_session
 from eosframework.errors import ConfigurationError
 
 try:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eosframework.backfill.api import Backfill
-from eosframework.backfill.job.job_entry import JobState
 from eosframework.config import load_settings
 from eosframework.errors import ConfigurationError, StartRefused
+from eosframework.spark.backfill.api import Backfill
+from eosframework.spark.job.job_entry import JobState
 from tests.conftest import KafkaService
 from tests.support.applications.feeding import feeder
 from tests.support.applications.handed_over import JOB, HandedOver

@@ -12,14 +12,14 @@ import psycopg
 import pytest
 from confluent_kafka import Message, Producer
 
-from eosframework.backfill.job.job_entry import OffsetRange
-from eosframework.backfill.spark.spark_rows import kafka_rows
 from eosframework.config import KafkaSettings, Settings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.client.properties import Role, client_properties
 from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.records import TopicPartition
 from eosframework.spark import both, kafka_sink, table_sink
+from eosframework.spark.job.job_entry import OffsetRange
+from eosframework.spark.session.spark_rows import kafka_rows
 from tests.support.processes.waiting import wait_until
 from tests.support.servers.databases import DATABASE_PASSWORD
 from tests.support.servers.secured_kafka import (

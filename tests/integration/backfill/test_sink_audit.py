@@ -12,10 +12,10 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from eosframework.config import KafkaSettings
+from eosframework.engine.task.receipts import HEADER_RECEIPT, Receipt
 from eosframework.errors import StartRefused
 from eosframework.operations.audit import Verdict
-from eosframework.processing.transaction.receipts import HEADER_RECEIPT, Receipt
-from eosframework.spark.kafka.audit import audit_sinks
+from eosframework.operations.audit.sink_audit import audit_sinks
 from tests.support.applications.spark_sinks import SinkWorld
 from tests.support.processes.programs import framework_command
 from tests.support.servers.topics import configure

@@ -16,7 +16,7 @@ import pytest
 from eosframework.errors import EosError
 from eosframework.serialization.serdes import Serde
 from eosframework.spark import table_sink
-from eosframework.spark.kafka.columns import HEADERS
+from eosframework.spark.sinks.kafka.columns import HEADERS
 from tests.support.applications.spark_sinks import SinkWorld
 
 pytest.importorskip("pyspark")

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eosframework.backfill.job.job_entry import Files
-from eosframework.backfill.spark.file_rows import file_rows, stage
 from eosframework.errors import ConfigurationError
 from eosframework.serialization.serdes import BYTES, JSON
+from eosframework.spark.backfill.file_rows import file_rows, stage
+from eosframework.spark.job.job_entry import Files
 from eosframework.topology.graph.graph import Function, OnError, Source
 from tests.support.processes.programs import run_command
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from eosframework.application.control_topic import ControlTopic
-from eosframework.backfill.job.job_entry import Job, OffsetRange, TaskProgress, task_key, to_entries
 from eosframework.config import KafkaSettings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.spark.job.job_entry import Job, OffsetRange, TaskProgress, task_key, to_entries
 from tests.conftest import KafkaService
 from tests.support.processes.commands import Folder
 

@@ -11,12 +11,12 @@ import pytest
 from pydantic import SecretStr
 
 from eosframework.application.context import connect
-from eosframework.backfill.job.stages import Request
-from eosframework.backfill.job_start import start
-from eosframework.backfill.spark.executors import failure_of
-from eosframework.backfill.stage_runner import run_tables
 from eosframework.config import BackfillSettings, DatabaseSettings, KafkaSettings, Settings
 from eosframework.errors import RunError
+from eosframework.spark.backfill.job_start import start
+from eosframework.spark.backfill.stage_runner import run_tables
+from eosframework.spark.job.stages import Request
+from eosframework.spark.session.executors import failure_of
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
 from tests.support.applications.feeding import feeder

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 from confluent_kafka.admin import AdminClient
 
 from eosframework.application.backfill_jobs import WRITER_HEADER
-from eosframework.backfill.job.job_entry import OffsetRange
-from eosframework.backfill.spark.executors import pack
-from eosframework.backfill.spark.ordering import in_task_order, task_slots
-from eosframework.backfill.spark.spark_rows import kafka_rows
 from eosframework.config import KafkaSettings
-from eosframework.processing.input_queues import Pending, TimestampQueue
-from eosframework.processing.ports import Message
+from eosframework.engine.task.input_queues import Pending, TimestampQueue
 from eosframework.records import TopicPartition
 from eosframework.serialization.serdes import INTEGER
+from eosframework.spark.job.job_entry import OffsetRange
+from eosframework.spark.session.executors import pack
+from eosframework.spark.session.ordering import in_task_order, task_slots
+from eosframework.spark.session.spark_rows import kafka_rows
 from eosframework.testing import Sent
 from eosframework.topology.graph.graph import Function, Graph, OnError, Source, SubTopology
+from eosframework.transactions.ports import Message
 from tests.conftest import KafkaService
 from tests.support.applications.feeding import feeder
 from tests.support.servers.kafka_admin import NewTopic

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eosframework.backfill.api import Backfill
 from eosframework.config import load_settings
+from eosframework.spark.backfill.api import Backfill
 from tests.conftest import KafkaService
 from tests.support.applications.fed_orders import NEVER_IDLE, QUICK, Orders
 from tests.support.applications.orders import TOPOLOGY, events, expected, price_changes

@@ -13,9 +13,15 @@ from urllib.parse import quote
 
 import pytest
 
-from eosframework.bounds import BODY_BYTES, CONNECTIONS, FIELDS, HEAD_BYTES, RECEIVE_SECONDS
-from eosframework.console.site import HEADERS, WRONG_TOKEN_SECONDS
 from eosframework.embedded import start_kafka
+from eosframework.operations.console.site import HEADERS, WRONG_TOKEN_SECONDS
+from eosframework.serialization.bounds import (
+    BODY_BYTES,
+    CONNECTIONS,
+    FIELDS,
+    HEAD_BYTES,
+    RECEIVE_SECONDS,
+)
 from tests.support.applications.pipeline import Pipeline
 from tests.support.processes.commands import here
 from tests.support.processes.consoles import Answer, ConsoleProcess, running_console

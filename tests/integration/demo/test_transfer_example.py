@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from eosframework.config import DatabaseSettings
 from eosframework.demo.feeds import example_file
 from eosframework.demo.transfer_demo import make_importable
-from eosframework.postgres import Database, migrate
+from eosframework.postgres.database import Database, migrate
 from eosframework.serialization.references import find
 
 

@@ -11,15 +11,15 @@ from confluent_kafka import Producer
 
 from eosframework.application.control_log import FIRST_TAIL_RECORDS, ControlLog
 from eosframework.application.control_topic import ControlTopic
-from eosframework.backfill.job.job_entry import JobLog, TaskProgress, task_key
 from eosframework.config import KafkaSettings, Settings
 from eosframework.errors import ControlTopicDamaged
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.client.properties import Role, client_properties
-from eosframework.spark.kafka.columns import KafkaColumns
-from eosframework.spark.kafka.driver import DECIDED_SECONDS, KafkaSinkOptions
-from eosframework.spark.kafka.sink_log import BatchLog
-from eosframework.spark.sink_entry import batch_key, shards_prefix
+from eosframework.spark.job.job_entry import JobLog, TaskProgress, task_key
+from eosframework.spark.sinks.kafka.columns import KafkaColumns
+from eosframework.spark.sinks.kafka.driver import DECIDED_SECONDS, KafkaSinkOptions
+from eosframework.spark.sinks.kafka.sink_log import BatchLog
+from eosframework.spark.sinks.sink_entry import batch_key, shards_prefix
 
 Entries = Iterable[tuple[str, bytes]]
 

@@ -13,9 +13,9 @@ from eosframework.config import KafkaSettings
 from eosframework.embedded import start_kafka
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.consumer.range_reader import read_ranges
-from eosframework.processing.ownership import steps
-from eosframework.processing.ownership.entries import Claim, parse
 from eosframework.records import TopicPartition
+from eosframework.transactions.ownership import steps
+from eosframework.transactions.ownership.entries import Claim, parse
 from tests.conftest import SMALL_BROKER
 from tests.support.processes.waiting import wait_until
 from tests.support.servers.kafka_admin import (

@@ -21,12 +21,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from eosframework import bounds
+from eosframework.application.composition import application_status
+from eosframework.application.monitoring.http import http_server
+from eosframework.application.monitoring.http.exchange import Answer, NotServed, Request, Streamed
+from eosframework.application.monitoring.http.http_server import serving
 from eosframework.errors import ConfigurationError
-from eosframework.monitoring.http import http_server
-from eosframework.monitoring.http.exchange import Answer, NotServed, Request, Streamed
-from eosframework.monitoring.http.http_server import serving
-from eosframework.runtime import application_status
+from eosframework.serialization import bounds
 
 
 def echo(request: Request) -> Answer:

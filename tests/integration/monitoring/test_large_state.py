@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from eosframework.bounds import STATE_BYTES
+from eosframework.application.composition.worker import load
+from eosframework.application.monitoring.http.http_server import serving
+from eosframework.application.monitoring.http.state_pages import StatePages
+from eosframework.engine.operators.binding import format_of
+from eosframework.engine.stores.shared_stores import SharedStores
+from eosframework.engine.stores.state_ports import StoreIdentity
 from eosframework.kafka.client.partitioner import partition_of
-from eosframework.monitoring.http.http_server import serving
-from eosframework.monitoring.http.state_pages import StatePages
-from eosframework.operators.binding import format_of
-from eosframework.processing.stores.shared_stores import SharedStores
-from eosframework.processing.stores.state_ports import StoreIdentity
-from eosframework.runtime.worker import load
+from eosframework.serialization.bounds import STATE_BYTES
 from eosframework.state import MemoryState
 from tests.support.processes.consoles import running_console
 

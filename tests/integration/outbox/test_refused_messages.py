@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from eosframework.outbox import emit, publish
+from eosframework.postgres.outbox import emit, publish
 from tests.support.applications.outbox import OutboxWorld, entry
 from tests.support.applications.pipeline import read_committed, wait_until
 from tests.support.servers.databases import dsn_with

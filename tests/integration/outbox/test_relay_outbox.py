@@ -17,7 +17,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from eosframework.outbox import publish, publish_async
+from eosframework.postgres.outbox import publish, publish_async
 from tests.support.applications.outbox import OutboxWorld
 from tests.support.processes.commands import Folder
 from tests.support.servers.databases import dsn_with

@@ -12,11 +12,11 @@ import pytest
 from pydantic import SecretStr
 
 from eosframework.config import DatabaseSettings
-from eosframework.outbox import emit
-from eosframework.outbox.relay_position import RelayPosition
-from eosframework.postgres import Database, migrate
-from eosframework.postgres.outbox import outbox_slot
-from eosframework.postgres.outbox.outbox_slot import SlotSource
+from eosframework.postgres.database import Database, migrate
+from eosframework.postgres.database.outbox import outbox_slot
+from eosframework.postgres.database.outbox.outbox_slot import SlotSource
+from eosframework.postgres.outbox import emit
+from eosframework.postgres.outbox.relay_position import RelayPosition
 
 ROWS_SQL = "INSERT INTO others SELECT n, repeat('x', 200) FROM generate_series(1, %s) n"
 

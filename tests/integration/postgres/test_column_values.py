@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field, NaiveDatetime
 
-from eosframework.postgres.tables.table_schema import apply_tables, plan_tables
+from eosframework.postgres.database.tables.table_schema import apply_tables, plan_tables
 from eosframework.serialization.serdes import JSON, STRING
 from eosframework.topology.graph.graph import Policy, TableMode, TableSink
 from tests.support.servers.row_stores import P0, World, batch, sink, written

@@ -8,8 +8,8 @@ from pydantic import SecretStr
 
 from eosframework.config import DatabaseSettings
 from eosframework.errors import DatabaseRefused
-from eosframework.postgres import Database
-from eosframework.postgres.tables.table_comparison import ComparedTables, compare_tables
+from eosframework.postgres.database import Database
+from eosframework.postgres.database.tables.table_comparison import ComparedTables, compare_tables
 
 TABLES = """
 CREATE SCHEMA stats;

@@ -18,7 +18,7 @@ from eosframework.errors import (
     DatabaseUnusable,
     DataRefused,
 )
-from eosframework.postgres import Database, commit, translating
+from eosframework.postgres.database import Database, commit, translating
 from tests.support.servers.databases import dsn_with
 
 SECRET = "p4ssw0rd"

@@ -11,7 +11,7 @@ import pytest
 from eosframework.config import DatabaseSettings
 from eosframework.embedded import PostgresServer
 from eosframework.errors import DatabaseUnusable
-from eosframework.postgres import Database
+from eosframework.postgres.database import Database
 from tests.support.applications.pipeline import wait_until
 from tests.support.servers.debian_postgres import (
     both,

@@ -10,8 +10,8 @@ import pytest
 
 from eosframework.config import DatabaseSettings
 from eosframework.errors import ConfigurationError, DatabaseUnusable, StartRefused
-from eosframework.postgres import Database
-from eosframework.postgres.leased_ids import LeasedIds
+from eosframework.postgres.database import Database
+from eosframework.postgres.database.leased_ids import LeasedIds
 from eosframework.txnid import tasks
 
 TASKS = tasks("flights", "late", {"raw": 2})

@@ -9,13 +9,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from eosframework.application.composition.table_writer import require_tables
+from eosframework.application.composition.worker import load
 from eosframework.config import load_settings
 from eosframework.embedded import PostgresServer
 from eosframework.errors import StartRefused
-from eosframework.postgres import Database
-from eosframework.postgres.grants import RELAY_GRANTS, require_grants
-from eosframework.runtime.table_writer import require_tables
-from eosframework.runtime.worker import load
+from eosframework.postgres.database import Database
+from eosframework.postgres.database.grants import RELAY_GRANTS, require_grants
 from tests.conftest import KafkaService
 from tests.support.applications.outbox import OutboxWorld
 from tests.support.applications.tables import TablesWorld

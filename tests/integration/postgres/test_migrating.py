@@ -8,7 +8,7 @@ from psycopg import sql
 
 from eosframework.config import DatabaseSettings
 from eosframework.errors import DatabaseRefused, StartRefused
-from eosframework.postgres import Database, migrate, pending
+from eosframework.postgres.database import Database, migrate, pending
 from tests.support.servers.databases import dsn_with
 
 

@@ -15,13 +15,13 @@ from psycopg.conninfo import make_conninfo
 from pydantic import BaseModel
 
 from eosframework.errors import RowRefused, StartRefused, Superseded
-from eosframework.postgres.tables.copy_rows import TableWriter
-from eosframework.postgres.tables.table_sink import (
+from eosframework.postgres.database.tables.copy_rows import TableWriter
+from eosframework.postgres.database.tables.table_sink import (
     StoredPosition,
     store_positions,
     stored_positions,
 )
-from eosframework.tables.table_ports import Batch, Claim, Deletion, TableRows
+from eosframework.postgres.tables.table_ports import Batch, Claim, Deletion, TableRows
 from eosframework.topology.graph.graph import Policy, TableMode
 from tests.support.memory.scripted_kafka import At
 from tests.support.servers.row_stores import P0, P1, World, batch, sink, written

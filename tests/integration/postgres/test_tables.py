@@ -13,12 +13,12 @@ import pytest
 from pydantic import BaseModel, SecretStr
 
 from eosframework.config import DatabaseSettings
-from eosframework.postgres import Database
-from eosframework.postgres.tables.table_schema import apply_tables, plan_tables
-from eosframework.postgres.tables.table_sink import PostgresRowStore, store_positions
+from eosframework.postgres.database import Database
+from eosframework.postgres.database.tables.table_schema import apply_tables, plan_tables
+from eosframework.postgres.database.tables.table_sink import PostgresRowStore, store_positions
+from eosframework.postgres.tables.table_ports import Batch, Deletion, TableRows
 from eosframework.records import TopicPartition
 from eosframework.serialization.serdes import JSON, STRING
-from eosframework.tables.table_ports import Batch, Deletion, TableRows
 from eosframework.topology.graph.graph import Policy, SinkTable, TableMode, TableSink
 from tests.support.memory.scripted_kafka import At
 from tests.support.servers.databases import dsn_with

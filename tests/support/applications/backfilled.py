@@ -24,9 +24,15 @@ from eosframework.application.backfill_jobs import WRITER_HEADER
 from eosframework.application.context import connect
 from eosframework.application.internal_topics import task_counts
 from eosframework.application.start_checks import Facts, check_start
-from eosframework.backfill.executor.attempt_context import TaskSpec
-from eosframework.backfill.executor.functions import run_attempt
-from eosframework.backfill.job.job_entry import (
+from eosframework.config import LogSettings, Settings, load_settings
+from eosframework.errors import EosError
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.operations.audit import Verdict, audit_application
+from eosframework.process.logs import configure_logs
+from eosframework.records import TopicPartition, partitions_of
+from eosframework.spark.executor.attempt_context import TaskSpec
+from eosframework.spark.executor.functions import run_attempt
+from eosframework.spark.job.job_entry import (
     Job,
     JobLog,
     OffsetRange,
@@ -34,13 +40,7 @@ from eosframework.backfill.job.job_entry import (
     ends_key,
     to_entries,
 )
-from eosframework.backfill.spark.executors import pack
-from eosframework.config import LogSettings, Settings, load_settings
-from eosframework.errors import EosError
-from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-from eosframework.operations.audit import Verdict, audit_application
-from eosframework.process.logs import configure_logs
-from eosframework.records import TopicPartition, partitions_of
+from eosframework.spark.session.executors import pack
 from eosframework.testing import Fault, arm
 from eosframework.testing.stateless_driver import Sent
 from eosframework.topology.graph.graph import Graph

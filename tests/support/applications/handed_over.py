@@ -19,7 +19,9 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from eosframework.application.control_topic import ControlTopic
-from eosframework.backfill.job.job_entry import (
+from eosframework.config import KafkaSettings
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.spark.job.job_entry import (
     Job,
     OffsetRange,
     TaskProgress,
@@ -27,9 +29,7 @@ from eosframework.backfill.job.job_entry import (
     task_key,
     to_entries,
 )
-from eosframework.backfill.job.stages import fingerprint
-from eosframework.config import KafkaSettings
-from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.spark.job.stages import fingerprint
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve

@@ -12,12 +12,12 @@ from typing import Any
 
 import orjson
 
-from eosframework.operators.entries import LAYOUT
-from eosframework.operators.store_transaction import Limits, WholeTopic
-from eosframework.processing.codegen.compiler import CompiledPart, compile_part
-from eosframework.processing.failures.failure_handler import FailureHandler
-from eosframework.processing.stores.open_state import OpenState
-from eosframework.processing.stores.state_ports import Reached, StoreIdentity
+from eosframework.engine.codegen.compiler import CompiledPart, compile_part
+from eosframework.engine.failures.failure_handler import FailureHandler
+from eosframework.engine.operators.entries import LAYOUT
+from eosframework.engine.operators.store_transaction import Limits, WholeTopic
+from eosframework.engine.stores.state_ports import Reached, StoreIdentity
+from eosframework.engine.task.open_state import OpenState
 from eosframework.state.memory import MemoryState
 from eosframework.testing import Sent
 from eosframework.topology.dsl.builder import Topology

@@ -19,8 +19,8 @@ from confluent_kafka.admin import AdminClient
 from pydantic import SecretStr
 
 from eosframework.config import DatabaseSettings
-from eosframework.outbox import emit, publish
-from eosframework.postgres import Database, migrate
+from eosframework.postgres.database import Database, migrate
+from eosframework.postgres.outbox import emit, publish
 from tests.support.applications.pipeline import KEEP, WorkerProcess, read_committed, wait_until
 from tests.support.processes.programs import FAULTY, REPOSITORY, Finished, fork_program, run_command
 from tests.support.processes.waiting import PATIENCE_SECONDS

@@ -9,10 +9,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from eosframework.processing.ports import Fetched
 from eosframework.testing import TopologyTestDriver
 from eosframework.testing.memory_kafka import MemoryInput
 from eosframework.topology.graph.graph import Graph
+from eosframework.transactions.ports import Fetched
 
 END = 10**9
 """The time of the last record of each source partition."""

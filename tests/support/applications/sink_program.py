@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from eosframework.backfill.spark.spark_session import spark_session
+from eosframework.spark.session.spark_session import spark_session
 from tests.support.applications.spark_sinks import SinkWorld
 
 STANDING_STILL = {"spark.network.timeout": "1200s", "spark.executor.heartbeatInterval": "600s"}

@@ -18,11 +18,11 @@ from typing import Any
 
 import psutil
 
-from eosframework.backfill.job.job_entry import JobLog, JobState
 from eosframework.config import KafkaSettings
 from eosframework.embedded.data_directory import free_ports
 from eosframework.embedded.jars import find_spark_java
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.spark.job.job_entry import JobLog, JobState
 from tests.conftest import QUICK_JVM
 from tests.support.applications.handed_over import JOB, HandedOver
 from tests.support.applications.pipeline import wait_until

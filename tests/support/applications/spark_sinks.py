@@ -13,8 +13,8 @@ from eosframework.application.control_topic import ControlTopic
 from eosframework.config import BackfillSettings, KafkaSettings, Settings, WorkerSettings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from eosframework.spark import kafka_sink
-from eosframework.spark.sink_api import Sink
-from eosframework.spark.sink_entry import ShardProgress, shards_prefix
+from eosframework.spark.sinks.sink_api import Sink
+from eosframework.spark.sinks.sink_entry import ShardProgress, shards_prefix
 from tests.support.applications.pipeline import read_committed
 
 if TYPE_CHECKING:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from eosframework.operators.store_transaction import CommittedStore
-from eosframework.processing.stores.state_ports import StoreIdentity
+from eosframework.engine.operators.store_transaction import CommittedStore
+from eosframework.engine.stores.state_ports import StoreIdentity
 
 SMALL_CACHE_BYTES = 16 * 2**20
 

@@ -16,13 +16,13 @@ import orjson
 from pydantic import SecretStr
 
 from eosframework import Topology
-from eosframework.backfill.executor.attempt_context import Run
-from eosframework.backfill.job.job_entry import OffsetRange
-from eosframework.backfill.spark.executors import pack
-from eosframework.backfill.spark.spark_rows import RowMessage
-from eosframework.backfill.stage_runner import TableTaskSpec, write_partition
 from eosframework.config import BackfillSettings, DatabaseSettings, KafkaSettings, Settings
 from eosframework.records import TopicPartition
+from eosframework.spark.backfill.stage_runner import TableTaskSpec, write_partition
+from eosframework.spark.executor.attempt_context import Run
+from eosframework.spark.job.job_entry import OffsetRange
+from eosframework.spark.session.executors import pack
+from eosframework.spark.session.spark_rows import RowMessage
 from eosframework.testing import Fault, arm
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.resolve.resolve import resolve

@@ -14,7 +14,7 @@ import griffe
 from tests.house import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "reference" / "api.md"
-PACKAGES = ("", "testing", "kafka", "outbox", "backfill", "spark")
+PACKAGES = ("", "testing", "kafka", "postgres.outbox", "spark.backfill", "spark")
 """The public packages: `eosframework` and four packages in it."""
 
 INTERNAL = {

@@ -13,8 +13,9 @@ import typer.core
 import typer.main
 from platformdirs import user_data_dir
 
-from eosframework import bounds, cli
+from eosframework import cli
 from eosframework.cli.explain import list_settings
+from eosframework.serialization import bounds
 from eosframework.topology.loader import topology_schema
 from tests.house import REPOSITORY
 from tests.support.values.pairs import COLUMNS, HELD, SOME
@@ -121,7 +122,7 @@ def yaml_keys() -> str:
 
 
 def table_of_bounds() -> str:
-    """Return bounds.md, from `eosframework.bounds`."""
+    """Return bounds.md, from `eosframework.serialization.bounds`."""
     lines = [
         "# Bounds\n",
         "Settings, such as `worker.queue_megabytes`, are [further bounds](settings.md).",

@@ -71,10 +71,10 @@ def with_a_commit_taken_back(number: int) -> None:
 
     The successor's init has its abort markers written, as an administrator may by hand.
     """
-    from eosframework import failpoints
+    from eosframework.engine.task.open_state import OpenState
     from eosframework.kafka.producer.transactional import TransactionalProducer
     from eosframework.kafka.taxonomy import Call
-    from eosframework.processing.stores.open_state import OpenState
+    from eosframework.transactions import failpoints
 
     of_librdkafka, of_stores = TransactionalProducer._call, OpenState.changelog
     changed = 0
@@ -97,7 +97,7 @@ def with_a_commit_taken_back(number: int) -> None:
 
 def with_short_turns(seconds: float) -> None:
     """Let the worker count as stuck early; the sum of all timeouts takes minutes."""
-    from eosframework.runtime import worker as runtime
+    from eosframework.application.composition import worker as runtime
 
     replace(runtime, "turn_seconds", lambda _: seconds)
     replace(runtime, "PROBE_SECONDS", seconds)
@@ -105,7 +105,7 @@ def with_short_turns(seconds: float) -> None:
 
 def with_few_results(number: int) -> None:
     """Let a transaction take few results of what is due."""
-    from eosframework.processing import task_windows
+    from eosframework.engine.task import task_windows
 
     replace(task_windows, "MOST_STEPS", number)
 

@@ -8,8 +8,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from eosframework.application.context import ApplicationContext
 from eosframework.application.ownership_topic import ownership_entry, ownership_of
-from eosframework.processing.ownership import steps
-from eosframework.processing.ownership.entries import Claim
+from eosframework.transactions.ownership import steps
+from eosframework.transactions.ownership.entries import Claim
 
 
 def claim(

@@ -9,7 +9,7 @@ from typing import cast
 
 from eosframework import errors
 from eosframework.errors import DataRejected, RecordTooSlow, TransactionError
-from eosframework.processing.ports import Output
+from eosframework.transactions.ports import Output
 
 TRANSACTION = (
     "Retriable",

@@ -11,16 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, cast
 
+from eosframework.engine.stores.state_ports import Bounds, Changelogs, StoreIdentity
 from eosframework.errors import TaskFenced, TransactionError
-from eosframework.processing.ports import (
-    Commit,
-    Committed,
-    Fetched,
-    InputLog,
-    Output,
-    TransactionalOutput,
-)
-from eosframework.processing.stores.state_ports import Bounds, Changelogs, StoreIdentity
 from eosframework.records import Position, TopicPartition
 from eosframework.testing.memory_kafka import (
     MemoryChangelogs,
@@ -32,6 +24,14 @@ from eosframework.testing.memory_kafka import (
 )
 from eosframework.testing.stateless_driver import Sent
 from eosframework.testing.topology_test_driver import MachineState
+from eosframework.transactions.ports import (
+    Commit,
+    Committed,
+    Fetched,
+    InputLog,
+    Output,
+    TransactionalOutput,
+)
 from tests.support.memory.fault_plan import KILL, KINDS, CommitFault, Faults, Killed
 
 FETCH_SECONDS = 0.03

@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from eosframework import failpoints
+from eosframework.engine.worker import worker as worker_module
+from eosframework.engine.worker.worker import Worker
+from eosframework.engine.worker.worker_plan import Plan
 from eosframework.errors import Retriable
-from eosframework.processing import worker as worker_module
-from eosframework.processing.ownership.ownership import Ownership
-from eosframework.processing.ports import Fetched, TransactionalOutput
-from eosframework.processing.worker import Worker
-from eosframework.processing.worker_plan import Plan
 from eosframework.records import Position, TopicPartition
 from eosframework.testing.memory_kafka import MemoryInput, MemoryOwnership, MemoryStartPositions
+from eosframework.transactions import failpoints
+from eosframework.transactions.ownership.ownership import Ownership
+from eosframework.transactions.ports import Fetched, TransactionalOutput
 from eosframework.txnid import TransactionalId
 from tests.support.memory.fault_plan import Faults, Killed
 from tests.support.memory.faulty_kafka import FaultyKafka, FaultyOutputs

@@ -11,18 +11,18 @@ from typing import Any
 
 import orjson
 
+from eosframework.engine.worker.worker_plan import WorkerOptions
 from eosframework.errors import TransactionError
-from eosframework.processing.ports import (
+from eosframework.records import Position, TopicPartition
+from eosframework.testing import memory_kafka
+from eosframework.testing.stateless_driver import Sent as SentMessage
+from eosframework.transactions.ports import (
     Fetched,
     Message,
     Output,
     RebalanceListener,
     TransactionalOutput,
 )
-from eosframework.processing.worker_plan import WorkerOptions
-from eosframework.records import Position, TopicPartition
-from eosframework.testing import memory_kafka
-from eosframework.testing.stateless_driver import Sent as SentMessage
 from tests.support.memory.fault_plan import CommitFault
 from tests.support.memory.faulty_kafka import FaultyKafka, FaultyOutput, FaultyOutputs
 from tests.unit.processing.messages import Sent

@@ -8,10 +8,10 @@ import psycopg
 from pydantic import BaseModel, SecretStr
 
 from eosframework.config import DatabaseSettings
-from eosframework.postgres import Database, migrate
-from eosframework.postgres.tables.table_sink import PostgresRowStore
+from eosframework.postgres.database import Database, migrate
+from eosframework.postgres.database.tables.table_sink import PostgresRowStore
+from eosframework.postgres.tables.table_ports import Batch, Claim, TableRows
 from eosframework.records import TopicPartition
-from eosframework.tables.table_ports import Batch, Claim, TableRows
 from eosframework.topology.graph.graph import Policy, SinkTable, TableMode
 from tests.support.memory.scripted_kafka import At
 from tests.support.servers.databases import dsn_with

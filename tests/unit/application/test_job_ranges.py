@@ -8,7 +8,10 @@ import pytest
 
 from eosframework.application.control_log import ControlLog
 from eosframework.application.job_ranges import JobRange, job_ranges
-from eosframework.backfill.job.job_entry import (
+from eosframework.errors import ControlTopicDamaged
+from eosframework.operations.audit.audit_logs import origin_of
+from eosframework.records import Position, TopicPartition
+from eosframework.spark.job.job_entry import (
     Files,
     Job,
     OffsetRange,
@@ -18,9 +21,6 @@ from eosframework.backfill.job.job_entry import (
     task_key,
     to_entries,
 )
-from eosframework.errors import ControlTopicDamaged
-from eosframework.operations.audit.audit_logs import origin_of
-from eosframework.records import Position, TopicPartition
 
 JOB = Job(
     application="shop",

@@ -8,15 +8,15 @@ from typing import Any
 
 import orjson
 
-from eosframework.backfill.executor.attempt_context import AttemptContext, Run
-from eosframework.backfill.executor.functions import Attempt
-from eosframework.backfill.job.job_entry import TaskProgress, task_key
 from eosframework.config import BackfillSettings, Settings
-from eosframework.processing.codegen.compiler import compile_part
-from eosframework.processing.ports import Output
+from eosframework.engine.codegen.compiler import compile_part
 from eosframework.records import TopicPartition
+from eosframework.spark.executor.attempt_context import AttemptContext, Run
+from eosframework.spark.executor.functions import Attempt
+from eosframework.spark.job.job_entry import TaskProgress, task_key
 from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.resolve.resolve import resolve
+from eosframework.transactions.ports import Output
 from eosframework.txnid import TransactionalId
 from tests.support.memory.scripted_kafka import At, Broker, MemoryOutputs
 

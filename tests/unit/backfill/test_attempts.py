@@ -18,10 +18,10 @@ from eosframework.errors import (
     TransactionAborted,
     TransactionFatal,
 )
-from eosframework.processing.attempts.ownership import own_progress
-from eosframework.processing.ports import Output
 from eosframework.records import TopicPartition
 from eosframework.topology.dsl.declarations import dead_letter
+from eosframework.transactions.attempts.ownership import own_progress
+from eosframework.transactions.ports import Output
 from tests.unit.backfill.attempts import P0, PART, World, progress, topology
 
 ALL = list(range(100))

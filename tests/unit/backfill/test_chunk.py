@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.backfill.executor.attempt_context import Chunk, Run
 from eosframework.records import TopicPartition
+from eosframework.spark.executor.attempt_context import Chunk, Run
 from tests.support.memory.scripted_kafka import At
 
 PARTITIONS = [TopicPartition("a", 0), TopicPartition("b", 0)]

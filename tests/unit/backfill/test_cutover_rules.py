@@ -9,7 +9,10 @@ import pytest
 
 from eosframework import Record, Topology
 from eosframework.application.control_topic import ControlState
-from eosframework.backfill.cutover import (
+from eosframework.errors import ConfigurationError, StartRefused
+from eosframework.kafka.admin.metadata import GroupDescription, TopicDescription
+from eosframework.records import Position, TopicPartition
+from eosframework.spark.backfill.cutover import (
     incomplete,
     live_positions,
     lost_ranges,
@@ -21,11 +24,8 @@ from eosframework.backfill.cutover import (
     refuse_positions,
     refuse_suffix,
 )
-from eosframework.backfill.job.job_entry import Job, JobState, OffsetRange, TaskProgress
-from eosframework.backfill.job.stages import fingerprint
-from eosframework.errors import ConfigurationError, StartRefused
-from eosframework.kafka.admin.metadata import GroupDescription, TopicDescription
-from eosframework.records import Position, TopicPartition
+from eosframework.spark.job.job_entry import Job, JobState, OffsetRange, TaskProgress
+from eosframework.spark.job.stages import fingerprint
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.resolve.resolve import resolve
 

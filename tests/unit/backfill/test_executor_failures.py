@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eosframework.backfill.spark.executors import reason_of
+from eosframework.spark.session.executors import reason_of
 
 
 @pytest.mark.parametrize(

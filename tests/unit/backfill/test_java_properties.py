@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from eosframework.backfill.spark.java_properties import java_properties
 from eosframework.config import KafkaSettings
 from eosframework.errors import ConfigurationError
+from eosframework.spark.session.java_properties import java_properties
 
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----"
 KEY = "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----"

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from rich.console import Console
 
 from eosframework import Record, Topology
-from eosframework.backfill.job.job_entry import Job, JobState, OffsetRange, TaskProgress
-from eosframework.backfill.job.job_status import ProgressDisplay, StatusTracker, drawn, headline
+from eosframework.spark.job.job_entry import Job, JobState, OffsetRange, TaskProgress
+from eosframework.spark.job.job_status import ProgressDisplay, StatusTracker, drawn, headline
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.resolve.resolve import resolve
 

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eosframework import Topology
-from eosframework.backfill.job.job_entry import (
+from eosframework.errors import ConfigurationError
+from eosframework.records import TopicPartition
+from eosframework.spark.job.job_entry import (
     FILES_PER_ENTRY,
     Files,
     Job,
@@ -24,15 +26,13 @@ from eosframework.backfill.job.job_entry import (
     task_key,
     to_entries,
 )
-from eosframework.backfill.job.stages import (
+from eosframework.spark.job.stages import (
     FileRequest,
     Request,
     differences,
     fingerprint,
     request_differences,
 )
-from eosframework.errors import ConfigurationError
-from eosframework.records import TopicPartition
 from eosframework.topology.resolve.resolve import resolve
 
 

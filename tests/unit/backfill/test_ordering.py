@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eosframework.application.backfill_jobs import WRITER_HEADER
-from eosframework.backfill.spark.ordering import SortKeys
-from eosframework.processing.input_queues import Pending, TimestampQueue
+from eosframework.engine.task.input_queues import Pending, TimestampQueue
 from eosframework.records import TopicPartition
+from eosframework.spark.session.ordering import SortKeys
 from eosframework.testing import Sent
 from tests.support.applications.graphs import graph_of
 

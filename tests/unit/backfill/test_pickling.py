@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from eosframework.backfill.spark.executors import pack, user_modules
 from eosframework.errors import TopologyError
+from eosframework.spark.session.executors import pack, user_modules
 from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.loader import load_app
@@ -35,9 +35,9 @@ app.stream("in", key=str, value=Number).map_values(multiplied).to("out", value=d
 
 ELSEWHERE = """\
 import sys
-from eosframework.backfill.spark.executors import unpack
-from eosframework.processing.codegen.compiler import compile_part
-from eosframework.processing.failures.failure_handler import FailureHandler
+from eosframework.spark.session.executors import unpack
+from eosframework.engine.codegen.compiler import compile_part
+from eosframework.engine.failures.failure_handler import FailureHandler
 from eosframework.testing import Sent
 
 graph = unpack(sys.stdin.buffer.read())

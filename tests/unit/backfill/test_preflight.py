@@ -8,9 +8,9 @@ from types import ModuleType
 
 import pytest
 
-from eosframework.backfill.spark.spark_session import check_packages, failed_job, spark_session
 from eosframework.embedded import jars as java
 from eosframework.errors import ConfigurationError
+from eosframework.spark.session.spark_session import check_packages, failed_job, spark_session
 from eosframework.spark.workers.launch import DAEMON
 
 

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from eosframework.backfill.topic_diff import CompareBy, Comparison, comparisons
 from eosframework.errors import ConfigurationError
 from eosframework.records import WindowResult
 from eosframework.serialization.serdes import JSON, WINDOW
+from eosframework.spark.backfill.topic_diff import CompareBy, Comparison, comparisons
 from eosframework.topology.loader import read_yaml
 from eosframework.topology.resolve.resolve import resolve
 from eosframework.topology.spec.keyed_spec import WindowKind

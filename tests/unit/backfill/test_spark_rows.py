@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from eosframework.application.backfill_jobs import WRITER_HEADER
-from eosframework.backfill.spark import spark_rows as rows
-from eosframework.backfill.spark.spark_rows import runs
+from eosframework.spark.session import spark_rows as rows
+from eosframework.spark.session.spark_rows import runs
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 import pytest
 
 from eosframework import Topology
-from eosframework.backfill.job.job_entry import OffsetRange
-from eosframework.backfill.job.stages import stages, writers_of
-from eosframework.backfill.job_start import Bound, parse_bound, refuse_empty
 from eosframework.errors import ConfigurationError
 from eosframework.records import Record
+from eosframework.spark.backfill.job_start import Bound, parse_bound, refuse_empty
+from eosframework.spark.job.job_entry import OffsetRange
+from eosframework.spark.job.stages import stages, writers_of
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.resolve.resolve import resolve
 

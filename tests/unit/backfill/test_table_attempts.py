@@ -12,8 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.backfill.executor.attempt_context import Run
-from eosframework.backfill.executor.table_attempt import Pace, TableAttempt
 from eosframework.errors import (
     DatabaseUnavailable,
     InstanceFenced,
@@ -21,8 +19,10 @@ from eosframework.errors import (
     RunError,
     Superseded,
 )
+from eosframework.postgres.tables.table_ports import Claim, RowMaker, Seen
 from eosframework.serialization.serdes import JSON, STRING
-from eosframework.tables.table_ports import Claim, RowMaker, Seen
+from eosframework.spark.executor.attempt_context import Run
+from eosframework.spark.executor.table_attempt import Pace, TableAttempt
 from eosframework.topology.graph.graph import Policy, SinkTable, TableMode, TableSink
 from tests.support.memory.scripted_kafka import P0, At
 from tests.unit.tables.memory import MemoryStore

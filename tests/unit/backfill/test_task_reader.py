@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.backfill.executor.attempt_context import Run
-from eosframework.backfill.executor.functions import merged
-from eosframework.processing.input_queues import Pending, TimestampQueue
-from eosframework.processing.ports import Message
+from eosframework.engine.task.input_queues import Pending, TimestampQueue
 from eosframework.records import TopicPartition
+from eosframework.spark.executor.attempt_context import Run
+from eosframework.spark.executor.functions import merged
 from eosframework.testing import Sent
+from eosframework.transactions.ports import Message
 
 Lanes = dict[str, list[int]]
 """Event times of a partition of each topic, in the order of their offsets."""

@@ -10,7 +10,7 @@ from zipimport import zipimporter
 
 import pytest
 
-from eosframework.backfill.executor.functions import forget_archives
+from eosframework.spark.executor.functions import forget_archives
 
 
 def test_modules_of_an_archive_are_found_after_its_finder_was_forgotten(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from eosframework.backfill.job.job_entry import Job
-from eosframework.backfill.job_diff import Diff
-from eosframework.backfill.topic_diff import (
+from eosframework.cli.backfill_diff import _lines, _report, _topics_by, _within
+from eosframework.errors import ConfigurationError
+from eosframework.postgres.database.tables.table_comparison import ComparedTables
+from eosframework.spark.backfill.job_diff import Diff
+from eosframework.spark.backfill.topic_diff import (
     CompareBy,
     ComparedTopics,
     Comparison,
@@ -14,9 +16,7 @@ from eosframework.backfill.topic_diff import (
     TimeRange,
     TopicDifference,
 )
-from eosframework.cli.backfill_diff import _lines, _report, _topics_by, _within
-from eosframework.errors import ConfigurationError
-from eosframework.postgres.tables.table_comparison import ComparedTables
+from eosframework.spark.job.job_entry import Job
 from eosframework.topology.spec.keyed_spec import Window, WindowKind
 
 JOB = Job(application="flights_v2", name="january", fingerprint={}, suffix="v2", created_at=0)

@@ -13,9 +13,9 @@ import pytest
 from eosframework.cli import main
 from eosframework.cli.state import _line
 from eosframework.config import StateSettings
+from eosframework.engine.operators.entries import LAYOUT, EntryFormat
+from eosframework.engine.stores.state_ports import StoreIdentity
 from eosframework.kafka.client.partitioner import partition_of
-from eosframework.operators.entries import LAYOUT, EntryFormat
-from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.records import WindowResult
 from eosframework.serialization.serdes import INTEGER
 from eosframework.state.query import Row, queried_store

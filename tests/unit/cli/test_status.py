@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from eosframework.application.composition.application_status import (
+    ApplicationStatus,
+    PartitionStatus,
+    TaskStatus,
+)
 from eosframework.cli.status import _lines, _report
 from eosframework.kafka.admin.metadata import GroupMember
 from eosframework.records import TopicPartition
-from eosframework.runtime.application_status import ApplicationStatus, PartitionStatus, TaskStatus
 
 FOUND = ApplicationStatus(
     "shop",

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.bounds import SESSIONS
-from eosframework.console.access import (
+from eosframework.errors import ConfigurationError
+from eosframework.operations.console.access import (
     FORM_FIELD,
     SESSION_SECONDS,
     Access,
     Refused,
 )
-from eosframework.console.pages import after_prefix
-from eosframework.console.server import require_token_where_needed
-from eosframework.console.site import own_path
-from eosframework.errors import ConfigurationError
+from eosframework.operations.console.pages import after_prefix
+from eosframework.operations.console.server import require_token_where_needed
+from eosframework.operations.console.site import own_path
+from eosframework.serialization.bounds import SESSIONS
 
 TOKEN = "sixteen characters"
 

@@ -8,8 +8,13 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.console.drawing import arrange, picture_of, transaction_timeline, windows_timeline
-from eosframework.console.pages import link_to
+from eosframework.operations.console.drawing import (
+    arrange,
+    picture_of,
+    transaction_timeline,
+    windows_timeline,
+)
+from eosframework.operations.console.pages import link_to
 from eosframework.topology.graph.description import BoxKind, draw
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from eosframework.console.drawing import ownership_timeline
-from eosframework.console.readings import RATE_SECONDS, History
+from eosframework.application.composition.application_status import (
+    ApplicationStatus,
+    PartitionStatus,
+    TaskStatus,
+)
+from eosframework.operations.console.drawing import ownership_timeline
+from eosframework.operations.console.readings import RATE_SECONDS, History
 from eosframework.records import TopicPartition
-from eosframework.runtime.application_status import ApplicationStatus, PartitionStatus, TaskStatus
 
 START = datetime(2026, 1, 31, 6, tzinfo=UTC)
 

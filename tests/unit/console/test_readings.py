@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections import Counter
 
-from eosframework.bounds import READINGS, READINGS_AT_ONCE, READINGS_BYTES
-from eosframework.console.readings import Readings
 from eosframework.errors import ClusterUnreachable
+from eosframework.operations.console.readings import Readings
+from eosframework.serialization.bounds import READINGS, READINGS_AT_ONCE, READINGS_BYTES
 
 
 class Clock:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from eosframework.monitoring.metrics.catalogue import METRICS, Kind
+from eosframework.application.monitoring.metrics.catalogue import METRICS, Kind
 from tests.unit.deployment.files import dashboard, queries
 
 EVERY_CLIENT_TELLS = {"process_cpu_seconds_total", "process_resident_memory_bytes"}

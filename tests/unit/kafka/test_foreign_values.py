@@ -10,7 +10,9 @@ import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from eosframework.bounds import (
+from eosframework.kafka.schema_registry.child_decoder import ChildDecoder
+from eosframework.kafka.schema_registry.foreign_schemas import ForeignSchemas
+from eosframework.serialization.bounds import (
     DECODED_BYTES,
     DECODING_SECONDS,
     SCHEMA_BYTES,
@@ -18,8 +20,6 @@ from eosframework.bounds import (
     SCHEMA_REFERENCES,
     UNKNOWN_SCHEMA_SECONDS,
 )
-from eosframework.kafka.schema_registry.child_decoder import ChildDecoder
-from eosframework.kafka.schema_registry.foreign_schemas import ForeignSchemas
 from tests.hostile.foreign_schemas import LIST_OF_ITSELF, NULLS, avro_number, nested
 
 LISTS = json.dumps(LIST_OF_ITSELF)

@@ -11,8 +11,8 @@ from eosframework.kafka.client.deadline import Deadline
 from eosframework.kafka.producer.output_topics import OutputTopics
 from eosframework.kafka.producer.producer_slot import ProducerSlot
 from eosframework.kafka.taxonomy import Call
-from eosframework.processing.ports import Commit
 from eosframework.records import Position
+from eosframework.transactions.ports import Commit
 
 
 class Producer:

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from eosframework.backfill.spark.java_properties import java_properties
 from eosframework.config import KafkaSettings
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.client.properties import client_properties, new_client
 from eosframework.kafka.client.token_function import TokenFunction, token_function
 from eosframework.kafka.inspect.configuration import client_configuration
 from eosframework.process.logs import CLIENT_LOGGER
+from eosframework.spark.session.java_properties import java_properties
 
 OAUTH: dict[str, Any] = {"security.protocol": "sasl_plaintext", "sasl.mechanisms": "OAUTHBEARER"}
 

@@ -10,19 +10,19 @@ from typing import Any
 
 import orjson
 
-from eosframework.backfill.executor.attempt_context import AttemptContext
-from eosframework.backfill.executor.functions import Attempt
-from eosframework.backfill.job.job_entry import TaskProgress, task_key
 from eosframework.config import BackfillSettings, Settings
+from eosframework.engine.codegen.compiler import CompiledPart, compile_part
+from eosframework.engine.operators.entries import LAYOUT
+from eosframework.engine.restoration.local_state import LocalState
+from eosframework.engine.restoration.restoration import Restoration
+from eosframework.engine.stores.state_ports import StoreIdentity
 from eosframework.errors import ClusterUnreachable, EosError
-from eosframework.operators.entries import LAYOUT
-from eosframework.processing.codegen.compiler import CompiledPart, compile_part
-from eosframework.processing.ports import Message, Output
-from eosframework.processing.stores.local_state import LocalState
-from eosframework.processing.stores.restoration import Restoration
-from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.records import TopicPartition
+from eosframework.spark.executor.attempt_context import AttemptContext
+from eosframework.spark.executor.functions import Attempt
+from eosframework.spark.job.job_entry import TaskProgress, task_key
 from eosframework.topology.resolve.resolve import resolve
+from eosframework.transactions.ports import Message, Output
 from eosframework.txnid import TransactionalId
 from tests.support.memory.fault_plan import CURRENT, SLOW, Fault, Faults, Killed
 from tests.support.memory.fault_plan import KINDS as WORKER_KINDS

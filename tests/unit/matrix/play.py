@@ -10,16 +10,16 @@ from types import SimpleNamespace
 from typing import Any
 
 from eosframework.application.internal_topics import own_topics, task_counts
+from eosframework.engine.codegen.compile_context import CompileContext
+from eosframework.engine.codegen.compiler import compile_part
+from eosframework.engine.operators.entries import LAYOUT
+from eosframework.engine.restoration.local_state import LocalState
+from eosframework.engine.restoration.restoration import Restoration
+from eosframework.engine.stores.state_ports import StoreIdentity
+from eosframework.engine.worker import worker as worker_module
+from eosframework.engine.worker.worker import Worker
+from eosframework.engine.worker.worker_plan import Plan, WorkerOptions, downstream_of
 from eosframework.errors import EosError
-from eosframework.operators.entries import LAYOUT
-from eosframework.processing import worker as worker_module
-from eosframework.processing.codegen.compile_context import CompileContext
-from eosframework.processing.codegen.compiler import compile_part
-from eosframework.processing.stores.local_state import LocalState
-from eosframework.processing.stores.restoration import Restoration
-from eosframework.processing.stores.state_ports import StoreIdentity
-from eosframework.processing.worker import Worker
-from eosframework.processing.worker_plan import Plan, WorkerOptions, downstream_of
 from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.graph.timed_topics import timed_topics

@@ -9,13 +9,13 @@ from typing import Any
 
 import orjson
 
-from eosframework.backfill.executor.attempt_context import Run
-from eosframework.backfill.executor.table_attempt import Pace, TableAttempt
 from eosframework.errors import Superseded
+from eosframework.postgres.tables.table_ports import Batch, Claim, RowMaker, Seen, Written
+from eosframework.postgres.tables.write_cycle import TableWriter, TableWriterOptions
 from eosframework.records import Position, Record, TopicPartition
 from eosframework.serialization.serdes import JSON, STRING
-from eosframework.tables.table_ports import Batch, Claim, RowMaker, Seen, Written
-from eosframework.tables.write_cycle import TableWriter, TableWriterOptions
+from eosframework.spark.executor.attempt_context import Run
+from eosframework.spark.executor.table_attempt import Pace, TableAttempt
 from eosframework.topology.graph.graph import Function, Policy, SinkTable, TableMode, TableSink
 from tests.support.memory.fault_plan import CURRENT, LOG, Faults, Killed, function_called
 from tests.support.memory.faulty_kafka import FaultyKafka, faulty_input

@@ -13,7 +13,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from eosframework.tables.position_claims import TRANSITIONS, Outcome, PartitionTask, TaskState
+from eosframework.postgres.tables.position_claims import (
+    TRANSITIONS,
+    Outcome,
+    PartitionTask,
+    TaskState,
+)
 from tests.support.memory.fault_plan import Fault, Faults
 from tests.unit.matrix.cases import COUNTED, chosen
 from tests.unit.matrix.play import Choices, Wrong

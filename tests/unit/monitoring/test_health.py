@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from eosframework.application.monitoring.http.exchange import Answer, Health, Reason, Request
+from eosframework.application.monitoring.http.http_server import address_of_child, host_and_port
 from eosframework.config import Settings
-from eosframework.monitoring.http.exchange import Answer, Health, Reason, Request
-from eosframework.monitoring.http.http_server import address_of_child, host_and_port
 
 
 class World:

@@ -10,20 +10,25 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from eosframework.kafka.client.statistics import Clients, ClientsSeen, Ends
-from eosframework.monitoring.metrics.catalogue import METRICS, Kind, MetricValues, Process
-from eosframework.monitoring.metrics.observer import (
+from eosframework.application.monitoring.metrics.catalogue import (
+    METRICS,
+    Kind,
+    MetricValues,
+    Process,
+)
+from eosframework.application.monitoring.metrics.observer import (
     Exposition,
     relay_values,
     tables_values,
     transforms_values,
 )
-from eosframework.outbox.relay import RelayView
-from eosframework.outbox.relay_position import Backlog, RelayCounts
-from eosframework.processing.measurements import HistogramSnapshot, Measures
-from eosframework.processing.stores.state_ports import StoreStats
-from eosframework.processing.worker_plan import WorkerCounts
-from eosframework.processing.worker_views import TaskView, WorkerView
+from eosframework.engine.stores.state_ports import StoreStats
+from eosframework.engine.task.measurements import HistogramSnapshot, Measures
+from eosframework.engine.worker.worker_plan import WorkerCounts
+from eosframework.engine.worker.worker_views import TaskView, WorkerView
+from eosframework.kafka.client.statistics import Clients, ClientsSeen, Ends
+from eosframework.postgres.outbox.relay import RelayView
+from eosframework.postgres.outbox.relay_position import Backlog, RelayCounts
 from eosframework.records import TopicPartition
 
 SEEN = ClientsSeen(

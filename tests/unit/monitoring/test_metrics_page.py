@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from eosframework.application.monitoring.metrics.catalogue import METRICS, Kind
 from eosframework.cli import main
 from eosframework.cli.explain import metrics_page
-from eosframework.monitoring.metrics.catalogue import METRICS, Kind
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any
 
+from eosframework.application.monitoring.http.exchange import Health, Request, Text
+from eosframework.application.monitoring.metrics.catalogue import Process
+from eosframework.application.monitoring.metrics.observer import Identity, Observer, worker_observer
+from eosframework.engine.stores.shared_stores import SharedStores
+from eosframework.engine.task.measurements import Measures
+from eosframework.engine.worker.worker_plan import WorkerCounts
+from eosframework.engine.worker.worker_views import TaskView, WorkerView
 from eosframework.kafka.client.statistics import ClientStatistics
-from eosframework.monitoring.http.exchange import Health, Request, Text
-from eosframework.monitoring.metrics.catalogue import Process
-from eosframework.monitoring.metrics.observer import Identity, Observer, worker_observer
-from eosframework.processing.measurements import Measures
-from eosframework.processing.stores.shared_stores import SharedStores
-from eosframework.processing.worker_plan import WorkerCounts
-from eosframework.processing.worker_views import TaskView, WorkerView
 from eosframework.records import TopicPartition
 
 VIEW = WorkerView(

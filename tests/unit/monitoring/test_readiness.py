@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eosframework.kafka.client.statistics import ClientsSeen, Ends
-from eosframework.monitoring.metrics.observer import (
+from eosframework.application.monitoring.metrics.observer import (
     OpenTransactions,
     relay_reasons,
     relay_status,
     worker_reasons,
     worker_status,
 )
-from eosframework.outbox.relay import RelayView
-from eosframework.outbox.relay_position import Backlog, RelayCounts
-from eosframework.processing.measurements import Measures
-from eosframework.processing.worker_plan import WorkerCounts
-from eosframework.processing.worker_views import TaskView, WorkerView
+from eosframework.engine.task.measurements import Measures
+from eosframework.engine.worker.worker_plan import WorkerCounts
+from eosframework.engine.worker.worker_views import TaskView, WorkerView
+from eosframework.kafka.client.statistics import ClientsSeen, Ends
+from eosframework.postgres.outbox.relay import RelayView
+from eosframework.postgres.outbox.relay_position import Backlog, RelayCounts
 from eosframework.records import TopicPartition
 
 P0, P1 = TopicPartition("in", 0), TopicPartition("in", 1)

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from eosframework import Topology, tumbling
+from eosframework.application.monitoring.http import state_pages
+from eosframework.application.monitoring.http.exchange import Answer, NotServed, Request, Streamed
+from eosframework.application.monitoring.http.state_pages import StatePages
+from eosframework.engine.operators.binding import format_of
+from eosframework.engine.stores.shared_stores import SharedStores
+from eosframework.engine.stores.state_ports import StoreIdentity, TaskStores
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.client.partitioner import partition_of
-from eosframework.monitoring.http import state_pages
-from eosframework.monitoring.http.exchange import Answer, NotServed, Request, Streamed
-from eosframework.monitoring.http.state_pages import StatePages
-from eosframework.operators.binding import format_of
-from eosframework.processing.stores.shared_stores import SharedStores
-from eosframework.processing.stores.state_ports import StoreIdentity, TaskStores
 from eosframework.state import MemoryState
 from eosframework.topology.resolve.resolve import resolve
 

@@ -13,17 +13,17 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanContext, StatusCode, TraceFlags, get_current_span
 
-from eosframework.config import TracingSettings
-from eosframework.errors import ConfigurationError
-from eosframework.monitoring.tracing.traced_tasks import (
+from eosframework.application.monitoring.tracing.traced_tasks import (
     TracedTransactions,
     context_in,
     headers,
     headers_of,
     traced_tasks,
 )
-from eosframework.processing.task import Task
-from eosframework.processing.traced import TracedTask
+from eosframework.config import TracingSettings
+from eosframework.engine.task.task import Task
+from eosframework.engine.worker.traced import TracedTask
+from eosframework.errors import ConfigurationError
 from eosframework.testing import TopologyTestDriver
 from eosframework.topology.dsl.builder import Topology
 

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from eosframework import Topology, dead_letter
-from eosframework.operators.folds import total
+from eosframework.engine.operators.folds import total
 from eosframework.testing import TopologyTestDriver
 
 NO_NUMBERS = [None, "x", "5", [1], {"a": 1}, True]

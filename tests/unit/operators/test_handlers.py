@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eosframework.engine.operators.entries import EntryFormat
+from eosframework.engine.operators.handlers import Context, Handler, Timers
+from eosframework.engine.operators.store_transaction import Journal, open_transaction, undo
+from eosframework.engine.operators.windows import NEVER, Alarm
+from eosframework.engine.stores.state_ports import StoreIdentity
 from eosframework.errors import ConfigurationError
-from eosframework.operators.entries import EntryFormat
-from eosframework.operators.handlers import Context, Handler, Timers
-from eosframework.operators.store_transaction import Journal, open_transaction, undo
-from eosframework.operators.windows import NEVER, Alarm
-from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.records import Record
 from eosframework.serialization.serdes import JSON, STRING
 from eosframework.state import MemoryState

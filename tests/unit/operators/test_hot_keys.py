@@ -16,20 +16,24 @@ from typing import Any
 import pytest
 
 from eosframework import session, sliding
-from eosframework.operators import history
-from eosframework.operators import stream_joins as waiting
-from eosframework.operators.store_transaction import EncodedTransaction, Limits, ValueTransaction
-from eosframework.processing import task_windows
-from eosframework.processing.failures.failure_handler import FailureHandler, Site
-from eosframework.processing.ports import Message
+from eosframework.engine.failures.failure_handler import FailureHandler, Site
+from eosframework.engine.operators import history
+from eosframework.engine.operators import stream_joins as waiting
+from eosframework.engine.operators.store_transaction import (
+    EncodedTransaction,
+    Limits,
+    ValueTransaction,
+)
+from eosframework.engine.task import task_windows
 from eosframework.topology.dsl.builder import Topology
+from eosframework.transactions.ports import Message
 from tests.support.applications.one_task import OneTask, compiled_task
 from tests.unit.operators.hot_keys import CASES, HotKey, either
 
 TOLERATED = 1.35
 """Factor by which a record's share may grow with four times the records: searches take longer."""
 
-COUNTED = ("/eosframework/operators/", "/eosframework/processing/", "<topology ")
+COUNTED = ("/eosframework/engine/operators/", "/eosframework/engine/", "<topology ")
 
 
 @dataclass

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from eosframework.engine.restoration.global_tables import HELD_SECONDS, GlobalTables
 from eosframework.errors import ClusterUnreachable, PositionLost, RecordFailed, RunError
-from eosframework.processing.stores.global_tables import HELD_SECONDS, GlobalTables
 from eosframework.records import TopicPartition
 from eosframework.testing import Sent
 from eosframework.topology.dsl.builder import Topology

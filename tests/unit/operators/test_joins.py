@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eosframework.operators import history
-from eosframework.operators import stream_joins as waiting
-from eosframework.processing.codegen.compiler import CompiledPart
+from eosframework.engine.codegen.compiler import CompiledPart
+from eosframework.engine.operators import history
+from eosframework.engine.operators import stream_joins as waiting
 from eosframework.topology.dsl.builder import Topology
 from tests.support.applications.one_task import OneTask, Out, compiled_task
 

@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from eosframework.errors import RunError
-from eosframework.operators.entries import EntryFormat
-from eosframework.operators.store_transaction import (
+from eosframework.engine.operators.entries import EntryFormat
+from eosframework.engine.operators.store_transaction import (
     Journal,
     StoreTransaction,
     open_transaction,
     undo,
 )
-from eosframework.processing.stores.state_ports import StoreIdentity, TaskStores
+from eosframework.engine.stores.state_ports import StoreIdentity, TaskStores
+from eosframework.errors import RunError
 from eosframework.serialization.serdes import INTEGER, JSON, STRING, Serde
 from eosframework.state import MemoryState
 
@@ -156,7 +156,7 @@ def test_an_entry_round_trips(value: int, timestamp: int) -> None:
 def test_what_is_kept_at_hand_is_bounded_in_bytes(
     monkeypatch: pytest.MonkeyPatch, serde: Serde
 ) -> None:
-    monkeypatch.setattr("eosframework.operators.store_transaction.RECENT_BYTES", 10_000)
+    monkeypatch.setattr("eosframework.engine.operators.store_transaction.RECENT_BYTES", 10_000)
     kept = stores()
     store = open_transaction(EntryFormat("s", serde), kept.store("s"), [])
     for number in range(100):
@@ -169,7 +169,7 @@ def test_what_is_kept_at_hand_is_bounded_in_bytes(
 
 
 def test_an_entry_that_changes_often_stays_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eosframework.operators.store_transaction.RECENT_BYTES", 10_000)
+    monkeypatch.setattr("eosframework.engine.operators.store_transaction.RECENT_BYTES", 10_000)
     kept = stores()
     store = open_transaction(EntryFormat("s", JSON), kept.store("s"), [])
     for number in range(100):

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 import pytest
 
-from eosframework.errors import RunError
-from eosframework.operators.entries import EntryFormat
-from eosframework.operators.store_transaction import Journal, open_transaction
-from eosframework.operators.watermarks import (
+from eosframework.engine.operators.entries import EntryFormat
+from eosframework.engine.operators.store_transaction import Journal, open_transaction
+from eosframework.engine.operators.watermarks import (
     Announcement,
     Upstream,
     UpstreamTimes,
     decode_watermark,
     encode_watermark,
 )
+from eosframework.errors import RunError
 from eosframework.serialization.serdes import BYTES
 from eosframework.state.memory import MemoryStore
 

@@ -9,8 +9,8 @@ import orjson
 
 from eosframework.config import OutboxRefusal
 from eosframework.errors import DatabaseUnavailable, StartRefused
-from eosframework.outbox.relay import Relay, RelayOptions
-from eosframework.outbox.relay_position import (
+from eosframework.postgres.outbox.relay import Relay, RelayOptions
+from eosframework.postgres.outbox.relay_position import (
     Backlog,
     Batch,
     Candidate,
@@ -21,7 +21,7 @@ from eosframework.outbox.relay_position import (
     RelayPosition,
     position_key,
 )
-from eosframework.processing.ports import Output
+from eosframework.transactions.ports import Output
 from tests.support.memory.scripted_kafka import Broker, MemoryOutputs
 
 REGISTRY = "relay-control"

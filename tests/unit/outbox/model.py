@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from eosframework.postgres.outbox.outbox_table import Frontier, Look
+from eosframework.postgres.database.outbox.outbox_table import Frontier, Look
 
 
 class State(StrEnum):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eosframework.postgres.outbox.outbox_table import Frontier, Look
+from eosframework.postgres.database.outbox.outbox_table import Frontier, Look
 from tests.unit.outbox.model import (
     ByFrontier,
     ByNumber,

@@ -8,8 +8,8 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.outbox.sharding import lane_of
-from eosframework.postgres.outbox.outbox_slot import Begun, Emitted, Ended, events
+from eosframework.postgres.database.outbox.outbox_slot import Begun, Emitted, Ended, events
+from eosframework.postgres.outbox.sharding import lane_of
 
 ID = "0b0f9d0e-5a5c-4a4e-9d38-3f5b2e2f7a11"
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eosframework.errors import ConfigurationError
-from eosframework.outbox import publish, publish_async
-from eosframework.outbox.publication import decode_headers
+from eosframework.postgres.outbox import publish, publish_async
+from eosframework.postgres.outbox.publication import decode_headers
 
 
 class Recorder:
@@ -97,14 +97,18 @@ def test_what_cannot_be_sent_is_named() -> None:
 
 @pytest.mark.parametrize("kind", [AsyncConnection, AsyncSession])
 def test_an_asynchronous_connection_is_told_how(kind: type[Any]) -> None:
-    with pytest.raises(ConfigurationError, match=r"await eosframework\.outbox\.publish_async"):
+    with pytest.raises(
+        ConfigurationError, match=r"await eosframework\.postgres\.outbox\.publish_async"
+    ):
         publish(kind(), "orders", None, None)
 
 
 @pytest.mark.parametrize("kind", [PsycopgConnection, SqlalchemySession])
 def test_a_blocking_connection_is_told_how(kind: type[Recorder]) -> None:
     connection = kind()
-    with pytest.raises(ConfigurationError, match=r"eosframework.outbox.publish\(connection"):
+    with pytest.raises(
+        ConfigurationError, match=r"eosframework.postgres.outbox.publish\(connection"
+    ):
         publish_async(connection, "orders", None, None).send(None)
     assert connection.asked == []
 

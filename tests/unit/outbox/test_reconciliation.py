@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from eosframework.errors import DataRejected, OutcomeUnknown, RunError, StartRefused
-from eosframework.outbox.reconciliation import Reconciler, described
-from eosframework.outbox.relay_position import SentMessages
+from eosframework.postgres.outbox.reconciliation import Reconciler, described
+from eosframework.postgres.outbox.relay_position import SentMessages
 from tests.support.memory.scripted_kafka import MemoryOutputs
 from tests.unit.outbox.memory import MemorySource, World
 

@@ -17,8 +17,8 @@ from eosframework.errors import (
     TransactionAborted,
     TransactionFatal,
 )
-from eosframework.outbox.relay_position import Destination
-from eosframework.processing.ports import Output
+from eosframework.postgres.outbox.relay_position import Destination
+from eosframework.transactions.ports import Output
 from tests.unit.outbox.memory import REGISTRY, World, output_of
 
 FAIL = OutboxRefusal.FAIL

@@ -19,9 +19,9 @@ from eosframework.errors import (
     TransactionError,
     TransactionFatal,
 )
-from eosframework.outbox.relay_position import Origin, RelayPosition
-from eosframework.outbox.sharding import fair_share, lane_of
-from eosframework.processing.ports import Output
+from eosframework.postgres.outbox.relay_position import Origin, RelayPosition
+from eosframework.postgres.outbox.sharding import fair_share, lane_of
+from eosframework.transactions.ports import Output
 from tests.unit.outbox.memory import REGISTRY, World
 
 TEN = [str(number) for number in range(10)]

@@ -11,8 +11,8 @@ from uuid import UUID
 import pytest
 from pydantic import AwareDatetime, BaseModel, Field, NaiveDatetime
 
-from eosframework.postgres.tables.table_schema import columns_of, misfit, wanted_for
-from eosframework.postgres.tables.table_shapes import Column, ColumnType
+from eosframework.postgres.database.tables.table_schema import columns_of, misfit, wanted_for
+from eosframework.postgres.database.tables.table_shapes import Column, ColumnType
 
 
 class Colour(StrEnum):

@@ -7,7 +7,7 @@ import pytest
 
 from eosframework.config import DatabaseSettings
 from eosframework.errors import ConfigurationError
-from eosframework.postgres import Database
+from eosframework.postgres.database import Database
 
 SECRET = "p4ss"
 
@@ -61,7 +61,7 @@ def test_without_a_dsn_the_message_says_how_to_get_one() -> None:
 
 
 def test_without_its_packages_the_message_says_what_to_install() -> None:
-    code = "import sys; sys.modules['psycopg'] = None; import eosframework.postgres"
+    code = "import sys; sys.modules['psycopg'] = None; import eosframework.postgres.database"
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 

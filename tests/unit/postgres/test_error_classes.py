@@ -12,7 +12,13 @@ from eosframework.errors import (
     DataRefused,
     EosError,
 )
-from eosframework.postgres.error_classes import Category, classify, explain, table, translating
+from eosframework.postgres.database.error_classes import (
+    Category,
+    classify,
+    explain,
+    table,
+    translating,
+)
 
 
 def test_every_row_of_the_table_names_an_error_that_exists() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
+from eosframework.engine.worker.worker_plan import WorkerCounts
 from eosframework.process.progress import RestoreProgress, notebook_line, total
-from eosframework.processing.worker_plan import WorkerCounts
 
 
 def test_a_restore_shows_what_is_left_how_fast_it_goes_and_how_long_it_takes() -> None:

@@ -111,7 +111,7 @@ def test_every_console_escapes() -> None:
         str(file)
         for file in PRODUCT.rglob("*.py")
         if re.search(r"\bConsole\(", file.read_text().replace("TerminalConsole(Console)", ""))
-        and "eosframework/console" not in str(file)
+        and "eosframework/operations/console" not in str(file)
         and file.name != "terminal_console.py"
     ]
     assert others == []

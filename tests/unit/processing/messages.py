@@ -8,10 +8,9 @@ from typing import Any
 
 import orjson
 
-from eosframework.processing.codegen.compile_context import CompileContext
-from eosframework.processing.codegen.compiler import CompiledPart, CompiledSource, compile_source
-from eosframework.processing.failures.failure_handler import Site
-from eosframework.processing.ports import Output
+from eosframework.engine.codegen.compile_context import CompileContext
+from eosframework.engine.codegen.compiler import CompiledPart, CompiledSource, compile_source
+from eosframework.engine.failures.failure_handler import Site
 from eosframework.serialization.serdes import serde_of
 from eosframework.topology.graph.graph import (
     Function,
@@ -24,6 +23,7 @@ from eosframework.topology.graph.graph import (
     Store,
     SubTopology,
 )
+from eosframework.transactions.ports import Output
 
 FAIL = OnError()
 SKIP = OnError(Policy.SKIP)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from eosframework.processing.worker import Worker
-from eosframework.processing.worker_plan import Plan
+from eosframework.engine.worker.worker import Worker
+from eosframework.engine.worker.worker_plan import Plan
 from eosframework.testing.memory_kafka import MemoryStartPositions
 from eosframework.topology.graph.graph import Operator
 from eosframework.txnid import TransactionalId

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from eosframework.operators.watermarks import WATERMARK_KEY, Announcement, decode_watermark
-from eosframework.processing.transaction.announcing import Announcing, Downstream, watermarks
+from eosframework.engine.operators.watermarks import WATERMARK_KEY, Announcement, decode_watermark
+from eosframework.engine.task.announcing import Announcing, Downstream, watermarks
 
 KEYED = Downstream("keyed", 2, 0)
 HELD = Downstream("held", 1, 30)

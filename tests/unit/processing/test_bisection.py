@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eosframework.engine.task.late_results import LateResults
+from eosframework.engine.task.transaction_bisect import Bisection, RejectedTransaction
 from eosframework.errors import DataRejected, RecordFailed, RunError
-from eosframework.processing.transaction.late_results import LateResults
-from eosframework.processing.transaction.transaction_bisect import Bisection, RejectedTransaction
 from eosframework.records import TopicPartition
 
 P = TopicPartition("in", 0)

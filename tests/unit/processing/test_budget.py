@@ -7,10 +7,10 @@ from typing import Any
 import orjson
 import pytest
 
-from eosframework.processing.codegen.compiler import RUN_BYTES, RUN_RECORDS, compile_part
-from eosframework.processing.failures.failure_handler import FailureHandler
-from eosframework.processing.stores.open_state import ChangesBudget
-from eosframework.processing.transaction.run_slices import RUN_OUTPUTS, RecordRun
+from eosframework.engine.codegen.compiler import RUN_BYTES, RUN_RECORDS, compile_part
+from eosframework.engine.failures.failure_handler import FailureHandler
+from eosframework.engine.task.open_state import ChangesBudget
+from eosframework.engine.task.run_slices import RUN_OUTPUTS, RecordRun
 from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.resolve.resolve import resolve
 from tests.unit.operators.windows.bench import INPUT, Bench

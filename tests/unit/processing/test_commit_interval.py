@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.processing.transaction.commit_interval import RECENT, CommitInterval
-from eosframework.processing.transaction.offsets import Progress, latest
+from eosframework.engine.task.offsets import Progress, latest
+from eosframework.engine.worker.commit_interval import RECENT, CommitInterval
 from eosframework.records import Position
 
 numbers = st.integers(0, 2**62)

@@ -14,16 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eosframework import Topology, errors
-from eosframework.errors import RecordFailed
-from eosframework.process.signals import handled
-from eosframework.processing.codegen.compiler import RUN_RECORDS
-from eosframework.processing.conversions import TopicChoice
-from eosframework.processing.failures.failure_handler import (
+from eosframework.engine.codegen.compiler import RUN_RECORDS
+from eosframework.engine.conversions import TopicChoice
+from eosframework.engine.failures.failure_handler import (
     STACK_TRACE_BYTES,
     FailureHandler,
     stack_trace,
     summary,
 )
+from eosframework.errors import RecordFailed
+from eosframework.process.signals import handled
 from eosframework.records import Record, as_milliseconds
 from eosframework.serialization.serdes import JSON
 from eosframework.topology.graph.graph import Function, Operator, Step

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from eosframework import Topology, dead_letter
-from eosframework.backfill.spark.ordering import SortKeys
-from eosframework.processing.codegen.compiler import compile_part, compile_source
-from eosframework.processing.conversions import event_time
-from eosframework.processing.failures.failure_handler import FailureHandler
+from eosframework.engine.codegen.compiler import compile_part, compile_source
+from eosframework.engine.conversions import event_time
+from eosframework.engine.failures.failure_handler import FailureHandler
 from eosframework.records import Record
+from eosframework.spark.session.ordering import SortKeys
 from eosframework.topology.graph.graph import Graph, Operator
 from eosframework.topology.resolve.resolve import resolve
 from tests.unit.processing.messages import DEAD, Sent, compiled, json_messages, sink, step

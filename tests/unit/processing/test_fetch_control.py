@@ -8,13 +8,13 @@ from typing import cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.processing.fetch_control import FetchControl
-from eosframework.processing.input_queues import Pending, Queue, TimestampQueue
-from eosframework.processing.ports import InputLog
-from eosframework.processing.task import Task
-from eosframework.processing.task_states import TaskState
+from eosframework.engine.task.input_queues import Pending, Queue, TimestampQueue
+from eosframework.engine.task.task import Task
+from eosframework.engine.task.task_states import TaskState
+from eosframework.engine.worker.fetch_control import FetchControl
 from eosframework.records import TopicPartition
 from eosframework.testing import Sent
+from eosframework.transactions.ports import InputLog
 
 QUEUE_BYTES = 1000
 

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 from structlog.testing import capture_logs
 
-from eosframework.processing.held_input import LOOK_SECONDS, HeldInput
-from eosframework.processing.task_states import TaskState
+from eosframework.engine.restoration.held_input import LOOK_SECONDS, HeldInput
+from eosframework.engine.task.task_states import TaskState
 from eosframework.records import TopicPartition
 
 P0 = TopicPartition("in", 0)

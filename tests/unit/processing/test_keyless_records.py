@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eosframework import Topology
-from eosframework.processing.failures.failure_handler import LatePlace
+from eosframework.engine.failures.failure_handler import LatePlace
 from eosframework.testing import TopologyTestDriver
 
 

@@ -9,15 +9,15 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from eosframework.processing.failures.failure_handler import (
+from eosframework.engine.failures.failure_handler import (
     LatePlace,
     LateRecords,
     Site,
 )
-from eosframework.processing.failures.failure_headers import HEADER_FORM
-from eosframework.processing.failures.refused_outputs import OutputLimits
-from eosframework.processing.notices import NOTICE_SECONDS, LateNotice, PauseNotice
-from eosframework.processing.worker_plan import WorkerCounts
+from eosframework.engine.failures.failure_headers import HEADER_FORM
+from eosframework.engine.failures.refused_outputs import OutputLimits
+from eosframework.engine.worker.notices import NOTICE_SECONDS, LateNotice, PauseNotice
+from eosframework.engine.worker.worker_plan import WorkerCounts
 from eosframework.topology.graph.graph import OnError, Policy
 from tests.unit.processing.messages import Sent
 

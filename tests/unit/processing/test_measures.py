@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from eosframework.processing.measurements import Histogram, Measures, TransactionMeasures
+from eosframework.engine.task.measurements import Histogram, Measures, TransactionMeasures
 
 
 def outputs(*topics: str) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eosframework.processing.transaction.offsets import TaskOffsets
+from eosframework.engine.task.offsets import TaskOffsets
 from eosframework.records import Position, TopicPartition
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eosframework.errors import ClusterUnreachable, Retriable, RunError
-from eosframework.processing.ownership import steps
-from eosframework.processing.ownership.entries import Claim, parse
-from eosframework.processing.ownership.ownership import Ownership
 from eosframework.records import TopicPartition
 from eosframework.testing.memory_kafka import MemoryOwnership
+from eosframework.transactions.ownership import steps
+from eosframework.transactions.ownership.entries import Claim, parse
+from eosframework.transactions.ownership.ownership import Ownership
 from eosframework.txnid import TransactionalId
 
 names = st.text(alphabet="abc0_.", min_size=1, max_size=8)

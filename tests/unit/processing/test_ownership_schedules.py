@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from eosframework.processing.ownership import steps
-from eosframework.processing.ownership.entries import parse
-from eosframework.processing.ownership.ownership import ByTask, Ownership
+from eosframework.transactions.ownership import steps
+from eosframework.transactions.ownership.entries import parse
+from eosframework.transactions.ownership.ownership import ByTask, Ownership
 from eosframework.txnid import TransactionalId
 from tests.support.memory.schedules import play
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
-from eosframework.operators.watermarks import Upstream
-from eosframework.processing.passing import Passing
-from eosframework.processing.task_states import TaskState
+from eosframework.engine.operators.watermarks import Upstream
+from eosframework.engine.task.task_states import TaskState
+from eosframework.engine.worker.passing import Passing
 from eosframework.records import Position, TopicPartition
 
 SOURCE, OWN = TopicPartition("in", 0), TopicPartition("keyed", 0)

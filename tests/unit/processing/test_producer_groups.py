@@ -12,6 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eosframework.engine.task.offsets import Progress
+from eosframework.engine.worker.worker import Worker
+from eosframework.engine.worker.worker_plan import Plan, WorkerOptions
 from eosframework.errors import (
     DataRejected,
     OutcomeUnknown,
@@ -22,13 +25,10 @@ from eosframework.errors import (
     TransactionAborted,
     TransactionError,
 )
-from eosframework.processing.ports import Committed
-from eosframework.processing.transaction.offsets import Progress
-from eosframework.processing.worker import Worker
-from eosframework.processing.worker_plan import Plan, WorkerOptions
 from eosframework.records import TopicPartition
 from eosframework.testing.memory_kafka import MemoryStartPositions
 from eosframework.topology.graph.graph import Operator
+from eosframework.transactions.ports import Committed
 from eosframework.txnid import TransactionalId
 from tests.support.memory.scripted_kafka import (
     OPTIONS,

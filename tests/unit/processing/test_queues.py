@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.processing.input_queues import (
+from eosframework.engine.task.input_queues import (
     BUFFER_RECORDS,
     ArrivalQueue,
     Pending,

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.processing.failures.failure_handler import FailureHandler
-from eosframework.processing.transaction.offsets import Progress
-from eosframework.processing.transaction.receipts import (
+from eosframework.engine.failures.failure_handler import FailureHandler
+from eosframework.engine.task.offsets import Progress
+from eosframework.engine.task.receipts import (
     HEADER_RECEIPT,
     Receipt,
     ReceiptedOutputs,

@@ -7,17 +7,17 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
+from eosframework.engine.task.offsets import Progress, outcome
+from eosframework.engine.task.producer_group import ProducerGroup
+from eosframework.engine.task.task import Task
+from eosframework.engine.task.task_states import TaskState
+from eosframework.engine.worker.recovery import RIVAL_FENCES, Recovery, worker_policy
+from eosframework.engine.worker.worker_plan import WorkerCounts
 from eosframework.errors import IdExpired, InstanceFenced, OutcomeUnknown, TaskFenced
-from eosframework.processing.ownership.ownership import Ownership
-from eosframework.processing.session.session_states import Outcome
-from eosframework.processing.session.transaction_session import TransactionSession
-from eosframework.processing.task import Task
-from eosframework.processing.task_states import TaskState
-from eosframework.processing.transaction.offsets import Progress, outcome
-from eosframework.processing.transaction.producer_group import ProducerGroup
-from eosframework.processing.transaction.recovery import RIVAL_FENCES, Recovery, worker_policy
-from eosframework.processing.worker_plan import WorkerCounts
 from eosframework.records import Position
+from eosframework.transactions.ownership.ownership import Ownership
+from eosframework.transactions.session.session_states import Outcome
+from eosframework.transactions.session.transaction_session import TransactionSession
 from eosframework.txnid import TransactionalId
 from tests.support.memory.scripted_kafka import P0, Broker, MemoryLog, MemoryOutputs
 

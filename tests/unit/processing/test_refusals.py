@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from eosframework.engine.codegen.compile_context import CompileContext
+from eosframework.engine.codegen.compiler import compile_source
+from eosframework.engine.failures.failure_handler import FailureHandler
+from eosframework.engine.failures.refused_outputs import CLOCKS_MS, OutputLimits
 from eosframework.errors import DataRejected
-from eosframework.processing.codegen.compile_context import CompileContext
-from eosframework.processing.codegen.compiler import compile_source
-from eosframework.processing.failures.failure_handler import FailureHandler
-from eosframework.processing.failures.refused_outputs import CLOCKS_MS, OutputLimits
 from tests.unit.processing.messages import DEAD, SKIP, Sent, sink, source
 
 HOUR_MS = 3_600_000

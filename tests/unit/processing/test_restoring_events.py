@@ -7,9 +7,9 @@ from typing import Any, cast
 
 from structlog.testing import capture_logs
 
-from eosframework.processing.stores.restoration import EVENT_SECONDS, SLICE_SECONDS, Restoration
-from eosframework.processing.stores.state_ports import Reached, StoreIdentity
-from eosframework.processing.task_states import TaskState
+from eosframework.engine.restoration.restoration import EVENT_SECONDS, SLICE_SECONDS, Restoration
+from eosframework.engine.stores.state_ports import Reached, StoreIdentity
+from eosframework.engine.task.task_states import TaskState
 from eosframework.records import TopicPartition
 from eosframework.state import MemoryState
 

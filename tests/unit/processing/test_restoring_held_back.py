@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
+from eosframework.engine.restoration.restoration import HELD_LOOK_SECONDS, Restoration
+from eosframework.engine.stores.state_ports import Reached, StoreIdentity
+from eosframework.engine.task.task_states import TaskState
 from eosframework.errors import ClusterUnreachable, RunError
-from eosframework.processing.stores.restoration import HELD_LOOK_SECONDS, Restoration
-from eosframework.processing.stores.state_ports import Reached, StoreIdentity
-from eosframework.processing.task_states import TaskState
 from eosframework.records import TopicPartition
 from eosframework.state import MemoryState
 from eosframework.txnid import TransactionalId

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from eosframework.processing.stores.restoration import Restoration, start_of
-from eosframework.processing.stores.state_ports import Reached, StoreIdentity
-from eosframework.processing.task_states import TaskState
+from eosframework.engine.restoration.restoration import Restoration, start_of
+from eosframework.engine.stores.state_ports import Reached, StoreIdentity
+from eosframework.engine.task.task_states import TaskState
 from eosframework.records import TopicPartition
 from eosframework.state import MemoryState
 from eosframework.txnid import TransactionalId

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from eosframework.engine.failures.failure_handler import FailureHandler, Site
+from eosframework.engine.failures.failure_headers import RetriedRecord
+from eosframework.engine.task.input_queues import BUFFER_RECORDS, ArrivalQueue, Pending
+from eosframework.engine.worker.retries import RetryQueue, delays_of
 from eosframework.errors import DataRejected
-from eosframework.processing.failures.failure_handler import FailureHandler, Site
-from eosframework.processing.failures.failure_headers import RetriedRecord
-from eosframework.processing.failures.retries import RetryQueue, delays_of
-from eosframework.processing.input_queues import BUFFER_RECORDS, ArrivalQueue, Pending
-from eosframework.processing.ports import Output
 from eosframework.records import TopicPartition
 from eosframework.serialization.serdes import serde_of
 from eosframework.topology.graph.graph import OnError, Policy, RetryOf, Source, SubTopology
+from eosframework.transactions.ports import Output
 from tests.unit.processing.messages import Sent, Written
 
 MAIN, RETRY = TopicPartition("in", 3), TopicPartition("app-in.10s-retry", 3)

@@ -10,6 +10,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from eosframework.engine.task import run_slices as slices
+from eosframework.engine.task.task import Task
+from eosframework.engine.worker.worker import Worker
+from eosframework.engine.worker.worker_plan import Plan
 from eosframework.errors import (
     ClusterUnreachable,
     InstanceFenced,
@@ -22,13 +26,9 @@ from eosframework.errors import (
     TransactionFatal,
     worst,
 )
-from eosframework.processing.ports import Commit, Fetched
-from eosframework.processing.task import Task
-from eosframework.processing.transaction import run_slices as slices
-from eosframework.processing.worker import Worker
-from eosframework.processing.worker_plan import Plan
 from eosframework.records import TopicPartition
 from eosframework.testing.memory_kafka import MemoryStartPositions
+from eosframework.transactions.ports import Commit, Fetched
 from eosframework.txnid import TransactionalId
 from tests.support.memory.scripted_kafka import (
     OPTIONS,

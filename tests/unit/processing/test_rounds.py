@@ -8,6 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eosframework.engine.worker.worker import Worker
+from eosframework.engine.worker.worker_plan import Plan
 from eosframework.errors import (
     InstanceFenced,
     OutcomeUnknown,
@@ -16,8 +18,6 @@ from eosframework.errors import (
     TransactionAborted,
     TransactionError,
 )
-from eosframework.processing.worker import Worker
-from eosframework.processing.worker_plan import Plan
 from eosframework.records import TopicPartition
 from eosframework.testing.memory_kafka import MemoryStartPositions
 from eosframework.txnid import TransactionalId

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eosframework.processing.transaction.run_slices import (
+from eosframework.engine.task.run_slices import (
     FIRST_RECORDS,
     SLICE_RECORDS,
     RecordRun,

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from eosframework.engine.restoration.standby import BUSY_SECONDS, LOOK_SECONDS, Standby, StandbyPlan
+from eosframework.engine.restoration.standby_assignment import Member, standby_members
+from eosframework.engine.stores.state_ports import Bounds, StoreIdentity, TaskStores
 from eosframework.errors import ClusterUnreachable, PositionLost, StateUnwritable
-from eosframework.processing.stores.standby import BUSY_SECONDS, LOOK_SECONDS, Standby, StandbyPlan
-from eosframework.processing.stores.standby_assignment import Member, standby_members
-from eosframework.processing.stores.state_ports import Bounds, StoreIdentity, TaskStores
 from eosframework.records import TopicPartition
 from eosframework.state import MemoryState
 from tests.support.applications.stores import content

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.processing.stores.standby_assignment import Member, owners, standby_members
+from eosframework.engine.restoration.standby_assignment import Member, owners, standby_members
 
 MEMBERS = st.lists(
     st.builds(Member, st.text("abc01.", min_size=1, max_size=4), st.sampled_from(["h", "i", "j"])),

@@ -16,14 +16,14 @@ from eosframework.application.control_topic import (
 )
 from eosframework.application.start_positions import StartPositions
 from eosframework.config import Start
+from eosframework.engine.worker.takeover import Takeover
+from eosframework.engine.worker.worker_plan import Plan
 from eosframework.kafka.admin.metadata import GroupDescription
-from eosframework.processing.ownership import steps
-from eosframework.processing.ownership.entries import Claim, Stored
-from eosframework.processing.ownership.ownership import Ownership
-from eosframework.processing.takeover import Takeover
-from eosframework.processing.worker_plan import Plan
 from eosframework.records import Position, TopicPartition
 from eosframework.testing.memory_kafka import MemoryOwnership
+from eosframework.transactions.ownership import steps
+from eosframework.transactions.ownership.entries import Claim, Stored
+from eosframework.transactions.ownership.ownership import Ownership
 from eosframework.txnid import TransactionalId
 from tests.support.memory.scripted_kafka import OPTIONS, Broker, MemoryLog, MemoryOutputs
 from tests.unit.processing.messages import compiled, part_of, sink

@@ -8,24 +8,24 @@ from typing import Any
 import pytest
 
 from eosframework import Topology, tumbling
-from eosframework.backfill.spark.ordering import SortKeys
-from eosframework.operators.watermarks import (
+from eosframework.engine.codegen.compile_context import CompileContext
+from eosframework.engine.codegen.compiler import CompiledPart, compile_part
+from eosframework.engine.failures.failure_handler import FailureHandler
+from eosframework.engine.operators.watermarks import (
     HEADER_WRITTEN,
     take_written,
     with_written,
     written_time,
 )
-from eosframework.processing.codegen.compile_context import CompileContext
-from eosframework.processing.codegen.compiler import CompiledPart, compile_part
-from eosframework.processing.failures.failure_handler import FailureHandler
-from eosframework.processing.ports import Output
-from eosframework.processing.stores.open_state import OpenState
-from eosframework.processing.stores.state_ports import StoreIdentity
+from eosframework.engine.stores.state_ports import StoreIdentity
+from eosframework.engine.task.open_state import OpenState
+from eosframework.spark.session.ordering import SortKeys
 from eosframework.state.memory import MemoryState
 from eosframework.testing.stateless_driver import Sent
 from eosframework.testing.topology_test_driver import graph_of
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.graph.timed_topics import timed_topics
+from eosframework.transactions.ports import Output
 
 
 def key_of(record: Any) -> str:

@@ -9,6 +9,11 @@ from typing import Any
 
 import pytest
 
+from eosframework.engine.codegen import compiler as compiling
+from eosframework.engine.task import run_slices as slices
+from eosframework.engine.task.receipts import HEADER_RECEIPT, Receipt
+from eosframework.engine.worker.worker import Worker
+from eosframework.engine.worker.worker_plan import Plan
 from eosframework.errors import (
     DataRejected,
     InstanceFenced,
@@ -22,15 +27,10 @@ from eosframework.errors import (
     TransactionError,
     TransactionFatal,
 )
-from eosframework.processing.codegen import compiler as compiling
-from eosframework.processing.ports import Committed
-from eosframework.processing.transaction import run_slices as slices
-from eosframework.processing.transaction.receipts import HEADER_RECEIPT, Receipt
-from eosframework.processing.worker import Worker
-from eosframework.processing.worker_plan import Plan
 from eosframework.records import Position, TopicPartition
 from eosframework.testing.memory_kafka import MemoryStartPositions
 from eosframework.topology.graph.graph import Operator
+from eosframework.transactions.ports import Committed
 from eosframework.txnid import TransactionalId
 from tests.support.memory.scripted_kafka import (
     OPTIONS,

@@ -36,10 +36,10 @@ from eosframework import (
     start,
     tumbling,
 )
-from eosframework.backfill import Backfill
 from eosframework.kafka import ReadCommittedConsumer, TransactionalProducer
-from eosframework.outbox import emit, publish, publish_async
+from eosframework.postgres.outbox import emit, publish, publish_async
 from eosframework.spark import both, kafka_sink, table_sink
+from eosframework.spark.backfill import Backfill
 from eosframework.testing import Fault, TopologyTestDriver, crash_everywhere
 
 

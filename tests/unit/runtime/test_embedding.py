@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import eosframework
+from eosframework.application.composition.worker_run import WorkerStatus
 from eosframework.config import load_settings
 from eosframework.errors import ConfigurationError, TopologyError
-from eosframework.runtime.worker_run import WorkerStatus
 
 SCRIPT = """
 import signal, threading, time

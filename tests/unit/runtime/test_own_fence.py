@@ -8,10 +8,14 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from structlog.testing import capture_logs
 
+from eosframework.application.composition.own_fence import (
+    RIVAL_SECONDS,
+    Report,
+    run_through_own_fence,
+)
+from eosframework.engine.worker.worker_plan import WorkerCounts
 from eosframework.errors import EosError, InstanceFenced, RunError
 from eosframework.kafka.taxonomy import Call, InstanceReplaced, exception_for
-from eosframework.processing.worker_plan import WorkerCounts
-from eosframework.runtime.own_fence import RIVAL_SECONDS, Report, run_through_own_fence
 
 
 def replaced() -> InstanceReplaced:

@@ -11,8 +11,13 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.bounds import AVRO_DECIMAL_BYTES, AVRO_LEVELS, AVRO_VALUES, SCHEMA_TYPES
 from eosframework.serialization.avro_cost import cost_of, levels_of
+from eosframework.serialization.bounds import (
+    AVRO_DECIMAL_BYTES,
+    AVRO_LEVELS,
+    AVRO_VALUES,
+    SCHEMA_TYPES,
+)
 
 NODE = {
     "type": "record",

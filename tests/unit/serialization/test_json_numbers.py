@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from eosframework.operators.arrow_conversion import objects_of
+from eosframework.engine.operators.arrow_conversion import objects_of
 from eosframework.serialization.serdes import JSON, WINDOW, Serde, serde_of
 
 ICCID = 89314404000012345671

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import eosframework
+from eosframework.engine.conversions import event_time
+from eosframework.engine.failures.failure_handler import FailureHandler, Site
 from eosframework.errors import ConfigurationError, SchemaRegistryUnavailable, TopologyError
-from eosframework.processing.conversions import event_time
-from eosframework.processing.failures.failure_handler import FailureHandler, Site
+from eosframework.postgres.tables.table_ports import Claim, RowMaker
 from eosframework.records import TopicPartition
 from eosframework.serialization.schemas import (
     OPTIONS,
@@ -24,7 +25,6 @@ from eosframework.serialization.schemas import (
     protobuf,
 )
 from eosframework.serialization.serdes import Serde, internal_serde_name, serde_of
-from eosframework.tables.table_ports import Claim, RowMaker
 from eosframework.testing import Sent
 from eosframework.topology.graph.graph import (
     Function,

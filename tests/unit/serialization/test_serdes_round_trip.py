@@ -15,11 +15,11 @@ from pydantic import BaseModel, ConfigDict, field_serializer
 from pydantic.dataclasses import dataclass
 
 from eosframework.config import RegistrySettings
+from eosframework.engine.failures.failure_handler import is_of_the_framework, summary
+from eosframework.engine.operators.entries import EntryFormat, packed_all, unpacked
+from eosframework.engine.operators.time_windows import _identity
+from eosframework.engine.operators.windows import Span, SpansFormat
 from eosframework.kafka.schema_registry.schema_codecs import SchemaRegistry
-from eosframework.operators.entries import EntryFormat, packed_all, unpacked
-from eosframework.operators.time_windows import _identity
-from eosframework.operators.windows import Span, SpansFormat
-from eosframework.processing.failures.failure_handler import is_of_the_framework, summary
 from eosframework.records import WindowResult
 from eosframework.serialization.schemas import avro, codec_of, json_schema, protobuf
 from eosframework.serialization.serdes import (

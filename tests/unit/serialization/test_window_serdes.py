@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from eosframework import Topology, WindowResult, dead_letter, tumbling
-from eosframework.processing.transaction.late_results import EmittedResult
+from eosframework.engine.task.late_results import EmittedResult
 from eosframework.serialization.serdes import JSON, WINDOW, Serde, serde_of, window_serde
 from eosframework.testing import TopologyTestDriver
 

@@ -7,8 +7,8 @@ from typing import Generic, TypeVar
 
 import orjson
 
-from eosframework.processing.ports import Output
-from eosframework.spark.sink_entry import ShardProgress, SinkBatch
+from eosframework.spark.sinks.sink_entry import ShardProgress, SinkBatch
+from eosframework.transactions.ports import Output
 from tests.support.memory.scripted_kafka import Broker
 
 CONTROL = "app-control"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from eosframework.errors import StartRefused
-from eosframework.spark.sink_entry import BatchIdentity, Decision, SinkBatch, decide, mark_of
+from eosframework.spark.sinks.sink_entry import BatchIdentity, Decision, SinkBatch, decide, mark_of
 
 
 def batch(number: int = 7, query: str = "q", range_: str = "r7") -> BatchIdentity:

@@ -21,9 +21,7 @@ from eosframework.errors import (
     TransactionAborted,
     TransactionError,
 )
-from eosframework.processing.attempts.ownership import OwnedTask
-from eosframework.processing.ports import Output
-from eosframework.spark.kafka.shard_attempt import (
+from eosframework.spark.sinks.kafka.shard_attempt import (
     MODULUS,
     Newest,
     ShardAttempt,
@@ -31,7 +29,9 @@ from eosframework.spark.kafka.shard_attempt import (
     ShardWork,
     take_shards,
 )
-from eosframework.spark.sink_entry import BatchIdentity, ShardProgress
+from eosframework.spark.sinks.sink_entry import BatchIdentity, ShardProgress
+from eosframework.transactions.attempts.ownership import OwnedTask
+from eosframework.transactions.ports import Output
 from tests.support.memory.scripted_kafka import Broker, MemoryOutputs
 from tests.unit.backfill.attempts import Clock
 from tests.unit.spark.sink_entries import MemoryEntries

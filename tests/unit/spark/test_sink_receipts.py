@@ -8,13 +8,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eosframework.engine.task.receipts import HEADER_RECEIPT, Receipt, Series
 from eosframework.operations.audit import Verdict
 from eosframework.operations.audit.receipt_books import Books, Span
-from eosframework.processing.ports import Output
-from eosframework.processing.transaction.receipts import HEADER_RECEIPT, Receipt, Series
 from eosframework.records import TopicPartition
-from eosframework.spark.kafka.sink_log import moved, receipts_of, receipts_topic
-from eosframework.spark.sink_entry import BatchIdentity, SinkBatch, is_batch_key, position
+from eosframework.spark.sinks.kafka.sink_log import moved, receipts_of, receipts_topic
+from eosframework.spark.sinks.sink_entry import BatchIdentity, SinkBatch, is_batch_key, position
+from eosframework.transactions.ports import Output
 
 BATCH = BatchIdentity(query="q", number=0, range="r")
 ROW: Output = ("out", b"", None, -1, None, None, 0, [("own", b"x")])

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from eosframework.postgres.tables.table_shapes import Column, ColumnType
-from eosframework.spark import values
-from eosframework.spark.table.columns import misfit
+from eosframework.postgres.database.tables.table_shapes import Column, ColumnType
+from eosframework.spark.sinks import values
+from eosframework.spark.sinks.table.columns import misfit
 
 types: Any = pytest.importorskip("pyspark.sql.types")
 

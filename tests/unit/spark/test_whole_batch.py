@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eosframework.engine.task.receipts import HEADER_RECEIPT, Receipt
 from eosframework.errors import (
     ClusterUnreachable,
     DataRejected,
@@ -18,11 +19,10 @@ from eosframework.errors import (
     TransactionAborted,
     TransactionError,
 )
-from eosframework.processing.attempts.ownership import OwnedTask, Ownership
-from eosframework.processing.ports import Output
-from eosframework.processing.transaction.receipts import HEADER_RECEIPT, Receipt
-from eosframework.spark.kafka.driver import MOST_TRANSACTIONS, commit_whole, outputs_of
-from eosframework.spark.sink_entry import BatchIdentity, SinkBatch
+from eosframework.spark.sinks.kafka.driver import MOST_TRANSACTIONS, commit_whole, outputs_of
+from eosframework.spark.sinks.sink_entry import BatchIdentity, SinkBatch
+from eosframework.transactions.attempts.ownership import OwnedTask, Ownership
+from eosframework.transactions.ports import Output
 from tests.support.memory.scripted_kafka import Broker, MemoryOutputs
 from tests.unit.backfill.attempts import Clock
 from tests.unit.spark.sink_entries import MemoryEntries

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.processing.stores.state_ports import StoreIdentity
+from eosframework.engine.stores.state_ports import StoreIdentity
 from eosframework.state.manifest import StoreLabel, TaskLabel, shortened
 
 names = st.text(max_size=20)

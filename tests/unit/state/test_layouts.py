@@ -10,11 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eosframework import hopping, session, sliding, tumbling
-from eosframework.operators.entries import EntryFormat
-from eosframework.operators.history import Chunks, VersionedRows
-from eosframework.operators.store_transaction import Limits, StoreTransaction, open_transaction
-from eosframework.operators.stream_joins import Interval, StreamJoinOperator
-from eosframework.operators.windows import Alarm
+from eosframework.engine.operators.entries import EntryFormat
+from eosframework.engine.operators.history import Chunks, VersionedRows
+from eosframework.engine.operators.store_transaction import (
+    Limits,
+    StoreTransaction,
+    open_transaction,
+)
+from eosframework.engine.operators.stream_joins import Interval, StreamJoinOperator
+from eosframework.engine.operators.windows import Alarm
 from eosframework.records import WindowResult
 from eosframework.serialization.serdes import BYTES, JSON, STRING
 from eosframework.state.memory import MemoryStore

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eosframework.errors import RowRefused, Superseded
+from eosframework.postgres.tables.table_ports import Batch, Claim, Deletion, RefusedRow, Written
 from eosframework.records import TopicPartition
-from eosframework.tables.table_ports import Batch, Claim, Deletion, RefusedRow, Written
 
 
 @dataclass

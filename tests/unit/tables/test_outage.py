@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from eosframework.errors import DatabaseUnavailable, Retriable
-from eosframework.tables.position_claims import Outage
+from eosframework.postgres.tables.position_claims import Outage
 
 
 class Clock:

@@ -9,7 +9,6 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from eosframework.backfill.executor.table_attempt import PATIENCE_SECONDS, Pace
 from eosframework.errors import (
     DatabaseUnavailable,
     InstanceFenced,
@@ -18,10 +17,11 @@ from eosframework.errors import (
     SchemaRegistryUnavailable,
     Superseded,
 )
+from eosframework.postgres.tables.position_claims import ClaimPolicy, PartitionTask, PositionClaims
+from eosframework.postgres.tables.table_ports import RowMaker
+from eosframework.postgres.tables.write_cycle import SUPERSEDED_IN_A_ROW, TableWriterOptions
 from eosframework.serialization.serdes import JSON, STRING, Serde
-from eosframework.tables.position_claims import ClaimPolicy, PartitionTask, PositionClaims
-from eosframework.tables.table_ports import RowMaker
-from eosframework.tables.write_cycle import SUPERSEDED_IN_A_ROW, TableWriterOptions
+from eosframework.spark.executor.table_attempt import PATIENCE_SECONDS, Pace
 from eosframework.topology.graph.graph import Policy, SinkTable, TableMode, TableSink
 from tests.support.memory.scripted_kafka import P0, At
 from tests.unit.tables.memory import MemoryStore

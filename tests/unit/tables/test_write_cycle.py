@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from eosframework.errors import DatabaseUnavailable, InstanceFenced, PositionLost, RecordFailed
+from eosframework.postgres.tables.table_ports import Batch, Written
+from eosframework.postgres.tables.write_cycle import TableWriter, TableWriterOptions
 from eosframework.process.signals import handled
 from eosframework.records import Position, TopicPartition
 from eosframework.serialization.serdes import JSON, STRING, Serde
-from eosframework.tables.table_ports import Batch, Written
-from eosframework.tables.write_cycle import TableWriter, TableWriterOptions
 from eosframework.topology.graph.graph import Function, Policy, SinkTable, TableMode, TableSink
 from tests.support.faults.raising import RAISED, row
 from tests.support.memory.scripted_kafka import P0, Broker, MemoryLog

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eosframework import Topology, hopping, session, sliding, tumbling
-from eosframework.processing import task_windows
+from eosframework.engine.task import task_windows
 from eosframework.testing import TopologyTestDriver, crash_everywhere
 from eosframework.topology.dsl.streams import KeyedStream, Stream
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from eosframework import failpoints
 from eosframework.testing.faults import Action, Fault, arm
+from eosframework.transactions import failpoints
 
 POINT = "transaction.before_commit"
 REPEATS = 8

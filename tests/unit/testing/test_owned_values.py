@@ -10,8 +10,8 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from eosframework import Topology, hopping
-from eosframework.operators.folds import owned
-from eosframework.processing.codegen.compiler import compile_part
+from eosframework.engine.codegen.compiler import compile_part
+from eosframework.engine.operators.folds import owned
 from eosframework.testing import TopologyTestDriver
 from eosframework.topology.dsl.streams import Stream
 from eosframework.topology.resolve.resolve import resolve

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from eosframework import Topology, dead_letter, session
-from eosframework.errors import RecordFailed
-from eosframework.operators.store_transaction import Limits
-from eosframework.processing.failures.failure_headers import (
+from eosframework.engine.failures.failure_headers import (
     HEADER_MESSAGE,
     HEADER_OFFSET,
     HEADER_TOPIC,
 )
-from eosframework.processing.stores import open_state
+from eosframework.engine.operators.store_transaction import Limits
+from eosframework.engine.task import open_state
+from eosframework.errors import RecordFailed
 from eosframework.testing import TopologyTestDriver, crash_everywhere
 
 TOPIC = "sessions-in-repartition"

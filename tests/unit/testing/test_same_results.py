@@ -20,18 +20,17 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 
 from eosframework import Topology, session, sliding, tumbling
-from eosframework.operators import watermarks as written_time
-from eosframework.operators.stream_joins import WaitingRecords
-from eosframework.operators.watermarks import WATERMARK_KEY, UpstreamTimes
-from eosframework.processing.codegen import compiler, reorder_code, time_code
-from eosframework.processing.codegen.compile_context import CompileContext
-from eosframework.processing.codegen.compiler import compile_part
-from eosframework.processing.failures.failure_handler import FailureHandler
-from eosframework.processing.ports import Output
-from eosframework.processing.stores.open_state import OpenState
-from eosframework.processing.stores.state_ports import StoreIdentity
-from eosframework.processing.task_windows import TaskWindows, TimedNode
-from eosframework.processing.transaction.receipts import HEADER_RECEIPT, Receipt, ReceiptedOutputs
+from eosframework.engine.codegen import compiler, reorder_code, time_code
+from eosframework.engine.codegen.compile_context import CompileContext
+from eosframework.engine.codegen.compiler import compile_part
+from eosframework.engine.failures.failure_handler import FailureHandler
+from eosframework.engine.operators import watermarks as written_time
+from eosframework.engine.operators.stream_joins import WaitingRecords
+from eosframework.engine.operators.watermarks import WATERMARK_KEY, UpstreamTimes
+from eosframework.engine.stores.state_ports import StoreIdentity
+from eosframework.engine.task.open_state import OpenState
+from eosframework.engine.task.receipts import HEADER_RECEIPT, Receipt, ReceiptedOutputs
+from eosframework.engine.task.task_windows import TaskWindows, TimedNode
 from eosframework.records import Position
 from eosframework.state.memory import MemoryState
 from eosframework.testing import TopologyTestDriver
@@ -42,6 +41,7 @@ from eosframework.topology.graph import timed_topics
 from eosframework.topology.graph.graph import Graph, Source
 from eosframework.topology.resolve import resolve
 from eosframework.topology.spec.step_spec import How
+from eosframework.transactions.ports import Output
 from tests.support.applications.random_arrivals import (
     END,
     Given,

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from eosframework import Topology, tumbling
-from eosframework.operators.watermarks import WATERMARK_KEY
+from eosframework.engine.operators.watermarks import WATERMARK_KEY
 from eosframework.records import TopicPartition
 from eosframework.testing import TopologyTestDriver, crash_everywhere
 from eosframework.testing.topology_test_driver import graph_of

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eosframework import Topology, tumbling
-from eosframework.processing.codegen import compiler
+from eosframework.engine.codegen import compiler
 from eosframework.testing import TopologyTestDriver
 from eosframework.topology.dsl.streams import KeyedStream, Stream
 

@@ -11,9 +11,9 @@ import pytest
 
 from eosframework import Topology
 from eosframework.errors import ConfigurationError, OutcomeUnknown
-from eosframework.processing.ports import Committed
 from eosframework.testing import TopologyTestDriver, crash_everywhere, topology_test_driver
 from eosframework.testing.memory_kafka import MemoryOutput
+from eosframework.transactions.ports import Committed
 
 
 def word(record: Any) -> str:

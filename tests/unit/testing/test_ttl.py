@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eosframework import Topology
-from eosframework.processing.codegen.compiler import compile_part
-from eosframework.processing.stores.open_state import OpenState
-from eosframework.processing.stores.state_ports import StoreIdentity
+from eosframework.engine.codegen.compiler import compile_part
+from eosframework.engine.stores.state_ports import StoreIdentity
+from eosframework.engine.task.open_state import OpenState
 from eosframework.records import Record
 from eosframework.state import MemoryState
 from eosframework.testing import TopologyTestDriver, crash_everywhere

@@ -10,12 +10,12 @@ import pytest
 
 from eosframework.application.job_ranges import JobRange
 from eosframework.cli.audit import as_text
+from eosframework.engine.task.receipts import Series
 from eosframework.errors import StartRefused
 from eosframework.operations.audit.application_audit import receipted_topics, unproved_topics
 from eosframework.operations.audit.audit_logs import processed_input
 from eosframework.operations.audit.audit_verdict import Bound, Detail, Scope, Verdict
 from eosframework.operations.audit.judged_ranges import Portions, divide
-from eosframework.processing.transaction.receipts import Series
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.loader import read_yaml

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eosframework.engine.task.receipts import HEADER_RECEIPT, ReceiptedOutputs, Series
 from eosframework.operations.audit.audit_verdict import Verdict
 from eosframework.operations.audit.receipt_books import Books, Span
-from eosframework.processing.transaction.receipts import HEADER_RECEIPT, ReceiptedOutputs, Series
 from eosframework.records import Position, TopicPartition
 from tests.unit.processing.messages import Sent
 

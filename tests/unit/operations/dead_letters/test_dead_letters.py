@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from eosframework.engine.failures.failure_handler import Site, dead_letter
 from eosframework.errors import ConfigurationError
 from eosframework.operations.dead_letters import Choice, DeadLetter, DeadLetterPlace, moment_of
-from eosframework.processing.failures.failure_handler import Site, dead_letter
 from eosframework.records import TopicPartition
 from tests.unit.processing.messages import DEAD, Sent
 

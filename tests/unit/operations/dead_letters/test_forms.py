@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eosframework.engine.failures.dead_letter_forms import Form, unpacked
+from eosframework.engine.failures.failure_handler import Site, dead_letter
 from eosframework.operations.audit.output_comparison import digest_of
 from eosframework.operations.dead_letters import DeadLetter
-from eosframework.processing.failures.dead_letter_forms import Form, unpacked
-from eosframework.processing.failures.failure_handler import Site, dead_letter
 from tests.unit.processing.messages import DEAD, Sent, Written
 
 NOISE = random.Random(1).randbytes(20_000)

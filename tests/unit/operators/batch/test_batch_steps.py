@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eosframework import Topology, dead_letter
+from eosframework.engine.codegen.compile_context import CompileContext
+from eosframework.engine.codegen.compiler import compile_part
+from eosframework.engine.failures.failure_handler import FailureHandler
 from eosframework.errors import RecordFailed, RunError
-from eosframework.processing.codegen.compile_context import CompileContext
-from eosframework.processing.codegen.compiler import compile_part
-from eosframework.processing.failures.failure_handler import FailureHandler
-from eosframework.processing.ports import Output
 from eosframework.topology.resolve.resolve import resolve
+from eosframework.transactions.ports import Output
 from tests.unit.operators.batch.functions import (
     SCHEMA,
     dear,
@@ -168,7 +168,7 @@ def test_a_broken_promise_ends_the_worker_whatever_on_error_says(
 def test_columns_are_read_once_for_all_that_want_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from eosframework.operators.arrow_conversion import Reader
+    from eosframework.engine.operators.arrow_conversion import Reader
 
     count = 0
     read = Reader.read
@@ -201,7 +201,7 @@ def test_event_time_comes_from_the_value_where_the_source_says_so() -> None:
 @settings(max_examples=25)
 @given(st.lists(st.integers(8, 17), max_size=20), sizes)
 def test_receipts_number_what_each_record_gave(counts: list[int], rows: int | None) -> None:
-    from eosframework.processing.transaction.receipts import ReceiptedOutputs
+    from eosframework.engine.task.receipts import ReceiptedOutputs
     from eosframework.records import Position, TopicPartition
 
     app, sold = shop()

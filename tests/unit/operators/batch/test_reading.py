@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from eosframework import Topology
+from eosframework.engine.operators.arrow_conversion import Reader
 from eosframework.errors import TopologyError
-from eosframework.operators.arrow_conversion import Reader
 from eosframework.serialization.serdes import STRING
 from eosframework.testing import TopologyTestDriver
 from eosframework.topology.spec.step_spec import columns_of

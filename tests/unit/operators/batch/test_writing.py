@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eosframework.engine.operators.arrow_conversion import json_rows, refuse_unwritable
 from eosframework.errors import RunError
-from eosframework.operators.arrow_conversion import json_rows, refuse_unwritable
 
 COLUMNS: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
     "int64": (pa.int64(), st.integers(-(2**63), 2**63 - 1)),

@@ -8,23 +8,23 @@ from typing import Any
 
 import orjson
 
+from eosframework.engine.codegen.compile_context import CompileContext
+from eosframework.engine.codegen.compiler import CompiledPart, compile_part
+from eosframework.engine.stores.state_ports import StoreIdentity
+from eosframework.engine.task.open_state import ChangesBudget, OpenState
+from eosframework.engine.task.producer_group import ProducerGroup
+from eosframework.engine.task.task import Task
+from eosframework.engine.task.task_states import TaskState
+from eosframework.engine.worker.recovery import worker_policy
 from eosframework.errors import RecordFailed, TransactionError
-from eosframework.processing.codegen.compile_context import CompileContext
-from eosframework.processing.codegen.compiler import CompiledPart, compile_part
-from eosframework.processing.ports import Output
-from eosframework.processing.session.session_states import Event
-from eosframework.processing.session.transaction_session import TransactionSession
-from eosframework.processing.stores.open_state import ChangesBudget, OpenState
-from eosframework.processing.stores.state_ports import StoreIdentity
-from eosframework.processing.task import Task
-from eosframework.processing.task_states import TaskState
-from eosframework.processing.transaction.producer_group import ProducerGroup
-from eosframework.processing.transaction.recovery import worker_policy
 from eosframework.records import Position, TopicPartition
 from eosframework.state import MemoryState
 from eosframework.topology.dsl.builder import Stream, Topology
 from eosframework.topology.dsl.streams import KeyedStream
 from eosframework.topology.resolve.resolve import resolve
+from eosframework.transactions.ports import Output
+from eosframework.transactions.session.session_states import Event
+from eosframework.transactions.session.transaction_session import TransactionSession
 from eosframework.txnid import TransactionalId
 
 INPUT = TopicPartition("in", 0)

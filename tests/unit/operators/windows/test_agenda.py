@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.operators.store_transaction import Journal, open_transaction
-from eosframework.operators.windows import Agenda, SpansFormat
-from eosframework.processing.stores.state_ports import StoreIdentity
+from eosframework.engine.operators.store_transaction import Journal, open_transaction
+from eosframework.engine.operators.windows import Agenda, SpansFormat
+from eosframework.engine.stores.state_ports import StoreIdentity
 from eosframework.serialization.serdes import JSON
 from eosframework.state import MemoryState
 

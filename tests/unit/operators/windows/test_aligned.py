@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eosframework import hopping, tumbling
+from eosframework.engine.task.receipts import HEADER_RECEIPT, Receipt
 from eosframework.errors import RunError
-from eosframework.processing.transaction.receipts import HEADER_RECEIPT, Receipt
 from tests.unit.operators.windows.bench import Bench, failed
 from tests.unit.operators.windows.functions import append, append_even, empty, refuse_windows_of_13
 from tests.unit.operators.windows.histories import Record, histories, play

@@ -15,7 +15,7 @@ import pytest
 import structlog
 
 from eosframework.application.replay_marks import ReplayMarks
-from eosframework.backfill.cutover import _Cutover
+from eosframework.engine.worker.worker import Worker
 from eosframework.errors import (
     ClusterUnreachable,
     DataRejected,
@@ -31,10 +31,10 @@ from eosframework.errors import (
 )
 from eosframework.kafka.producer import producer_states as drop_in
 from eosframework.operations.dead_letters.replay import _Replay
-from eosframework.processing.session import session_states as session
-from eosframework.processing.worker import Worker
 from eosframework.records import TopicPartition
+from eosframework.spark.backfill.cutover import _Cutover
 from eosframework.testing.memory_kafka import MemoryStartPositions
+from eosframework.transactions.session import session_states as session
 from tests.support.memory.faulty_kafka import FaultyOutput
 from tests.support.memory.scripted_kafka import (
     OPTIONS,
@@ -148,7 +148,7 @@ def replay() -> User:
 def cutover(monkeypatch: pytest.MonkeyPatch) -> User:
     """C4 and C5 of a cutover without positions."""
     broker, clock = Broker(), Clock()
-    module = "eosframework.backfill.cutover"
+    module = "eosframework.spark.backfill.cutover"
     monkeypatch.setattr(
         f"{module}.time", SimpleNamespace(time=lambda: 1.0, monotonic=clock, sleep=clock.sleep)
     )

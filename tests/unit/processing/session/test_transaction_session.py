@@ -24,15 +24,15 @@ from eosframework.errors import (
     TransactionFatal,
     TransactionTooLong,
 )
-from eosframework.processing.ports import Commit, Committed, Output
-from eosframework.processing.session.session_group import (
+from eosframework.transactions.ports import Commit, Committed, Output
+from eosframework.transactions.session.session_group import (
     SessionCounts,
     SessionGroup,
     SessionUser,
 )
-from eosframework.processing.session.session_policy import PATIENCE_SECONDS, Policy
-from eosframework.processing.session.session_states import MOVES, OUT, Event, Outcome, State
-from eosframework.processing.session.transaction_session import TransactionSession
+from eosframework.transactions.session.session_policy import PATIENCE_SECONDS, Policy
+from eosframework.transactions.session.session_states import MOVES, OUT, Event, Outcome, State
+from eosframework.transactions.session.transaction_session import TransactionSession
 
 TIMEOUT_SECONDS = 30.0
 RECORD: Output = ("out", b"1", None, -1, None, None, 0, None)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eosframework.errors import RunError, TransactionThrottled
-from eosframework.processing.session.transaction_size import QUOTA_SECONDS, TransactionSize
+from eosframework.transactions.session.transaction_size import QUOTA_SECONDS, TransactionSize
 
 TIMEOUT_SECONDS = 30.0
 RECORD_BYTES = 1000

@@ -1,0 +1,102 @@
+"""The context of a compilation, and the slots of a sub-topology's keyed nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from eosframework.engine.conversions import TopicChoice
+from eosframework.engine.failures.refused_outputs import OutputLimits
+from eosframework.topology.graph.graph import (
+    Aggregate,
+    Emit,
+    Keyed,
+    Node,
+    Processor,
+    Reorder,
+    Source,
+    StreamJoin,
+)
+from eosframework.topology.graph.timed_topics import TimedTopic
+
+
+@dataclass(frozen=True, slots=True)
+class CompileContext:
+    """Facts outside of a topology that its generated code depends on.
+
+    Args:
+        receipts: the outputs get receipts; the functions append to `ReceiptedOutputs`.
+        batch_rows: the most rows of a batch; None: the whole slice.
+        limits: by topic, the known limits on its records.
+        is_missing: returns whether a chosen topic does not exist; None: cannot be checked.
+        own_topics: repartition topics, which may contain watermarks.
+        timed_topics: those whose reader depends on time.
+        is_sorted: records come in the order of their times of writing, without watermarks.
+    """
+
+    receipts: bool = False
+    batch_rows: int | None = None
+    limits: Mapping[str, OutputLimits] = field(default_factory=dict[str, OutputLimits])
+    is_missing: Callable[[str], bool] | None = None
+    own_topics: Collection[str] = ()
+    timed_topics: Mapping[str, TimedTopic] = field(default_factory=dict[str, TimedTopic])
+    is_sorted: bool = False
+
+
+NO_CONTEXT = CompileContext()
+"""The context of a topology alone."""
+
+
+class Slots:
+    """Numbers the keyed nodes of a sub-topology, each once however many paths lead to it.
+
+    Args:
+        context: of the compilation.
+        has_windows: stream time alone can emit results.
+        has_ttl: entries of a store expire.
+        ahead_ms: the limit on event times of late results; None: there is none.
+        has_watermarks: watermarks move the stream time of the task.
+        reorder: the step that holds records whose order matters; None: all are run at once.
+        own_times: the source topics without watermarks whose records move stream time.
+        timeless: the source topics whose records never move it.
+        closes_first: a record closes windows before it is run, as a reorder step does it.
+    """
+
+    def __init__(
+        self,
+        context: CompileContext,
+        *,
+        has_windows: bool = False,
+        has_ttl: bool = False,
+        ahead_ms: int | None = None,
+        has_watermarks: bool = False,
+        reorder: Reorder | None = None,
+        own_times: Collection[str] = (),
+        timeless: Collection[str] = (),
+        closes_first: bool = False,
+    ) -> None:
+        self.context = context
+        self.has_windows = has_windows
+        self.has_ttl = has_ttl
+        self.ahead_ms = ahead_ms
+        self.has_watermarks = has_watermarks
+        self.reorder = reorder
+        self.own_times = own_times
+        self.timeless = timeless
+        self.closes_first = closes_first
+        self.choice = TopicChoice(context.is_missing)
+        self.keyed: list[Keyed] = []
+        self.emitting: list[Aggregate | StreamJoin | Processor | Reorder] = []
+
+    def held(self, source: Source) -> tuple[Node, ...]:
+        """Return the children of a source that get its records from the reorder step."""
+        return () if self.reorder is None else self.reorder.followers.get(source.topic, ())
+
+    def of(self, node: Keyed) -> int:
+        """Return the slot of a node."""
+        if node not in self.keyed:
+            self.keyed.append(node)
+            emits = isinstance(node, Aggregate | StreamJoin | Processor | Reorder)
+            if emits and node.emit is not Emit.EACH:
+                self.emitting.append(node)
+        return self.keyed.index(node)

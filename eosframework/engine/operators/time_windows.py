@@ -1,0 +1,260 @@
+"""Tumbling and hopping windows: their starts are multiples of a time, the same for all keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from sortedcontainers import SortedList  # pyright: ignore[reportMissingTypeStubs]
+
+from eosframework.engine.operators.entries import Entry
+from eosframework.engine.operators.folds import Fold
+from eosframework.engine.operators.store_transaction import StoreTransaction
+from eosframework.engine.operators.windows import (
+    MARK_KEY,
+    NEVER,
+    START,
+    Alarm,
+    Closed,
+    Result,
+    WindowOperator,
+)
+from eosframework.records import WindowResult
+from eosframework.serialization.key_bytes import sorted_json
+from eosframework.topology.spec.keyed_spec import Window
+
+_STARTS_AT_ONCE = 1000
+"""The most numbers of a listing: a transaction ends few of many."""
+
+
+class WindowStarts:
+    """A sorted set of numbers; removing the lowest ones costs the same however many it has.
+
+    Attributes:
+        known: the numbers, for a fast check with each record; read-only for callers.
+    """
+
+    def __init__(self) -> None:
+        self.known: set[int] = set()
+        self._order: Any = SortedList()
+
+    def __len__(self) -> int:
+        return len(self.known)
+
+    @property
+    def first(self) -> int:
+        """The lowest number; the set must not be empty."""
+        return self._order[0]
+
+    @property
+    def last(self) -> int:
+        """The highest number; the set must not be empty."""
+        return self._order[-1]
+
+    def add(self, start: int) -> bool:
+        """Add a number, and return whether it is new."""
+        if start in self.known:
+            return False
+        self.known.add(start)
+        self._order.add(start)
+        return True
+
+    def up_to(self, last: int) -> list[int]:
+        """Return the first numbers up to and including `last`, in order; empty: there are none."""
+        return list(islice(self._order.irange(None, last), _STARTS_AT_ONCE))
+
+    def discard(self, starts: Iterable[int]) -> None:
+        """Remove numbers; absent ones are ignored."""
+        for start in starts:
+            if start in self.known:
+                self.known.remove(start)
+                self._order.remove(start)
+
+    def clear(self) -> None:
+        """Remove all."""
+        self.known.clear()
+        self._order.clear()
+
+
+class SlicedOperator(WindowOperator):
+    """Tracks the starts of the windows in its store.
+
+    Args:
+        lasts_ms: the time from a start for which its entries are needed.
+    """
+
+    def __init__(
+        self, store: StoreTransaction, window: Window, alarm: Alarm, lasts_ms: int
+    ) -> None:
+        super().__init__(store, window, alarm)
+        self._lasts_ms = lasts_ms
+        self._starts = WindowStarts()
+        self._next = b""
+        """The key after the last removed entry: a scan from its start would pass all removals."""
+
+    def load(self) -> None:
+        """Load the starts from the store, with one seek for each."""
+        self._starts.clear()
+        first = self._next = b""
+        while (found := next(iter(self._store.scan(first, MARK_KEY)), None)) is not None:
+            start = self._store.form.time_in(START, found[0])
+            self._starts.add(start)
+            first = START.pack(start + 1)
+
+    def due(self) -> int:
+        """Return the end of the first start."""
+        return self._starts.first + self._lasts_ms if self._starts else NEVER
+
+    def last_close(self) -> int:
+        """Return the end of the last start."""
+        return self._starts.last + self._lasts_ms if self._starts else 0
+
+    def _began(self, start: int) -> None:
+        """Note that an entry with this start exists."""
+        if start not in self._starts.known:
+            self._starts.add(start)
+            self.alarm.set(start + self._lasts_ms)
+
+    def _ending(self, now: int) -> Iterator[tuple[int, bytes, Entry]]:
+        """Yield start, key and entry of the entries that have ended; each is removed after it."""
+        while ended := self._starts.up_to(now - self._lasts_ms):
+            # No open start lies between two that have ended, so one scan finds all of them.
+            passed = iter(ended)
+            current = next(passed)
+            first, last = max(START.pack(current), self._next), START.pack(ended[-1] + 1)
+            for store_key, entry in self._store.scan(first, last):
+                start = self._store.form.time_in(START, store_key)
+                while current < start:
+                    self._starts.discard((current,))
+                    current = next(passed)
+                yield start, store_key[START.size :], entry
+                self._store.delete(store_key)
+                self._next = store_key + b"\0"
+            self._starts.discard(ended)
+
+
+class Deduplication(SlicedOperator):
+    """Passes a record on unless an equal one came less than `within` before or after it.
+
+    A record at least `within` older than stream time is late, because the record that it may repeat
+    is no longer known. A record is remembered, under the slice of time that contains it, for as
+    long as a record that is not late can repeat it. Two records that were passed on never share a
+    slice.
+
+    Args:
+        by: returns the value that repeated records share besides the key; None: the key alone.
+    """
+
+    def __init__(
+        self,
+        store: StoreTransaction,
+        window: Window,
+        alarm: Alarm,
+        by: Callable[[Any], Any] | None,
+    ) -> None:
+        super().__init__(store, window, alarm, 3 * window.size_ms)
+        self._within_ms = window.size_ms
+        self._by = by
+
+    def update(self, key: bytes, value: Any, timestamp: int, now: int) -> Sequence[Result] | None:
+        """Return the record, or nothing if an equal one was passed on."""
+        within = self._within_ms
+        if timestamp + within <= now:
+            return None
+        identity = key if self._by is None else _identity(key, self._by(value))
+        slice_ = timestamp // within * within
+        for start in (slice_, slice_ - within, slice_ + within):
+            if 0 <= start <= now:
+                seen = self._store.get(START.pack(start) + identity)
+                if seen is not None and abs(seen[1] - timestamp) < within:
+                    return ()
+        self._began(slice_)
+        self._store.put(START.pack(slice_) + identity, (b"", timestamp))
+        return ((value, timestamp),)
+
+    def closing(self, now: int) -> Generator[None]:
+        """Remove the records that can no longer be repeated."""
+        for _ in self._ending(now):
+            yield None
+
+    def changed(self) -> Iterator[Closed]:
+        """Yield nothing: records are emitted at once."""
+        yield from ()
+
+
+def _identity(key: bytes, shared: Any) -> bytes:
+    """Return unambiguous bytes for a key and a value."""
+    return START.pack(len(key)) + key + sorted_json(shared)
+
+
+class AlignedWindows(SlicedOperator):
+    """Folds records into the windows that contain their time (`TimeWindows` of Kafka Streams).
+
+    A window closes when stream time reaches its end plus the grace. A record is late when all its
+    windows are closed; otherwise it goes into those that are open.
+
+    Args:
+        fold: the aggregate of a window.
+        shows_updates: whether `update` returns the windows that it changed.
+    """
+
+    def __init__(
+        self,
+        store: StoreTransaction,
+        window: Window,
+        alarm: Alarm,
+        fold: Fold,
+        *,
+        shows_updates: bool,
+    ) -> None:
+        super().__init__(store, window, alarm, window.size_ms + window.grace_ms)
+        self._fold = fold
+        self._size_ms = window.size_ms
+        self._every_ms = window.every_ms or window.size_ms
+        self._shows_updates = shows_updates
+
+    def update(self, key: bytes, value: Any, timestamp: int, now: int) -> Sequence[Result] | None:
+        """Fold a record into its windows; return those that it changed."""
+        closed = (now if now > self._floor else self._floor) - self._lasts_ms
+        every = self._every_ms
+        start = max(timestamp - self._size_ms + every, 0) // every * every
+        if start <= closed:
+            start += (closed - start) // every * every + every
+        if start > timestamp:
+            return None
+        results: list[Result] = []
+        while start <= timestamp:
+            entry = self._put(START.pack(start) + key, start, value, timestamp)
+            if self._shows_updates:
+                results.append((WindowResult(start, start + self._size_ms, entry[0]), entry[1]))
+            start += every
+        return results
+
+    def closing(self, now: int) -> Generator[Closed]:
+        """Yield the windows that `now` closes, earliest start first."""
+        for start, key, (value, timestamp) in self._ending(now):
+            yield key, WindowResult(start, start + self._size_ms, value), timestamp
+
+    def changed(self) -> Iterator[Closed]:
+        """Yield the windows that the open transaction changed."""
+        for store_key, entry in self._store.changed_entries():
+            if entry is not None and len(store_key) >= START.size:
+                start = self._store.form.time_in(START, store_key)
+                result = WindowResult(start, start + self._size_ms, entry[0])
+                yield store_key[START.size :], result, entry[1]
+
+    def _put(self, store_key: bytes, start: int, value: Any, timestamp: int) -> Result:
+        store = self._store
+        before = store.get(store_key)
+        if before is None:
+            self._began(start)
+            entry = self._fold.first(value), timestamp
+        else:
+            so_far, latest = before
+            entry = self._fold.then(so_far, value), max(timestamp, latest)
+        if entry[0] is None:
+            store.delete(store_key)
+        else:
+            store.put(store_key, entry)
+        return entry

@@ -1,0 +1,1 @@
+"""State of tasks from its changelogs: restoration, standby copies, global tables."""

@@ -1,0 +1,1 @@
+"""Stores as tasks see them: their ports, and reads by other threads."""

@@ -1,0 +1,150 @@
+"""Measurements of a worker: plain numbers, summed by the main thread.
+
+Topics are counted batch by batch, not record by record, and a transaction counts when it is
+committed, so that replays do not count.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+
+from eosframework.transactions.ports import Output
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+RECORDS = (1.0, 10.0, 100.0, 1_000.0, 10_000.0, 100_000.0, 1_000_000.0)
+
+_topic_of = itemgetter(0)
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramSnapshot:
+    """A snapshot of a histogram.
+
+    Args:
+        bounds: inclusive upper bounds of the buckets, ascending.
+        counts: values in each bucket; the last count is of values above all bounds.
+        total: the sum of all values.
+    """
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float
+
+
+class Histogram:
+    """A histogram."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._total = 0.0
+
+    def add(self, value: float) -> None:
+        """Count one value."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._total += value
+
+    def snapshot(self) -> HistogramSnapshot:
+        """Return the counts so far."""
+        return HistogramSnapshot(self._bounds, tuple(self._counts), self._total)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuresSnapshot:
+    """A snapshot of measurements; see `Measures`."""
+
+    read: Mapping[str, int]
+    written: Mapping[str, int]
+    transaction_records: HistogramSnapshot
+    transaction_seconds: HistogramSnapshot
+    commit_seconds: HistogramSnapshot
+
+
+class Measures:
+    """Measurements of committed transactions.
+
+    Attributes:
+        read: records by source topic.
+        written: records by topic, or rows by table.
+        transaction_records: records per transaction, or rows per database transaction.
+        transaction_seconds: from begin to the end of the commit.
+        commit_seconds: per commit round, or per write to a database.
+    """
+
+    def __init__(self) -> None:
+        self.read: Counter[str] = Counter()
+        self.written: Counter[str] = Counter()
+        self.transaction_records = Histogram(RECORDS)
+        self.transaction_seconds = Histogram(SECONDS)
+        self.commit_seconds = Histogram(SECONDS)
+
+    def committed(self, records: int, seconds: float) -> None:
+        """Count a committed transaction.
+
+        Args:
+            records: of all tasks that share it.
+            seconds: from its begin to the end of the commit.
+        """
+        self.transaction_records.add(records)
+        self.transaction_seconds.add(seconds)
+
+    def snapshot(self) -> MeasuresSnapshot:
+        """Return the measurements so far."""
+        return MeasuresSnapshot(
+            dict(self.read),
+            dict(self.written),
+            self.transaction_records.snapshot(),
+            self.transaction_seconds.snapshot(),
+            self.commit_seconds.snapshot(),
+        )
+
+
+class TransactionMeasures:
+    """Counts of the records that a task reads and writes in its open transaction.
+
+    Args:
+        measures: receives them when the transaction is committed.
+    """
+
+    def __init__(self, measures: Measures) -> None:
+        self._measures = measures
+        self._read: Counter[str] = Counter()
+        self._written: Counter[str] = Counter()
+        self._in_doubt: tuple[Counter[str], Counter[str]] | None = None
+
+    def read(self, topic: str, records: int) -> None:
+        """Count records that were read in the open transaction."""
+        self._read[topic] += records
+
+    def wrote(self, outputs: Sequence[Output]) -> None:
+        """Count records that were produced, mostly to one topic: finding that out is cheaper."""
+        topics = {output[0] for output in outputs}
+        if len(topics) == 1:
+            self._written[topics.pop()] += len(outputs)
+        else:
+            self._written.update(map(_topic_of, outputs))
+
+    def committed(self) -> None:
+        """Take the open transaction as committed."""
+        self._add(self._read, self._written)
+        self._read, self._written = Counter(), Counter()
+
+    def dropped(self) -> None:
+        """Set the open transaction aside; it may turn out to have been committed."""
+        if self._read or self._written:
+            self._in_doubt = self._read, self._written
+            self._read, self._written = Counter(), Counter()
+
+    def settled(self, *, committed: bool) -> None:
+        """Report the outcome of the transaction that was dropped last."""
+        if committed and self._in_doubt is not None:
+            self._add(*self._in_doubt)
+        self._in_doubt = None
+
+    def _add(self, read: Counter[str], written: Counter[str]) -> None:
+        self._measures.read.update(read)
+        self._measures.written.update(written)

@@ -1,0 +1,139 @@
+"""Commit rounds: all tasks of a worker commit together, and the schedule of these rounds.
+
+A commit is mostly waiting: for the brokers to store the records in flight, and for two responses.
+So each producer group returns its part (steps 3 and 4), the producers make their calls at the same
+time, and then each group gets the outcome of its transaction (steps 5 to 7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from eosframework.engine.task.producer_group import ProducerGroup
+from eosframework.engine.task.task import Task, producer_groups
+from eosframework.engine.worker.commit_interval import CommitInterval
+from eosframework.engine.worker.recovery import Recovery
+from eosframework.engine.worker.worker_plan import WorkerOptions
+from eosframework.errors import TransactionError, worst
+from eosframework.transactions.ports import Commit
+
+
+class CommitRounds:
+    """Commits a worker's tasks.
+
+    Args:
+        on_finished: called after each round with its tasks and its duration in seconds.
+    """
+
+    def __init__(
+        self,
+        recovery: Recovery,
+        options: WorkerOptions,
+        clock: Callable[[], float],
+        on_finished: Callable[[Sequence[Task], float], None],
+    ) -> None:
+        self._recovery = recovery
+        self._on_finished = on_finished
+        self._watermark_interval_seconds = options.watermark_interval_seconds
+        self._interval = CommitInterval(
+            options.commit_interval_seconds, options.transaction_timeout_seconds / 3, clock
+        )
+        self._has_backlog = False
+        self._events = structlog.get_logger("eosframework.worker")
+
+    def remaining_seconds(self) -> float:
+        """Return the time until the next round; 0 when it is due."""
+        return self._interval.remaining_seconds()
+
+    def turn(self, tasks: Sequence[Task], *, backlog: bool) -> None:
+        """Commit all open transactions if a round is due.
+
+        Args:
+            tasks: all tasks of the worker.
+            backlog: whether the tasks have work.
+
+        Raises:
+            RecordFailed: a task is stopped at a record; the records before it are committed.
+            RunError: no retry can succeed until an operator fixes the cause.
+            InstanceFenced: a rival with the same identity keeps fencing this worker.
+        """
+        self._has_backlog = backlog
+        if self._interval.is_due() or any(task.wants_commit for task in tasks):
+            groups = producer_groups(tasks)
+            self._commit([group for group in groups if not self._may_wait(group)])
+        _raise_failure(tasks)
+
+    def _may_wait(self, group: ProducerGroup[Task]) -> bool:
+        """Return whether a transaction has taken watermarks alone, and is young."""
+        is_young = group.age_seconds() < self._watermark_interval_seconds
+        return is_young and not any(task.time.hurries for task in group.tasks)
+
+    def commit(self, tasks: Sequence[Task], within_seconds: float | None = None) -> None:
+        """Commit the open transactions of tasks; raises as `turn`.
+
+        Tasks that share a producer with one of these commit with it.
+        """
+        self._commit(producer_groups(tasks), within_seconds)
+        _raise_failure(tasks)
+
+    def _commit(
+        self, groups: Sequence[ProducerGroup[Task]], within_seconds: float | None = None
+    ) -> None:
+        """Collect the parts of the producer groups, and commit them."""
+        ready: list[ProducerGroup[Task]] = []
+        commits: list[Commit] = []
+        failures: list[BaseException] = []
+        try:
+            self._collect(groups, ready, commits)
+        except BaseException as error:
+            failures.append(error)
+        # Also if a group ends the worker: the results and changes of the others are in their
+        # transactions by now, and a second collection would add them twice.
+        try:
+            self._run(ready, commits, within_seconds)
+        except BaseException as error:
+            failures.append(error)
+        for error in failures if len(failures) > 1 else ():
+            self._events.error("round_failed", error=str(error))
+        if failures:
+            raise worst(failures)
+
+    def _collect(
+        self,
+        groups: Sequence[ProducerGroup[Task]],
+        ready: list[ProducerGroup[Task]],
+        commits: list[Commit],
+    ) -> None:
+        for group in groups:
+            if not group.has_open_progress:
+                continue
+            try:
+                commits.append(group.commit())
+                ready.append(group)
+            except TransactionError as error:
+                self._recovery.failed(group, error)
+
+    def _run(
+        self,
+        ready: Sequence[ProducerGroup[Task]],
+        commits: Sequence[Commit],
+        within_seconds: float | None,
+    ) -> None:
+        """Commit, and pass each result to its producer group (steps 5 to 7)."""
+        if not commits:
+            self._interval.round_took(0.0, backlog=self._has_backlog)
+            return
+        took = self._recovery.commit(ready, commits, within_seconds)
+        # The replacement of a producer is no measure of the next round.
+        measure = 0.0 if took.recycled else took.seconds
+        if stretched := self._interval.round_took(measure, backlog=self._has_backlog):
+            self._events.warning("commit_interval_stretched", seconds=round(stretched, 3))
+        self._on_finished([t for b in ready for t in b.tasks], took.seconds)
+
+
+def _raise_failure(tasks: Sequence[Task]) -> None:
+    for task in tasks:
+        if task.failure is not None and not task.has_open_progress:
+            raise task.failure

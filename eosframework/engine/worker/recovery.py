@@ -1,0 +1,323 @@
+"""The worker's transactions: the user of their sessions (step 7 of a transaction).
+
+`transactions/session` commits and recovers them. A producer fails together with all tasks that
+share it: they leave service, and resume when their stores are up to date. The numbers are those of
+`session_group`:
+
+    R0  F1 poll for two heartbeats; F2 still the owner
+    K6  a task that another process has claimed since is a fence; after F2 it is claimed anew
+        (`transactions/ownership`), and R1 follows once more
+    R2  read the stable committed offsets, which show the outcome
+    R3  rewind to them
+
+A successor of a fenced producer exists only after a rebalance. So the worker stays a member of the
+group for two heartbeats: by then a rebalance shows as a revoked or lost partition, which closes its
+tasks. The next `send_offsets` with the membership of its batch is the last check.
+
+A fence without a rebalance means that another process uses the id. It may have stopped since, so
+one fence is no reason to end; several in a short time are: two rivals would fence each other after
+a few commits, for ever.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+
+import structlog
+
+from eosframework.engine.task.producer_group import ProducerGroup
+from eosframework.engine.task.task import Task
+from eosframework.engine.task.task_states import TaskState
+from eosframework.errors import (
+    ClusterUnreachable,
+    DataRejected,
+    Retriable,
+    TaskFenced,
+    TransactionError,
+)
+from eosframework.records import Position
+from eosframework.transactions.ownership.ownership import Ownership
+from eosframework.transactions.ports import Commit, InputLog, TransactionalOutputs
+from eosframework.transactions.session.session_group import Counts, Round, SessionGroup, SessionUser
+from eosframework.transactions.session.session_policy import Policy
+from eosframework.transactions.session.session_states import Outcome, State
+from eosframework.transactions.session.transaction_session import TransactionSession
+
+RIVAL_FENCES = 3
+RIVAL_HEARTBEATS = 30
+"""This many fences that cannot be expiry, in a row or within this many heartbeat intervals, show a
+rival. Two rivals wait two heartbeats each, so a worker is fenced every four."""
+
+Settled = Mapping[Task, Sequence[Position]]
+"""Stable committed positions of the source partitions of each task of a producer group."""
+
+
+def worker_policy(timeout_seconds: float, heartbeat_seconds: float) -> Policy:
+    """Return the policy of a worker's sessions.
+
+    Args:
+        timeout_seconds: the transaction timeout.
+        heartbeat_seconds: the heartbeat interval of the group.
+    """
+    return Policy(
+        timeout_seconds,
+        successor="a process that does not own the partition in this group: another process uses "
+        "the same application name",
+        advice="Stop it, or give one of them another name",
+        watch_seconds=2 * heartbeat_seconds,
+        rival_fences=RIVAL_FENCES,
+        rival_seconds=RIVAL_HEARTBEATS * heartbeat_seconds,
+        patience_seconds=None,
+    )
+
+
+class Recovery(SessionUser[TransactionSession, Settled]):
+    """Commits producer groups, takes their tasks out of service, and resumes them.
+
+    Args:
+        log: has the committed offsets.
+        outputs: has opened the producers.
+        ownership: the claims of the tasks.
+        counts: receives the numbers.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        log: InputLog,
+        outputs: TransactionalOutputs,
+        counts: Counts,
+        clock: Callable[[], float],
+        ownership: Ownership,
+    ) -> None:
+        self._log = log
+        self._outputs = outputs
+        self._ownership = ownership
+        self._proven: set[TransactionSession] = set()
+        self._claimed: set[Task] = set()
+        self._superseded: set[Task] = set()
+        self._groups: dict[TransactionSession, ProducerGroup[Task]] = {}
+        self._events = structlog.get_logger("eosframework.recovery")
+        self._sessions = SessionGroup(outputs, self, counts, self._events, clock, time.sleep)
+
+    def commit(
+        self,
+        groups: Sequence[ProducerGroup[Task]],
+        commits: Sequence[Commit],
+        within_seconds: float | None,
+    ) -> Round:
+        """Commit in one round, and pass each result to its producer group (steps 5 to 7).
+
+        Raises:
+            RunError: no retry can succeed until an operator fixes the cause.
+            RecordFailed: the broker rejects a record's output and its dead letter.
+            InstanceFenced: a rival with the same identity keeps fencing this worker.
+        """
+        self._attend(groups)
+        try:
+            sessions = [group.session for group in groups]
+            return self._sessions.commit(sessions, commits, within_seconds)
+        finally:
+            self._keep_those_out()
+
+    def failed(self, group: ProducerGroup[Task], error: TransactionError) -> None:
+        """Decide the consequence of a failed call and take the producer's tasks out of service.
+
+        Raises:
+            EosError: as `commit`.
+        """
+        self._attend([group])
+        try:
+            self._sessions.failed(group.session, error)
+        finally:
+            self._keep_those_out()
+
+    def turn(self, groups: Sequence[ProducerGroup[Task]]) -> None:
+        """Recover the due producers; one failed attempt costs one wait.
+
+        Args:
+            groups: all producer groups of the worker.
+
+        Raises:
+            EosError: as `commit`.
+        """
+        if not self._groups:
+            return
+        self._forget_released(groups)
+        self._sessions.recover([g.session for g in groups if g.session in self._groups])
+        self._keep_those_out()
+        for session, group in self._groups.items():
+            _follow(session, group)
+
+    # --- what the sessions ask: see `SessionUser` -----------------------------------------------
+
+    def committed(self, session: TransactionSession, seconds: float) -> None:
+        """Pass the result to the tasks (step 6)."""
+        group = self._groups[session]
+        # If a store rejects the changes, the worker's last commit leaves out the whole group.
+        with group.whole():
+            group.committed()
+
+    def records(self, session: TransactionSession) -> int:
+        """Return the number of records in the producer group's transaction."""
+        return self._groups[session].records
+
+    def reject(self, session: TransactionSession, error: DataRejected) -> None:
+        """Bisect the transaction; see `ProducerGroup.reject`."""
+        self._groups[session].reject(error)
+
+    def drop(self, session: TransactionSession) -> None:
+        """Take the tasks out of service."""
+        group = self._groups[session]
+        group.drop()
+        if session.is_out:
+            _follow(session, group)
+            self._log.pause(group.partitions)
+
+    def prove(self, session: TransactionSession) -> None:
+        """End the watch: no rebalance took the partitions, or the group would be released (F2)."""
+        if session.state is State.FENCED:
+            self._groups[session].enter(TaskState.RECOVERING)
+            self._proven.add(session)
+
+    def has_successor(self, session: TransactionSession) -> bool:
+        """Return whether another process has claimed one of the tasks."""
+        tasks = self._groups[session].tasks
+        if self._superseded.intersection(tasks):
+            return True
+        try:
+            return bool(self._ownership.superseded(task.identity for task in tasks))
+        except (Retriable, ClusterUnreachable):
+            return False
+
+    def read(self, sessions: Sequence[TransactionSession]) -> Sequence[Settled]:
+        """Read the stable committed positions of each task (R2); without a commit, its start.
+
+        The claims are compared with the recorded entries before that (K6).
+        """
+        self._hold_claims(sessions)
+        groups = [self._groups[session] for session in sessions]
+        committed = iter(self._log.committed([p for group in groups for p in group.partitions]))
+        return [
+            {
+                task: [
+                    position
+                    if position.offset is not None
+                    else replace(position, offset=task.committed_offset(position.topic_partition))
+                    for position in islice(committed, len(task.partitions))
+                ]
+                for task in group.tasks
+            }
+            for group in groups
+        ]
+
+    def outcome(self, session: TransactionSession, found: Settled) -> Outcome:
+        """Return the outcome of a transaction from its tasks; some may not have taken part."""
+        if self._superseded.intersection(self._groups[session].tasks):
+            return Outcome.OVERTAKEN
+        if not session.is_in_doubt and session.state is not State.SUSPECT:
+            return Outcome.NOT_COMMITTED
+        if _moved(session, found):
+            return Outcome.OVERTAKEN
+        outcomes = [task.outcome(positions) for task, positions in found.items()]
+        return Outcome.COMMITTED if Outcome.COMMITTED in outcomes else Outcome.NOT_COMMITTED
+
+    def overtaken(self, session: TransactionSession, found: Settled) -> TransactionError:
+        """Return the error that stands for a claim or offsets of another worker."""
+        if claimed := self._superseded.intersection(self._groups[session].tasks):
+            names = sorted(str(partition) for task in claimed for partition in task.partitions)
+            return TaskFenced(
+                f"transactional.id {session.transactional_id}: another worker has claimed "
+                f"{', '.join(names)}"
+            )
+        partitions = (partition for task in _moved(session, found) for partition in task.partitions)
+        return TaskFenced(
+            f"transactional.id {session.transactional_id}: the committed offsets of "
+            f"{', '.join(map(str, partitions))} were moved by another worker"
+        )
+
+    def resume(self, session: TransactionSession, found: Settled, outcome: Outcome) -> None:
+        """Rewind to the committed positions (R3)."""
+        group = self._groups[session]
+        if outcome is Outcome.COMMITTED:
+            for task, positions in found.items():
+                if task.outcome(positions) is outcome:
+                    task.took_effect()
+        for task, positions in found.items():
+            task.start_at(positions)
+        settled = [position for positions in found.values() for position in positions]
+        self._log.seek(settled)
+        group.enter(TaskState.ASSIGNED)
+        self._events.info(
+            "task_recovered",
+            transactional_id=session.transactional_id,
+            offsets={str(p.topic_partition): p.offset for p in settled},
+        )
+
+    # --- claims ---------------------------------------------------------------------------------
+
+    def _hold_claims(self, sessions: Sequence[TransactionSession]) -> None:
+        """Note which tasks other processes have claimed (K6), and claim anew what is proven.
+
+        Raises:
+            Retriable: tasks were claimed anew, so the ids are inited again before the earlier
+                owners are fenced (K1, K0, K2); or the topic cannot be read now.
+        """
+        owners = {task: s for s in sessions for task in self._groups[s].tasks}
+        tasks = {task.identity: task for task in owners}
+        self._superseded = {tasks[name] for name in self._ownership.superseded(tasks)}
+        anew = [task for task in self._superseded if owners[task] in self._proven]
+        if anew:
+            self._proven.difference_update(owners.values())
+            self._ownership.claim(
+                {task.identity: task.partitions for task in anew},
+                lambda name: tasks[name].group.transactional_id,
+            )
+            self._claimed.update(anew)
+            raise Retriable(
+                f"{', '.join(str(task.identity) for task in anew)}: claimed by another process and "
+                f"still assigned to this worker, so claimed anew"
+            )
+        claimed = self._claimed.intersection(owners).difference(self._superseded)
+        self._ownership.take(
+            [task.identity for task in claimed],
+            [session.transactional_id for session in sessions],
+            lambda ids: self._outputs.close(self._outputs.open(ids)),
+        )
+        self._claimed.difference_update(owners)
+
+    # --- the producer groups that are out of service, and during a call those of the call ---------
+
+    def _attend(self, groups: Sequence[ProducerGroup[Task]]) -> None:
+        self._groups.update((group.session, group) for group in groups)
+
+    def _keep_those_out(self) -> None:
+        self._groups = {s: group for s, group in self._groups.items() if s.is_out}
+        self._proven.intersection_update(self._groups)
+
+    def _forget_released(self, groups: Sequence[ProducerGroup[Task]]) -> None:
+        """Drop released producers; a successor may have them, or a new group their ids."""
+        kept = {group.session for group in groups}
+        self._claimed.intersection_update(task for group in groups for task in group.tasks)
+        for session in [session for session in self._groups if session not in kept]:
+            del self._groups[session]
+            if session.fence is not None:
+                self._events.warning(
+                    "successor_took_over", transactional_id=session.transactional_id
+                )
+
+
+def _follow(session: TransactionSession, group: ProducerGroup[Task]) -> None:
+    """Let the tasks have the state of a session that is out of service."""
+    group.enter(TaskState.FENCED if session.state is State.FENCED else TaskState.RECOVERING)
+
+
+def _moved(session: TransactionSession, found: Settled) -> list[Task]:
+    """Return the tasks whose offsets another worker moved."""
+    own = {Outcome.NOT_COMMITTED}
+    if session.is_in_doubt:
+        own.add(Outcome.COMMITTED)
+    return [task for task, positions in found.items() if task.outcome(positions) not in own]

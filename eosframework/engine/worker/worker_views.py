@@ -1,0 +1,134 @@
+"""Snapshots of a worker for readers on other threads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field, replace
+
+from eosframework.engine.codegen.compiler import CompiledPart
+from eosframework.engine.failures.failure_handler import LatePlace
+from eosframework.engine.task.measurements import MeasuresSnapshot
+from eosframework.engine.task.task import Task
+from eosframework.engine.task.task_states import TaskState
+from eosframework.engine.worker.worker_plan import WorkerCounts
+from eosframework.records import Position, TopicPartition
+from eosframework.topology.graph.graph import Aggregate, StreamJoin
+
+
+@dataclass(frozen=True, slots=True)
+class TaskView:
+    """A snapshot of a task.
+
+    Args:
+        read_to: by source partition, the offset up to which it is read.
+        stream_time: in milliseconds since the epoch; None: not known, or not of interest.
+        missing: upstream tasks that have sent no watermark, as `topic: task`; they hold its stream
+            time.
+        is_held: they have been missing for longer than a rolling upgrade should take.
+    """
+
+    name: str
+    state: str
+    read_to: Mapping[TopicPartition, int]
+    stream_time: int | None = None
+    missing: tuple[str, ...] = ()
+    is_held: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    """A snapshot of a worker.
+
+    Args:
+        was_assigned: the group has assigned partitions to it at least once.
+        unavailable: the system outside Kafka that the worker waits for, such as its database; None:
+            nothing.
+        late: late records of committed transactions, by step and topic.
+        keyless: records that steps skipped because they have no key, likewise.
+    """
+
+    counts: WorkerCounts
+    tasks: tuple[TaskView, ...]
+    was_assigned: bool
+    measured: MeasuresSnapshot
+    unavailable: str | None = None
+    late: Mapping[LatePlace, int] = field(default_factory=dict[LatePlace, int])
+    keyless: Mapping[LatePlace, int] = field(default_factory=dict[LatePlace, int])
+
+
+def task_view(task: Task) -> TaskView:
+    """Return a snapshot of a task."""
+    identity = task.identity
+    # The end of a partition is noted before the records ahead of it have run.
+    read_to = task.positions if task.has_waiting else {p: task.read_to(p) for p in task.positions}
+    missing = task.time.missing if task.state is TaskState.RUNNING else ()
+    return TaskView(
+        f"{identity.sub_topology}[{identity.partition}]",
+        task.state.value,
+        dict(read_to),
+        task.time.now,
+        tuple(f"{upstream.topic}: task {upstream.task}" for upstream in missing),
+        bool(missing) and task.time.is_held,
+    )
+
+
+def committed_positions(tasks: Iterable[Task], topics: Set[str]) -> list[Position]:
+    """Return the committed positions of some topics' partitions."""
+    return [
+        Position(*partition, task.committed_offset(partition))
+        for task in tasks
+        for partition in task.partitions
+        if partition.topic in topics
+    ]
+
+
+def late_places(parts: Iterable[CompiledPart]) -> dict[LatePlace, int]:
+    """Return 0 for each step that may have late records, by source topic.
+
+    A counter that appears with its first record has no increase for Prometheus.
+    """
+    return {
+        LatePlace(node.name, topic): 0
+        for part in parts
+        for node in part.keyed
+        if isinstance(node, StreamJoin) or (isinstance(node, Aggregate) and node.store.window)
+        for topic in part.sources
+    }
+
+
+def late_records(released: Counter[LatePlace], tasks: Iterable[Task]) -> Counter[LatePlace]:
+    """Return the late records of released tasks with those of `tasks` added."""
+    found = released
+    for task in tasks:  # In every turn, and nearly always there are none.
+        if committed := task.late_records.committed:
+            found = found + committed
+    return found
+
+
+def keyless_records(released: Counter[LatePlace], tasks: Iterable[Task]) -> Counter[LatePlace]:
+    """Return the records without a key of released tasks with those of `tasks` added."""
+    found = released
+    for task in tasks:
+        if committed := task.keyless_records.committed:
+            found = found + committed
+    return found
+
+
+def with_tasks(counts: WorkerCounts, tasks: Iterable[Task]) -> WorkerCounts:
+    """Return the worker's counters with those of `tasks` added."""
+    whole = replace(counts)
+    for task in tasks:
+        add_task(whole, task)
+        whole.held += 0 if task.stores is None else task.stores.held
+    return whole
+
+
+def add_task(counts: WorkerCounts, task: Task) -> None:
+    """Add the counters of a task."""
+    counts.records += task.processed
+    counts.late += task.late_records.committed.total()
+    counts.passed_over += task.time.passed_over
+    counts.skipped += task.failures.skipped + task.keyless_records.committed.total()
+    counts.dead_letters += task.failures.dead_letters
+    counts.retries += task.failures.retries

@@ -1,0 +1,1 @@
+"""Revisions of the schema `eosframework`; `postgres.database.migration` applies them."""

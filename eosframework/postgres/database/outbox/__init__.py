@@ -1,0 +1,1 @@
+"""The outbox in PostgreSQL, as a table and as messages in the write-ahead log."""

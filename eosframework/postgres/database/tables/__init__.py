@@ -1,0 +1,1 @@
+"""Tables of table sinks: their definitions, rows and positions."""

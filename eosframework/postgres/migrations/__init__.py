@@ -1,1 +1,0 @@
-"""Revisions of the schema `eosframework`; `eosframework.postgres.migration` applies them."""

@@ -1,1 +1,0 @@
-"""A worker's stores: opening, restoration, standby copies, reads by other threads."""

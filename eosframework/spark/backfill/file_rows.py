@@ -1,0 +1,549 @@
+"""Files that replace a source topic, as rows in the order (event time, path, row).
+
+    1. the files are the pinned ones  2. splits are the same in each read
+    3. each row becomes a record with its place; an invalid row ends the job
+
+Rows of Parquet have numbers. In text formats a row's number is the begin of its split, in bytes,
+plus the rows before it in the split: every row has at least a byte, so numbers grow within a file.
+
+Rows of files as the records that live producers would have sent, each with its place.
+A row is one record: its columns as a JSON object, or the result of the user's function. Its
+partition is the one that a live producer would have chosen for its key. An error names the file and
+the row.
+
+Staging of sources without a repeatable order, such as JDBC, as Parquet files.
+A query may return its rows in another order, or other rows, each time. A retried attempt must read
+the rows that were processed before, so such a source is copied to Parquet, where every row has a
+number.
+
+Lists of files that replace a topic: fixed when a job starts, checked at each read.
+They may be on any Hadoop file system. A file of another size or time is another file, which may
+lack rows that were processed, so it is refused.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import orjson
+
+from eosframework.engine.conversions import as_bytes
+from eosframework.errors import ConfigurationError, EosError, RunError, raised_by_functions
+from eosframework.kafka.client.partitioner import partition_of
+from eosframework.records import Record, as_milliseconds
+from eosframework.serialization import references
+from eosframework.serialization.key_bytes import key_encoder
+from eosframework.spark.job.job_entry import Files, PinnedFile
+from eosframework.spark.session.executors import (
+    BatchFunction,
+    RecordBatch,
+    batch_of,
+    encoded,
+    headers_type,
+    map_batches,
+    pack_value,
+    unpack_value,
+)
+from eosframework.spark.session.ordering import PLACED_SCHEMA
+from eosframework.spark.session.spark_session import file_system_of, hadoop_path, reason_of
+from eosframework.topology.graph.graph import Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_HIDDEN = ("_", ".")
+"""Prefixes of the auxiliary files of Spark and Hadoop."""
+
+
+def listed(spark: SparkSession, paths: Sequence[str]) -> tuple[PinnedFile, ...]:
+    """Return the files at the given paths, sorted; each path is a file, a directory or a pattern.
+
+    Raises:
+        ConfigurationError: a path has no file, or cannot be listed.
+    """
+    found: dict[str, PinnedFile] = {}
+    for path in paths:
+        of_path = {file.path: file for file in _files(spark, path)}
+        if not of_path:
+            raise ConfigurationError(
+                f"there is no file at {path!r}; expected a file, a folder with files, or a pattern "
+                f"such as history/2024-*.csv"
+            )
+        found |= of_path
+    return tuple(found[path] for path in sorted(found))
+
+
+def _check_pinned(spark: SparkSession, files: Sequence[PinnedFile]) -> None:
+    """Check that files are unchanged.
+
+    Raises:
+        ConfigurationError: names the first changed or missing file.
+    """
+    folders = sorted({file.path.rpartition("/")[0] for file in files})
+    now = {file.path: file for folder in folders for file in _in_folder(spark, folder)}
+    for file in files:
+        if (found := now.get(file.path)) == file:
+            continue
+        what = "is gone" if found is None else f"has changed: {_difference(file, found)}"
+        raise ConfigurationError(
+            f"file {file.path}, which the job reads, {what} since the job started. Restore it; "
+            f"if that is impossible, start another job, into another application or with "
+            f"--suffix"
+        )
+
+
+def _difference(before: PinnedFile, now: PinnedFile) -> str:
+    if before.size_bytes != now.size_bytes:
+        return f"it had {before.size_bytes} bytes and has {now.size_bytes}"
+    return f"it was written at {before.modified_at} and now at {now.modified_at} (in milliseconds)"
+
+
+def _files(spark: SparkSession, path: str) -> list[PinnedFile]:
+    """Return the files of a path, including those in nested directories."""
+    from py4j.protocol import Py4JError  # pyright: ignore[reportMissingTypeStubs]
+
+    try:
+        place = hadoop_path(spark, path)
+        system = file_system_of(spark, place)
+        return list(_below(system, system.globStatus(place) or ()))
+    except Py4JError as error:
+        raise ConfigurationError(
+            f"files at {path!r} cannot be listed: {reason_of(error)}; correct the path, or add "
+            f"Spark's connector for that file system"
+        ) from error
+
+
+def _below(system: Any, listed: Iterable[Any]) -> Iterator[PinnedFile]:
+    for status in listed:
+        if status.isFile():
+            yield _pinned(status)
+            continue
+        inside = system.listStatus(status.getPath())
+        yield from _below(system, [s for s in inside if not _is_hidden(s)])
+
+
+def _is_hidden(status: Any) -> bool:
+    return status.getPath().getName().startswith(_HIDDEN)
+
+
+def _in_folder(spark: SparkSession, folder: str) -> list[PinnedFile]:
+    """Return the files directly in a directory; none if it is missing."""
+    from py4j.protocol import Py4JError  # pyright: ignore[reportMissingTypeStubs]
+
+    try:
+        place = hadoop_path(spark, folder)
+        system = file_system_of(spark, place)
+        if not system.exists(place):
+            return []
+        return [_pinned(status) for status in system.listStatus(place) if status.isFile()]
+    except Py4JError as error:
+        raise ConfigurationError(
+            f"folder {folder} of files that the job reads cannot be listed: {reason_of(error)}"
+        ) from error
+
+
+def _pinned(status: Any) -> PinnedFile:
+    return PinnedFile(
+        path=status.getPath().toString(),
+        size_bytes=status.getLen(),
+        modified_at=status.getModificationTime(),
+    )
+
+
+_COMPLETE = "_SUCCESS"
+"""Written last by Spark."""
+
+
+def stage(spark: SparkSession, frame: DataFrame, directory: str) -> tuple[PinnedFile, ...]:
+    """Write a DataFrame to Parquet unless that is done already, and return the files.
+
+    Args:
+        spark: a session of the backfill.
+        frame: rows in any order; not read if the directory is complete.
+        directory: on a file system that every executor can read; it must have no other files.
+
+    Raises:
+        ConfigurationError: the directory has files of an incomplete or another write.
+    """
+    place = hadoop_path(spark, directory)
+    system = file_system_of(spark, place)
+    if not system.exists(place.suffix(f"/{_COMPLETE}")):
+        _refuse_leftovers(system, place, directory)
+        frame.write.mode("append").parquet(directory)
+    return listed(spark, [directory])
+
+
+def stage_source(
+    spark: SparkSession, kind: str, options: Mapping[str, str], directory: str
+) -> tuple[PinnedFile, ...]:
+    """Stage the rows of a data source of Spark; see `stage`.
+
+    Args:
+        spark: a session.
+        kind: name of the data source, such as jdbc.
+        options: of the data source.
+        directory: as for `stage`.
+
+    Raises:
+        ConfigurationError: the source cannot be read, or the directory not be written.
+    """
+    from py4j.protocol import Py4JError  # pyright: ignore[reportMissingTypeStubs]
+    from pyspark.errors import PySparkException
+
+    try:
+        return stage(spark, spark.read.format(kind).options(**options).load(), directory)
+    except (PySparkException, Py4JError) as error:
+        raise ConfigurationError(
+            f"data source {kind!r} cannot be staged in {directory}: {reason_of(error)}. Correct "
+            f"--option, or name a missing driver with --spark spark.jars.packages=…; remove the "
+            f"directory if it exists, and try again"
+        ) from error
+
+
+def _refuse_leftovers(system: Any, place: Any, directory: str) -> None:
+    if system.exists(place) and len(system.listStatus(place)) > 0:
+        raise ConfigurationError(
+            f"directory {directory} is not empty, and its content is incomplete ({_COMPLETE} "
+            f"is missing): an earlier attempt was interrupted, or the files are unrelated. "
+            f"Remove it, or name another directory"
+        )
+
+
+_FromRow = Callable[[dict[str, Any]], Record]
+"""A user's function of a row, columns by name."""
+
+_Placed = tuple[
+    str, int, int, int, "bytes | None", "bytes | None", "list[dict[str, Any]] | None", int, str
+]
+"""The columns of `ordering.PLACED_SCHEMA`, in their order."""
+
+_COLUMN = "column:"
+"""Prefix of a partitioner that takes the partition from a column."""
+
+_REMEMBERED_KEYS = 100_000
+
+
+class _RowPlace(NamedTuple):
+    """The place of a row.
+
+    Args:
+        start: begin of its split in bytes; 0 where rows are numbered throughout the file.
+        row: number of rows before it.
+    """
+
+    path: str
+    start: int
+    row: int
+
+    @property
+    def number(self) -> int:
+        """Grows from row to row of a file: every row has at least a byte."""
+        return self.start + self.row
+
+    def __str__(self) -> str:
+        behind = f" after byte {self.start}" if self.start else ""
+        return f"row {self.row}{behind} of {self.path}"
+
+
+class _RecordMaker:
+    """Makes records from the rows of files that replace a topic.
+
+    Args:
+        topic: its name.
+        files: their format and options.
+        source: of the topic.
+        from_row: the user's function; None: a row's columns are the value.
+
+    Raises:
+        ConfigurationError: the partitioner is unknown.
+    """
+
+    def __init__(
+        self, topic: str, files: Files, source: Source, from_row: _FromRow | None = None
+    ) -> None:
+        self._topic = topic
+        self._files = files
+        self._source = source
+        self._from_row = from_row
+        self._column = _column_of(files.partitioner)
+        self._partition_of = None if self._column else _partitioner(files)
+
+    def make(self, row: dict[str, Any], spot: _RowPlace) -> _Placed:
+        """Return the record of a row, with its place.
+
+        Args:
+            row: its columns.
+            spot: its place.
+
+        Raises:
+            RunError: the row is invalid; names the file and the row.
+        """
+        try:
+            record = self._from_columns(row) if self._from_row is None else self._called(row)
+            key, value = self._encoded_key(record.key), record.value
+            time = self._event_time(value, record.timestamp)
+            timestamp = time if self._from_row is None else as_milliseconds(record.timestamp)
+            partition = self._partition(row, key, spot)
+        except raised_by_functions() as error:
+            raise RunError(
+                f"{spot} cannot be made a record of topic {self._topic!r}: "
+                f"{type(error).__name__}: {error}; correct the file and start another job, or give "
+                f"the source a function record=MODULE:FUNCTION that makes a record of every row"
+            ) from error
+        headers = [{"key": name, "value": v} for name, v in record.headers] or None
+        own = self._topic, partition, spot.number, timestamp, key, value, headers
+        return (*own, time, spot.path)
+
+    def _from_columns(self, row: dict[str, Any]) -> Record:
+        """Return a row as a record; its time is taken from the value."""
+        key = None if self._files.key is None else row[self._files.key]
+        return Record(key, orjson.dumps(row, default=_plain), 0)
+
+    def _called(self, row: dict[str, Any]) -> Record:
+        """Return the user function's record for a row, its value encoded."""
+        assert self._from_row is not None
+        record: Any = self._from_row(row)
+        if not isinstance(record, Record):
+            raise TypeError(f"the function {self._files.record} gave {record!r:.60}, not a Record")
+        made = cast("Record", record)
+        encode = self._source.value.encode or as_bytes
+        return made.replace(value=None if made.value is None else encode(made.value))
+
+    def _encoded_key(self, key: Any) -> bytes | None:
+        if key is None:
+            return None
+        if (encode := key_encoder(self._source.key)) is not None:
+            return encode(key)
+        return key.encode() if isinstance(key, str) else as_bytes(key)
+
+    def _event_time(self, value: bytes | None, timestamp: int) -> int:
+        """Return the event time by the source's timestamp function, else the timestamp."""
+        if self._source.timestamp is None or value is None:
+            return as_milliseconds(timestamp)
+        decode = self._source.value.decode
+        return as_milliseconds(self._source.timestamp.call(decode(value) if decode else value))
+
+    def _partition(self, row: dict[str, Any], key: bytes | None, spot: _RowPlace) -> int:
+        count = self._files.partitions
+        if self._column is not None:
+            partition = row[self._column]
+            if type(partition) is not int or not 0 <= partition < count:
+                raise ValueError(f"{self._column}={partition!r} is not a partition of {count}")
+            return partition
+        if key is None or self._partition_of is None:
+            return (zlib.crc32(spot.path.encode()) + spot.number) % count
+        return self._partition_of(key)
+
+
+def _needed_columns(files: Files) -> list[str]:
+    """Return the required columns of files."""
+    return [name for name in (files.key, _column_of(files.partitioner)) if name is not None]
+
+
+def _column_of(partitioner: str) -> str | None:
+    return partitioner.removeprefix(_COLUMN) if partitioner.startswith(_COLUMN) else None
+
+
+def _partitioner(files: Files) -> Callable[[bytes], int]:
+    """Return the function that assigns a key to its partition.
+
+    Raises:
+        ConfigurationError: the partitioner is unknown.
+    """
+    count = files.partitions
+    if files.partitioner == "murmur2":
+
+        @lru_cache(_REMEMBERED_KEYS)
+        def as_java(key: bytes) -> int:
+            return partition_of(key, count)
+
+        return as_java
+    if files.partitioner == "crc32":
+        return lambda key: zlib.crc32(key) % count
+    raise ConfigurationError(
+        f"there is no partitioner {files.partitioner!r}; expected murmur2 (Kafka's own clients and "
+        f"this framework), crc32 (librdkafka's default) or {_COLUMN}NAME, the column with the "
+        f"partition's number"
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+
+
+_PATH, _START, _ROW, _BROKEN = "__path", "__start", "__row", "__broken"
+
+_LITERAL_PATHS = "__globPaths__"
+"""Option of Spark that controls whether paths are patterns."""
+
+_CAREFUL = {
+    "csv": {"enforceSchema": "false", "columnNameOfCorruptRecord": _BROKEN},
+    "json": {"columnNameOfCorruptRecord": _BROKEN},
+}
+"""Columns are matched by each file's header, and malformed rows are detected."""
+
+
+_ERROR_CLASS = re.compile(r"\[[A-Z_.]+\] [^\n]*")
+"""A Spark error class with its message."""
+
+
+def pin(
+    spark: SparkSession, format: str, paths: Sequence[str], options: Mapping[str, str]
+) -> tuple[PinnedFile, ...]:
+    """Return the files at the given paths, sorted, once Spark has read the first one's schema.
+
+    Args:
+        spark: a session of the backfill.
+        format: parquet, json or csv.
+        paths: files, directories and patterns, on any file system that Spark supports.
+        options: of Spark for the format.
+
+    Raises:
+        ConfigurationError: a path has no file, or Spark cannot read them with these options.
+    """
+    files = listed(spark, paths)
+    _loaded(spark, format, [files[0].path], options)
+    return files
+
+
+def file_rows(spark: SparkSession, topic: str, files: Files, source: Source) -> DataFrame:
+    """Return the rows of files as records of the topic that they replace, with their places.
+
+    Args:
+        spark: a session of the backfill.
+        topic: its name.
+        files: pinned.
+        source: of the topic.
+
+    Raises:
+        ConfigurationError: a file has changed or lacks a column, or rows have no time.
+        TopologyError: the function for records does not exist, or cannot be pickled.
+    """
+    _check_pinned(spark, files.files)
+    if source.timestamp is None and files.record is None:
+        raise ConfigurationError(
+            f"rows of the files for topic {topic!r} have no time: its source uses the "
+            f"record's timestamp, and rows have none. Give the source a timestamp function, or the "
+            f"files a function for records, record=MODULE:FUNCTION"
+        )
+    from_row = None if files.record is None else references.find(files.record)
+    _RecordMaker(topic, files, source, from_row)  # refused here, not on an executor
+    spark.conf.set("spark.sql.files.maxPartitionBytes", str(files.split_bytes))
+    rows = _loaded(spark, files.format, [file.path for file in files.files], files.options)
+    for column in _needed_columns(files):
+        if column not in rows.columns:
+            raise ConfigurationError(
+                f"the files for topic {topic!r} have no column {column!r}; they have "
+                f"{', '.join(name for name in rows.columns if name != _BROKEN)}"
+            )
+    bare = files.model_copy(update={"files": ()})
+    carried = pack_value((topic, bare, source, from_row), f"the source of topic {topic!r}")
+    return map_batches(_with_places(rows, files.format), _making(carried), PLACED_SCHEMA)
+
+
+def _loaded(
+    spark: SparkSession, format: str, paths: Sequence[str], options: Mapping[str, str]
+) -> DataFrame:
+    """Return the columns of files; for text formats without an explicit mode, malformed rows too.
+
+    Raises:
+        ConfigurationError: Spark cannot read them with these options.
+    """
+    from py4j.protocol import Py4JJavaError  # pyright: ignore[reportMissingTypeStubs]
+    from pyspark.errors import PySparkException
+
+    given = {name: value for name, value in options.items() if name != "schema"}
+    careful = {} if "mode" in options else _CAREFUL.get(format, {})
+    reader = spark.read.format(format).options(**careful, **given).option(_LITERAL_PATHS, "false")
+    try:
+        if "schema" in options:
+            reader = reader.schema(options["schema"])
+        rows = reader.load(list(paths))
+        if careful and _BROKEN not in rows.columns:
+            rows = reader.schema(rows.schema.add(_BROKEN, "string")).load(list(paths))
+    except (PySparkException, Py4JJavaError) as error:
+        text = str(error).strip()
+        reason = found[0] if (found := _ERROR_CLASS.search(text)) else text.splitlines()[0]
+        raise _unreadable(format, paths, reason) from error
+    if set(rows.columns) <= {_BROKEN}:
+        raise _unreadable(format, paths, "they have no columns")
+    return rows
+
+
+def _unreadable(format: str, paths: Sequence[str], reason: str) -> ConfigurationError:
+    others = f" and {len(paths) - 1} others" if len(paths) > 1 else ""
+    return ConfigurationError(
+        f"Spark cannot read {paths[0]}{others} as {format}: {reason}; correct the source's format "
+        f"or options"
+    )
+
+
+def _with_places(rows: DataFrame, format: str) -> DataFrame:
+    """Return rows with their places in files."""
+    from pyspark.sql.functions import col, lit
+
+    numbered = format == "parquet"
+    return rows.select(
+        "*",
+        col("_metadata.file_path").alias(_PATH),
+        (lit(0) if numbered else col("_metadata.file_block_start")).alias(_START),
+        (col("_metadata.row_index") if numbered else lit(None).cast("bigint")).alias(_ROW),
+    )
+
+
+def _making(carried: bytes) -> BatchFunction:
+    """Return the function that makes records from rows with places."""
+
+    def make(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+        maker = _RecordMaker(*unpack_value(carried))
+        spots = _RowNumbers()
+        for batch in batches:
+            rows: list[dict[str, Any]] = batch.to_pylist(maps_as_pydicts="strict")
+            try:
+                placed = [_made(maker, row, spots.take(row)) for row in rows]
+            except EosError as error:
+                raise encoded(error) from error
+            yield batch_of(placed, _types())
+
+    return make
+
+
+def _made(maker: _RecordMaker, row: dict[str, Any], spot: _RowPlace) -> _Placed:
+    if (broken := row.pop(_BROKEN, None)) is not None:
+        raise RunError(
+            f"{spot} cannot be read: {broken:.80}; correct the file and start another job, or "
+            f"leave such rows out with option.mode=DROPMALFORMED"
+        )
+    return maker.make(row, spot)
+
+
+class _RowNumbers:
+    """Numbers rows of formats without row numbers, split by split."""
+
+    def __init__(self) -> None:
+        self._split: tuple[str, int] | None = None
+        self._rows = 0
+
+    def take(self, row: dict[str, Any]) -> _RowPlace:
+        """Remove the place columns from a row, and return its place."""
+        path, start, number = row.pop(_PATH), row.pop(_START), row.pop(_ROW)
+        if number is not None:
+            return _RowPlace(path, 0, number)
+        if (path, start) != self._split:
+            self._split, self._rows = (path, start), 0
+        self._rows += 1
+        return _RowPlace(path, start, self._rows - 1)
+
+
+def _types() -> dict[str, Any]:
+    names = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+    kinds = ("string", "int32", "int64", "int64", "binary", "binary", headers_type())
+    placed = {"order_time": "int64", "writer": "string"}
+    return {**dict(zip(names, kinds, strict=True)), **placed}

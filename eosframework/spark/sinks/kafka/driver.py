@@ -1,0 +1,478 @@
+"""A Kafka sink that this driver owns: its batches in the control topic, its Spark jobs.
+
+A small batch in one transaction of the driver: all rows, and the entry that it is complete (S6).
+The rows are those that attempts would write, shard after shard, with the same receipts. No attempt
+can write them as well: the entry is the first one that names the batch, and it is complete.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from eosframework.application.control_log import ControlLog
+from eosframework.application.control_topic import ControlTopic
+from eosframework.application.output_limits import RelayDestinations
+from eosframework.config import Settings
+from eosframework.errors import ClusterUnreachable, DataRejected, RunError, StartRefused
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.kafka.admin.metadata import SizeLimits, size_limits
+from eosframework.kafka.worker_clients import NOTHING_KNOWN, producer_client, producers
+from eosframework.postgres.outbox.relay_position import Destination
+from eosframework.spark.session.executors import Table, map_batches
+from eosframework.spark.session.ordering import task_slots
+from eosframework.spark.sinks.kafka.columns import (
+    RESULT_SCHEMA,
+    KafkaColumns,
+    in_order,
+    in_shards,
+    pieces_of,
+)
+from eosframework.spark.sinks.kafka.shards import ShardSpec, attempts
+from eosframework.spark.sinks.kafka.sink_log import SETTLE_SECONDS, BatchLog, moved, receipts_of
+from eosframework.spark.sinks.sink_entry import (
+    BatchIdentity,
+    Decision,
+    SinkBatch,
+    are_few_expected,
+    decide,
+    shard_of,
+)
+from eosframework.transactions.attempts.ownership import OwnedTask, Ownership, taken_over
+from eosframework.transactions.ports import Output
+from eosframework.txnid import TransactionalId, reserved_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+MOST_TRANSACTIONS = 3
+"""Transactions without success, as if they take too long, after which executors cut the batch."""
+
+
+def outputs_of(
+    rows: Table, topic: str | None, application: str, sink: str, batch: SinkBatch
+) -> tuple[list[Output], dict[int, int]]:
+    """Return the records of a batch, and the number of rows by shard.
+
+    Args:
+        rows: all of them, in any order; columns as of `KafkaColumns.column`.
+        topic: of all records; None: of their column.
+        application: owner of the sink.
+        sink: its name.
+        batch: with the positions before it.
+    """
+    outputs: list[Output] = []
+    counts: dict[int, int] = {}
+    for piece in pieces_of(in_order(rows).to_batches(), topic):
+        first = counts.get(piece.shard, 0)
+        counts[piece.shard] = first + len(piece.rows)
+        receipts = receipts_of(application, sink, piece.shard, batch)
+        made = piece.rows.outputs
+        outputs += made if receipts is None else receipts.added(made, first)
+    return outputs, counts
+
+
+def commit_whole(
+    ownership: Ownership[SinkBatch], outputs: list[Output], complete: SinkBatch
+) -> bool:
+    """Commit a batch, and return whether it is committed; if not, nothing of it is visible.
+
+    Args:
+        ownership: of the sink.
+        outputs: the records of all rows.
+        complete: the entry of the batch once it is complete.
+
+    Raises:
+        InstanceFenced: another driver owns the sink.
+        RunError: no transaction can succeed until the cause is fixed.
+        ClusterUnreachable: no transaction was committed for long.
+    """
+    rejected: list[DataRejected] = []
+    of_entries, ownership.on_reject = ownership.on_reject, rejected.append
+    try:
+        for _ in range(MOST_TRANSACTIONS):
+            if ownership.write(outputs, complete):
+                return True
+            if rejected:
+                break
+    finally:
+        ownership.on_reject = of_entries
+    events = structlog.get_logger("eosframework.spark")
+    error = str(rejected[0]) if rejected else "the transaction was aborted several times"
+    events.warning("batch_left_to_executors", batch=str(complete.batch), error=error)
+    return False
+
+
+DECIDED_SECONDS = 2.0
+"""Longest time for a healthy attempt's commit; later it counts as a leftover."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSinkOptions:
+    """The options of a Kafka sink; see `kafka_sink`.
+
+    Args:
+        sink: name in ids and entries: the sink's, and its job's for a batch DataFrame.
+    """
+
+    application: str
+    sink: str
+    columns: KafkaColumns
+    shards: int
+    stage: bool
+    follows: str | None
+    settings: Settings
+
+    @property
+    def label(self) -> str:
+        """Name among all sinks of the application, and of the column in a stage."""
+        return f"kafka_{self.sink}"
+
+    def of_job(self, job: str) -> KafkaSinkOptions:
+        """Return the sink of a batch DataFrame."""
+        return replace(self, sink=f"{self.sink}.{job}")
+
+    def own(self) -> KafkaSinkDriver:
+        """Own the sink (S1)."""
+        return KafkaSinkDriver(self)
+
+
+class KafkaSinkDriver:
+    """An `OwnedSink` in Kafka.
+
+    Args:
+        options: of the sink.
+
+    Attributes:
+        label: its name among all sinks of the application.
+
+    Raises:
+        StartRefused: the topic or the application cannot be used; names the way on.
+        ClusterUnreachable: no broker answered in time.
+    """
+
+    def __init__(self, options: KafkaSinkOptions) -> None:
+        self.label = options.label
+        self._options = options
+        kafka = options.settings.kafka
+        self._admin = ClusterAdmin(kafka)
+        self._refuse_application()
+        log = ControlLog(options.application, kafka, self._admin, settle_seconds=SETTLE_SECONDS)
+        self._log = BatchLog(log, options.sink)
+        self._outputs = producers(options.settings, self._limits, tuple(sorted(self._topics)))
+        name = f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
+        self._slots: list[int] | None = None
+        self._since: int | None = None
+        self._counts: dict[int, int] = {}
+        self._column: tuple[StructType, Column] | None = None
+        self._ownership = Ownership(self._task(), name)
+        try:
+            self._end_leftovers(log)
+            self._ownership.take()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def name(self) -> str:
+        """Its name within the application."""
+        return self._options.sink
+
+    @property
+    def staged(self) -> bool:
+        """True unless its user calls all plans repeatable."""
+        return self._options.stage
+
+    @property
+    def expects_few(self) -> bool:
+        """The next batch is expected to fit one transaction."""
+        return are_few_expected(self.last)
+
+    @property
+    def last(self) -> SinkBatch | None:
+        """The last batch that it accepted."""
+        return self._ownership.known
+
+    def decide(self, offered: BatchIdentity) -> Decision:
+        """Return the handling of a batch (S2).
+
+        Raises:
+            StartRefused: the batch is neither the last one nor the next one.
+        """
+        options = self._options
+        return decide(self.name, self.last, offered, options.shards, options.follows)
+
+    def column(self, frame: DataFrame) -> Column:
+        """Return the record of each row, as a struct.
+
+        Raises:
+            ConfigurationError: a column is missing, or has an unsuitable type.
+        """
+        # It refers to columns by name, and takes a hundred calls of the JVM to build.
+        if self._column is None or self._column[0] != frame.schema:
+            columns = self._options.columns
+            found = self._topics.get(columns.topic or "")
+            partitions = found.partitions if found is not None else None
+            known, shards = self._destinations, self._options.shards
+            made = columns.column(self.name, frame, known, partitions, shards)
+            self._column = frame.schema, made
+        return self._column[1]
+
+    def write_at_once(self, offered: BatchIdentity, rows: Table) -> int | None:
+        """Write a new batch and its completion in one transaction (S6).
+
+        Returns:
+            The number of rows; None: they do not fit one transaction, and nothing was written.
+        """
+        options = self._options
+        topic = options.columns.topic
+        if topic is None:
+            self._refuse_topics(rows.column("topic").unique().to_pylist())
+        batch = self._opened(offered, None)
+        outputs, self._counts = outputs_of(rows, topic, options.application, self.name, batch)
+        complete = self._completed(batch, rows.num_rows)
+        return complete.rows if commit_whole(self._ownership, outputs, complete) else None
+
+    def accept(self, offered: BatchIdentity, stage: str | None) -> SinkBatch:
+        """Record that a batch is open (S3)."""
+        batch = self._opened(offered, stage)
+        self._since = self._log.written_end()
+        self._record(batch)
+        return batch
+
+    def _opened(self, offered: BatchIdentity, stage: str | None) -> SinkBatch:
+        """Return the entry of a new batch; attempts of an earlier one can commit no more."""
+        last = self.last
+        if last is not None and (
+            last.shards != self._options.shards or last.batch.query != offered.query
+        ):
+            self._fence(range(last.shards))
+        positions = self._positions_after(last)
+        return SinkBatch(
+            sequence=1 if last is None else last.sequence + 1,
+            batch=offered,
+            shards=self._options.shards,
+            stage=stage,
+            positions=positions,
+            receipts_since=self._receipts_since(last, positions),
+            topics=() if last is None else last.topics,
+            attempt=self._ownership.attempt,
+            written_at=_now_ms(),
+        )
+
+    def write(self, rows: DataFrame, batch: SinkBatch) -> int:
+        """Write all rows that are not committed, and return their number (S4)."""
+        try:
+            self._counts = self._by_executors(rows, batch)
+        except Exception:
+            self._refuse_if_taken_over()
+            raise
+        if batch.stage is None:
+            self._refuse_other_shards(batch, self._counts)
+        return sum(self._counts.values())
+
+    def complete(self, batch: SinkBatch, rows: int) -> None:
+        """Record that a batch is complete (S5)."""
+        self._record(self._completed(batch, rows))
+
+    def _completed(self, batch: SinkBatch, rows: int) -> SinkBatch:
+        """Return the entry of a complete batch, after its rows were counted by shard."""
+        changes = {
+            "complete": True,
+            "rows": rows,
+            "positions": moved(batch.positions, self._counts),
+            "topics": tuple(sorted({*batch.topics, *self._topics})),
+            "attempt": self._ownership.attempt,
+            "written_at": _now_ms(),
+        }
+        return batch.model_copy(update=changes)
+
+    def close(self) -> None:
+        """Close the producers."""
+        self._ownership.close()
+        self._outputs.stop()
+
+    # --- the entry ------------------------------------------------------------------------------
+
+    def _task(self) -> OwnedTask[SinkBatch]:
+        options = self._options
+        return OwnedTask(
+            transactional_id=str(TransactionalId.sink_driver(options.application, options.sink)),
+            name=f"sink {options.sink!r} of application {options.application!r}",
+            log=self._log,
+            outputs=self._outputs,
+            stall_seconds=options.settings.backfill.stall_seconds,
+            timeout_seconds=options.settings.worker.transaction_timeout_seconds,
+            logger="eosframework.spark",
+        )
+
+    def _record(self, batch: SinkBatch) -> None:
+        while not self._ownership.write((), batch):
+            continue
+
+    def _positions_after(self, last: SinkBatch | None) -> tuple[int, ...]:
+        """Return the rows of each shard after a batch, which is given up if it is incomplete."""
+        if last is None:
+            return ()
+        if last.complete:
+            return last.positions
+        committed = {shard: one.rows for shard, one in self._log.shards_of(last.sequence).items()}
+        return moved(last.positions, committed)
+
+    def _receipts_since(
+        self, last: SinkBatch | None, positions: tuple[int, ...]
+    ) -> tuple[int, ...] | None:
+        """Return where receipts begin: where they began, unless they were switched on just now."""
+        if not self._options.settings.worker.receipts:
+            return None
+        begun = None if last is None else last.receipts_since
+        return positions if begun is None else begun
+
+    def _fence(self, shards: Iterable[int]) -> None:
+        """Init the ids of shards: no earlier attempt can commit, and none is open any more."""
+        options = self._options
+        ids = [
+            str(TransactionalId.sink(options.application, options.sink, shard)) for shard in shards
+        ]
+        self._outputs.close(self._outputs.open(ids))
+
+    def _end_leftovers(self, log: ControlLog) -> None:
+        """End transactions that killed attempts left open, instead of waiting for their timeout."""
+        if log.is_settled(DECIDED_SECONDS):
+            return
+        found = {shard_of(self.name, key) for key in log.undecided()}
+        self._fence(sorted(shard for shard in found if shard is not None))
+
+    # --- rows ---------------------------------------------------------------------------------
+
+    def _by_executors(self, frame: DataFrame, batch: SinkBatch) -> dict[int, int]:
+        """Write a batch by a Spark job with a task for each shard."""
+        if self._options.columns.topic is None:
+            self._refuse_topics([row[0] for row in frame.select("topic").distinct().collect()])
+        if self._slots is None:
+            self._slots = task_slots(frame.sparkSession, batch.shards)
+        sharded = in_shards(frame, batch.shards, self._slots)
+        written = map_batches(sharded, attempts(self._spec(batch)), RESULT_SCHEMA)
+        results: list[Any] = written.collect()
+        return {int(row[0]): int(row[1]) for row in results}
+
+    def _spec(self, batch: SinkBatch) -> ShardSpec:
+        options = self._options
+        return ShardSpec(
+            application=options.application,
+            sink=self.name,
+            settings=options.settings,
+            batch=batch,
+            since=self._since,
+            topic=options.columns.topic,
+            topics=tuple(sorted(self._topics)),
+            limits=self._limits,
+            run=uuid.uuid4().hex[:8],
+        )
+
+    def _refuse_if_taken_over(self) -> None:
+        """Raise InstanceFenced if another driver owns the sink.
+
+        It removes the stage of a batch that it completed, so Spark's own reason would be that. The
+        entry of a batch that this driver resumes was written by its predecessor.
+        """
+        with suppress(ClusterUnreachable):
+            last = self._log.watch()  # a wait for open transactions would delay the error
+            known = self.last
+            own = {self._ownership.attempt, "" if known is None else known.attempt}
+            is_later = last is not None and (known is None or last.sequence >= known.sequence)
+            if last is not None and is_later and last.attempt not in own:
+                raise taken_over(f"sink {self.name!r}", last)
+
+    # --- refusals -------------------------------------------------------------------------------
+
+    @cached_property
+    def _topics(self) -> dict[str, Any]:
+        topic = self._options.columns.topic
+        return {} if topic is None else dict(self._admin.describe_topics([topic]))
+
+    @property
+    def _limits(self) -> SizeLimits:
+        is_one = self._options.columns.topic is not None
+        return size_limits(self._topics.values(), are_all=is_one)
+
+    @cached_property
+    def _destinations(self) -> dict[str, Destination]:
+        topic = self._options.columns.topic
+        return {} if topic is None else self._described([topic])
+
+    def _described(self, topics: list[str]) -> dict[str, Destination]:
+        settings = self._options.settings
+        producer = producer_client(settings, NOTHING_KNOWN)
+        destinations = RelayDestinations(settings.kafka, self._admin, producer)
+        for topic in topics:
+            if reason := reserved_topic(topic):
+                raise StartRefused(f"sink {self.name!r} cannot write: {reason}; choose another")
+        found = destinations.describe(topics)
+        for topic, destination in found.items():
+            if destination.refusal is not None:
+                raise StartRefused(
+                    f"sink {self.name!r} cannot write: {destination.refusal}. Nothing was written; "
+                    f"create topic {topic!r}, or correct its name"
+                )
+            if destination.needs_key and self._options.columns.key is None:
+                raise StartRefused(
+                    f"sink {self.name!r}: topic {topic!r} is compacted, so its records need a key; "
+                    f"name its column with key="
+                )
+        return found
+
+    def _refuse_topics(self, topics: list[str]) -> None:
+        """Raise unless all topics of a column exist."""
+        self._described(sorted(topics))
+        self._topics.update(self._admin.describe_topics(topics))
+
+    def _refuse_application(self) -> None:
+        """Raise if the application has workers: their control topic has other progress.
+
+        Raises:
+            StartRefused: names what was found.
+        """
+        options = self._options
+        control = ControlTopic(
+            options.application,
+            options.settings.kafka,
+            self._admin,
+            replication_factor=options.settings.topics.replication_factor,
+        )
+        _ = self._destinations
+        control.ensure()
+        kinds = {key.partition("/")[0] for key in control.refresh().entries} - {"sink"}
+        members = self._admin.describe_group(options.application).members
+        if kinds or members:
+            found = f"entries of {', '.join(sorted(kinds))}" if kinds else "members in its group"
+            raise StartRefused(
+                f"application {options.application!r} has workers, a relay or backfills (found: "
+                f"{found}). A sink needs an application name of its own, because a reset of the "
+                f"other would remove the sink's progress; choose another application="
+            )
+
+    def _refuse_other_shards(self, batch: SinkBatch, counts: dict[int, int]) -> None:
+        """Raise if shards have committed rows of a batch that has no rows for them now."""
+        found = self._log.shards_of(batch.sequence)
+        if lost := sorted(shard for shard in found if shard not in counts):
+            raise RunError(
+                f"sink {self.name!r}: shard {lost[0]} has {found[lost[0]].rows} committed rows of "
+                f"{batch.batch}, and the rows computed now have none for it: the plan is not "
+                f"repeatable. Use stage=True, which computes a batch once; to continue, use a new "
+                f"checkpoint and another sink name"
+            )
+
+
+def _now_ms() -> int:
+    return round(time.time() * 1000)

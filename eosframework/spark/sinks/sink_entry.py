@@ -1,0 +1,384 @@
+"""The entries of a sink in the control topic: its last batch, and the progress of each shard.
+
+sink/SINK              the last batch: accepted, or complete
+sink/SINK/shard/NUMBER a shard's progress, written in its transactions
+
+SINK is the sink's name, or NAME.JOB for a batch DataFrame. The driver writes its entry under the
+sink's own transactional id, so a driver that was replaced can write none.
+
+The batches that a sink accepts::
+
+                         last batch of the sink
+    offered              none     incomplete    complete
+    ───────────────────  ───────  ────────────  ──────────
+    the same             -        resume        skip
+    the next one         new      refuse        new
+    any other            new      refuse        refuse
+
+The same batch has the same query, number and source range. The next one has the same query, and the
+number that follows. A query whose checkpoint was deleted, restored or copied offers another batch.
+
+A small batch, which one transaction can hold, needs no stage: either all of its rows are committed,
+with the record that it is complete, or none, and then it may be computed again with another result.
+Its rows are computed by one Spark job and collected in the driver, and no second one writes them.
+The size of a batch is not known before it is computed. It is expected to be small if the last one
+was. A batch that turns out larger is computed again, for its stage; nothing of it was written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
+
+from eosframework.errors import EosError, RunError, StartRefused
+from eosframework.records import whole_number
+from eosframework.spark.job.job_entry import ControlEntry
+from eosframework.spark.session.executors import Table, failure_of, reason_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_OTHER = re.compile(r"[^a-z0-9_]")
+
+
+class BatchIdentity(ControlEntry):
+    """A batch as Spark names it.
+
+    Equal ids of different queries or ranges are different batches.
+    """
+
+    query: str
+    """Id of the streaming query, which its checkpoint keeps; or `job JOB`."""
+
+    number: int
+    """Of the batch within the query."""
+
+    range: str
+    """Digest of the source offsets of the batch, as the checkpoint has them."""
+
+    def __str__(self) -> str:
+        return f"batch {self.number} of query {self.query}"
+
+
+class SinkBatch(ControlEntry):
+    """The last batch of a sink."""
+
+    sequence: int
+    """Counts the batches of the sink, whatever their queries; progress refers to it."""
+
+    batch: BatchIdentity
+
+    shards: int
+
+    stage: str | None
+    """Directory of the batch's rows; None: the plan is repeatable, as its user said."""
+
+    complete: bool = False
+    """All shards have committed all rows."""
+
+    rows: int = 0
+    """Number of rows, once it is complete."""
+
+    positions: tuple[int, ...] = ()
+    """For each shard, the rows of all batches before this one; once it is complete, with its own.
+
+    Shards after the last number have none. Sinks in Kafka count them, for receipts."""
+
+    receipts_since: tuple[int, ...] | None = None
+    """For each shard, the position at which its receipts begin; None: rows get no receipts."""
+
+    topics: tuple[str, ...] = ()
+    """The topics with receipts of the sink, as far as they are known."""
+
+    ended: bool = False
+    """Always False: a driver that ends announces nothing."""
+
+    attempt: str
+    """Name of the driver that wrote this."""
+
+    written_at: int
+    """In milliseconds since the epoch."""
+
+
+class ShardProgress(ControlEntry):
+    """Progress of one shard, as of its last committed transaction."""
+
+    sequence: int
+    """Of the batch; see `SinkBatch`."""
+
+    batch: BatchIdentity
+
+    rows: int = 0
+    """Number of the batch's rows that are committed, in the order of the shard."""
+
+    digest: int = 0
+    """Sum of the hashes of these rows, modulo 2**64."""
+
+    complete: bool = False
+    """All rows of the batch are committed."""
+
+    ended: bool = False
+    """The attempt that wrote this has ended, so its successor need not wait for it."""
+
+    attempt: str
+    """Name of the attempt that wrote this."""
+
+    written_at: int
+    """In milliseconds since the epoch."""
+
+
+def position(positions: Sequence[int], shard: int) -> int:
+    """Return the position of a shard; 0 for a shard without one."""
+    return positions[shard] if shard < len(positions) else 0
+
+
+def batch_key(sink: str) -> str:
+    """Return the key of a sink's last batch."""
+    return f"sink/{sink}"
+
+
+def shards_prefix(sink: str) -> str:
+    """Return the prefix of the keys of a sink's shards."""
+    return f"sink/{sink}/shard/"
+
+
+def is_batch_key(key: str) -> bool:
+    """Return whether a key is that of a sink's last batch."""
+    return key.startswith(batch_key("")) and "/" not in key.removeprefix(batch_key(""))
+
+
+def shard_of(sink: str, key: str) -> int | None:
+    """Return the shard of a progress key; None: the key belongs to no shard of this sink."""
+    prefix = shards_prefix(sink)
+    return whole_number(key.removeprefix(prefix)) if key.startswith(prefix) else None
+
+
+def shard_key(sink: str, shard: int) -> str:
+    """Return the key of a shard's progress."""
+    return f"{shards_prefix(sink)}{shard}"
+
+
+def name_of(target: str) -> str:
+    """Return the default name of a sink from its topic or table."""
+    return _OTHER.sub("_", target.lower())
+
+
+class Decision(StrEnum):
+    """The handling of an offered batch."""
+
+    SKIP = "skip"
+    """It is complete."""
+
+    RESUME = "resume"
+    """It was accepted before; some of its shards may be complete."""
+
+    NEW = "new"
+    """No row of it was written yet."""
+
+
+def decide(
+    sink: str, last: SinkBatch | None, offered: BatchIdentity, shards: int, follows: str | None
+) -> Decision:
+    """Return the handling of an offered batch.
+
+    Args:
+        sink: its name, for messages.
+        last: the last batch that the sink accepted; None: there is none.
+        offered: the batch.
+        shards: number of shards as configured.
+        follows: the last batch, as `mark_of` has it, after which the user lets another query begin.
+
+    Raises:
+        StartRefused: the batch is neither the last one nor the next one, or the number of shards
+            differs from that of an incomplete batch; names the ways on.
+    """
+    if last is None:
+        return Decision.NEW
+    if offered == last.batch:
+        if last.complete:
+            return Decision.SKIP
+        if last.shards != shards:
+            raise StartRefused(
+                f"sink {sink!r}: {last.batch} is incomplete with {last.shards} shards, and now "
+                f"shards={shards}: rows that are committed would be in other shards. Run with "
+                f"shards={last.shards} until a batch is complete, then change the number"
+            )
+        return Decision.RESUME
+    if follows == mark_of(last):
+        return Decision.NEW
+    if not last.complete:
+        raise _refused(
+            sink,
+            last,
+            offered,
+            "some rows of the incomplete batch may be committed, and the rest would be lost",
+        )
+    if offered.query != last.batch.query:
+        raise _refused(
+            sink,
+            last,
+            offered,
+            "the checkpoint was deleted or exchanged, or two queries use the sink (then give one "
+            "of them another name=)",
+        )
+    if offered.number != last.batch.number + 1:
+        raise _refused(
+            sink,
+            last,
+            offered,
+            f"expected batch {last.batch.number} or {last.batch.number + 1}: the checkpoint was "
+            f"restored from a copy, or another sink was used meanwhile",
+        )
+    return Decision.NEW
+
+
+def mark_of(last: SinkBatch) -> str:
+    """Return the name of a sink's last batch for `follows`."""
+    return f"{last.batch.query}@{last.batch.number}"
+
+
+def _refused(sink: str, last: SinkBatch, offered: BatchIdentity, reason: str) -> StartRefused:
+    state = "complete" if last.complete else "incomplete"
+    same = " with another source range" if offered.number == last.batch.number else ""
+    return StartRefused(
+        f"sink {sink!r} has {last.batch} as its last one, which is {state}, and gets {offered}"
+        f"{same}: {reason}. Nothing was written. Use the checkpoint of the last batch; or, if the "
+        f"rows of this query are new ones, begin it with follows={mark_of(last)!r}; or use another "
+        f"sink name"
+    )
+
+
+FEW_ROWS = 10_000
+"""Most rows of a small batch. One process writes them in less time than a second Spark job needs to
+start."""
+
+FEW_BYTES = 32 * 2**20
+"""Largest small batch in memory."""
+
+_ROW_OF_PARTITION = "(monotonically_increasing_id() & 8589934591L)"
+"""The number of a row in its Spark partition: the lower 33 bits."""
+
+_TOO_LARGE = "spark.driver.maxResultSize"
+"""Named by Spark when a driver refuses results."""
+
+
+def sink_rows(frame: DataFrame, column: Column) -> DataFrame:
+    """Return what a sink writes of each row, in columns.
+
+    Args:
+        frame: the user's rows.
+        column: what the sink writes of each row, as a struct.
+    """
+    return frame.select(column.alias("row")).select("row.*")
+
+
+def are_few_expected(last: SinkBatch | None) -> bool:
+    """Return whether the batch after a sink's last one is expected to be small."""
+    return last is not None and last.complete and last.rows <= FEW_ROWS
+
+
+def few_rows(frame: DataFrame, column: Column) -> Table | None:
+    """Return the rows of a sink as a table of Arrow, in any order; None: they are too many.
+
+    All rows are computed, so that a stateful plan keeps its state. A Spark partition with too many
+    sends as many as it takes to notice that.
+
+    Args:
+        frame: the user's rows.
+        column: what the sink writes of each row, as a struct.
+    """
+    arrow: Any = import_module("pyarrow")
+    bounded = frame.select(column.alias("row")).filter(f"{_ROW_OF_PARTITION} <= {FEW_ROWS}")
+    try:
+        rows: Table = cast(Any, bounded).toArrow().column("row")
+    except Exception as error:
+        if _TOO_LARGE in reason_of(error):
+            return None
+        raise
+    if len(rows) > FEW_ROWS or rows.nbytes > FEW_BYTES:
+        return None
+    return arrow.Table.from_struct_array(rows)
+
+
+_MARK = "eosframework-refusal:"
+_NEXT, _END = ";;eosframework-advice:", ";;eosframework-end"
+_MARKED = re.compile(f"{_MARK} (.*?){_NEXT} (.*?){_END}")
+
+
+def refusing(
+    sink: str,
+    refusals: Sequence[tuple[Column, Column | str]],
+    column: Column,
+    row: Column,
+    *,
+    advice: str,
+) -> Column:
+    """Return a column that fails the batch for rows to refuse.
+
+    Args:
+        sink: its name, for the message.
+        refusals: condition and reason of each.
+        column: the value of all other rows.
+        row: the row, for the message.
+        advice: the next step, for the message.
+    """
+    from pyspark.sql import functions as f
+
+    if not refusals:
+        return column
+    # One expression for all, because the description of a row is a large one.
+    [(condition, reason), *others] = refusals
+    found = f.when(condition, f.lit(reason))
+    for condition, reason in others:
+        found = found.when(condition, f.lit(reason))
+    begin, end = f.lit(f"{_MARK} sink {sink!r}: a row "), f.lit(f"){_NEXT} {advice}{_END}")
+    text = f.concat(begin, found, f.lit(" (the row is "), row, end)
+    return f.when(found.isNotNull(), f.raise_error(text)).otherwise(column)
+
+
+def told(error: BaseException, batch: object) -> EosError | None:
+    """Return the framework's own error in an exception of Spark; None: it contains none.
+
+    Args:
+        error: of Spark.
+        batch: that failed, for the message.
+    """
+    refused = _MARKED.search(str(error))
+    if refused is None:
+        return failure_of(error, f"{batch}: ")
+    return RunError(
+        f"{batch}: {refused[1]}. Nothing of the batch was written; {refused[2]}, and start the "
+        f"query again"
+    )
+
+
+def the_shard(found: Iterable[int], expected: int | None) -> int:
+    """Return the shard of a batch of Arrow.
+
+    Args:
+        found: the shard of each row, at least one.
+        expected: of the batches before; None: there was none.
+
+    Raises:
+        RunError: rows of several shards came to one task.
+    """
+    shards = {*found, *(() if expected is None else (expected,))}
+    if len(shards) > 1:
+        raise RunError(came_apart(*sorted(shards)))
+    return shards.pop()
+
+
+def came_apart(*shards: int) -> str:
+    """Return the message for shards whose rows Spark has mixed.
+
+    Args:
+        shards: their numbers.
+    """
+    return (
+        f"the rows of shards {', '.join(map(str, shards))} came mixed to one task: Spark merged "
+        f"the partitions of a shuffle. Set spark.sql.adaptive.enabled=false in the session, and "
+        f"start the query again: it resumes"
+    )

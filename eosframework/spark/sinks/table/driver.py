@@ -1,0 +1,327 @@
+"""A table sink that this driver owns: its batches in the database, its Spark jobs."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import socket
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from eosframework.config import Settings
+from eosframework.errors import DatabaseRefused, RecordFailed, RunError, StartRefused
+from eosframework.process.logs import configure_logs
+from eosframework.records import TopicPartition
+from eosframework.serialization.serdes import BYTES
+from eosframework.spark.executor.functions import run_numbered
+from eosframework.spark.executor.table_attempt import Pace, TableAttempt
+from eosframework.spark.session.executors import (
+    BatchFunction,
+    RecordBatch,
+    Table,
+    batch_of,
+    map_batches,
+)
+from eosframework.spark.session.ordering import task_slots
+from eosframework.spark.sinks.sink_entry import BatchIdentity, Decision, SinkBatch, decide
+from eosframework.spark.sinks.table.columns import (
+    RESULT_SCHEMA,
+    ROW_BITS,
+    SparkRow,
+    SparkRowMaker,
+    position_of,
+    rows_in_shards,
+    rows_of,
+    table_row,
+)
+from eosframework.spark.sinks.values import DESCRIBED
+from eosframework.topology.graph.graph import Policy, SinkTable, TableMode, TableSink
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from eosframework.postgres.database.tables.table_shapes import TableShape
+
+_ORIGIN = "spark"
+"""In place of a topic's id: positions of a sink belong to no topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableSinkOptions:
+    """The options of a table sink; see `table_sink`.
+
+    Args:
+        sink: name in the database: the sink's, and its job's for a batch DataFrame.
+    """
+
+    application: str
+    sink: str
+    table: str
+    mode: TableMode
+    keys: tuple[str, ...]
+    shards: int
+    follows: str | None
+    settings: Settings
+
+    @property
+    def label(self) -> str:
+        """Name among all sinks of the application, and of the column in a stage."""
+        return f"table_{self.sink}"
+
+    def of_job(self, job: str) -> TableSinkOptions:
+        """Return the sink of a batch DataFrame."""
+        return replace(self, sink=f"{self.sink}.{job}")
+
+    def own(self) -> TableSinkDriver:
+        """Own the sink (S1)."""
+        return TableSinkDriver(self)
+
+    @property
+    def declared(self) -> TableSink:
+        """The sink as a topology would declare it."""
+        table = SinkTable(
+            f"sink/{self.sink}", self.table, self.mode, self.keys, None, None, Policy.FAIL
+        )
+        topic = f"sink/{self.sink}"
+        return TableSink(self.sink, topic, BYTES, BYTES, (table,), Policy.FAIL)
+
+
+class TableSinkDriver:
+    """An `OwnedSink` in PostgreSQL.
+
+    Args:
+        options: of the sink.
+
+    Attributes:
+        label: its name among all sinks of the application.
+
+    Raises:
+        StartRefused: the table cannot be used; names the way on.
+        DatabaseUnusable: the database is unavailable.
+    """
+
+    def __init__(self, options: TableSinkOptions) -> None:
+        self.label = options.label
+        from eosframework.postgres.database import Database
+        from eosframework.postgres.database.grants import SPARK_SINK_GRANTS, require_grants
+        from eosframework.postgres.database.migration import migrate
+        from eosframework.postgres.database.tables.table_sink import OwnedSinkRow
+
+        self._options = options
+        name = f"eosframework {options.application} {options.sink}"
+        self._database = Database(options.settings.database, application_name=name[:60])
+        migrate(self._database)
+        require_grants(self._database, SPARK_SINK_GRANTS)
+        self._refuse_table()
+        self._row = OwnedSinkRow(self._database, options.application, options.sink)
+        self._slots: list[int] | None = None
+        self._attempt = f"{socket.gethostname()}/{os.getpid()}"
+
+    @property
+    def name(self) -> str:
+        """Its name within the application."""
+        return self._options.sink
+
+    @property
+    def staged(self) -> bool:
+        """True: rows have no digests in the database, so a plan is never trusted."""
+        return True
+
+    @property
+    def expects_few(self) -> bool:
+        """False: the driver has no connection that writes rows."""
+        return False
+
+    @property
+    def last(self) -> SinkBatch | None:
+        """The last batch that it accepted."""
+        return None if self._row.batch is None else SinkBatch.from_entry(self._row.batch)
+
+    def decide(self, offered: BatchIdentity) -> Decision:
+        """Return the handling of a batch (S2).
+
+        Raises:
+            StartRefused: the batch is neither the last one nor the next one.
+        """
+        options = self._options
+        return decide(self.name, self.last, offered, options.shards, options.follows)
+
+    def column(self, frame: DataFrame) -> Column:
+        """Return the columns of each row, as a struct.
+
+        Raises:
+            ConfigurationError: a key column is missing, or the table does not take a column.
+            StartRefused: there is no table any more.
+        """
+        return table_row(self.name, frame, self._options.keys, self._shape())
+
+    def write_at_once(self, offered: BatchIdentity, rows: Table) -> int | None:
+        """Write nothing; see `expects_few`."""
+        return None
+
+    def accept(self, offered: BatchIdentity, stage: str | None) -> SinkBatch:
+        """Record that a batch is open (S3)."""
+        last = self.last
+        sequence = 1 if last is None else last.sequence + 1
+        if last is not None and (
+            last.shards != self._options.shards or last.batch.query != offered.query
+        ):
+            self._revoke(last.shards, sequence)
+        batch = SinkBatch(
+            sequence=sequence,
+            batch=offered,
+            shards=self._options.shards,
+            stage=stage,
+            attempt=self._attempt,
+            written_at=_now_ms(),
+        )
+        self._row.record(batch.to_entry())
+        return batch
+
+    def write(self, rows: DataFrame, batch: SinkBatch) -> int:
+        """Write all rows that are not in the table, and return their number (S4)."""
+        options = self._options
+        if self._slots is None:
+            self._slots = task_slots(rows.sparkSession, options.shards)
+        sharded = rows_in_shards(rows, options.keys, options.shards, self._slots)
+        written = map_batches(sharded, attempts(options, batch), RESULT_SCHEMA)
+        results: list[Any] = written.collect()
+        return sum(int(row[1]) for row in results)
+
+    def complete(self, batch: SinkBatch, rows: int) -> None:
+        """Record that a batch is complete (S5)."""
+        changes = {"complete": True, "rows": rows, "written_at": _now_ms()}
+        self._row.record(batch.model_copy(update=changes).to_entry())
+
+    def close(self) -> None:
+        """Do nothing: no connection is kept."""
+
+    def _revoke(self, shards: int, sequence: int) -> None:
+        """Move the positions of shards, so that no attempt of an earlier batch can write."""
+        from eosframework.postgres.database.tables.table_sink import StoredPosition, store_positions
+
+        place = f"sink/{self._options.sink}"
+        positions = [
+            StoredPosition(TopicPartition(place, shard), _ORIGIN, position_of(sequence))
+            for shard in range(shards)
+        ]
+        store_positions(self._database, self._options.application, positions)
+
+    def _shape(self) -> TableShape:
+        """Return the table as it is now: it may change between batches."""
+        from eosframework.postgres.database.tables.table_shapes import read_shape
+
+        with self._database.session("read the table of a sink") as connection:
+            shape = read_shape(connection, self._options.table)
+        if shape is None:
+            raise self._missing()
+        return shape
+
+    def _missing(self) -> StartRefused:
+        return StartRefused(
+            f"sink {self.name!r} cannot write: {self._database.display} has no table "
+            f"{self._options.table}. Nothing was written; create it with the columns of the rows"
+        )
+
+    def _refuse_table(self) -> None:
+        """Raise unless the table exists and its keys are unique.
+
+        Raises:
+            StartRefused: names the statement that helps.
+        """
+        from eosframework.postgres.database.tables.table_schema import plan_tables
+
+        options = self._options
+        [planned] = plan_tables(self._database, [options.declared]).tables
+        if not planned.exists:
+            raise self._missing()
+        if planned.problems:
+            raise StartRefused(f"sink {self.name!r} cannot write: {planned.problems[0]}")
+
+
+def attempts(options: TableSinkOptions, batch: SinkBatch) -> BatchFunction:
+    """Return the function for `mapInArrow`: it writes the rows of a shard with its position."""
+
+    def run(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+        count = 0
+
+        def counted() -> Iterator[tuple[TopicPartition, list[SparkRow]]]:
+            nonlocal count
+            for place, rows in rows_of(batches, options.sink, batch.sequence):
+                count += len(rows)
+                yield place, rows
+
+        found = counted()
+        first = next(found, None)
+        if first is None:
+            return
+        configure_logs(options.settings.log)
+        shard = first[0]
+        run_numbered(lambda number: _attempt(options, batch, shard, number, chain([first], found)))
+        deque(found, maxlen=0)  # counts what a complete shard did not read
+        yield batch_of([(shard.partition, count)], {"shard": "int64", "row_count": "int64"})
+
+    return run
+
+
+def _attempt(
+    options: TableSinkOptions,
+    batch: SinkBatch,
+    shard: TopicPartition,
+    attempt_number: int,
+    rows: Iterator[tuple[TopicPartition, list[SparkRow]]],
+) -> int:
+    from eosframework.postgres.database import Database
+    from eosframework.postgres.database.tables.table_sink import PostgresRowStore, seen_position
+
+    task = f"{options.application}/{shard}"
+    session = f"eosframework sink {hashlib.sha256(task.encode()).hexdigest()[:16]}"
+    database = Database(options.settings.database, application_name=session)
+    store = PostgresRowStore(database, options.application, {shard.topic: _ORIGIN})
+    attempt = TableAttempt(
+        shard,
+        position_of(batch.sequence),
+        position_of(batch.sequence + 1),
+        SparkRowMaker(options.declared),
+        store,
+        Pace.of(options.settings),
+        partial(seen_position, database, options.application, shard),
+        begin_at=lambda _, position, start: max(position, start),
+    )
+    try:
+        return attempt.run(rows, attempt_number)
+    except DatabaseRefused as error:
+        raise RunError(f"sink {options.sink!r}: {_with_row(str(error), attempt, shard)}") from error
+    except RecordFailed as error:
+        reason = str(error).partition(". Nothing after it")[0]
+        raise RunError(
+            f"sink {options.sink!r}: {_with_row(reason, attempt, shard)}. The rows of the shard "
+            f"before it are written. Change the table so that it accepts the row, and start the "
+            f"query again: it resumes at this row"
+        ) from error
+    finally:
+        store.close()
+
+
+def _with_row(reason: str, attempt: TableAttempt, shard: TopicPartition) -> str:
+    """Return a reason with the values of a row in place of its position."""
+
+    def shown(found: re.Match[str]) -> str:
+        row = attempt.kept(int(found[1]))
+        assert isinstance(row, SparkRow), "it was not written"
+        begin = orjson.dumps({**row.columns}, str).decode()[:DESCRIBED]
+        return f"row {int(found[1]) % 2**ROW_BITS} of shard {shard.partition} ({begin})"
+
+    return re.sub(rf"the row of record {re.escape(str(shard))}@(\d+)", shown, reason)
+
+
+def _now_ms() -> int:
+    return round(time.time() * 1000)
