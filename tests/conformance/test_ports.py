@@ -340,7 +340,7 @@ def test_a_transaction_without_input_is_resolved_by_the_number_beside_the_offset
     task.enter(TaskState.RUNNING)
     task._membership = membership
     recovery = Recovery(world.log, world.outputs, WorkerCounts(), time.monotonic, Ownership())
-    task.output.begin()
+    task.group.begin(task, has_records=False)
     task.output.produce(*world.output(b"timer"))
     commit = task.commit()
     if done:

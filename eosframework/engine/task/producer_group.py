@@ -2,10 +2,14 @@
 
     one begins              the transaction is open for all of them
     one has to commit       all that progressed commit: records already sent cannot be left out
-    one fails               all are rewound
-    data is rejected        the task at fault is unknown: each is replayed alone, one after the
-        other
+    one fails               all that take part are rewound; the others wait for the producer
+    the id is fenced        all are rewound: each partition may have another owner
+    data is rejected        the task at fault is unknown: each is replayed apart from the others
     a run breaks off        nothing of the transaction is ever committed
+
+A task whose data was rejected, or whose records take long, has transactions of its own for a while
+(`APART_SECONDS`), in turns with those of the others on the same producer: a rejection rewinds this
+task alone, and the others wait for one slice of its records and their commit at most.
 
 Transaction numbers, stream time and stores belong to each task. So the outcome of a transaction can
 be read from the offsets of each partition, and a partition that moves to another group loses
@@ -30,6 +34,9 @@ from eosframework.transactions.producing import produce_all
 from eosframework.transactions.session.session_states import State
 from eosframework.transactions.session.transaction_session import TransactionSession
 
+APART_SECONDS = 60.0
+"""Time for which a task has transactions of its own after its data was rejected or took long."""
+
 
 class _GroupTask(Protocol):
     """The part of a task that its producer group uses; see `engine.task.task.Task`."""
@@ -45,6 +52,10 @@ class _GroupTask(Protocol):
     def has_open_progress(self) -> bool: ...
     @property
     def has_rest(self) -> bool: ...
+    @property
+    def has_pending(self) -> bool: ...
+    @property
+    def closes_windows_again(self) -> bool: ...
     def enter(self, state: TaskState) -> None: ...
     def commit(self) -> Commit: ...
     def committed(self) -> None: ...
@@ -54,6 +65,8 @@ class _GroupTask(Protocol):
 
 
 T = TypeVar("T", bound=_GroupTask)
+
+_IN_SERVICE = frozenset({State.READY, State.OPEN})
 
 
 class ProducerGroup(Generic[T]):
@@ -79,8 +92,14 @@ class ProducerGroup(Generic[T]):
         self._clock = clock
         self._measures = measures
         self._began_at: float | None = None
+        self.out: list[T] = []
+        """Tasks that were rewound and do not run before the producer is recovered."""
         self._members: set[T] = set()
         self._bisecting: set[T] = set()
+        self._apart_until: dict[T, float] = {}
+        self._side: T | None = None
+        """Of the last transaction that was begun: the task that was apart; None: the others."""
+        self._last_apart: T | None = None
         self._committing: list[T] = []
         self._is_broken = False
 
@@ -141,12 +160,6 @@ class ProducerGroup(Generic[T]):
             self._is_broken = True
             raise
 
-    def enter(self, state: TaskState) -> None:
-        """Let all tasks have a state."""
-        for task in self.tasks:
-            if task.state is not state:
-                task.enter(state)
-
     def takes_part(self, task: T) -> bool:
         """Return whether a task has run something in the open transaction."""
         return task in self._members
@@ -159,28 +172,89 @@ class ProducerGroup(Generic[T]):
         """Note whether a task replays its data in smaller transactions."""
         (self._bisecting.add if is_bisecting else self._bisecting.discard)(task)
 
-    def may_run(self, task: T) -> bool:
-        """Return whether a task may run records now; during a bisection one task runs at a time.
+    def keep_apart(self, task: T) -> None:
+        """Give a task transactions of its own for `APART_SECONDS` from now on."""
+        self._apart_until[task] = self._clock() + APART_SECONDS
 
-        Each task of a worker asks in each turn, so it looks at all of them in a bisection only.
+    def is_awaited(self, task: T) -> bool:
+        """Return whether others wait for the commit of the open transaction that a task is in.
+
+        While the task at fault is not found, no transaction lasts for the commit interval; later
+        the others have their interval between two transactions of that task.
         """
-        if self.session.size.rest_seconds > 0:
+        if task not in self._members or not (self._bisecting or self._apart_until):
             return False
-        if not self._bisecting:
-            return True
-        return next((other for other in self.tasks if other in self._bisecting), task) is task
+        suspects = self._bisecting - self._apart_until.keys()
+        return self._side is not None or any(suspect.has_pending for suspect in suspects)
 
-    def begin(self, task: T) -> None:
+    def may_run(self, task: T) -> bool:
+        """Return whether a task may run records now.
+
+        Each task of a worker asks in each turn, so it looks at all of them only while one is apart.
+        """
+        session = self.session
+        if session.state not in _IN_SERVICE or session.size.rest_seconds > 0:
+            return False
+        if not self._bisecting and not self._apart_until:
+            return True
+        side = self._side_of(task, has_records=task.has_pending)
+        if self._members:
+            return side is self._side
+        return side is self._next_side(side)
+
+    def _side_of(self, task: T, *, has_records: bool) -> T | None:
+        """Return a task if it runs apart; None: with the others.
+
+        Args:
+            task: of this group.
+            has_records: it runs records. What the clock causes runs with the others, unless it is
+                what was rejected.
+        """
+        if len(self.tasks) == 1:
+            return None
+        if task in self._bisecting:
+            return task
+        if (until := self._apart_until.get(task)) is None or not has_records:
+            return None
+        if self._clock() >= until:
+            del self._apart_until[task]
+            return None
+        return task
+
+    def _next_side(self, asking: T | None) -> T | None:
+        """Return the side that may begin: after a task that is apart the others, then the next."""
+        waiting = [
+            self._side_of(task, has_records=True)
+            for task in self.tasks
+            if task.state is TaskState.RUNNING and (task.has_pending or task.closes_windows_again)
+        ]
+        if self._side is not None and None in waiting:
+            return None
+        apart = [task for task in waiting if task is not None]
+        if not apart:
+            return None if waiting else asking
+        last = self._last_apart
+        later = apart[apart.index(last) + 1 :] if last in apart else []
+        return (later or apart)[0]
+
+    def begin(self, task: T, *, has_records: bool) -> None:
         """Add a task to the transaction, and open it if none is open (step 1).
+
+        Args:
+            task: of this group.
+            has_records: it runs records; False: what the clock causes.
 
         Raises:
             TransactionError: no transaction is open.
         """
+        if not self._members:
+            self._side = self._side_of(task, has_records=has_records)
+            self._last_apart = self._side or self._last_apart
+        self._members.add(task)  # If the begin fails, the records that were taken come again.
         if self._began_at is None:
             self.session.begin()
             self._began_at = self._clock()
             failpoints.hit("transaction.after_begin")
-        self._members.add(task)
 
     def leave(self, task: T) -> None:
         """Remove a task from the transaction, which is over when the last one leaves."""
@@ -246,9 +320,20 @@ class ProducerGroup(Generic[T]):
             for task in suspects:
                 task.replay_alone()
         else:
-            (suspects or self.tasks)[0].reject(error)
+            task = (suspects or self.tasks)[0]
+            self.keep_apart(task)
+            task.reject(error)
 
-    def drop(self) -> None:
-        """Discard the open transaction and all pending records."""
-        for task in self.tasks:
+    def take_members_out(self) -> list[T]:
+        """Rewind the tasks that take part in the open transaction, and return them."""
+        return self._take_out([task for task in self.tasks if task in self._members])
+
+    def take_all_out(self) -> list[T]:
+        """Rewind all tasks, and return those that were in service."""
+        return self._take_out([task for task in self.tasks if task not in self.out])
+
+    def _take_out(self, tasks: list[T]) -> list[T]:
+        for task in tasks:
             task.drop()
+        self.out += [task for task in tasks if task not in self.out]
+        return tasks

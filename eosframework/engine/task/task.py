@@ -63,6 +63,10 @@ TIMEOUT_SHARE = 0.9
 """Share of the transaction timeout after which a record counts as too slow: the commit needs the
 rest."""
 
+SLOW_SHARE = 0.1
+"""Share of the transaction timeout after which a slice counts as slow: it must not age, and at last
+end, a transaction of other tasks."""
+
 RUN_SHARE = 1 / 3
 """Share of the transaction timeout after which no further record is begun in a transaction."""
 
@@ -239,7 +243,8 @@ class Task:
         """True if the transaction must be committed before more records go into it."""
         records, bisection = self.records_in_transaction, self._bisection
         is_full = bisection is not None and bisection.is_full(records)
-        return self.failure is not None or self._is_heavy or is_full or self.group.room == 0
+        is_full = is_full or self.group.room == 0 or self.group.is_awaited(self)
+        return self.failure is not None or self._is_heavy or is_full
 
     @property
     def closes_windows_again(self) -> bool:
@@ -455,7 +460,10 @@ class Task:
             self.idle_since = self.time.had_record(partition)
         self.output.poll()
         failpoints.hit("transaction.after_produce")
-        self._slice_size.took(self._clock() - started, max(done, 1))
+        took_seconds = self._clock() - started
+        self._slice_size.took(took_seconds, max(done, 1))
+        if took_seconds >= self.transaction_timeout_seconds * SLOW_SHARE:
+            self.group.keep_apart(self)
 
     def _run_at_once(self, partition: TopicPartition, messages: Sequence[Message]) -> int:
         """Run messages, and produce their outputs; return the number of messages that were run."""
@@ -539,7 +547,7 @@ class Task:
         if not self.in_transaction:
             self._first = first
             self._results.begin(self._bisection and self._bisection.trial_of(first))
-        self.group.begin(self)
+        self.group.begin(self, has_records=first is not None)
         if self.stores is not None:
             self.stores.begin()
         if first is not None and (outputs := self.time.wake()):

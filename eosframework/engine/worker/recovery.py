@@ -1,7 +1,8 @@
 """The worker's transactions: the user of their sessions (step 7 of a transaction).
 
-`transactions/session` commits and recovers them. A producer fails together with all tasks that
-share it: they leave service, and resume when their stores are up to date. The numbers are those of
+`transactions/session` commits and recovers them. A producer fails together with the tasks that take
+part in its transaction: they leave service, and resume when their stores are up to date. Its other
+tasks wait for it, and leave service only after a fence. The numbers are those of
 `session_group`:
 
     R0  F1 poll for two heartbeats; F2 still the owner
@@ -22,7 +23,7 @@ a few commits, for ever.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -150,7 +151,7 @@ class Recovery(SessionUser[TransactionSession, Settled]):
         self._sessions.recover([g.session for g in groups if g.session in self._groups])
         self._keep_those_out()
         for session, group in self._groups.items():
-            _follow(session, group)
+            self._follow(session, group)
 
     # --- what the sessions ask: see `SessionUser` -----------------------------------------------
 
@@ -170,17 +171,20 @@ class Recovery(SessionUser[TransactionSession, Settled]):
         self._groups[session].reject(error)
 
     def drop(self, session: TransactionSession) -> None:
-        """Take the tasks out of service."""
+        """Take the tasks of the transaction out of service; after a fence or the end, all."""
         group = self._groups[session]
-        group.drop()
+        if session.state in (State.ABORTABLE, State.UNKNOWN):
+            out = group.take_members_out()
+        else:
+            out = group.take_all_out()
         if session.is_out:
-            _follow(session, group)
-            self._log.pause(group.partitions)
+            self._log.pause([partition for task in out for partition in task.partitions])
+            self._follow(session, group)
 
     def prove(self, session: TransactionSession) -> None:
         """End the watch: no rebalance took the partitions, or the group would be released (F2)."""
         if session.state is State.FENCED:
-            self._groups[session].enter(TaskState.RECOVERING)
+            _enter(self._groups[session].out, TaskState.RECOVERING)
             self._proven.add(session)
 
     def has_successor(self, session: TransactionSession) -> bool:
@@ -246,11 +250,13 @@ class Recovery(SessionUser[TransactionSession, Settled]):
             for task, positions in found.items():
                 if task.outcome(positions) is outcome:
                     task.took_effect()
-        for task, positions in found.items():
-            task.start_at(positions)
-        settled = [position for positions in found.values() for position in positions]
+        settled: list[Position] = []
+        for task in group.out:
+            task.start_at(found[task])
+            settled += found[task]
         self._log.seek(settled)
-        group.enter(TaskState.ASSIGNED)
+        _enter(group.out, TaskState.ASSIGNED)
+        group.out.clear()
         self._events.info(
             "task_recovered",
             transactional_id=session.transactional_id,
@@ -291,6 +297,15 @@ class Recovery(SessionUser[TransactionSession, Settled]):
 
     # --- the producer groups that are out of service, and during a call those of the call ---------
 
+    def _follow(self, session: TransactionSession, group: ProducerGroup[Task]) -> None:
+        """Let the tasks out of service have the state of their session; a fence is of all tasks."""
+        if session.state is State.FENCED:
+            late = group.take_all_out()
+            self._log.pause([partition for task in late for partition in task.partitions])
+            _enter(group.out, TaskState.FENCED)
+        else:
+            _enter(group.out, TaskState.RECOVERING)
+
     def _attend(self, groups: Sequence[ProducerGroup[Task]]) -> None:
         self._groups.update((group.session, group) for group in groups)
 
@@ -310,9 +325,10 @@ class Recovery(SessionUser[TransactionSession, Settled]):
                 )
 
 
-def _follow(session: TransactionSession, group: ProducerGroup[Task]) -> None:
-    """Let the tasks have the state of a session that is out of service."""
-    group.enter(TaskState.FENCED if session.state is State.FENCED else TaskState.RECOVERING)
+def _enter(tasks: Iterable[Task], state: TaskState) -> None:
+    for task in tasks:
+        if task.state is not state:
+            task.enter(state)
 
 
 def _moved(session: TransactionSession, found: Settled) -> list[Task]:

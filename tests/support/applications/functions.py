@@ -46,6 +46,18 @@ def inflate(value: dict[str, int]) -> dict[str, Any]:
     return {"n": value["n"], "padding": noise(value["n"], 20_000) if value["n"] == 13 else ""}
 
 
+def inflate_bad(value: dict[str, int]) -> dict[str, Any]:
+    """Make each record that is bad larger than the topic takes."""
+    return {"n": value["n"], "padding": noise(value["n"], 20_000) if value["bad"] else ""}
+
+
+def sleep_if_bad(value: dict[str, int]) -> dict[str, int]:
+    """Take 3.3 seconds for each record that is bad."""
+    if value["bad"]:
+        time.sleep(3.3)
+    return value
+
+
 def pad(value: dict[str, int]) -> dict[str, Any]:
     """Make every record a third of what the topic takes, so that a batch exceeds it."""
     return {"n": value["n"], "padding": noise(value["n"], 3_000)}

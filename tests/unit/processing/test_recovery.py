@@ -58,7 +58,7 @@ class Bench:
         return task
 
     def begin(self) -> None:
-        self.task.group.begin(self.task)
+        self.task.group.begin(self.task, has_records=True)
 
     def recover(self, after_seconds: float = 0) -> list[str]:
         """Let time pass and the recovery act; return its events."""
