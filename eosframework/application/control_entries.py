@@ -80,7 +80,10 @@ def read_entry(message: Message) -> tuple[str, Any] | None:
             check(parts, value)
     except _UNREADABLE as error:
         if check is not None:
-            raise _damaged(message, error) from error
+            raise damaged(
+                f"entry {key_of(message)!r:.80} of the control topic, {message.value()!r:.80},",
+                f"{_place(message)}, {type(error).__name__}: {error}",
+            ) from error
         _pass_over(message)
         return None
     return key, value
@@ -206,12 +209,17 @@ def _require(found: object, *types: type) -> None:
         raise TypeError(f"found {found!r:.40}, expected {names}")
 
 
-def _damaged(message: Message, error: Exception) -> ControlTopicDamaged:
+def damaged(what: str, why: str) -> ControlTopicDamaged:
+    """Return the error for an entry that this version of eosframework did not write.
+
+    Args:
+        what: names the entry.
+        why: it cannot be read.
+    """
     return ControlTopicDamaged(
-        f"entry {key_of(message)!r:.80} of the control topic cannot be read ({_place(message)}, "
-        f"{type(error).__name__}: {error}): its value {message.value()!r:.80} was not written by "
-        f"this version of eosframework. Read the topic from its beginning and write the last good "
-        f"value of this key again; and allow only the application to write to the topic"
+        f"{what} cannot be read ({why}): this version of eosframework did not write it. Read the "
+        f"topic from its beginning and write the last good value of the key again; and allow only "
+        f"the application to write to the topic"
     )
 
 

@@ -27,26 +27,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
 from eosframework.application.compacted_topics import ensure_compacted
-from eosframework.application.control_entries import (
-    entry_output,
-    key_of,
-    readable,
-    take_entry,
-)
+from eosframework.application.control_entries import readable
+from eosframework.application.journal import KafkaJournal
 from eosframework.application.needed_access import control_topic_access, refuse_denied
 from eosframework.application.topic_settings import TopicRole, settings_at_creation
 from eosframework.config import KafkaSettings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.admin.metadata import TopicDescription, TopicIdentity
-from eosframework.kafka.client.plain_writes import RecordWriter
-from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.kafka.consumer.settled import settled_ends
 from eosframework.records import TopicPartition
 from eosframework.transactions.ports import Output
-from eosframework.txnid import control_topic
 
 VERSION = 1
 APPLICATION = "application"
@@ -133,11 +124,13 @@ class ControlTopic:
         *,
         replication_factor: int | None = None,
     ) -> None:
-        self.topic = control_topic(application)
+        self.journal = KafkaJournal(
+            application, settings, admin, settle_seconds=settings.request_timeout_seconds
+        )
+        self.topic = self.journal.topic
         self._partition = TopicPartition(self.topic, 0)
         self._application = application
         self._settings = settings
-        self._writer = RecordWriter(settings)
         self._admin = admin
         self._replication_factor = replication_factor
         self._entries: dict[str, Any] = {}
@@ -190,11 +183,7 @@ class ControlTopic:
         stable = self._read_committed()
         ahead: dict[str, Any] = {}
         if stable < written:
-            open_range = {self._partition: (stable, written)}
-            for _, messages in read_ranges(self._settings, open_range, undecided=True):
-                for message in messages:
-                    if key_of(message).partition("/")[0] in WRITTEN_ALONE:
-                        take_entry(ahead, message)
+            ahead = self.journal.read(stable, written, _is_written_alone, undecided=True)
         return self._interpreted(ahead)
 
     def settled(self) -> ControlState:
@@ -212,9 +201,7 @@ class ControlTopic:
         """Read up to the last stable offset, and return that offset."""
         first, stable = self._admin.log_bounds([self._partition])[self._partition]
         start = max(first, self._next_offset)
-        for _, messages in read_ranges(self._settings, {self._partition: (start, stable)}):
-            for message in messages:
-                take_entry(self._entries, message)
+        self._entries.update(self.journal.read(start, stable))
         self._next_offset = max(stable, self._next_offset)
         return stable
 
@@ -223,31 +210,22 @@ class ControlTopic:
         return self._state
 
     def write(self, entries: Mapping[str, Any]) -> None:
-        """Write entries, outside any transaction, and wait until all replicas have them.
-
-        Args:
-            entries: by key; None deletes the key.
-
-        Raises:
-            ConfigurationError: the topic may not be written.
-            ClusterUnreachable: they were not acknowledged within the deadline.
-        """
-        if not entries:
-            return
-        values = {
-            key: None if value is None else orjson.dumps(value) for key, value in entries.items()
-        }
-        self._writer.write(self.topic, values)
+        """Write entries outside any transaction; see `KafkaJournal.write`."""
+        self.journal.write(entries)
 
     def close(self) -> None:
-        """Close the connection of `write`, which opens another one if it is used again."""
-        self._writer.close()
+        """Close the connection of `write`; see `KafkaJournal.close`."""
+        self.journal.close()
 
     def committed_marker(self, sub_topology: str, partition: TopicPartition) -> Output:
         """Return the record for the first transaction of a partition."""
         topic = self._state.topics.get(partition.topic)
         entry = {"topic_id": topic.topic_id if topic else ""}
-        return entry_output(self.topic, committed_key(sub_topology, partition), entry)
+        return self.journal.output(committed_key(sub_topology, partition), entry)
+
+
+def _is_written_alone(key: str) -> bool:
+    return key.partition("/")[0] in WRITTEN_ALONE
 
 
 def topic_key(topic: str) -> str:

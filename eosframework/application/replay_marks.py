@@ -11,13 +11,11 @@ markers, so dead letters that were replayed in sequence form one range.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from eosframework.application.control_log import ControlLog
 from eosframework.records import TopicPartition
-from eosframework.transactions.ports import Output
 
 PREFIX = "replayed/"
 
@@ -46,52 +44,35 @@ class Marks:
         at = bisect_right(ranges, offset, key=lambda known: known[0]) - 1
         return at >= 0 and offset < ranges[at][1]
 
-    def with_(self, ranges: Iterable[Range]) -> Marks:
-        """Return marks with further ranges."""
-        stretches = dict(self.stretches)
-        for number, added in _cut(ranges):
-            stretches[number] = _joined([*stretches.get(number, []), added])
+    def with_(self, stretch: int, ranges: Iterable[Range]) -> Marks:
+        """Return marks with further ranges, as far as they lie in a stretch."""
+        begin, end = stretch * STRETCH, (stretch + 1) * STRETCH
+        cut = [(max(first, begin), min(last, end)) for first, last in ranges]
+        cut = [(first, last) for first, last in cut if first < last]
+        known = self.stretches.get(stretch, [])
+        stretches = {**self.stretches, stretch: _joined([*known, *cut])}
         return Marks(self.partition, self.topic_id, stretches)
 
-    def entries(self, since: Marks) -> Iterator[tuple[str, Any]]:
-        """Yield the entries that differ from those of earlier marks."""
-        for number, ranges in self.stretches.items():
-            if ranges != since.stretches.get(number):
-                key = f"{PREFIX}{self.partition.topic}/{self.partition.partition}/{number}"
-                yield key, {"topic_id": self.topic_id, "ranges": ranges}
+    def entry(self, stretch: int) -> Any:
+        """Return the entry of a stretch, as JSON data."""
+        ranges = [list(found) for found in self.stretches[stretch]]
+        return {"topic_id": self.topic_id, "ranges": ranges}
 
 
-class ReplayMarks:
-    """Reads and writes marks in an application's control topic."""
-
-    def __init__(self, log: ControlLog) -> None:
-        self._log = log
-
-    def settled(self, topic_ids: Mapping[str, str]) -> dict[TopicPartition, Marks]:
-        """Return committed marks, once all records written before this call are decided.
-
-        Args:
-            topic_ids: of the dead-letter topics; marks of a former topic with that name are void.
-
-        Raises:
-            ClusterUnreachable: no broker answered, or a transaction stays undecided.
-        """
-        return _marks(self._log.settled(PREFIX), topic_ids)
-
-    def decided(self, topic_ids: Mapping[str, str]) -> dict[TopicPartition, Marks]:
-        """Return committed marks before the first undecided transaction; never waits.
-
-        Raises:
-            ClusterUnreachable: no broker answered.
-        """
-        return _marks(self._log.decided(PREFIX), topic_ids) if self._log.exists() else {}
-
-    def outputs(self, marks: Marks, since: Marks) -> list[Output]:
-        """Return the records that replace earlier marks."""
-        return [self._log.output(key, entry) for key, entry in marks.entries(since)]
+def mark_key(partition: TopicPartition, stretch: int) -> str:
+    """Return the key of the marks of a stretch."""
+    return f"{PREFIX}{partition.topic}/{partition.partition}/{stretch}"
 
 
-def _marks(entries: Mapping[str, Any], topic_ids: Mapping[str, str]) -> dict[TopicPartition, Marks]:
+def marks_in(
+    entries: Mapping[str, Any], topic_ids: Mapping[str, str]
+) -> dict[TopicPartition, Marks]:
+    """Return the marks in entries of the control topic, by partition.
+
+    Args:
+        entries: those under `PREFIX`.
+        topic_ids: of the dead-letter topics; marks of a former topic with that name are void.
+    """
     found: dict[TopicPartition, Marks] = {}
     for key, entry in entries.items():
         topic, number, stretch = key.removeprefix(PREFIX).split("/")
@@ -101,16 +82,6 @@ def _marks(entries: Mapping[str, Any], topic_ids: Mapping[str, str]) -> dict[Top
         marks = found.setdefault(partition, Marks(partition, entry["topic_id"]))
         marks.stretches[int(stretch)] = [(first, end) for first, end in entry["ranges"]]
     return found
-
-
-def _cut(ranges: Iterable[Range]) -> Iterator[tuple[int, Range]]:
-    """Split ranges at the ends of stretches."""
-    for first, end in ranges:
-        while first < end:
-            number = first // STRETCH
-            stop = min(end, (number + 1) * STRETCH)
-            yield number, (first, stop)
-            first = stop
 
 
 def _joined(ranges: list[Range]) -> list[Range]:

@@ -212,11 +212,12 @@ def _watch(opened: ApplicationContext, job: str) -> None:
 
 
 def _read(opened: ApplicationContext, job: str) -> JobState:
+    from eosframework.application.journal import KafkaJournal
     from eosframework.errors import ConfigurationError
-    from eosframework.spark.job.job_entry import JobLog
+    from eosframework.spark.job.job_entry import decided_job
 
-    log = JobLog(job, opened.graph.application, opened.settings.kafka, opened.admin)
-    state = log.watch()
+    journal = KafkaJournal(opened.graph.application, opened.settings.kafka, opened.admin)
+    state = decided_job(journal, job)
     if state is None:
         raise ConfigurationError(
             f"application {opened.graph.application!r} has no backfill job {job!r}; omit --job "

@@ -34,6 +34,7 @@ import psutil
 from pydantic import SecretStr
 from rich.console import Console
 
+from eosframework.application.journal import KafkaJournal
 from eosframework.config import DatabaseSettings, KafkaSettings
 from eosframework.demo.feeds import (
     FEEDS,
@@ -55,7 +56,7 @@ from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.operations.audit.output_comparison import digest_of
 from eosframework.postgres.database import Database, translating
 from eosframework.records import Record, partitions_of
-from eosframework.spark.job.job_entry import JobLog, JobState
+from eosframework.spark.job.job_entry import JobState, decided_job, settled_job
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
@@ -337,13 +338,14 @@ class _KilledBackfill:
             ComponentFailed: a driver failed without a kill.
             RunError: the job did not end in time.
         """
-        log = JobLog(_JOB, self.world.graph.application, self.world.settings, self.world.admin)
+        world = self.world
+        journal = KafkaJournal(world.graph.application, world.settings, world.admin)
         try:
             self._start()
             with self.stage.story.bars(self.expected, "processed") as bars:
                 self.stage.wait(
                     lambda: not self._drivers[-1].is_running,
-                    lambda: self._look(log, bars),
+                    lambda: self._look(journal, bars),
                     seconds=_RUN_SECONDS,
                     pause_seconds=_KILL_LOOK_SECONDS,
                     late=lambda: (
@@ -355,7 +357,7 @@ class _KilledBackfill:
         finally:
             for driver in self._drivers:
                 driver.end()
-        state = log.read()
+        state = settled_job(journal, _JOB)
         assert state is not None, "its driver has ended well"
         return state
 
@@ -367,9 +369,9 @@ class _KilledBackfill:
         arguments += ["--spark", f"spark.driver.extraJavaOptions={temporary}"]
         self._drivers.append(self.world.start("backfill run", *arguments))
 
-    def _look(self, log: JobLog, bars: Bars) -> None:
+    def _look(self, journal: KafkaJournal, bars: Bars) -> None:
         self._read_events()
-        if (state := log.watch()) is None:
+        if (state := decided_job(journal, _JOB)) is None:
             return
         processed = sum(progress.records for progress in state.tasks.values())
         bars.show(processed)
@@ -377,10 +379,11 @@ class _KilledBackfill:
             return
         what, share = _KILLS[self.stage.kills]
         if processed >= share * self.expected and (tasks := _running(state)):
-            kill = self._kill_worker(log, tasks) if what == "worker" else self._kill_driver(tasks)
+            is_worker = what == "worker"
+            kill = self._kill_worker(journal, tasks) if is_worker else self._kill_driver(tasks)
             self.stage.record_kill(kill)
 
-    def _kill_worker(self, log: JobLog, tasks: Mapping[str, str]) -> Kill | None:
+    def _kill_worker(self, journal: KafkaJournal, tasks: Mapping[str, str]) -> Kill | None:
         """SIGKILL a Python process in the middle of a task; None: the task is already complete."""
         task = self.chance.choice(sorted(tasks))
         pid = int(tasks[task].split("/")[1])
@@ -390,7 +393,7 @@ class _KilledBackfill:
         except psutil.NoSuchProcess:
             return None
         time.sleep(_DECIDED_SECONDS)
-        state = log.watch()
+        state = decided_job(journal, _JOB)
         if state is None or _running(state).get(task) != tasks[task]:
             victim.resume()
             return None

@@ -27,7 +27,7 @@ import psutil
 from pydantic import SecretStr
 from rich.console import Console
 
-from eosframework.application.control_log import ControlLog
+from eosframework.application.journal import KafkaJournal
 from eosframework.config import DatabaseSettings, KafkaSettings
 from eosframework.demo.feeds import MONTHS, FedRecord, example_file, landed, weather
 from eosframework.demo.services import Kill, Program
@@ -272,9 +272,7 @@ class _SinkDemo(Demo[SinkPlan]):
         self._spark = _SparkCluster(stage, stage.directory / "spark")
         self._story.say(f"Spark is up at {self._spark.master}, with two executors")
         self._batch = -(-len(flights) // _BATCHES)
-        self._log = ControlLog(
-            _APPLICATION, self._settings, ClusterAdmin(self._settings), settle_seconds=_GONE_SECONDS
-        )
+        self._journal = KafkaJournal(_APPLICATION, self._settings, ClusterAdmin(self._settings))
         self._process()
         return self._judge(server, flights, observed)
 
@@ -362,10 +360,8 @@ class _SinkDemo(Demo[SinkPlan]):
             self._stage.record_kill(Kill(victim, name, (shard,)))
 
     def _shards(self) -> dict[str, ShardProgress]:
-        if not self._log.exists():
-            return {}
         prefix = shards_prefix(_SINK)
-        entries = self._log.decided(prefix)
+        entries = self._journal.decided_under(prefix)
         return {
             f"shard {key.removeprefix(prefix)}": ShardProgress.from_entry(entry)
             for key, entry in entries.items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -308,6 +308,47 @@ class TransactionalOutputs(Protocol):
 
     def stop(self) -> None:
         """Stop the resources that the outputs share; the outputs have been closed."""
+        ...
+
+
+Entries = Mapping[str, Any]
+"""Entries of a journal by key, as JSON data."""
+
+
+class Journal(Protocol):
+    """Entries that outlast the retention of offsets: the newest of each key counts.
+
+    They are committed with the records of their transaction. Methods raise ClusterUnreachable if no
+    broker answers.
+    """
+
+    def settled(self, keys: Collection[str], since: int | None = None) -> Entries:
+        """Return committed entries, once all transactions of this moment are decided.
+
+        Args:
+            keys: the requested keys.
+            since: an offset before which no entry matters; None: there is none.
+        """
+        ...
+
+    def settled_under(self, prefix: str) -> Entries:
+        """Return the committed entries of all keys with a prefix, as `settled`."""
+        ...
+
+    def decided(self, keys: Collection[str]) -> Entries:
+        """Return committed entries before the first open transaction, without waiting."""
+        ...
+
+    def newest(self, keys: Collection[str], since: int = 0) -> Mapping[str, tuple[int, Any]]:
+        """Return the newest entries from an offset on with their offsets, committed or not."""
+        ...
+
+    def written_end(self) -> int:
+        """Return the log end offset, past open transactions."""
+        ...
+
+    def output(self, key: str, entry: Any) -> Output:
+        """Return the record that writes an entry in a transaction; None deletes it."""
         ...
 
 

@@ -12,7 +12,7 @@ from eosframework.embedded import KafkaCluster, start_kafka
 from eosframework.errors import EntryDamaged
 from eosframework.spark.backfill.stage_runner import end_leftovers
 from tests.conftest import SMALL_BROKER, KafkaService
-from tests.support.applications.backfilled import QUICK, Backfill
+from tests.support.applications.backfilled import JOB, QUICK, Backfill
 from tests.support.applications.feeding import write_record
 from tests.support.applications.pipeline import Pipeline, wait_until
 from tests.support.applications.totals import Totals
@@ -167,13 +167,15 @@ def test_what_a_killed_attempt_left_open_is_ended_and_not_waited_for(
     backfill = make_backfill(pipeline, [*SMALL_CHUNKS, "worker.transaction_timeout_seconds=600"])
     killed = backfill.start("doubled", 0, 0, of_log=True, fault="transaction.before_commit=hold@3")
     killed.wait_for_fault("transaction.before_commit")
-    wait_until(lambda: not backfill.log.is_decided(0), "progress that is sent and not committed")
+    journal = backfill.journal
+    wait_until(lambda: bool(journal.leftovers(0)), "progress that is sent and not committed")
     killed.signal(signal.SIGKILL)
     killed.ends_with(-signal.SIGKILL)
-    [ended] = end_leftovers(backfill.log, pipeline.name, backfill.settings, decided_seconds=0)
+    job = (journal, pipeline.name, JOB, backfill.settings)
+    [ended] = end_leftovers(*job, decided_seconds=0)
     assert ended == f"{pipeline.name}:backfill.history.doubled:0"
-    assert backfill.log.is_decided(PATIENCE_SECONDS)
-    assert end_leftovers(backfill.log, pipeline.name, backfill.settings) == []
+    assert not journal.leftovers(PATIENCE_SECONDS)
+    assert end_leftovers(*job) == []
     assert backfill.run("doubled", 0, of_log=True).records == 3000
     assert pipeline.verify().clean
 

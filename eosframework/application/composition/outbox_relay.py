@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any
@@ -12,26 +12,30 @@ import structlog
 
 from eosframework.application.composition.context import Observed
 from eosframework.application.control_topic import ControlTopic
+from eosframework.application.journal import KafkaJournal
 from eosframework.application.needed_access import control_topic_access, naming_needed_access
 from eosframework.application.output_limits import RelayDestinations
-from eosframework.application.relay_log import KafkaSentLog, RelayPositionLog
 from eosframework.application.start_wait import waiting_for_brokers
 from eosframework.application.topic_watch import TopicWatch
 from eosframework.application.watched_cluster import WatchedTopics
-from eosframework.config import OutboxSourceKind, Settings
+from eosframework.config import KafkaSettings, OutboxSourceKind, Settings
 from eosframework.errors import DatabaseUnavailable
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.kafka.worker_clients import NOTHING_KNOWN, producer_client, producer_pool
 from eosframework.postgres.database import Database, migrate
 from eosframework.postgres.database.grants import RELAY_GRANTS, require_grants
 from eosframework.postgres.database.outbox.outbox_slot import SlotSource
 from eosframework.postgres.database.outbox.outbox_table import TableSource
 from eosframework.postgres.outbox.reconciliation import Reconciler
-from eosframework.postgres.outbox.relay import Relay, RelayOptions, RelayView, relay_id
-from eosframework.postgres.outbox.relay_position import RelayCounts
+from eosframework.postgres.outbox.relay import Relay, RelayOptions, RelayView
+from eosframework.postgres.outbox.relay_position import ID_HEADER, RelayCounts, SentMessages
+from eosframework.postgres.outbox.sharding import relay_id, shard_claim
 from eosframework.process.memory import exclude_what_is_there, keep_little, returned_memory
 from eosframework.process.signals import stop_requests
 from eosframework.process.watchdog import PROBE_SECONDS, Watchdog
+from eosframework.records import TopicPartition, partitions_of
+from eosframework.transactions.ports import Message
 from eosframework.txnid import control_topic
 
 QUEUE_KILOBYTES = 32_768
@@ -88,7 +92,7 @@ def run_relay(settings: Settings, *, until_caught_up: bool) -> RelayCounts:
                 _producer(settings),
                 statistics=observed.statistics if observed else None,
             ),
-            _positions(settings, admin),
+            _journal(settings.outbox.name, settings, admin),
             RelayDestinations(settings.kafka, admin, _producer(settings), seen=watch.add),
             options,
             on_turn=on_turn,
@@ -120,7 +124,7 @@ def reconciler(settings: Settings) -> Generator[Reconciler]:
             settings.outbox.shards,
             source,
             outputs,
-            _positions(settings, admin),
+            _journal(settings.outbox.name, settings, admin),
             KafkaSentLog(settings.kafka, admin),
             RelayDestinations(settings.kafka, admin, _producer(settings)),
             on_refused=settings.outbox.on_refused,
@@ -154,11 +158,10 @@ def _ids_of_rival(
     topic = control_topic(name)
     if not admin.describe_topics([topic])[topic].exists:
         return []
-    renamed = settings.model_copy(
-        update={"outbox": settings.outbox.model_copy(update={"name": name, "shards": shards})}
-    )
-    positions = _positions(renamed, admin).decided()
-    was = {(p.origin.system_identifier, p.origin.database) for p in positions.values()}
+    claims = [shard_claim(name, number) for number in range(shards)]
+    entries = _journal(name, settings, admin).decided([claim.key for claim in claims])
+    positions = [found for claim in claims if (found := claim.of(entries)) is not None]
+    was = {(found.origin.system_identifier, found.origin.database) for found in positions}
     here = (source.origin.system_identifier, source.origin.database)
     if positions and here not in was:
         return []
@@ -201,12 +204,11 @@ def _producer(settings: Settings) -> dict[str, Any]:
     return properties
 
 
-def _positions(settings: Settings, admin: ClusterAdmin) -> RelayPositionLog:
-    return RelayPositionLog(
-        settings.outbox.name,
+def _journal(name: str, settings: Settings, admin: ClusterAdmin) -> KafkaJournal:
+    return KafkaJournal(
+        name,
         settings.kafka,
         admin,
-        shards=settings.outbox.shards,
         settle_seconds=settings.worker.transaction_timeout_seconds
         + settings.kafka.request_timeout_seconds,
     )
@@ -249,3 +251,52 @@ def _turn_seconds(settings: Settings) -> float:
         + 4 * settings.kafka.request_timeout_seconds
         + 4 * (database.statement_timeout_seconds + database.network_timeout_seconds)
     )
+
+
+class KafkaSentLog:
+    """The `SentLog` of a cluster."""
+
+    def __init__(self, settings: KafkaSettings, admin: ClusterAdmin) -> None:
+        self._settings = settings
+        self._admin = admin
+
+    def sent(self, since_by_topic: Mapping[str, int]) -> SentMessages:
+        """Return the message ids in each topic from a time on.
+
+        Raises:
+            ClusterUnreachable: no broker answered in time.
+        """
+        facts = self._admin.describe_topics(since_by_topic)
+        policies = self._admin.topic_setting(since_by_topic, "cleanup.policy")
+        ids: set[str] = set()
+        removed_before: dict[str, int] = {}
+        for topic, since in since_by_topic.items():
+            count = facts[topic].partitions if facts[topic].exists else 0
+            partitions = partitions_of({topic: count})
+            starts = self._admin.offsets_at(partitions, since)
+            bounds = self._admin.log_bounds(partitions)
+            for partition in partitions:
+                start = starts[partition]
+                first, end = bounds[partition]
+                oldest = None
+                for message in self._messages(partition, end if start is None else start, end):
+                    ids.update(_ids(message))
+                    oldest = message.timestamp()[1] if oldest is None else oldest
+                if first > 0 and (start == first or first == end):
+                    moment = round(time.time() * 1000) if oldest is None else oldest
+                    removed_before[topic] = max(moment, removed_before.get(topic, 0))
+            if "compact" in (policies.get(topic) or ""):
+                removed_before[topic] = round(time.time() * 1000)
+        return SentMessages(frozenset(ids), removed_before)
+
+    def _messages(self, partition: TopicPartition, start: int, end: int) -> Iterator[Message]:
+        for _, messages in read_ranges(self._settings, {partition: (start, end)}):
+            yield from messages
+
+
+def _ids(message: Any) -> list[str]:
+    return [
+        value.decode(errors="replace")
+        for name, value in message.headers() or ()
+        if name == ID_HEADER and value is not None
+    ]

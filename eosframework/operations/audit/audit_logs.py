@@ -29,9 +29,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 
-from eosframework.application.control_log import ControlLog
-from eosframework.application.job_ranges import JobRange, job_ranges
-from eosframework.application.replay_marks import Marks, ReplayMarks
+from eosframework.application.backfill_jobs import JobRange, job_ranges
+from eosframework.application.journal import KafkaJournal
+from eosframework.application.replay_marks import PREFIX, Marks, marks_in
 from eosframework.config import KafkaSettings
 from eosframework.engine.task.offsets import Progress
 from eosframework.engine.task.receipts import Series, row_origin
@@ -183,7 +183,7 @@ class Logs:
         self._on_progress = on_progress
         self._broker_time: dict[str, bool] = {}
         self.admin = ClusterAdmin(settings)
-        self._control = ControlLog(
+        self._journal = KafkaJournal(
             application, settings, self.admin, settle_seconds=OPEN_TRANSACTION_SECONDS
         )
 
@@ -213,7 +213,7 @@ class Logs:
         """Return the dead letters that were replayed, by partition."""
         facts = self.admin.describe_topics(topics)
         ids = {name: found.topic_id for name, found in facts.items() if found.exists}
-        return ReplayMarks(self._control).decided(ids) if ids else {}
+        return marks_in(self._journal.decided_under(PREFIX), ids) if ids else {}
 
     def has_broker_time(self, topic: str) -> bool:
         """Return whether the broker sets the timestamps of a topic."""
@@ -257,7 +257,7 @@ class Logs:
             for position in self._stable_positions()
             if position.offset is not None
         }
-        jobs = [one for one in job_ranges(self._control) if one.partition in self.inputs]
+        jobs = [one for one in job_ranges(self._journal) if one.partition in self.inputs]
         if not positions and not jobs:
             raise StartRefused(
                 f"group {self._application!r} has no committed position for "

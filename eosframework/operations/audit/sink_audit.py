@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from eosframework.application.control_log import ControlLog
+from eosframework.application.journal import KafkaJournal
 from eosframework.config import KafkaSettings
 from eosframework.engine.task.receipts import Series
 from eosframework.errors import StartRefused
@@ -56,15 +56,17 @@ def audit_sinks(
         ClusterUnreachable: the cluster did not answer.
     """
     logs = Logs(application, (), settings, on_progress)
-    control = ControlLog(application, settings, logs.admin, settle_seconds=OPEN_TRANSACTION_SECONDS)
-    entries = _entries(control)
+    journal = KafkaJournal(
+        application, settings, logs.admin, settle_seconds=OPEN_TRANSACTION_SECONDS
+    )
+    entries = journal.settled_under(batch_key(""))
     batches = _batches(entries)
-    _refuse(application, control, batches)
+    _refuse(application, journal.topic, batches)
     receipted = {sink: one for sink, one in batches.items() if one.receipts_since is not None}
 
     outputs, missing = logs.partitions({t for one in receipted.values() for t in one.topics})
     ends = logs.settled_ends(outputs)
-    now = _entries(control)
+    now = journal.settled_under(batch_key(""))
     spans = [span for sink, one in receipted.items() for span in _spans(sink, one, now)]
     books = Books(application, spans, counted="batch")
     books.take_ranges_as_inputs()
@@ -83,10 +85,6 @@ def audit_sinks(
     return replace(verdict, notes=tuple(notes), share=_share(batches))
 
 
-def _entries(control: ControlLog) -> Mapping[str, object]:
-    return control.settled(batch_key("")) if control.exists() else {}
-
-
 def _batches(entries: Mapping[str, object]) -> dict[str, SinkBatch]:
     prefix = batch_key("")
     return {
@@ -96,10 +94,10 @@ def _batches(entries: Mapping[str, object]) -> dict[str, SinkBatch]:
     }
 
 
-def _refuse(application: str, control: ControlLog, batches: Mapping[str, SinkBatch]) -> None:
+def _refuse(application: str, topic: str, batches: Mapping[str, SinkBatch]) -> None:
     if not batches:
         raise StartRefused(
-            f"application {application!r} has no sinks of Spark in Kafka: {control.topic} has no "
+            f"application {application!r} has no sinks of Spark in Kafka: {topic} has no "
             f"entry of one. Correct the name or kafka.bootstrap_servers; for an application with "
             f"a topology, name the topology instead of --sinks"
         )

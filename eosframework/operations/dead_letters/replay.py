@@ -1,11 +1,9 @@
 """Replay: sends selected dead letters through the topology again, each exactly once.
 
-    R1. init the one transactional id of an application's replays: this fences an earlier replay and
-        ends its open transaction
-    R2. read the replay marks in the control topic, with no transaction undecided: they are final
-    R3. read the dead letters; leave out those not selected, and those with a mark
-    R4. one transaction: the records of dead letters of one partition, and their marks
-    R5. decide the outcome (`transactions/session`); in doubt, init the id again and return to R2
+A replay claims the one transactional id of an application's replays, then reads the replay marks in
+the control topic: they are final. It leaves out dead letters that are not selected, or have a mark.
+Each transaction has the records of dead letters of one stretch of a partition, and the marks of
+that stretch, an owned key (`transactions/session/owned_keys`).
 
 A killed replay can be started again and resumes. Of two concurrent replays the later one continues.
 """
@@ -14,16 +12,22 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import structlog
 
 from eosframework.application.context import ApplicationContext
-from eosframework.application.control_log import ControlLog
-from eosframework.application.replay_marks import Marks, Range, ReplayMarks
+from eosframework.application.journal import KafkaJournal
+from eosframework.application.replay_marks import (
+    PREFIX,
+    STRETCH,
+    Marks,
+    Range,
+    mark_key,
+    marks_in,
+)
 from eosframework.config import Settings
 from eosframework.errors import DataRejected, RunError, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
@@ -38,11 +42,9 @@ from eosframework.operations.dead_letters.dead_letter import (
 )
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import Graph
-from eosframework.transactions.ports import Commit, TransactionalOutput, TransactionalOutputs
-from eosframework.transactions.session.session_group import SessionCounts, SessionGroup, SessionUser
+from eosframework.transactions.ports import Journal, Output, TransactionalOutputs
+from eosframework.transactions.session.owned_keys import Claim, OwnedKey, OwnedKeys, Work
 from eosframework.transactions.session.session_policy import Policy
-from eosframework.transactions.session.session_states import Outcome
-from eosframework.transactions.session.transaction_session import TransactionSession
 from eosframework.txnid import TransactionalId, control_topic
 
 
@@ -214,21 +216,14 @@ class Replayed:
         return self.counts.total()
 
 
-def marks_of(application: str, settings: Settings, admin: ClusterAdmin) -> ReplayMarks:
-    """Return the replay marks in an application's control topic."""
-    seconds = 2 * settings.worker.transaction_timeout_seconds
-    log = ControlLog(application, settings.kafka, admin, settle_seconds=seconds)
-    return ReplayMarks(log)
-
-
 def marked_of(context: ApplicationContext, letters: DeadLetters) -> ReplayedByPartition:
     """Return the replayed dead letters of an application, by partition.
 
     Raises:
         ClusterUnreachable: the cluster did not answer.
     """
-    marks = marks_of(context.graph.application, context.settings, context.admin)
-    return marks.decided(letters.topic_ids)
+    journal = KafkaJournal(context.graph.application, context.settings.kafka, context.admin)
+    return marks_in(journal.decided_under(PREFIX), letters.topic_ids)
 
 
 def replay(
@@ -260,26 +255,22 @@ def replay(
             session's patience; marked dead letters are done.
         StartRefused: the brokers do not verify transactions.
     """
+    timeout_seconds = settings.worker.transaction_timeout_seconds
     topics = sorted({target.topic for target in targets.values()})
     facts = admin.describe_topics(topics)
     written = [*topics, control_topic(application)]
     outputs = producers(settings, size_limits(facts.values()), written)
-    opened: list[TransactionalOutput] = []
+    sending = _Replay(
+        application,
+        outputs,
+        KafkaJournal(application, settings.kafka, admin, settle_seconds=2 * timeout_seconds),
+        letters.topic_ids,
+        {name: (target.topic, facts[target.topic].partitions) for name, target in targets.items()},
+        timeout_seconds,
+        whole=letters.whole,
+    )
     try:
-        opened = outputs.open([str(TransactionalId.replay(application))])
-        sending = _Replay(
-            application,
-            outputs,
-            opened[0],
-            marks_of(application, settings, admin),
-            letters.topic_ids,
-            {
-                name: (target.topic, facts[target.topic].partitions)
-                for name, target in targets.items()
-            },
-            settings.worker.transaction_timeout_seconds,
-            whole=letters.whole,
-        )
+        sending.claim()
         for partition, batch in letters.batches():
             chosen = [
                 (letter, range_)
@@ -291,14 +282,16 @@ def replay(
         sending.raise_refused()
         return sending.replayed
     finally:
-        outputs.close(opened)
+        sending.close()
         outputs.stop()
 
 
-class _Replay(SessionUser[TransactionSession, None]):
-    """A replay that owns its transactional id (R2 to R5).
+class _Replay(Work):
+    """A replay that owns its transactional id.
 
     Args:
+        journal: has the marks.
+        topic_ids: of the dead-letter topics.
         routes: by input topic, the target topic and its number of partitions.
         whole: returns a dead letter with its whole record.
     """
@@ -307,8 +300,7 @@ class _Replay(SessionUser[TransactionSession, None]):
         self,
         application: str,
         outputs: TransactionalOutputs,
-        output: TransactionalOutput,
-        marks: ReplayMarks,
+        journal: Journal,
         topic_ids: Mapping[str, str],
         routes: Mapping[str, tuple[str, int]],
         timeout_seconds: float,
@@ -319,12 +311,9 @@ class _Replay(SessionUser[TransactionSession, None]):
         self.replayed = Replayed()
         self._whole = whole
         self._application = application
-        self._marks = marks
         self._topic_ids = topic_ids
         self._routes = routes
-        self._marked = marks.settled(topic_ids)
         self._chunk: Batch = []
-        self._next = Marks(TopicPartition("", 0), "")
         self._size = DEAD_LETTERS_IN_TRANSACTION
         policy = Policy(
             timeout_seconds,
@@ -332,29 +321,58 @@ class _Replay(SessionUser[TransactionSession, None]):
             advice="Dead letters that were replayed are marked; start the replay again, and it "
             "leaves them out",
         )
-        self._session = TransactionSession(output, policy, clock)
         events = structlog.get_logger("eosframework.dead_letters").bind(application=application)
-        self._group = SessionGroup(outputs, self, SessionCounts(), events, clock, sleep)
+        lost = "Which dead letters were replayed is unknown"
+        self._keys: OwnedKeys[Any] = OwnedKeys(
+            outputs, journal, policy, events, lost=lost, clock=clock, sleep=sleep
+        )
+        self._journal = journal
+        self._opened: list[OwnedKey[Any]] = []
+        self._entries: dict[str, Any] = {}
+        self._marked: dict[TopicPartition, Marks] = {}
+
+    def claim(self) -> None:
+        """Take the id from an earlier replay, and read the marks.
+
+        Raises:
+            InstanceFenced: another replay took it meanwhile.
+            RunError: the brokers refuse the id.
+            ClusterUnreachable: the cluster did not answer for long.
+        """
+        claim = self._claim_of("")
+        self._opened = self._keys.claim([claim])
+        self._opened[0].work = self
+        entries = self._keys.patiently(lambda: self._journal.settled_under(PREFIX), claim.name)
+        self._entries, self._marked = dict(entries), marks_in(entries, self._topic_ids)
+
+    def _claim_of(self, key: str) -> Claim[Any]:
+        id_ = str(TransactionalId.replay(self._application))
+        name = f"the replay of dead letters of application {self._application!r}"
+        return Claim(id_, name, key, lambda entry: entry, lambda entry: entry)
 
     def send(self, partition: TopicPartition, batch: Batch) -> None:
         """Replay unmarked dead letters of one partition, in offset order."""
-        waiting = [it for it in batch if it[0].origin.topic in self._routes]
-        waiting = self._unmarked(partition, waiting)
+        marks = self._marked.get(partition) or Marks(partition, self._topic_ids[partition.topic])
+        waiting = [
+            (letter, range_)
+            for letter, range_ in batch
+            if letter.origin.topic in self._routes and letter.offset not in marks
+        ]
+        [owned] = self._opened
         self._size = DEAD_LETTERS_IN_TRANSACTION
         while waiting:
-            self._chunk, before = waiting[: self._size], self._marks_of(partition)
-            self._next = before.with_(range_ for _, range_ in self._chunk)
-            self._group.transact(self._session, partial(self._fill, before))
-            # The marks are in the transaction of the records, so they show what was committed.
-            unmarked = self._unmarked(partition, waiting)
-            left = [it for it in unmarked if it[0].place not in self.replayed.refused]
-            kept = {letter.offset for letter, _ in unmarked}
-            self.replayed.counts.update(
-                self._routes[letter.origin.topic][0]
-                for letter, _ in waiting
-                if letter.offset not in kept
-            )
-            waiting = left
+            stretch = waiting[0][0].offset // STRETCH
+            self._chunk = [it for it in waiting[: self._size] if it[0].offset // STRETCH == stretch]
+            after = marks.with_(stretch, [range_ for _, range_ in self._chunk])
+            key = mark_key(partition, stretch)
+            owned.move_to(self._claim_of(key), self._entries.get(key))
+            if self._keys.write(owned, self._records(), after.entry(stretch)):
+                self._marked[partition] = marks = after
+                self._entries[key] = owned.known
+                self.replayed.counts.update(self._target(letter) for letter, _ in self._chunk)
+                waiting = waiting[len(self._chunk) :]
+            else:
+                waiting = [it for it in waiting if it[0].place not in self.replayed.refused]
 
     def raise_refused(self) -> None:
         """Raise if brokers refused records, after all others were replayed.
@@ -372,44 +390,27 @@ class _Replay(SessionUser[TransactionSession, None]):
             f"then run the same command again"
         )
 
-    def committed(self, session: TransactionSession, seconds: float) -> None:
-        """Take the marks of the transaction as committed."""
-        self._marked[self._next.partition] = self._next
+    def close(self) -> None:
+        """Close the producer."""
+        self._keys.close(self._opened)
 
-    def reject(self, session: TransactionSession, error: DataRejected) -> None:
+    def reject(self, error: DataRejected) -> bool:
         """Send half as many dead letters at a time, and leave out the one that is refused alone."""
         if len(self._chunk) == 1:
             letter = self._chunk[0][0]
-            topic = self._routes[letter.origin.topic][0]
+            topic = self._target(letter)
             self.replayed.refused[letter.place] = f"{letter.place} by {topic}: {error}"
         self._size = max(len(self._chunk) // 2, 1)
+        return True
 
-    def read(self, sessions: Sequence[TransactionSession]) -> Sequence[None]:
-        """Read the marks again (R5); a replay that was suspended may find those of another one."""
-        self._marked = self._marks.settled(self._topic_ids)
-        return [None for _ in sessions]
+    def _target(self, letter: DeadLetter) -> str:
+        return self._routes[letter.origin.topic][0]
 
-    def outcome(self, session: TransactionSession, found: None) -> Outcome:
-        """Return whether the dead letters of the last transaction have their marks."""
-        left = self._unmarked(self._next.partition, self._chunk)
-        return Outcome.NOT_COMMITTED if left else Outcome.COMMITTED
-
-    def _marks_of(self, partition: TopicPartition) -> Marks:
-        known = self._marked.get(partition)
-        return known or Marks(partition, self._topic_ids[partition.topic])
-
-    def _unmarked(self, partition: TopicPartition, batch: Batch) -> Batch:
-        marks = self._marks_of(partition)
-        return [(letter, range_) for letter, range_ in batch if letter.offset not in marks]
-
-    def _fill(self, before: Marks) -> Commit:
-        """Produce the records of some dead letters, and their marks (R4)."""
+    def _records(self) -> Iterator[list[Output]]:
+        """Yield the records one at a time: they may be many times as large as dead letters."""
         for letter, _ in self._chunk:
             route = self._routes[letter.origin.topic]
-            # One at a time: whole records may be many times as large as their dead letters.
-            self._session.produce([self._whole(letter).again(self._application, *route)])
-        self._session.produce(self._marks.outputs(self._next, before))
-        return Commit(self._session.output, (), None)
+            yield [self._whole(letter).again(self._application, *route)]
 
 
 def _is_whole(letters: DeadLetters, letter: DeadLetter) -> bool:

@@ -22,22 +22,26 @@ from itertools import islice
 from eosframework.config import OutboxRefusal
 from eosframework.errors import DataRejected, RunError, StartRefused, TransactionError
 from eosframework.postgres.outbox.refused_messages import Refusals, refusal_of
-from eosframework.postgres.outbox.relay import relay_id
 from eosframework.postgres.outbox.relay_position import (
     Candidate,
     DatabaseState,
     Destinations,
     OutboxSource,
-    PositionLog,
     Refused,
     RelayCounts,
     RelayPosition,
     SentLog,
     SentMessages,
     fits,
+    position_key,
 )
-from eosframework.postgres.outbox.sharding import shard_of
-from eosframework.transactions.ports import Commit, TransactionalOutput, TransactionalOutputs
+from eosframework.postgres.outbox.sharding import relay_id, shard_of
+from eosframework.transactions.ports import (
+    Commit,
+    Journal,
+    TransactionalOutput,
+    TransactionalOutputs,
+)
 from eosframework.transactions.producing import produce_all
 
 SHOWN = 20
@@ -81,7 +85,7 @@ class Reconciler:
         shards: the number of shards in the settings.
         source: the outbox, connected.
         outputs: transactional producers.
-        positions: the relay's positions in the control topic.
+        journal: has the relay's positions.
         sent_log: reads ids of messages from Kafka.
         destinations: describes the topics that messages go to.
         on_refused: policy for messages that Kafka does not accept.
@@ -97,7 +101,7 @@ class Reconciler:
         shards: int,
         source: OutboxSource,
         outputs: TransactionalOutputs,
-        positions: PositionLog,
+        journal: Journal,
         sent_log: SentLog,
         destinations: Destinations,
         *,
@@ -110,7 +114,7 @@ class Reconciler:
         self._shards = shards
         self._source = source
         self._outputs = outputs
-        self._positions = positions
+        self._journal = journal
         self._sent_log = sent_log
         self._counts = RelayCounts()
         self._refusals = Refusals(on_refused, destinations, self._counts)
@@ -125,9 +129,14 @@ class Reconciler:
             StartRefused: a relay of this name runs, or a transaction that published stays open.
             ClusterUnreachable, DatabaseUnavailable: the comparison could not be made.
         """
-        self._hold_all(self._positions.read())
+        self._hold_all(self._positions())
         self._until_final()
-        return self._compared(self._judge(self._positions.read()))
+        return self._compared(self._judge(self._positions()))
+
+    def _positions(self) -> dict[int, RelayPosition]:
+        keys = {position_key(shard): shard for shard in range(self._shards)}
+        found = self._journal.settled(keys)
+        return {keys[key]: RelayPosition.from_entry(entry) for key, entry in found.items()}
 
     def notes(self) -> list[str]:
         """Return notes for the user in addition to the comparison."""
@@ -148,7 +157,7 @@ class Reconciler:
             StartRefused: as `compare`.
             RunError: a call to Kafka failed; the reconciliation may be repeated.
         """
-        entries = self._positions.read()
+        entries = self._positions()
         numbers = self._hold_all(entries)
         rivals = self._source.rivals()
         former = [
@@ -158,7 +167,7 @@ class Reconciler:
         outputs = self._outputs.open([relay_id(self._name, number) for number in numbers])
         try:
             self._until_final()
-            judge = self._judge(self._positions.read())
+            judge = self._judge(self._positions())
             comparison = self._compared(judge)
             wanted = (
                 candidate
@@ -297,7 +306,8 @@ class Reconciler:
                     turn=self._source.next_turn(number),
                     shards=self._shards,
                 )
-            output.produce(*self._positions.output(number, position))
+            entry = None if position is None else position.to_entry()
+            output.produce(*self._journal.output(position_key(number), entry))
         try:
             self._commit(output)
         except DataRejected as error:

@@ -45,7 +45,6 @@ from eosframework.errors import (
     RunError,
     StartRefused,
     TransactionError,
-    TransactionFatal,
 )
 from eosframework.postgres.outbox.refused_messages import Refusals
 from eosframework.postgres.outbox.relay_position import (
@@ -53,17 +52,14 @@ from eosframework.postgres.outbox.relay_position import (
     DatabaseState,
     Destinations,
     OutboxSource,
-    PositionLog,
     RelayCounts,
     RelayPosition,
     refuse_other_history,
 )
-from eosframework.postgres.outbox.sharding import Shard, ShardProgress, fair_share, relay_policy
+from eosframework.postgres.outbox.sharding import Shard, fair_share, relay_policy, shard_claim
 from eosframework.transactions import failpoints
-from eosframework.transactions.ports import TransactionalOutputs
-from eosframework.transactions.session.session_group import SessionGroup
-from eosframework.transactions.session.transaction_session import TransactionSession
-from eosframework.txnid import TransactionalId
+from eosframework.transactions.ports import Journal, TransactionalOutputs
+from eosframework.transactions.session.owned_keys import OwnedKey, OwnedKeys
 
 SHARING_SECONDS = 1.0
 """Interval at which a relay checks for free shards and for relays that need some of its own."""
@@ -119,18 +115,13 @@ class RelayView:
     backlog: Backlog | None
 
 
-def relay_id(name: str, shard: int) -> str:
-    """Return the transactional.id of a shard, the same in every relay of this name."""
-    return str(TransactionalId.relay(name, "outbox", shard))
-
-
 class Relay:
     """One relay process; it runs its share of the shards among the relays of the same name.
 
     Args:
         source: the outbox in the database.
         outputs: transactional producers.
-        positions: the relay's positions in the control topic.
+        journal: has the relay's positions.
         destinations: describes the topics that messages go to.
         options: of the relay.
         clock: monotonic, in seconds.
@@ -144,7 +135,7 @@ class Relay:
         self,
         source: OutboxSource,
         outputs: TransactionalOutputs,
-        positions: PositionLog,
+        journal: Journal,
         destinations: Destinations,
         options: RelayOptions,
         *,
@@ -157,7 +148,7 @@ class Relay:
         self.counts = RelayCounts()
         self._source = source
         self._outputs = outputs
-        self._positions = positions
+        self._journal = journal
         self._options = options
         self._refusals = Refusals(options.on_refused, destinations, self.counts)
         self._clock = clock
@@ -167,15 +158,15 @@ class Relay:
         source.ends_waiting = self._is_over
         self._shards: dict[int, Shard] = {}
         self._retention = _Retention(options.keep_seconds, clock)
-        self._policy = relay_policy(options.name, options.transaction_timeout_seconds)
-        self._progress = ShardProgress(options.name, source, positions, self._sent)
-        self._sessions = SessionGroup(
+        self._keys: OwnedKeys[RelayPosition] = OwnedKeys(
             outputs,
-            self._progress,
-            self.counts,
+            journal,
+            relay_policy(options.name, options.transaction_timeout_seconds),
             structlog.get_logger("eosframework.relay"),
-            clock,
-            sleep,
+            lost="Start the relay again: it names the next step",
+            counts=self.counts,
+            clock=clock,
+            sleep=sleep,
         )
         self._connected = False
         self._has_run = False
@@ -278,7 +269,7 @@ class Relay:
         more = self._round(running)
         self._look_at_backlog()
         troubled = self._is_troubled()
-        self._sessions.recover([shard.session for shard in self._shards.values()])
+        self._keys.sessions.recover([shard.session for shard in self._shards.values()])
         if more and not troubled:
             if self._source.wants_clean:
                 self._clean()
@@ -340,21 +331,20 @@ class Relay:
             return
         try:
             # T1. Compare before T2: initing the ids would fence a relay that is right.
-            decided = self._positions.decided()
-            for number in numbers:
-                self._refuse_other_history(number, decided.get(number))
+            claims = {number: shard_claim(self._options.name, number) for number in numbers}
+            decided = self._journal.decided([claim.key for claim in claims.values()])
+            for number, claim in claims.items():
+                self._refuse_other_history(number, claim.of(decided))
             self._is_unused = self._source.register() or self._is_unused
             failpoints.hit("relay.after_hold")
-            opened = self._opened(numbers)
-        except TransactionFatal as error:
-            raise RunError(str(error)) from error
+            claimed = dict(zip(claims, self._keys.claim([*claims.values()]), strict=True))
+            opened = self._opened(claimed)
         except (TransactionError, ClusterUnreachable) as error:
             for number in numbers:
                 self._source.unlock_shard(number)
             raise ClusterUnreachable(f"shards {numbers} were not taken over: {error}") from error
         for shard in opened:
             self._shards[shard.number] = shard
-            self._progress.add(shard)
             self._retention.committed(shard.number, shard.position)
             self._has_run = True
             self._events.info(
@@ -364,29 +354,26 @@ class Relay:
                 through=shard.position.through,
             )
 
-    def _opened(self, numbers: list[int]) -> list[Shard]:
-        failpoints.hit("takeover.before_init")
-        outputs = self._outputs.open([relay_id(self._options.name, n) for n in numbers])
-        failpoints.hit("takeover.after_init")
+    def _opened(self, claimed: Mapping[int, OwnedKey[RelayPosition]]) -> list[Shard]:
         try:
-            entries = self._positions.read()
-            starts = [self._start_of(number, entries.get(number)) for number in numbers]
+            starts = {number: self._start_of(number, one.known) for number, one in claimed.items()}
         except BaseException:
-            self._outputs.close(outputs)
+            self._keys.close([*claimed.values()])
             raise
         failpoints.hit("relay.after_turn")
         return [
             Shard(
                 number,
-                TransactionSession(output, self._policy, self._clock),
-                start,
-                self._positions,
+                session,
+                starts[number],
+                self._source,
+                self._sent,
                 self._refusals,
                 batch_rows=self._options.batch_rows,
-                is_new=number not in entries,
+                is_new=session.known is None,
                 flow=TransactionMeasures(self._measures) if self._is_measured else None,
             )
-            for number, output, start in zip(numbers, outputs, starts, strict=True)
+            for number, session in claimed.items()
         ]
 
     def _start_of(self, number: int, position: RelayPosition | None) -> RelayPosition:
@@ -411,10 +398,9 @@ class Relay:
         """Discard the producers of shards; their open transactions are aborted."""
         for shard in shards:
             del self._shards[shard.number]
-            self._progress.forget(shard)
             self._retention.forget(shard.number)
         if shards:
-            self._outputs.close([shard.session.output for shard in shards])
+            self._keys.close([shard.session for shard in shards])
 
     def _forget_unused_name(self) -> None:
         """Remove a name under which nothing was sent, so that the right relay is not refused."""
@@ -456,11 +442,11 @@ class Relay:
         for place, shard in enumerate(shards, 1):
             until = began + place * part
             try:
-                left += shard.fill(self._source, lambda u=until: self._stop or self._clock() >= u)
+                left += shard.fill(lambda u=until: self._stop or self._clock() >= u)
                 if shard.in_transaction:
                     ready.append(shard)
             except TransactionError as error:
-                self._sessions.failed(shard.session, error)
+                self._keys.sessions.failed(shard.session, error)
         self._set_interval(all_left=0 < left == len(shards))
         self._commit(ready)
         return left > 0
@@ -477,13 +463,12 @@ class Relay:
             return
         self._is_unused = False
         started = self._clock()
-        self._sessions.commit(
+        self._keys.sessions.commit(
             [shard.session for shard in ready], [shard.commit() for shard in ready]
         )
         self._measures.commit_seconds.add(self._clock() - started)
 
-    def _sent(self, shard: Shard, seconds: float) -> None:
-        messages = shard.committed()
+    def _sent(self, shard: Shard, messages: int, seconds: float) -> None:
         if self._is_measured:
             self._measures.committed(messages, seconds)
         self.counts.messages += messages

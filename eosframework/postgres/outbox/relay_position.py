@@ -472,28 +472,6 @@ class OutboxSource(Protocol):
         ...
 
 
-class PositionLog(Protocol):
-    """The positions of a relay's shards in the control topic.
-
-    Its methods raise ClusterUnreachable if no broker answers in time.
-    """
-
-    def read(self) -> Mapping[int, RelayPosition]:
-        """Return the committed position of each shard that has one.
-
-        Waits for the outcome of open transactions; initing the shards' ids first ends them.
-        """
-        ...
-
-    def decided(self) -> Mapping[int, RelayPosition]:
-        """Return the positions below the last stable offset, without waiting."""
-        ...
-
-    def output(self, shard: int, position: RelayPosition | None) -> Output:
-        """Return the record that sets a shard's position; None removes it."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Destination:
     """The messages that a topic accepts.

@@ -4,16 +4,14 @@ Messages with the same key are in the same shard. The database stores a hash of 
 row, 0 to 255. A message's shard is that number modulo the number of shards, so only the relay needs
 to know how many shards there are.
 
-The sessions of a relay's shards: the proof of ownership, and the progress in the control topic.
-R0 asks the database whether this session still holds the shard's lock. If it does not, the session
-was lost and every other lock with it: the relay gives all shards up without fencing another relay.
+A shard is an owned key (`transactions/session/owned_keys`): its position is committed with its
+messages. The proof of ownership is the shard's lock in the database. Without it the database's
+session was lost, and every other lock with it: the relay gives all shards up without fencing
+another relay.
 
 A shard is fenced when another process took its id over or when its transaction expired. The relay
-that holds the lock takes the id back; fences in a row that cannot be expiry mean that another relay
-uses the same id with another database.
-
-R2 reads the position of the transaction in doubt, or the previous one. Any other position was
-written by a relay that uses the same name with another database.
+that holds the lock takes the id back; fences in a row that cannot be expiry, or a position that
+this relay did not write, mean that another relay uses the same name with another database.
 """
 
 from __future__ import annotations
@@ -29,7 +27,6 @@ from eosframework.errors import (
     DatabaseUnavailable,
     DataRejected,
     EosError,
-    InstanceFenced,
     RunError,
     TransactionFatal,
 )
@@ -37,17 +34,16 @@ from eosframework.postgres.outbox.refused_messages import Refusals, id_of, refus
 from eosframework.postgres.outbox.relay_position import (
     OutboxSource,
     Place,
-    PositionLog,
     Refused,
     RelayPosition,
+    position_key,
 )
 from eosframework.transactions import failpoints
 from eosframework.transactions.ports import Commit, Output
-from eosframework.transactions.session.session_group import SessionUser
+from eosframework.transactions.session.owned_keys import Claim, OwnedKey, Work
 from eosframework.transactions.session.session_policy import Policy
 from eosframework.transactions.session.session_states import Outcome, State
-from eosframework.transactions.session.transaction_session import TransactionSession
-from eosframework.txnid import control_topic
+from eosframework.txnid import TransactionalId
 
 _LANES = 256
 _MOST_SHARDS = 64
@@ -76,7 +72,7 @@ def fair_share(shards: int, relays: int) -> int:
 _TOPIC = itemgetter(0)
 
 
-class Shard:
+class Shard(Work):
     """Sends the messages of one shard.
 
     A message that Kafka refuses although its topic's description accepts it is found by bisecting
@@ -85,8 +81,11 @@ class Shard:
 
     Args:
         number: from 0.
-        session: of the shard's transactional.id, inited.
-        position: the committed position.
+        session: the shard's key.
+        position: at which the shard resumes.
+        source: the outbox.
+        on_committed: called with the shard, the number of messages of a committed transaction, and
+            the seconds since its begin.
         refusals: decides about messages that cannot be sent.
         is_new: the position is not in Kafka yet; the first transaction writes it, with messages
             or without.
@@ -97,9 +96,10 @@ class Shard:
     def __init__(
         self,
         number: int,
-        session: TransactionSession,
+        session: OwnedKey[RelayPosition],
         position: RelayPosition,
-        positions: PositionLog,
+        source: OutboxSource,
+        on_committed: Callable[[Shard, int, float], None],
         refusals: Refusals,
         *,
         batch_rows: int,
@@ -108,6 +108,7 @@ class Shard:
     ) -> None:
         self.number = number
         self.session = session
+        session.work = self
         self.position = position
         self.sent: RelayPosition | None = None
         self.rows = 0
@@ -117,7 +118,8 @@ class Shard:
         self._last: tuple[Output, Place] | None = None
         self._suspect: Refused | None = None
         self._is_confirmed = False
-        self._positions = positions
+        self._source = source
+        self._on_committed = on_committed
         self._refusals = refusals
         self._batch_rows = batch_rows
         self._limit: int | None = None
@@ -133,7 +135,7 @@ class Shard:
         """The position after which the next messages are read."""
         return self._read_to
 
-    def fill(self, source: OutboxSource, is_over: Callable[[], bool]) -> bool:
+    def fill(self, is_over: Callable[[], bool]) -> bool:
         """Send final messages until none are left or `is_over` (steps 2 to 5).
 
         Returns:
@@ -147,15 +149,15 @@ class Shard:
         """
         if self._suspect is not None and not self._is_confirmed:
             self._begin()
-            self._end(source)
+            self._end()
             return True
-        self._set_aside_confirmed(source)
+        self._set_aside_confirmed()
         limits = [n for n in (self._limit, self.session.size.limit) if n is not None]
         limit = min(self._batch_rows, *limits) if limits else self._batch_rows
         while True:
-            batch = source.read(self.number, self._read_to, limit)
+            batch = self._source.read(self.number, self._read_to, limit)
             failpoints.hit("relay.after_read")
-            batch = self._refusals.without_refused(batch, source)
+            batch = self._refusals.without_refused(batch, self._source)
             failpoints.hit("relay.after_refusals")
             if batch.cut_by and not (batch.outputs or self.in_transaction):
                 raise RunError(batch.cut_by)
@@ -163,21 +165,21 @@ class Shard:
             is_cut = bool(limits) and bool(self.rows or batch.outputs)
             ends = batch.is_last or batch.is_slow_next or is_cut or bool(batch.cut_by) or is_over()
             if not ends:
-                source.read_ahead(self.number, self._read_to, limit)
+                self._source.read_ahead(self.number, self._read_to, limit)
             if batch.outputs or batch.is_worth_writing or self.is_new:
-                self._send(batch.outputs, batch.places, source)
+                self._send(batch.outputs, batch.places)
             if ends:
                 break
         if self.in_transaction:
-            self._end(source)
+            self._end()
         return not batch.is_last
 
     def commit(self) -> Commit:
         """Return this shard's part in a round of commits; the position is one of the outputs."""
         return Commit(self.session.output, [], None)
 
-    def committed(self) -> int:
-        """Note that the transaction is committed; return its number of messages."""
+    def committed(self, seconds: float) -> None:
+        """Take the messages of the transaction as sent."""
         assert self.sent is not None, "what was never filled cannot be committed"
         self.position, rows = self.sent, self.rows
         self._is_confirmed = self._suspect is not None
@@ -188,10 +190,29 @@ class Shard:
         self.rows = 0
         self.is_new = False
         self._topics.clear()
-        return rows
+        self._on_committed(self, rows, seconds)
 
-    def start_at(self, position: RelayPosition) -> None:
-        """Resume at a committed position; discard what was produced after it."""
+    def records(self) -> int:
+        """Return the number of messages in the transaction."""
+        return self.rows
+
+    def prove(self) -> None:
+        """Prove that this relay holds the shard's lock.
+
+        Raises:
+            DatabaseUnavailable: it does not.
+        """
+        if not self._source.has_lock(self.number):
+            raise DatabaseUnavailable(
+                f"the right to {self.session.claim.name} in the database was lost; another relay "
+                f"has it"
+            )
+
+    def resume(self, outcome: Outcome) -> None:
+        """Resume at the committed position; discard what was produced after it."""
+        position = self.position
+        if outcome is Outcome.COMMITTED and self.sent is not None:
+            position = self.sent
         was_committed = self.sent is not None and position.is_at(self.sent)
         if self._flow is not None:
             self._flow.dropped()
@@ -208,25 +229,22 @@ class Shard:
         self.position = replace(self.position, turn=turn)
         self._read_to = replace(self._read_to, turn=turn)
 
-    def reject(self, error: DataRejected) -> None:
+    def reject(self, error: DataRejected) -> bool:
         """Bisect after Kafka refused a record of this transaction: send half as many at a time.
 
-        Raises:
-            RunError: the transaction contained no message, so no message is at fault.
+        Without a message in it no message is at fault.
         """
         self._refusals.forget()
         if self.rows == 0:
-            raise RunError(
-                f"Kafka refuses the position of shard {self.number} ({error}), which is part of "
-                f"every transaction; without it messages cannot be sent exactly once"
-            ) from error
+            return False
         if self.rows == 1 and self._last is not None:
             output, place = self._last
             reason = f"Kafka refuses it ({error})"
             self._suspect = Refused(place, id_of(output), output[0], reason, output)
         self._limit = max(1, self.rows // 2)
+        return True
 
-    def has_unwritable_topic(self) -> bool:
+    def is_excused(self, error: TransactionFatal) -> bool:
         """Return whether a topic of this transaction has stopped accepting messages."""
         self._refusals.forget()
         try:
@@ -234,14 +252,14 @@ class Shard:
         except EosError:
             return False
 
-    def _set_aside_confirmed(self, source: OutboxSource) -> None:
+    def _set_aside_confirmed(self) -> None:
         """Set aside the message that bisecting found, once a transaction without it committed."""
         if self._suspect is None:
             return
         if self._refusals.policy is OutboxRefusal.FAIL:
-            raise RunError(refusal_of(self._suspect, source))
+            raise RunError(refusal_of(self._suspect, self._source))
         failpoints.hit("relay.before_set_aside")
-        self._refusals.set_aside([self._suspect], source)
+        self._refusals.set_aside([self._suspect], self._source)
         failpoints.hit("relay.after_set_aside")
         self._suspect, self._is_confirmed = None, False
 
@@ -250,25 +268,40 @@ class Shard:
             self.session.begin()
             failpoints.hit("transaction.after_begin")
 
-    def _send(
-        self, outputs: Sequence[Output], places: Sequence[Place], source: OutboxSource
-    ) -> None:
+    def _send(self, outputs: Sequence[Output], places: Sequence[Place]) -> None:
         self._begin()
         self.rows += len(outputs)
         if outputs:
             self._last = outputs[-1], places[-1]
             self._topics.update(map(_TOPIC, outputs))
-        self.session.produce(outputs, source.take_in)
+        self.session.produce(outputs, self._source.take_in)
         if self._flow is not None:
             self._flow.wrote(outputs)
         self.session.output.poll()
         failpoints.hit("transaction.after_produce")
 
-    def _end(self, source: OutboxSource) -> None:
+    def _end(self) -> None:
         """Produce the position, the last record of the transaction."""
         self.sent = self._read_to
-        self.session.produce([self._positions.output(self.number, self.sent)], source.take_in)
+        self.session.append(self.sent, self._source.take_in)
         failpoints.hit("relay.after_position")
+
+
+def relay_id(name: str, shard: int) -> str:
+    """Return the transactional.id of a shard, the same in every relay of this name."""
+    return str(TransactionalId.relay(name, "outbox", shard))
+
+
+def shard_claim(name: str, shard: int) -> Claim[RelayPosition]:
+    """Return the claim of a shard of a relay."""
+    return Claim(
+        relay_id(name, shard),
+        f"shard {shard} of relay {name!r}",
+        position_key(shard),
+        RelayPosition.from_entry,
+        RelayPosition.to_entry,
+        lambda found: f"it sent through {found.through} of database {found.origin.database!r}",
+    )
 
 
 def relay_policy(name: str, timeout_seconds: float) -> Policy:
@@ -286,100 +319,3 @@ def relay_policy(name: str, timeout_seconds: float) -> Policy:
         watch_seconds=0.0,  # A successor locks the shard before it inits the id.
         patience_seconds=None,
     )
-
-
-class ShardProgress(SessionUser[TransactionSession, "RelayPosition | None"]):
-    """The progress of a relay's shards.
-
-    Args:
-        on_committed: called with a shard whose transaction was committed, and the seconds since its
-            begin.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        source: OutboxSource,
-        positions: PositionLog,
-        on_committed: Callable[[Shard, float], None],
-    ) -> None:
-        self._name = name
-        self._source = source
-        self._positions = positions
-        self._on_committed = on_committed
-        self._shards: dict[TransactionSession, Shard] = {}
-
-    def add(self, shard: Shard) -> None:
-        """Take the shard's session on."""
-        self._shards[shard.session] = shard
-
-    def forget(self, shard: Shard) -> None:
-        """Drop a shard that the relay gives up."""
-        self._shards.pop(shard.session, None)
-
-    def committed(self, session: TransactionSession, seconds: float) -> None:
-        """Take the messages of the transaction as sent."""
-        self._on_committed(self._shards[session], seconds)
-
-    def records(self, session: TransactionSession) -> int:
-        """Return the number of messages in the transaction."""
-        return self._shards[session].rows
-
-    def reject(self, session: TransactionSession, error: DataRejected) -> None:
-        """Bisect the messages; see `Shard.reject`."""
-        self._shards[session].reject(error)
-
-    def is_excused(self, session: TransactionSession, error: TransactionFatal) -> bool:
-        """Return whether a topic stopped accepting messages; they are set aside."""
-        return self._shards[session].has_unwritable_topic()
-
-    def prove(self, session: TransactionSession) -> None:
-        """Prove that this relay holds the shard's lock (R0).
-
-        Raises:
-            DatabaseUnavailable: it does not.
-        """
-        number = self._shards[session].number
-        if not self._source.has_lock(number):
-            raise DatabaseUnavailable(
-                f"relay {self._name!r} lost the right to relay shard {number} in the "
-                f"database; another relay has it"
-            )
-
-    def read(self, sessions: Sequence[TransactionSession]) -> Sequence[RelayPosition | None]:
-        """Read the positions in the control topic (R2)."""
-        entries = self._positions.read()
-        return [entries.get(self._shards[session].number) for session in sessions]
-
-    def outcome(self, session: TransactionSession, found: RelayPosition | None) -> Outcome:
-        """Return the outcome; the position must be one that this relay wrote.
-
-        Raises:
-            RunError: the position is missing.
-            InstanceFenced: another relay has sent messages of the shard.
-        """
-        shard = self._shards[session]
-        if found is None and not shard.is_new:
-            raise RunError(
-                f"the position of shard {shard.number} of relay {self._name!r} is missing in the "
-                f"topic {control_topic(self._name)}: the topic was deleted, or emptied. Start the "
-                f"relay again: it names the next step"
-            )
-        if found is None or found.is_at(shard.position):
-            return Outcome.NOT_COMMITTED
-        if shard.sent is not None and found.is_at(shard.sent):
-            return Outcome.COMMITTED
-        raise InstanceFenced(
-            f"shard {shard.number} of relay {self._name!r} was sent through {found.through} of "
-            f"database {found.origin.database!r} by another process while this one held it at "
-            f"{shard.position.through}: another relay uses the same outbox.name. Stop it, or give "
-            f"one of them another name"
-        )
-
-    def resume(
-        self, session: TransactionSession, found: RelayPosition | None, outcome: Outcome
-    ) -> None:
-        """Resume at the position (R3)."""
-        shard = self._shards[session]
-        sent = shard.sent if outcome is Outcome.COMMITTED else None
-        shard.start_at(sent or shard.position)

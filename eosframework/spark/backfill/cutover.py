@@ -6,9 +6,9 @@ Positions, stream time and internal topics in one step.
     C2. join the application's group as the only member, with every source partition assigned. From
         here on a new worker gets no partition before the cutover ends, and offsets sent by the
         cutover count only as long as it is the only member
-    C3. init the cutover's id, which decides an interrupted earlier cutover, and every id under
-        which tasks run or ever ran live, derived or leased: this ends open transactions of stopped
-        workers
+    C3. init every id under which tasks run or ever ran live: this ends open transactions of stopped
+        workers. Then claim the cutover's own (`transactions/session/owned_keys`), which decides an
+        interrupted earlier cutover
     C4. check again, with all transactions decided: an earlier cutover may have been committed
     C5. one transaction: the offset of every source partition with its task's transaction number,
         stream time and numbering of receipts, the control records of a worker's first transaction,
@@ -23,7 +23,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import structlog
 
@@ -31,25 +30,29 @@ from eosframework.application.composition.ids import id_source
 from eosframework.application.context import ApplicationContext
 from eosframework.application.control_topic import ControlState, ControlTopic
 from eosframework.application.fencing import cutovers, fence
-from eosframework.application.start_checks import Facts, check_start
+from eosframework.application.journal import KafkaJournal
+from eosframework.application.start_checks import check_start
 from eosframework.config import Settings
-from eosframework.errors import ConfigurationError, DataRejected, RunError, StartRefused
+from eosframework.errors import ConfigurationError, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import GroupDescription, TopicDescription
 from eosframework.kafka.client.deadline import Deadline
 from eosframework.kafka.consumer.input_log import KafkaInputLog
 from eosframework.kafka.worker_clients import consumer_client, group_settings, producers
 from eosframework.records import Position, TopicPartition
-from eosframework.spark.job.job_entry import Job, JobLog, JobState, cutover_key
+from eosframework.spark.job.job_entry import (
+    Job,
+    JobState,
+    cutover_key,
+    decided_job,
+    settled_job,
+)
 from eosframework.spark.job.stages import differences, fingerprint
 from eosframework.topology.graph.graph import Graph
 from eosframework.transactions import failpoints
-from eosframework.transactions.attempts.ownership import patiently
-from eosframework.transactions.ports import Commit, Output, TransactionalOutput
-from eosframework.transactions.session.session_group import SessionCounts, SessionGroup, SessionUser
+from eosframework.transactions.ports import Output
+from eosframework.transactions.session.owned_keys import Claim, OwnedKey, OwnedKeys
 from eosframework.transactions.session.session_policy import Policy
-from eosframework.transactions.session.session_states import Outcome
-from eosframework.transactions.session.transaction_session import TransactionSession
 from eosframework.txnid import TransactionalId, tables_group
 
 _NAMED = 5
@@ -310,30 +313,30 @@ def cut_over(
         EosError: the brokers did not confirm it; all changes were made or none, and the same
             command finds out which.
     """
-    log = JobLog(name, graph.application, settings.kafka, admin)
-    state = _job(log, graph, name)
+    journal = KafkaJournal(graph.application, settings.kafka, admin)
+    state = _job(journal, graph, name)
     if state.cut_over_at is not None:
         return CutoverResult(state.cut_over_at, live_positions(graph, state), {}, was_before=True)
     instance = f"cutover.{name}"
-    facts = _refuse(graph, settings, state, admin, registry, instance)
+    _refuse(graph, settings, state, admin, registry, instance)
     positions = live_positions(graph, state)
     lost = _lost(positions, admin, accept=accept_lost)
     positions = [
         Position(p.topic, p.partition, lost.get(p.topic_partition, (0, p.offset))[1], p.metadata)
         for p in positions
     ]
-    cutover = _Cutover(graph, settings, state, facts, positions, admin, registry, log, instance)
+    cutover = _Cutover(graph, settings, state, positions, admin, registry, journal, instance)
     return CutoverResult(cutover.run(), positions, lost)
 
 
-def _job(log: JobLog, graph: Graph, name: str) -> JobState:
+def _job(journal: KafkaJournal, graph: Graph, name: str) -> JobState:
     """Return the job; waits for open transactions only if it appears incomplete.
 
     A killed cutover leaves its transaction open, after all progress; C3 ends it.
     """
-    state = log.watch()
+    state = decided_job(journal, name)
     if state is None or any(incomplete(graph, state)):
-        state = log.read()
+        state = settled_job(journal, name)
     if state is None:
         raise ConfigurationError(
             f"application {graph.application!r} has no backfill job {name!r}; `eosframework "
@@ -350,7 +353,7 @@ def _refuse(
     admin: ClusterAdmin,
     registry: ControlTopic,
     instance: str,
-) -> Facts:
+) -> None:
     """Apply every rule without membership (C1), and register the topology as a worker does."""
     refuse_another_topology(graph, state.job)
     topics = admin.describe_topics(state.job.topic_ids)
@@ -358,9 +361,8 @@ def _refuse(
     for group in (graph.application, tables_group(graph.application)):
         refuse_members(group, admin.describe_group(group), instance)
     context = ApplicationContext(graph, settings, admin, registry)
-    facts = check_start(context, id_source(settings))
-    refuse_positions(graph, live_positions(graph, state), facts.committed, registry.state)
-    return facts
+    committed = check_start(context, id_source(settings)).committed
+    refuse_positions(graph, live_positions(graph, state), committed, registry.state)
 
 
 def _lost(
@@ -371,7 +373,7 @@ def _lost(
     return lost_ranges(positions, bounds)
 
 
-class _Cutover(SessionUser[TransactionSession, int | None]):
+class _Cutover:
     """One allowed cutover (C2 to C5)."""
 
     def __init__(
@@ -379,116 +381,89 @@ class _Cutover(SessionUser[TransactionSession, int | None]):
         graph: Graph,
         settings: Settings,
         state: JobState,
-        facts: Facts,
         positions: Sequence[Position],
         admin: ClusterAdmin,
         registry: ControlTopic,
-        log: JobLog,
+        journal: KafkaJournal,
         instance: str,
     ) -> None:
         self._graph = graph
         self._settings = settings
-        self._job = state.job
-        self._facts = facts
+        self._state = state
         self._positions = positions
         self._admin = admin
         self._registry = registry
-        self._log = log
-        self._id = str(TransactionalId.backfill(graph.application, state.job.name, 0))
-        self._parts = {s.topic: part.name for part in graph.sub_topologies for s in part.sources}
         self._outputs = producers(settings, topics=[registry.topic])
-        self._cut_over_at: int | None = None
         self._member = _OnlyMember(graph.application, settings, instance)
         self._events = structlog.get_logger("eosframework.backfill").bind(
             application=graph.application, job=state.job.name
         )
+        policy = Policy(
+            settings.worker.transaction_timeout_seconds,
+            successor=f"another cutover of job {state.job.name!r}",
+            advice="All changes were made or none, and the same command finds out which",
+        )
+        self._keys: OwnedKeys[int] = OwnedKeys(
+            self._outputs, journal, policy, self._events, lost="Start a new job"
+        )
 
     def run(self) -> int:
         """Return the time of the cutover, in milliseconds since the epoch."""
-        opened: list[TransactionalOutput] = []
+        owned: list[OwnedKey[int]] = []
         try:
             if self._positions:
                 self._member.join([position.topic_partition for position in self._positions])
             failpoints.hit("cutover.after_join")
-            opened = self._outputs.open([self._id])
-            self._fence()
+            claim = cutover_claim(self._state.job)
+            self._fence(claim.transactional_id)
+            owned = self._keys.claim([claim])
             failpoints.hit("cutover.after_init")
-            at = self._commit(opened[0])
+            at = self._commit(owned[0])
         finally:
-            self._outputs.close(opened)
+            self._keys.close(owned)
             self._outputs.stop()
             self._member.leave()
         self._events.info("cut_over", at=at, partitions=len(self._positions))
         return at
 
-    def _fence(self) -> None:
-        """Init every id except the cutover's own, which is initialized already (C3)."""
-        fence(
-            lambda found: cutovers(self._graph, found) - {self._id},
-            self._settings,
-            self._registry,
-        )
+    def _fence(self, own_id: str) -> None:
+        """Init every id, so that none hides an entry from the claim (C3)."""
+        fence(lambda found: cutovers(self._graph, found) | {own_id}, self._settings, self._registry)
 
-    def _commit(self, output: TransactionalOutput) -> int:
-        """Commit; after an unknown outcome, read the control topic (C4, C5)."""
-        group = SessionGroup(
-            self._outputs, self, SessionCounts(), self._events, time.monotonic, time.sleep
-        )
-        policy = Policy(
-            self._settings.worker.transaction_timeout_seconds,
-            successor=f"another cutover of job {self._job.name!r}",
-            advice="All changes were made or none, and the same command finds out which",
-        )
-        session = TransactionSession(output, policy, time.monotonic)
-        task = f"the cutover of job {self._job.name!r}"
-        look = partial(patiently, self._look, task, self._events)  # brokers replace coordinators
-        while (done_at := look()) is None:
-            at = round(time.time() * 1000)
-            if group.transact(session, partial(self._fill, session, at)):
-                return at if self._cut_over_at is None else self._cut_over_at
-        return done_at
+    def _commit(self, owned: OwnedKey[int]) -> int:
+        """Check again, and commit, unless an earlier cutover was committed (C4, C5)."""
+        while owned.known is None:
+            self._keys.patiently(self._refuse_changes, owned.claim.name)  # of a coordinator
+            membership = self._member.membership() if self._positions else None
+            markers, at = [self._markers()], round(time.time() * 1000)
+            self._keys.write(owned, markers, at, self._positions, membership)
+        return owned.known
 
-    def reject(self, session: TransactionSession, error: DataRejected) -> None:
-        """Raise a RunError: every cutover of the job has these records."""
-        raise RunError(
-            f"Kafka refuses a record of the cutover of job {self._job.name!r} ({error}), which is "
-            f"part of it; nothing was changed"
-        ) from error
-
-    def read(self, sessions: Sequence[TransactionSession]) -> Sequence[int | None]:
-        """Return the time of a committed cutover."""
-        state = self._log.read()
-        self._cut_over_at = None if state is None else state.cut_over_at
-        return [self._cut_over_at]
-
-    def outcome(self, session: TransactionSession, found: int | None) -> Outcome:
-        """Return whether the job is cut over."""
-        return Outcome.NOT_COMMITTED if found is None else Outcome.COMMITTED
-
-    def _look(self) -> int | None:
-        """Return the time of a committed cutover; refuse changes since C1 (C4)."""
-        state = self._log.read()
-        if state is not None and state.cut_over_at is not None:
-            return state.cut_over_at
+    def _refuse_changes(self) -> None:
+        """Refuse changes since C1 (C4)."""
         committed = self._admin.committed(
             self._graph.application, [position.topic_partition for position in self._positions]
         )
         refuse_positions(self._graph, self._positions, committed, self._registry.refresh())
-        if state is not None:
-            refuse_live_ends(self._graph, state, self._positions, committed)
-        return None
+        refuse_live_ends(self._graph, self._state, self._positions, committed)
 
-    def _fill(self, session: TransactionSession, at: int) -> Commit:
-        membership = self._member.membership() if self._positions else None
-        session.produce(self._entries(at))
-        return Commit(session.output, self._positions, membership)
-
-    def _entries(self, at: int) -> list[Output]:
-        markers = [
-            self._registry.committed_marker(self._parts[p.topic], p.topic_partition)
+    def _markers(self) -> list[Output]:
+        parts = {s.topic: part.name for part in self._graph.sub_topologies for s in part.sources}
+        return [
+            self._registry.committed_marker(parts[p.topic], p.topic_partition)
             for p in self._positions
         ]
-        return [*markers, self._log.output(cutover_key(self._job.name), {"at": at})]
+
+
+def cutover_claim(job: Job) -> Claim[int]:
+    """Return the claim of the cutover of a job."""
+    return Claim(
+        str(TransactionalId.backfill(job.application, job.name, 0)),
+        f"the cutover of job {job.name!r}",
+        cutover_key(job.name),
+        lambda entry: entry["at"],
+        lambda at: {"at": at},
+    )
 
 
 class _OnlyMember:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from eosframework.application.journal import KafkaJournal
 from eosframework.config import Settings
 from eosframework.engine.task.offsets import Progress
 from eosframework.errors import ConfigurationError
@@ -33,7 +34,7 @@ from eosframework.spark.backfill.topic_diff import (
     earliest,
     whole,
 )
-from eosframework.spark.job.job_entry import Job, JobLog, JobState
+from eosframework.spark.job.job_entry import Job, JobState, settled_job
 from eosframework.spark.session.spark_rows import kafka_rows
 from eosframework.topology.renaming import renamed, suffixed, suffixed_table, written_topics
 from eosframework.topology.resolve.resolve import resolve
@@ -135,7 +136,7 @@ def _job(
     app: LoadedApp, settings: Settings, name: str, suffix: str, admin: ClusterAdmin
 ) -> JobState:
     suffixed_side = resolve(renamed(app, suffix))
-    state = JobLog(name, suffixed_side.application, settings.kafka, admin).read()
+    state = settled_job(KafkaJournal(suffixed_side.application, settings.kafka, admin), name)
     if state is None:
         raise ConfigurationError(
             f"application {app.spec.application!r} has no backfill job {name!r} with suffix "

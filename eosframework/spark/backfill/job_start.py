@@ -15,10 +15,8 @@ TOPIC[N]=OFFSET
 
 Writes a job to the control topic once, even if several drivers start it at the same time.
 
-    1. init the id of the job: this fences a driver at 2 to 4
-    2. read whether the job exists, with no transaction undecided
-    3. write it in a transaction
-    4. commit; a fenced driver starts again, and finds the job at 2
+It is an owned key (`transactions/session/owned_keys`): a driver claims the id of the job, and
+writes it if there is none. A fenced driver claims it again, and finds the job.
 
 Each driver determines its own ends. If the last writer won, tasks that have processed the first
 driver's ranges would count as complete for those of the last, and the difference would be lost.
@@ -31,6 +29,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
@@ -38,21 +37,13 @@ from eosframework.application.composition.ids import id_source
 from eosframework.application.context import ApplicationContext
 from eosframework.application.fencing import fence_workers
 from eosframework.application.internal_topics import task_counts
+from eosframework.application.journal import KafkaJournal
 from eosframework.application.partitioner_checks import require_fitting_partitioners
 from eosframework.application.start_checks import Facts, check_start
 from eosframework.application.start_wait import waiting_for_brokers
 from eosframework.config import Settings
-from eosframework.errors import (
-    ClusterUnreachable,
-    ConfigurationError,
-    DataRejected,
-    RunError,
-    StartRefused,
-    TransactionError,
-    TransactionFatal,
-)
+from eosframework.errors import ConfigurationError, InstanceFenced, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.kafka.schema_registry.schema_codecs import open_schemas
 from eosframework.kafka.worker_clients import producers
 from eosframework.records import TopicPartition, partitions_of, whole_number
@@ -60,11 +51,12 @@ from eosframework.serialization.moments import moment_ms
 from eosframework.spark.job.job_entry import (
     Files,
     Job,
-    JobLog,
     JobState,
     OffsetRange,
     PinnedFile,
     check_name,
+    decided_job,
+    settled_job,
     to_entries,
 )
 from eosframework.spark.job.stages import (
@@ -78,8 +70,9 @@ from eosframework.spark.job.stages import (
     writers_of,
 )
 from eosframework.topology.graph.graph import Graph
-from eosframework.transactions.ports import Commit, TransactionalOutput
-from eosframework.transactions.producing import produce_all
+from eosframework.transactions.ports import Journal, TransactionalOutputs
+from eosframework.transactions.session.owned_keys import Claim, OwnedKey, OwnedKeys
+from eosframework.transactions.session.session_policy import Policy
 from eosframework.txnid import TransactionalId, tables_group
 
 BEGINNING, END = "beginning", "end"
@@ -260,7 +253,7 @@ _PAUSE_SECONDS = 0.5
 
 def register(
     job: Job,
-    log: JobLog,
+    journal: KafkaJournal,
     settings: Settings,
     *,
     pause: Callable[[float], None] = time.sleep,
@@ -269,62 +262,67 @@ def register(
 
     Args:
         job: this driver's version.
-        log: of the job.
+        journal: of the application.
         settings: connection to the cluster.
         pause: waits for a number of seconds.
 
     Raises:
         ClusterUnreachable: the brokers do not commit it; whether it is written is unknown.
         RunError: the brokers refuse the id or the entries, and would again.
+        InstanceFenced: other drivers took the id again and again.
     """
     outputs = producers(settings)
     try:
-        return _registered(job, log, outputs, pause)
+        return registered(
+            job, journal, outputs, settings.worker.transaction_timeout_seconds, sleep=pause
+        )
     finally:
         outputs.stop()
 
 
-def _registered(
-    job: Job, log: JobLog, outputs: ProducerPool, pause: Callable[[float], None]
+def registered(
+    job: Job,
+    journal: Journal,
+    outputs: TransactionalOutputs,
+    timeout_seconds: float,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> JobState:
+    """Write a job by some producers; see `register`."""
+    *files, (key, entry) = to_entries(job).items()
+    id_ = str(TransactionalId.backfill(job.application, job.name, 0))
+    name = f"the start of job {job.name!r}"
+    claim: Claim[Any] = Claim(id_, name, key, lambda it: it, lambda it: it)
+    policy = Policy(
+        timeout_seconds,
+        successor="another driver",
+        advice="Start the job again: it resumes if it is written",
+    )
     events = structlog.get_logger("eosframework.backfill").bind(job=job.name)
-    identity = str(TransactionalId.backfill(job.application, job.name, 0))
-    failed: TransactionError | None = None
-    for _ in range(_ATTEMPTS):
-        opened: list[TransactionalOutput] = []
+    keys: OwnedKeys[Any] = OwnedKeys(
+        outputs, journal, policy, events, lost="Start it again", clock=clock, sleep=sleep
+    )
+    for attempt in range(1, _ATTEMPTS + 1):
+        owned: list[OwnedKey[Any]] = []
         try:
             # 1. two drivers find no job  2. both init the job's id, and the later one fences the
             # earlier one  3. the earlier one's commit fails, and in its next attempt it reads the
-            # job of the later one. The init ends every open transaction of the id, so none hides
-            # an entry from the read that follows.
-            opened = outputs.open([identity])
-            if (state := log.read()) is not None:
-                return state
-            _write(job, log, outputs, opened[0])
-            return JobState(job)
-        except (TransactionFatal, DataRejected) as error:
-            raise RunError(
-                f"job {job.name!r} cannot be written to the control topic of "
-                f"{job.application!r}: {error}"
-            ) from error
-        except TransactionError as error:
-            failed = error
+            # job of the later one.
+            [one] = owned = keys.claim([claim])
+            while one.known is None:
+                keys.write(one, [[journal.output(*file) for file in files]], entry)
+            break
+        except InstanceFenced as error:
+            if attempt == _ATTEMPTS:
+                raise
             events.warning("job_start_repeated", error=str(error))
         finally:
-            outputs.close(opened)
-        pause(random.uniform(0, _PAUSE_SECONDS))
-    raise ClusterUnreachable(
-        f"job {job.name!r} could not be written to the control topic of {job.application!r}: "
-        f"{failed}"
-    ) from failed
-
-
-def _write(job: Job, log: JobLog, outputs: ProducerPool, output: TransactionalOutput) -> None:
-    output.begin()
-    produce_all(output, [log.output(key, entry) for key, entry in to_entries(job).items()])
-    [done] = outputs.commit([Commit(output, (), None)])
-    if done.error is not None:
-        raise done.error
+            keys.close(owned)
+        sleep(random.uniform(0, _PAUSE_SECONDS))
+    state = settled_job(journal, job.name)
+    assert state is not None, "the job is written"
+    return state
 
 
 _SCHEMAS_PATIENCE_SECONDS = 60.0
@@ -350,7 +348,7 @@ class StartedJob:
     graph: Graph
     settings: Settings
     admin: ClusterAdmin
-    log: JobLog
+    journal: KafkaJournal
     facts: Facts
     state: JobState
     stages: Sequence[Stage]
@@ -373,7 +371,8 @@ def start(context: ApplicationContext, name: str, request: Request, pin: Pin) ->
         DatabaseUnusable: there are table sinks, and the database cannot be queried.
     """
     graph, settings, admin = context.graph, context.settings, context.admin
-    log = JobLog(check_name(name), graph.application, settings.kafka, admin)
+    check_name(name)
+    journal = KafkaJournal(graph.application, settings.kafka, admin)
     facts = waiting_for_brokers(
         lambda: check_start(context, id_source(settings)), settings.kafka.start_timeout_seconds
     )
@@ -381,16 +380,17 @@ def start(context: ApplicationContext, name: str, request: Request, pin: Pin) ->
     open_schemas(graph.codecs, settings.schema_registry, patience_seconds=_SCHEMAS_PATIENCE_SECONDS)
     _require_tables(graph, settings)
     tasks = task_counts(graph, facts.partitions)
-    state = log.watch() or log.read()  # a visible job needs no wait for open transactions
+    # A visible job needs no wait for open transactions.
+    state = decided_job(journal, name) or settled_job(journal, name)
     if state is None:
         job = _new_job(context, name, request, facts, pin)
         stages(graph, tasks, job.files)  # cycles are refused before the job exists
         _refuse_running(context, facts)
-        state = register(job, log, settings)
+        state = register(job, journal, settings)
     _refuse_another(state.job, context, request, facts)
     graph = graph.with_times_within(settings.worker.max_event_time_ahead, state.job.files)
     ordered = stages(graph, tasks, state.job.files)
-    return StartedJob(graph, settings, admin, log, facts, state, ordered, tasks)
+    return StartedJob(graph, settings, admin, journal, facts, state, ordered, tasks)
 
 
 def _require_tables(graph: Graph, settings: Settings) -> None:

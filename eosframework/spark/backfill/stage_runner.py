@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from eosframework.application.journal import DECIDED_SECONDS, KafkaJournal
 from eosframework.config import Settings
 from eosframework.errors import PositionLost, RunError, TransactionError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
@@ -54,10 +55,11 @@ from eosframework.spark.executor.table_attempt import (
     refuse_gap,
 )
 from eosframework.spark.job.job_entry import (
-    JobLog,
     JobState,
     OffsetRange,
+    decided_job,
     ends_key,
+    settled_job,
     tables_key,
     task_of,
 )
@@ -119,7 +121,7 @@ def run_tables(
     else:
         _write_tables(spark, started, state, run_watched)
     done = {"at": round(time.time() * 1000), "workers": len(members)}
-    started.log.write({tables_key(state.job.name): done})
+    started.journal.write({tables_key(state.job.name): done})
 
 
 def _write_tables(
@@ -281,7 +283,8 @@ def run_stages(
     """
     run = _Run(spark, started, on_progress, options)
     events = structlog.get_logger()
-    end_leftovers(started.log, started.graph.application, started.settings)
+    job = started.state.job
+    end_leftovers(started.journal, job.application, job.name, started.settings)
     for stage in started.stages:
         state = _state(started)
         if not state.is_complete(stage.name, stage.partitions):
@@ -355,14 +358,15 @@ class _Run:
 
         # Ctrl-C interrupts this thread in `join`, not the one that waits for Spark; this one then
         # cancels the job group. The other inherits the group only if it is set before it starts.
-        group = f"eosframework backfill {self.started.state.job.name}"
+        name = self.started.state.job.name
+        group = f"eosframework backfill {name}"
         self.spark.sparkContext.setJobGroup(group, group, interruptOnCancel=False)
         thread = InheritableThread(target=act, name="spark-action", daemon=True)
         thread.start()
         try:
             while thread.is_alive():
                 thread.join(_LOOK_SECONDS)
-                if (state := self.started.log.watch()) is not None:
+                if (state := decided_job(self.started.journal, name)) is not None:
                     self.on_progress(state)
         except BaseException:
             self.spark.sparkContext.cancelJobGroup(group)
@@ -377,7 +381,7 @@ class _Run:
 
 
 def _state(started: StartedJob) -> JobState:
-    state = started.log.read()
+    state = settled_job(started.journal, started.state.job.name)
     if state is None:
         raise RunError(
             f"job {started.state.job.name!r} is missing in the control topic of "
@@ -409,7 +413,7 @@ def _task_spec(started: StartedJob, state: JobState, stage: Stage) -> TaskSpec:
         facts=started.facts,
         own_topics=frozenset(writers_of(started.graph)),
         run=uuid.uuid4().hex[:8],
-        since=started.log.written_end(),
+        since=started.journal.written_end(),
     )
 
 
@@ -470,45 +474,42 @@ def _fix_ends(started: StartedJob) -> None:
         ends_key(state.job.name, topic): [ends[p] for p in partitions if p.topic == topic]
         for topic in ended
     }
-    started.log.write(entries)
-
-
-_DECIDED_SECONDS = 2.0
-"""Longest time for a healthy attempt's commit; later it counts as a leftover."""
+    started.journal.write(entries)
 
 
 def end_leftovers(
-    log: JobLog, application: str, settings: Settings, decided_seconds: float = _DECIDED_SECONDS
+    journal: KafkaJournal,
+    application: str,
+    name: str,
+    settings: Settings,
+    decided_seconds: float = DECIDED_SECONDS,
 ) -> list[str]:
     """End open transactions of a job's tasks on the control topic, and return their ids (R0).
 
-        L1. wait briefly: a healthy attempt's commit is decided soon
-        L2. find the tasks with undecided entries
-        L3. init their ids, as the following attempts would do anyway
-
-    Until all transactions are decided no reader may rely on the control topic, and the brokers end
-    them only after their timeout. An attempt ends the leftovers of its own task only, and would
-    wait for those of other tasks, which may run much later.
+    Their ids are initialized, as the following attempts would do anyway. An attempt ends the
+    leftovers of its own task only, and would wait for those of other tasks, which may run much
+    later.
 
     Args:
-        log: of the job.
+        journal: of the application.
         application: owner of the job.
+        name: of the job.
         settings: connection to the cluster.
         decided_seconds: wait for open transactions.
 
     Raises:
         ClusterUnreachable: the cluster did not answer.
     """
-    if log.is_decided(decided_seconds):
-        return []
     # 1. an attempt of a driver that is still alive commits here  2. its id is initialized. Its next
     # transaction is fenced, Spark retries its task, and that resumes at the committed position.
-    tasks = {task for key in log.undecided_keys() if (task := task_of(log.name, key))}
+    tasks = {task for key in journal.leftovers(decided_seconds) if (task := task_of(name, key))}
     ids = [
-        str(TransactionalId.backfill(application, f"{log.name}.{sub_topology}", partition))
+        str(TransactionalId.backfill(application, f"{name}.{sub_topology}", partition))
         for sub_topology, partition in sorted(tasks)
     ]
-    events = structlog.get_logger("eosframework.backfill").bind(job=log.name)
+    if not ids:
+        return []
+    events = structlog.get_logger("eosframework.backfill").bind(job=name)
     events.info("leftovers_ended", transactional_ids=ids)
     outputs = producers(settings)
     try:

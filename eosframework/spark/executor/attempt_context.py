@@ -15,10 +15,11 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from eosframework.application.backfill_jobs import WRITER_HEADER
 from eosframework.application.composition.worker_state import local_state
+from eosframework.application.journal import KafkaJournal
 from eosframework.application.output_limits import output_limits
 from eosframework.application.start_checks import Facts
 from eosframework.config import Settings
@@ -35,18 +36,19 @@ from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.kafka.worker_clients import producers
 from eosframework.process.directories import DIRECTORY_MODE
 from eosframework.records import TopicPartition
-from eosframework.spark.job.job_entry import JobLog, TaskProgress
+from eosframework.spark.job.job_entry import TaskProgress, task_key
 from eosframework.spark.session.executors import unpack
 from eosframework.topology.graph.graph import Graph, Lookup, SubTopology
 from eosframework.topology.graph.timed_topics import timed_topics
 from eosframework.topology.graph.walk import nodes_of
-from eosframework.transactions.attempts.ownership import OwnedTask
+from eosframework.transactions.attempts.task_attempts import TaskAttempt
 from eosframework.transactions.ports import (
+    Journal,
     Message,
-    Output,
     TransactionalOutput,
     TransactionalOutputs,
 )
+from eosframework.transactions.session.owned_keys import Claim
 from eosframework.txnid import TransactionalId
 
 Run = tuple[TopicPartition, Sequence[Message]]
@@ -153,73 +155,13 @@ class Counters:
         return Counted(self._task.late_records.count, failures.skipped, failures.dead_letters)
 
 
-class ProgressLog(Protocol):
-    """The progress of tasks; see `JobLog`, whose methods raise ClusterUnreachable."""
-
-    def read_task(self, sub_topology: str, partition: int) -> TaskProgress | None:
-        """Return a task's progress, once all transactions are decided."""
-        ...
-
-    def watch_task(self, sub_topology: str, partition: int) -> TaskProgress | None:
-        """Return a task's decided progress, without waiting."""
-        ...
-
-    def written_end(self) -> int:
-        """Return the log end offset, past open transactions."""
-        ...
-
-    def newest_of_task(
-        self, sub_topology: str, partition: int, since: int = 0
-    ) -> tuple[int, TaskProgress] | None:
-        """Return the last written progress from an offset on, committed or not."""
-        ...
-
-    def progress_output(self, sub_topology: str, partition: int, progress: TaskProgress) -> Output:
-        """Return the record that commits progress within a transaction."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class _LogOfTask:
-    """The `TaskLog` of one task in a job's log.
-
-    Args:
-        since: offset at which signs of life begin; 0: all entries are.
-    """
-
-    log: ProgressLog
-    sub_topology: str
-    partition: int
-    since: int = 0
-
-    def read(self) -> TaskProgress | None:
-        """Return the progress, once all transactions are decided."""
-        return self.log.read_task(self.sub_topology, self.partition)
-
-    def watch(self) -> TaskProgress | None:
-        """Return the decided progress, without waiting."""
-        return self.log.watch_task(self.sub_topology, self.partition)
-
-    def written_end(self) -> int:
-        """Return the log end offset, past open transactions."""
-        return self.log.written_end()
-
-    def newest(self, since: int = 0) -> tuple[int, TaskProgress] | None:
-        """Return the last written progress from an offset on, committed or not."""
-        first = max(since, self.since)
-        return self.log.newest_of_task(self.sub_topology, self.partition, first)
-
-    def output(self, progress: TaskProgress) -> Output:
-        """Return the record that commits progress within a transaction."""
-        return self.log.progress_output(self.sub_topology, self.partition, progress)
-
-
 @dataclass(frozen=True, slots=True)
 class AttemptContext:
     """The dependencies of one attempt.
 
     Args:
         identity: of the task, the same for every attempt.
+        job: its name.
         starts: first positions of the task's source partitions.
         ends: their end offsets, where known.
         own_topics: internal topics that the task may write to; their records get a writer header.
@@ -232,13 +174,14 @@ class AttemptContext:
     """
 
     identity: TransactionalId
+    job: str
     compiled: CompiledPart
     settings: Settings
     starts: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
     own_topics: frozenset[str]
     outputs: TransactionalOutputs
-    log: ProgressLog
+    journal: Journal
     holds_records: Callable[[Mapping[TopicPartition, tuple[int, int]]], bool]
     origins: Mapping[str, str] = field(default_factory=dict[str, str])
     state: LocalState | None = None
@@ -257,17 +200,39 @@ class AttemptContext:
         return self.compiled.part.name
 
     @property
-    def task(self) -> OwnedTask[TaskProgress]:
+    def claim(self) -> Claim[TaskProgress]:
         """The task, as its attempts own it."""
-        return OwnedTask(
-            transactional_id=str(self.identity),
-            name=f"task {self.sub_topology}[{self.partition}] of the backfill",
-            log=_LogOfTask(self.log, self.sub_topology, self.partition, self.since),
-            outputs=self.outputs,
-            stall_seconds=self.settings.backfill.stall_seconds,
-            timeout_seconds=self.settings.worker.transaction_timeout_seconds,
+        return Claim(
+            str(self.identity),
+            f"task {self.sub_topology}[{self.partition}] of the backfill",
+            task_key(self.job, self.sub_topology, self.partition),
+            TaskProgress.from_entry,
+            TaskProgress.to_entry,
+            lambda progress: progress.attempt,
+        )
+
+    def attempt(
+        self, number: int, clock: Callable[[], float], sleep: Callable[[float], None]
+    ) -> TaskAttempt[TaskProgress]:
+        """Return an attempt at the task.
+
+        Args:
+            number: of the attempt, from 0.
+            clock: seconds, monotonic.
+            sleep: waits for a number of seconds.
+        """
+        return TaskAttempt(
+            self.outputs,
+            self.journal,
+            self.settings,
+            number,
             logger="eosframework.backfill",
+            lost="The task's committed output is unknown: use another job name, and an application "
+            "whose topics are empty",
             run=self.run,
+            signs_since=self.since,
+            clock=clock,
+            sleep=sleep,
         )
 
     def with_writer_header(self, output: TransactionalOutput) -> TransactionalOutput:
@@ -301,6 +266,7 @@ def attempt_context(spec: TaskSpec, partition: int) -> Generator[AttemptContext]
                 identity=TransactionalId.backfill(
                     graph.application, f"{spec.job}.{part.name}", partition
                 ),
+                job=spec.job,
                 compiled=compile_part(
                     part,
                     CompileContext(
@@ -318,7 +284,7 @@ def attempt_context(spec: TaskSpec, partition: int) -> Generator[AttemptContext]
                 own_topics=_written(part, spec.own_topics),
                 internal_topics=graph.internal_topics.union(graph.rows_topics),
                 outputs=outputs,
-                log=JobLog(spec.job, graph.application, spec.settings.kafka, admin),
+                journal=KafkaJournal(graph.application, spec.settings.kafka, admin),
                 holds_records=_record_finder(spec.settings, admin),
                 origins={
                     p.topic: row_origin(spec.job, p.topic) for p in own if spec.ends.get(p) is None

@@ -47,11 +47,8 @@ is idle before its end.
 from __future__ import annotations
 
 import gc
-import os
-import socket
 import sys
 import time
-import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
@@ -93,9 +90,11 @@ from eosframework.spark.executor.attempt_context import (
 from eosframework.spark.job.job_entry import TaskProgress
 from eosframework.spark.session.executors import BatchFunction, RecordBatch, batch_of, encoded
 from eosframework.transactions import failpoints
-from eosframework.transactions.attempts.ownership import Interrupted, Ownership, run_suffix
+from eosframework.transactions.attempts.task_attempts import AttemptWork, TaskAttempt
 from eosframework.transactions.ports import Message
+from eosframework.transactions.session.owned_keys import OwnedKey
 from eosframework.transactions.session.session_policy import PATIENCE_SECONDS
+from eosframework.transactions.session.session_states import Outcome
 
 Rows = Callable[[Mapping[TopicPartition, int]], Iterator[Run]]
 """Returns a task's rows in order, from its positions on or earlier."""
@@ -212,26 +211,23 @@ class Attempt:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        place = f"{socket.gethostname()}/{os.getpid()}"
-        self.name = f"{place}/{number}/{uuid.uuid4().hex[:8]}{run_suffix(context.run)}"
         self._context = context
-        self._number = number
         self._clock = clock
         self._sleep = sleep
-        self._ownership = Ownership(context.task, self.name, clock=clock, sleep=sleep)
+        self._attempt = context.attempt(number, clock, sleep)
 
     def run(self, rows: Rows) -> TaskProgress:
         """Run all rows; see `run_attempt`."""
-        if self._number > 0 or self._ownership.is_shared():
-            done = self._ownership.wait()
-            if done is not None:
-                return done
+        done, owned = self._attempt.take([self._context.claim])
+        if done:
+            return done[self._context.claim.key]
         try:
-            self._ownership.take()
-            known = self._ownership.known
+            known = owned[0].known
             if known is not None and known.complete:
                 return known
-            attempt_run = _AttemptRun(self._context, self._ownership, self._clock, self._sleep)
+            attempt_run = _AttemptRun(
+                self._context, self._attempt, owned[0], self._clock, self._sleep
+            )
             try:
                 return attempt_run.run(rows)
             except Exception as error:
@@ -243,23 +239,27 @@ class Attempt:
             finally:
                 attempt_run.close()
         finally:
-            self._ownership.close()
+            self._attempt.keys.close(owned)
 
 
-class _AttemptRun:
+class _Dropped(Exception):
+    """The transaction was not confirmed, and its task was dropped."""
+
+
+class _AttemptRun(AttemptWork[TaskProgress]):
     """Runs the rows of an owned task (A4 to A8)."""
 
     def __init__(
         self,
         context: AttemptContext,
-        ownership: Ownership[TaskProgress],
+        attempt: TaskAttempt[TaskProgress],
+        owned: OwnedKey[TaskProgress],
         clock: Callable[[], float],
         sleep: Callable[[float], None],
     ) -> None:
         settings = context.settings
         timeout_seconds = settings.worker.transaction_timeout_seconds
         self._context = context
-        self._ownership = ownership
         self._clock = clock
         self._sleep = sleep
         self._stuck_seconds = STUCK_TIMEOUTS * timeout_seconds
@@ -272,8 +272,8 @@ class _AttemptRun:
         self._task = Task(
             context.identity,
             compiled.sources,
-            context.with_writer_header(ownership.session.output),
-            group=ProducerGroup(ownership.session, clock),
+            context.with_writer_header(owned.output),
+            group=ProducerGroup(owned, clock),
             markers={},
             transaction_timeout_seconds=timeout_seconds,
             clock=clock,
@@ -290,9 +290,9 @@ class _AttemptRun:
         self._events = structlog.get_logger("eosframework.backfill").bind(
             transactional_id=str(context.identity)
         )
+        super().__init__(attempt, owned)
         self._task.start_at(self._positions())
         self._starts = dict(self._task.positions)
-        ownership.on_reject, ownership.on_drop = self._reject, self._drop
 
     def run(self, rows: Rows) -> TaskProgress:
         """Run all rows, and commit the task's completion.
@@ -307,7 +307,7 @@ class _AttemptRun:
             self._take_in(partition, messages)
         self._guarded(self._complete)
         failpoints.hit("backfill.after_complete")
-        complete = self._ownership.known
+        complete = self.owned.known
         assert complete is not None, "that the task is complete is committed"
         self._events.info("task_complete", records=complete.records)
         return complete
@@ -316,9 +316,9 @@ class _AttemptRun:
         """Announce that this attempt ends early, so that its successor does not wait for it."""
         if isinstance(error, InstanceFenced | ClusterUnreachable):
             return
-        with suppress(EosError, Interrupted):
-            if self._ownership.abort():
-                self._drop()
+        with suppress(EosError, _Dropped):
+            if self.attempt.keys.abort(self.owned):
+                self.drop()
                 self._announce(ended=True)
 
     def close(self) -> None:
@@ -378,7 +378,7 @@ class _AttemptRun:
             progress = Progress.parse(committed.positions[0].metadata)
             positions = dict(task.positions)
             records = self._chunk.records_before(positions)
-            self._ownership.commit(
+            self._commit_progress(
                 self._progress(positions, str(progress), records=records, complete=complete)
             )
             task.committed()
@@ -389,7 +389,7 @@ class _AttemptRun:
 
     def _complete(self) -> None:
         """Commit the rest, and the task's completion."""
-        known = self._ownership.known
+        known = self.owned.known
         if known is not None and known.complete:
             return  # by a transaction whose outcome was unknown at first
         self._run_pending()
@@ -401,13 +401,17 @@ class _AttemptRun:
 
     def _announce(self, *, complete: bool = False, ended: bool = False) -> None:
         """Announce this attempt in a separate transaction, without moving positions."""
-        known = self._ownership.known
+        known = self.owned.known
         metadata = str(Progress()) if known is None else known.metadata
-        self._ownership.begin()
-        self._ownership.commit(
+        self.owned.begin()
+        self._commit_progress(
             self._progress(self._task.positions, metadata, complete=complete, ended=ended)
         )
         self._announced_at = self._clock()
+
+    def _commit_progress(self, progress: TaskProgress) -> None:
+        if not self.attempt.keys.commit(self.owned, progress):
+            raise _Dropped
 
     def _guarded(self, step: Callable[[], None]) -> None:
         """Run a step; recover and repeat it after a transaction that was not confirmed."""
@@ -415,17 +419,19 @@ class _AttemptRun:
             try:
                 return step()
             except TransactionError as error:
-                self._ownership.failed(error)
+                self.attempt.keys.sessions.failed(self.owned, error)
                 self._recover()
-            except Interrupted:
+            except _Dropped:
                 self._recover()
 
-    def _reject(self, error: DataRejected) -> None:
-        if not self._task.has_progress:
-            raise RunError(f"the control topic refuses the progress: {error}") from error
-        self._task.reject(error)
+    def reject(self, error: DataRejected) -> bool:
+        """Bisect the rows."""
+        if has_rows := self._task.has_progress:
+            self._task.reject(error)
+        return has_rows
 
-    def _drop(self) -> None:
+    def drop(self) -> None:
+        """Discard the open transaction of the task."""
         self._task.drop()
         self._counters.mark()
 
@@ -434,7 +440,8 @@ class _AttemptRun:
         task = self._task
         if task.state is TaskState.RUNNING:
             task.enter(TaskState.RECOVERING)
-        self._ownership.settle()
+        outcome = self.attempt.keys.sessions.settle(self.owned)
+        self._events.info("task_recovered", committed=outcome is Outcome.COMMITTED)
         task.start_at(self._positions())
         self._chunk.drop_before(task.positions)
         if task.state is TaskState.RECOVERING:
@@ -444,7 +451,7 @@ class _AttemptRun:
 
     def _positions(self) -> list[Position]:
         """Return the resume positions of the task."""
-        known, starts = self._ownership.known, self._context.starts
+        known, starts = self.owned.known, self._context.starts
         if known is None:
             return [Position(*partition, start) for partition, start in starts.items()]
         found = known.by_partition()
@@ -462,7 +469,7 @@ class _AttemptRun:
         complete: bool = False,
         ended: bool = False,
     ) -> TaskProgress:
-        known, counted = self._ownership.known, self._counters.open()
+        known, counted = self.owned.known, self._counters.open()
         times = [self._counters.first_time, None if known is None else known.first_time]
         reached = {**positions, **(self._context.ends if complete else {})}
         return TaskProgress(
@@ -479,7 +486,7 @@ class _AttemptRun:
             first_time=min((time_ for time_ in times if time_ is not None), default=None),
             complete=complete,
             ended=ended,
-            attempt=self._ownership.attempt,
+            attempt=self.attempt.name,
             written_at=round(time.time() * 1000),
         )
 

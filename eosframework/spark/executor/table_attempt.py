@@ -27,7 +27,7 @@ from eosframework.postgres.tables.position_claims import ClaimPolicy, PositionCl
 from eosframework.postgres.tables.table_ports import Claim, RowMaker, RowStore, Seen
 from eosframework.records import TopicPartition
 from eosframework.spark.executor.attempt_context import Run
-from eosframework.transactions.attempts.attempt_takeover import SignOfLife, wait_for_turn
+from eosframework.transactions.attempts.task_attempts import SignOfLife, wait_for_turn
 from eosframework.transactions.ports import Message
 
 PATIENCE_SECONDS = 300.0

@@ -17,12 +17,13 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from eosframework.application.control_log import ControlLog
+from eosframework.application.control_entries import damaged
+from eosframework.application.journal import KafkaJournal
 from eosframework.config import KafkaSettings
 from eosframework.errors import ConfigurationError, ControlTopicDamaged
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.records import TopicPartition, whole_number
-from eosframework.transactions.ports import Output
+from eosframework.transactions.ports import Journal
 
 _VERSION = 1
 FILES_PER_ENTRY = 1000
@@ -54,11 +55,9 @@ class ControlEntry(BaseModel):
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"])) or "entry"
-            raise ControlTopicDamaged(
-                f"an entry of the control topic cannot be read as {cls.__name__} ({place}: "
-                f"{first['msg']}): {entry!r:.80} was not written by this version of eosframework. "
-                f"Read the topic from its beginning and write the last good value of that key "
-                f"again; and allow only the application to write to the topic"
+            raise damaged(
+                f"entry {entry!r:.80} of the control topic",
+                f"{cls.__name__} ({place}: {first['msg']})",
             ) from error
 
 
@@ -306,11 +305,10 @@ def from_entries(name: str, entries: Mapping[str, Any]) -> JobState | None:
     try:
         return _read(name, entries)
     except (KeyError, TypeError, ValueError, AttributeError, ControlTopicDamaged) as error:
-        raise ControlTopicDamaged(
-            f"an entry of backfill job {name!r} in the control topic cannot be read "
-            f"({type(error).__name__}: {error}); its key begins with {_job_key(name)!r}. Read the "
-            f"topic from its beginning and write the last good value of that key again; and allow "
-            f"only the application to write to the topic"
+        raise damaged(
+            f"an entry of backfill job {name!r} in the control topic, with a key under "
+            f"{_job_key(name)!r},",
+            f"{type(error).__name__}: {error}",
         ) from error
 
 
@@ -348,134 +346,22 @@ def _with_files(job: Job, parts: Mapping[str, Mapping[int, list[PinnedFile]]]) -
     return job.model_copy(update={"files": whole})
 
 
-_SETTLE_SECONDS = 120.0
-"""Longest wait for an open transaction: brokers look for expired ones every ten seconds."""
+def settled_job(journal: Journal, name: str) -> JobState | None:
+    """Return a job with all committed entries; None: there is none.
 
-
-class JobLog:
-    """The entries of one job in the control topic.
-
-    Args:
-        name: of the job.
-        application: owner of the control topic.
-        settings: connection to the cluster.
-        admin: admin client of the same cluster.
-        settle_seconds: longest wait for an open transaction.
+    Raises:
+        ClusterUnreachable: the cluster did not answer, or a transaction stays open.
     """
-
-    def __init__(
-        self,
-        name: str,
-        application: str,
-        settings: KafkaSettings,
-        admin: ClusterAdmin,
-        *,
-        settle_seconds: float = _SETTLE_SECONDS,
-    ) -> None:
-        self.name = name
-        self._log = ControlLog(application, settings, admin, settle_seconds=settle_seconds)
-
-    def read(self) -> JobState | None:
-        """Return the job with all committed entries; None: there is none.
-
-        Raises:
-            ClusterUnreachable: the cluster did not answer, or a transaction stays open.
-        """
-        if not self._log.exists():
-            return None
-        return from_entries(self.name, self._log.settled(_job_key(self.name)))
-
-    def watch(self) -> JobState | None:
-        """Return the job with its decided entries, without waiting; for displays.
-
-        Raises:
-            ClusterUnreachable: the cluster did not answer.
-        """
-        if not self._log.exists():
-            return None
-        return from_entries(self.name, self._log.decided(_job_key(self.name)))
-
-    def is_decided(self, within_seconds: float) -> bool:
-        """Return whether all transactions on the control topic are decided, or are within a period.
-
-        Raises:
-            ClusterUnreachable: the cluster did not answer.
-        """
-        return self._log.is_settled(within_seconds)
-
-    def undecided_keys(self) -> set[str]:
-        """Return the keys of entries in open transactions.
-
-        Raises:
-            ClusterUnreachable: the cluster did not answer.
-        """
-        return self._log.undecided()
-
-    def read_task(self, sub_topology: str, partition: int) -> TaskProgress | None:
-        """Return a task's progress, once all transactions are decided; None: it never committed.
-
-        It is final only for the owner of the task's transactional.id.
-
-        Raises:
-            ClusterUnreachable: the cluster did not answer, or a transaction stays open.
-        """
-        key = task_key(self.name, sub_topology, partition)
-        return _progress(self._log.settled(key, [key]).get(key))
-
-    def watch_task(self, sub_topology: str, partition: int) -> TaskProgress | None:
-        """Return a task's decided progress, without waiting.
-
-        Raises:
-            ClusterUnreachable: the cluster did not answer.
-        """
-        key = task_key(self.name, sub_topology, partition)
-        return _progress(self._log.decided(key, [key]).get(key))
-
-    def written_end(self) -> int:
-        """Return the log end offset of the control topic, past open transactions.
-
-        Raises:
-            ClusterUnreachable: the cluster did not answer.
-        """
-        return self._log.written_end()
-
-    def newest_of_task(
-        self, sub_topology: str, partition: int, since: int = 0
-    ) -> tuple[int, TaskProgress] | None:
-        """Return the last written progress of a task with its offset, committed or not.
-
-        It is a sign of life of its writer. A writer that hangs during a commit hides later commits
-        of other writers from `read_committed` readers, but not from this method.
-
-        Args:
-            sub_topology: of the task.
-            partition: of the task.
-            since: the first offset that counts.
-
-        Raises:
-            ClusterUnreachable: the cluster did not answer.
-        """
-        found = self._log.newest(task_key(self.name, sub_topology, partition), since)
-        if found is None or found[1] is None:
-            return None
-        return found[0], TaskProgress.from_entry(found[1])
-
-    def progress_output(self, sub_topology: str, partition: int, progress: TaskProgress) -> Output:
-        """Return the record that commits a task's progress in its transaction."""
-        key = task_key(self.name, sub_topology, partition)
-        return self._log.output(key, progress.to_entry())
-
-    def output(self, key: str, entry: Any) -> Output:
-        """Return the record that commits an entry in a transaction."""
-        return self._log.output(key, entry)
-
-    def write(self, entries: Mapping[str, Any]) -> None:
-        """Write entries outside any transaction; see `ControlTopic.write`."""
-        self._log.write(entries)
+    return from_entries(name, journal.settled_under(_job_key(name)))
 
 
-def _progress(entry: Any) -> TaskProgress | None:
-    return None if entry is None else TaskProgress.from_entry(entry)
+def decided_job(journal: KafkaJournal, name: str) -> JobState | None:
+    """Return a job with its decided entries, without waiting; for displays.
+
+    Raises:
+        ClusterUnreachable: the cluster did not answer.
+    """
+    return from_entries(name, journal.decided_under(_job_key(name)))
 
 
 def job_states(application: str, settings: KafkaSettings, admin: ClusterAdmin) -> list[JobState]:
@@ -484,10 +370,7 @@ def job_states(application: str, settings: KafkaSettings, admin: ClusterAdmin) -
     Raises:
         ClusterUnreachable: the cluster did not answer.
     """
-    log = ControlLog(application, settings, admin, settle_seconds=_SETTLE_SECONDS)
-    if not log.exists():
-        return []
-    entries = log.decided(_job_key(""))
+    entries = KafkaJournal(application, settings, admin).decided_under(_job_key(""))
     names = {key.removeprefix(_job_key("")).partition("/")[0] for key in entries}
     found = (from_entries(name, entries) for name in sorted(names))
     states = [state for state in found if state is not None]

@@ -184,7 +184,7 @@ def test_a_job_is_audited_by_its_receipts_while_it_runs_and_afterwards(
     backfill.start("doubled", 1, 0, of_log=True, fault=fault).ends_with(-signal.SIGKILL)
     backfill.register()
     half = backfill.audit()
-    early = backfill.log.read_task("doubled", 1)
+    early = backfill.progress("doubled", 1)
     assert early is not None
     [position] = early.positions.values()
     assert half.clean, half
@@ -193,18 +193,18 @@ def test_a_job_is_audited_by_its_receipts_while_it_runs_and_afterwards(
     assert half.notes == (f"job history is not complete: it is judged up to {place}",)
 
     backfill.run("doubled", 1, 1, of_log=True)
-    done = backfill.log.read_task("doubled", 1)
+    done = backfill.progress("doubled", 1)
     assert done is not None
     whole = backfill.audit()
     assert whole.clean, whole
     assert (whole.input, whole.output, whole.share, whole.notes) == (600, 1200, 1.0, ())
 
     key = task_key(JOB, "doubled", 1)
-    backfill.log.write({key: early.to_entry()})
+    backfill.journal.write({key: early.to_entry()})
     torn = backfill.audit()
     assert (torn.torn, torn.lost, torn.duplicated) == (300 - position, 0, 0)
     assert any(f"after its input {place} is not committed" in one.text for one in torn.details)
-    backfill.log.write({key: done.to_entry()})
+    backfill.journal.write({key: done.to_entry()})
 
     outputs = [m for m in pipeline.read(f"{pipeline.name}.doubled") if m.partition() == 1]
     write_again(pipeline, outputs[-1])

@@ -14,6 +14,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from eosframework.application.context import connect
+from eosframework.application.journal import KafkaJournal
 from eosframework.config import load_settings
 from eosframework.embedded.data_directory import free_ports
 from eosframework.errors import (
@@ -26,7 +27,7 @@ from eosframework.errors import (
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.spark.backfill.api import Backfill
 from eosframework.spark.backfill.job_start import register, start
-from eosframework.spark.job.job_entry import JobLog, from_entries
+from eosframework.spark.job.job_entry import from_entries, settled_job
 from eosframework.transactions import failpoints
 from tests.conftest import KafkaService
 from tests.support.applications.handed_over import JOB, HandedOver
@@ -82,9 +83,9 @@ def started(orders: HandedOver) -> None:
     start(connect(given.graph, given.settings), JOB, given.request, lambda _: ())
 
 
-def log_of(orders: HandedOver) -> JobLog:
+def journal_of(orders: HandedOver) -> KafkaJournal:
     settings = load_settings(None, [f"kafka.bootstrap_servers={orders.bootstrap_servers}"])
-    return JobLog(JOB, orders.name, settings.kafka, ClusterAdmin(settings.kafka))
+    return KafkaJournal(orders.name, settings.kafka, ClusterAdmin(settings.kafka))
 
 
 def remove_before(orders: HandedOver, offset: int) -> None:
@@ -154,7 +155,7 @@ def test_ranges_that_cannot_be_had_are_refused_by_what_is_wrong(
     for arguments, message in cases:
         with pytest.raises(ConfigurationError, match=message):
             job_of(orders, **arguments).run(spark)
-    assert log_of(orders).read() is None
+    assert settled_job(journal_of(orders), JOB) is None
     job_of(orders).run(spark)
     assert orders.totals() == 180
 
@@ -218,11 +219,11 @@ def test_of_two_drivers_that_start_a_job_at_once_one_fixes_its_range(orders: Han
 
     def meanwhile(point: str) -> None:
         failpoints.disarm(point)
-        assert register(second, log_of(orders), settings).job == second
+        assert register(second, journal_of(orders), settings).job == second
 
     failpoints.arm("transaction.before_commit", meanwhile)
-    assert register(first, log_of(orders), settings).job == second
-    found = log_of(orders).read()
+    assert register(first, journal_of(orders), settings).job == second
+    found = settled_job(journal_of(orders), JOB)
     assert found is not None
     assert found.job == second
 
@@ -261,7 +262,7 @@ def test_what_the_session_lacks_is_said_before_anything_is_started(
     assert done.exit_code == 2
     assert "cannot run eosframework" in done.error
     assert "PYSPARK_PYTHON" in done.error
-    assert log_of(orders).read() is None
+    assert settled_job(journal_of(orders), JOB) is None
 
 
 def test_a_start_that_brokers_refuse_is_not_repeated(orders: HandedOver) -> None:
@@ -272,5 +273,5 @@ def test_a_start_that_brokers_refuse_is_not_repeated(orders: HandedOver) -> None
     assert given is not None
     pauses: list[float] = []
     with pytest.raises(RunError, match=r"INVALID_TRANSACTION_TIMEOUT.*To fix it: lower worker"):
-        register(given.job, log_of(orders), settings, pause=pauses.append)
+        register(given.job, journal_of(orders), settings, pause=pauses.append)
     assert pauses == []

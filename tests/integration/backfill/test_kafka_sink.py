@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from eosframework.errors import EosError, StartRefused
 from eosframework.spark.sinks import sink_entry as few_rows
-from eosframework.transactions.attempts.ownership import Ownership
+from eosframework.transactions.session.session_group import SessionGroup
 from tests.support.applications.spark_sinks import SinkWorld
 from tests.support.servers.topics import configure
 
@@ -99,19 +99,19 @@ def test_a_small_batch_needs_no_stage_when_its_driver_ends(
     world.feed(0, 50)
     world.run(world.sink(), rows)
     world.feed(50, 150)
-    commit = Ownership[Any].commit
+    commit = SessionGroup[Any, Any].commit
 
     sink = world.sink()
 
-    def ending(self: Ownership[Any], progress: Any) -> None:
+    def ending(self: SessionGroup[Any, Any], *of: Any) -> None:
         if end == "another owns the sink":
             sink.parts[0].own().close()
         if end != "before":
-            commit(self, progress)
+            commit(self, *of)
         raise RuntimeError("the driver ends here")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Ownership, "commit", ending)
+        patched.setattr(SessionGroup, "commit", ending)
         expected = "taken over by another" if end.startswith("another") else "the driver ends here"
         with pytest.raises(StreamingQueryException, match=expected):
             world.run(sink, rows)

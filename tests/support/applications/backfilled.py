@@ -23,6 +23,7 @@ import orjson
 from eosframework.application.backfill_jobs import WRITER_HEADER
 from eosframework.application.context import connect
 from eosframework.application.internal_topics import task_counts
+from eosframework.application.journal import KafkaJournal
 from eosframework.application.start_checks import Facts, check_start
 from eosframework.config import LogSettings, Settings, load_settings
 from eosframework.errors import EosError
@@ -34,10 +35,10 @@ from eosframework.spark.executor.attempt_context import TaskSpec
 from eosframework.spark.executor.functions import run_attempt
 from eosframework.spark.job.job_entry import (
     Job,
-    JobLog,
     OffsetRange,
     TaskProgress,
     ends_key,
+    settled_job,
     to_entries,
 )
 from eosframework.spark.session.executors import pack
@@ -159,10 +160,15 @@ class Backfill:
         return _settings(self.texts)
 
     @property
-    def log(self) -> JobLog:
+    def journal(self) -> KafkaJournal:
         """What the registry holds of the job."""
         kafka = self.settings.kafka
-        return JobLog(JOB, self.pipeline.name, kafka, ClusterAdmin(kafka))
+        return KafkaJournal(self.pipeline.name, kafka, ClusterAdmin(kafka))
+
+    def progress(self, sub_topology: str, partition: int) -> TaskProgress | None:
+        """Return what a task has committed."""
+        state = settled_job(self.journal, JOB)
+        return None if state is None else state.tasks.get((sub_topology, partition))
 
     def register(self) -> None:
         """Write the job, with all that the topics hold for its range, as a driver does."""
@@ -189,7 +195,7 @@ class Backfill:
             own_starts={topic: (0,) * len(by_topic[topic]) for topic in own},
         )
         ends = {ends_key(JOB, topic): [end for _, end in by_topic[topic]] for topic in own}
-        self.log.write({**to_entries(job), **ends})
+        self.journal.write({**to_entries(job), **ends})
 
     def audit(self) -> Verdict:
         """Audit the application; see `register`."""

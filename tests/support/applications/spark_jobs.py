@@ -18,11 +18,12 @@ from typing import Any
 
 import psutil
 
+from eosframework.application.journal import KafkaJournal
 from eosframework.config import KafkaSettings
 from eosframework.embedded.data_directory import free_ports
 from eosframework.embedded.jars import find_spark_java
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-from eosframework.spark.job.job_entry import JobLog, JobState
+from eosframework.spark.job.job_entry import JobState, decided_job
 from tests.conftest import QUICK_JVM
 from tests.support.applications.handed_over import JOB, HandedOver
 from tests.support.applications.pipeline import wait_until
@@ -151,7 +152,7 @@ class SparkJob(HandedOver):
     def state(self) -> JobState:
         """The job as far as it is decided."""
         settings = KafkaSettings(bootstrap_servers=self.bootstrap_servers)
-        found = JobLog(JOB, self.name, settings, ClusterAdmin(settings)).watch()
+        found = decided_job(KafkaJournal(self.name, settings, ClusterAdmin(settings)), JOB)
         assert found is not None, "the job is not registered"
         return found
 

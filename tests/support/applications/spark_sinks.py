@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eosframework.application.control_log import ControlLog
 from eosframework.application.control_topic import ControlTopic
+from eosframework.application.journal import KafkaJournal
 from eosframework.config import BackfillSettings, KafkaSettings, Settings, WorkerSettings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from eosframework.spark import kafka_sink
@@ -61,10 +61,8 @@ class SinkWorld:
     def shards(self, sink: str = "out") -> dict[str, ShardProgress]:
         """The decided progress of each shard, by its key."""
         settings = KafkaSettings(bootstrap_servers=self.servers)
-        log = ControlLog(self.name, settings, ClusterAdmin(settings), settle_seconds=60)
-        if not log.exists():
-            return {}
-        found = log.decided(shards_prefix(sink))
+        journal = KafkaJournal(self.name, settings, ClusterAdmin(settings))
+        found = journal.decided_under(shards_prefix(sink))
         return {key: ShardProgress.from_entry(entry) for key, entry in found.items()}
 
     def staged(self) -> int:

@@ -11,12 +11,11 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eosframework.application.backfill_jobs import backfill_jobs
+from eosframework.application.backfill_jobs import backfill_jobs, job_ranges
 from eosframework.application.control_entries import key_of, read_entry
-from eosframework.application.control_log import ControlLog
 from eosframework.application.control_topic import interpret
 from eosframework.application.fencing import all_but_owners
-from eosframework.application.job_ranges import job_ranges
+from eosframework.application.journal import KafkaJournal
 from eosframework.errors import ControlTopicDamaged, StartRefused
 from tests.support.applications.graphs import graph_of
 
@@ -74,10 +73,7 @@ class LogOf:
     entries: Mapping[str, Any]
     topic = "app-control"
 
-    def exists(self) -> bool:
-        return True
-
-    def settled(self, prefix: str) -> dict[str, Any]:
+    def settled_under(self, prefix: str) -> dict[str, Any]:
         return {key: value for key, value in self.entries.items() if key.startswith(prefix)}
 
 
@@ -121,4 +117,4 @@ def test_an_entry_is_read_passed_over_or_named(key: bytes | None, value: bytes |
             all_but_owners(GRAPH, control)
             with suppress(ControlTopicDamaged):  # Entries that do not fit each other.
                 log = LogOf({"backfill/job": JOB, **control.entries})
-                str(job_ranges(cast("ControlLog", log)))
+                str(job_ranges(cast("KafkaJournal", log)))

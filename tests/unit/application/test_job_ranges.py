@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from eosframework.application.control_log import ControlLog
-from eosframework.application.job_ranges import JobRange, job_ranges
+from eosframework.application.backfill_jobs import JobRange, job_ranges
+from eosframework.application.journal import KafkaJournal
 from eosframework.errors import ControlTopicDamaged
 from eosframework.operations.audit.audit_logs import origin_of
 from eosframework.records import Position, TopicPartition
@@ -45,10 +45,7 @@ class StubLog:
     def __init__(self, entries: dict[str, Any]) -> None:
         self.entries = entries
 
-    def exists(self) -> bool:
-        return bool(self.entries)
-
-    def settled(self, prefix: str) -> dict[str, Any]:
+    def settled_under(self, prefix: str) -> dict[str, Any]:
         return {key: entry for key, entry in self.entries.items() if key.startswith(prefix)}
 
 
@@ -65,7 +62,7 @@ def progress(numberings: dict[str, str], *, complete: bool = False, **offsets: i
 
 
 def ranges(entries: dict[str, Any]) -> dict[TopicPartition, JobRange]:
-    return {one.partition: one for one in job_ranges(cast("ControlLog", StubLog(entries)))}
+    return {one.partition: one for one in job_ranges(cast("KafkaJournal", StubLog(entries)))}
 
 
 def test_progress_is_the_position_of_a_partition_with_the_numbering_of_its_receipts() -> None:
@@ -102,5 +99,5 @@ def test_a_job_without_receipts_has_no_numbering() -> None:
 
 
 def test_an_entry_that_cannot_be_read_is_named() -> None:
-    with pytest.raises(ControlTopicDamaged, match=r"begins with 'backfill/'"):
+    with pytest.raises(ControlTopicDamaged, match=r"a key under 'backfill/'"):
         ranges(to_entries(JOB) | {task_key("history", "first", 0): {"positions": 5}})

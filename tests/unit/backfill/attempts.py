@@ -16,8 +16,8 @@ from eosframework.spark.executor.functions import Attempt
 from eosframework.spark.job.job_entry import TaskProgress, task_key
 from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.resolve.resolve import resolve
-from eosframework.transactions.ports import Output
 from eosframework.txnid import TransactionalId
+from tests.support.memory.journal import MemoryJournal
 from tests.support.memory.scripted_kafka import At, Broker, MemoryOutputs
 
 P0 = TopicPartition("in", 0)
@@ -44,36 +44,6 @@ class Clock:
             self.events.pop(moment)()
 
 
-@dataclass
-class MemoryLog:
-    """A ProgressLog that reads what is visible of the registry."""
-
-    broker: Broker
-    undecided: list[TaskProgress] = field(default_factory=list)
-
-    def read_task(self, sub_topology: str, partition: int) -> TaskProgress | None:
-        assert (sub_topology, partition) == (PART, 0)
-        found = [orjson.loads(o[1] or b"") for o in self.broker.visible if o[0] == REGISTRY]
-        return TaskProgress.from_entry(found[-1]) if found else None
-
-    watch_task = read_task
-
-    def written_end(self) -> int:
-        written = sum(output[0] == REGISTRY for output in self.broker.visible)
-        return written + len(self.undecided)
-
-    def newest_of_task(
-        self, sub_topology: str, partition: int, since: int = 0
-    ) -> tuple[int, TaskProgress] | None:
-        found = [*self.undecided, *filter(None, [self.read_task(sub_topology, partition)])]
-        last = self.written_end() - 1
-        return (last, found[0]) if found and last >= since else None
-
-    def progress_output(self, sub_topology: str, partition: int, progress: TaskProgress) -> Output:
-        data = orjson.dumps(progress.to_entry())
-        return (REGISTRY, data, KEY.encode(), 0, None, None, 0, None)
-
-
 def topology(
     function: Callable[[Any], Any] = lambda value: value, on_error: Any = "fail"
 ) -> Topology:
@@ -89,7 +59,7 @@ class World:
     def __init__(self, app: Topology | None = None, end: int = 100, **settings: Any) -> None:
         self.broker = Broker()
         self.broker.fill(0, *({"n": n} for n in range(end)))
-        self.log = MemoryLog(self.broker)
+        self.journal = MemoryJournal(self.broker, REGISTRY)
         self.clock = Clock()
         self.end = end
         chosen = {"commit_interval_seconds": 5, "stall_seconds": 20, "chunk_records": 10}
@@ -100,13 +70,14 @@ class World:
     def context(self, **changes: Any) -> AttemptContext:
         context = AttemptContext(
             identity=TransactionalId.backfill("app", f"job.{PART}", 0),
+            job="job",
             compiled=self.compiled,
             settings=self.settings,
             starts={P0: 0},
             ends={P0: self.end},
             own_topics=frozenset(),
             outputs=MemoryOutputs(self.broker),
-            log=self.log,
+            journal=self.journal,
             holds_records=lambda ranges: self.unread,
         )
         return replace(context, **changes)
@@ -125,7 +96,17 @@ class World:
 
     def write(self, **changes: Any) -> None:
         """Commit progress as another attempt would."""
-        self.broker.visible.append(self.log.progress_output(PART, 0, progress(**changes)))
+        self.journal.commit(KEY, progress(**changes).to_entry())
+
+    def hang(self, **changes: Any) -> None:
+        """Write progress as another attempt would that hangs in its commit."""
+        self.journal.undecided.append((KEY, progress(**changes).to_entry()))
+
+    @property
+    def committed(self) -> TaskProgress | None:
+        """The committed progress."""
+        entry = self.journal.settled([KEY]).get(KEY)
+        return None if entry is None else TaskProgress.from_entry(entry)
 
     def inits(self) -> int:
         return sum(call.startswith("init") for call in self.broker.calls)

@@ -20,28 +20,20 @@ from eosframework.errors import (
 )
 from eosframework.records import TopicPartition
 from eosframework.topology.dsl.declarations import dead_letter
-from eosframework.transactions.attempts.ownership import own_progress
 from eosframework.transactions.ports import Output
-from tests.unit.backfill.attempts import P0, PART, World, progress, topology
+from tests.unit.backfill.attempts import P0, World, progress, topology
 
 ALL = list(range(100))
 
 
-def test_progress_of_this_attempt_or_of_before_it_is_gone_on_from() -> None:
-    before, own = progress(), progress(attempt="own")
-    assert own_progress(None, None, "own", "t") is None
-    assert own_progress(before, before, "own", "t") == before
-    assert own_progress(own, before, "own", "t") == own
-
-
-def test_progress_of_another_attempt_ends_this_one() -> None:
-    with pytest.raises(InstanceFenced, match=r"taken over by another attempt \(another\)"):
-        own_progress(progress(records=9), progress(attempt="own"), "own", "t")
-
-
 def test_progress_that_is_gone_ends_the_attempt() -> None:
-    with pytest.raises(RunError, match="is missing in the control topic"):
-        own_progress(None, progress(attempt="own"), "own", "t")
+    world = World()
+    world.broker.commit_faults = [(None, True), (OutcomeUnknown("x"), False)]
+    world.broker.produce_fault = lambda output: (
+        world.journal.empty() if b":7}" in (output[1] or b"") else None
+    )
+    with pytest.raises(RunError, match=r"is missing in the control topic.* another job name"):
+        world.run()
 
 
 def test_all_rows_become_outputs_and_the_positions_the_end_of_the_range() -> None:
@@ -50,7 +42,7 @@ def test_all_rows_become_outputs_and_the_positions_the_end_of_the_range() -> Non
     assert world.numbers() == ALL
     assert (done.complete, done.records, done.positions) == (True, 100, {"in/0": 101})
     assert done.metadata == "eos1;10;99"
-    assert world.log.read_task(PART, 0) == done
+    assert world.committed == done
 
 
 def test_a_task_without_rows_is_complete_at_the_end_of_its_range() -> None:
@@ -118,7 +110,7 @@ def test_a_record_that_fails_ends_the_attempt_behind_all_before_it() -> None:
     with pytest.raises(RecordFailed, match="@47 failed"):
         world.run()
     assert world.numbers() == ALL[:47]
-    found = world.log.read_task(PART, 0)
+    found = world.committed
     assert found is not None
     assert (found.ended, found.complete, found.positions) == (True, False, {"in/0": 47})
 
@@ -148,7 +140,7 @@ def test_a_fenced_attempt_ends_without_taking_the_id_again() -> None:
     with pytest.raises(InstanceFenced, match="was taken over by another attempt"):
         world.run()
     assert world.inits() == 1
-    found = world.log.read_task(PART, 0)
+    found = world.committed
     assert found is not None
     assert not found.ended
 
@@ -157,9 +149,7 @@ def test_an_attempt_in_doubt_does_not_take_the_task_from_its_successor() -> None
     world = World()
     world.broker.commit_faults = [(None, True), (OutcomeUnknown("x"), False)]
     world.broker.produce_fault = lambda output: (
-        world.log.undecided.append(progress(attempt="successor"))
-        if b":7}" in (output[1] or b"")
-        else None
+        world.hang(attempt="successor") if b":7}" in (output[1] or b"") else None
     )
     with pytest.raises(InstanceFenced, match=r"\(successor\)"):
         world.run()
@@ -168,7 +158,7 @@ def test_an_attempt_in_doubt_does_not_take_the_task_from_its_successor() -> None
 
 def test_what_was_left_open_before_the_task_was_taken_is_no_successor() -> None:
     world = World()
-    world.log.undecided = [progress(attempt="ended by the init")]
+    world.hang(attempt="ended by the init")
     world.broker.commit_faults = [(OutcomeUnknown("x"), False)]
     assert world.run().records == 100
 
@@ -230,7 +220,7 @@ def test_a_later_attempt_returns_when_the_first_one_is_done() -> None:
 def test_a_sign_of_life_counts_before_it_is_decided() -> None:
     world = World()
     signs = (10.0, 25.0, 30.0)
-    world.clock.events = {at: lambda: world.log.undecided.append(progress()) for at in signs}
+    world.clock.events = dict.fromkeys(signs, world.hang)
     assert world.run(1).complete
     assert 50 <= world.clock.now < 53
 
@@ -240,7 +230,7 @@ def test_rows_that_end_before_the_range_are_refused() -> None:
     world.unread = True
     with pytest.raises(RunError, match=r"there are records left in in\[0\] 60 to 100"):
         world.run(rows=world.rows(0, 60))
-    found = world.log.read_task(PART, 0)
+    found = world.committed
     assert found is not None
     assert not found.complete
     world.unread = False

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
-
-import orjson
 
 from eosframework.config import BackfillSettings, Settings
 from eosframework.engine.codegen.compiler import CompiledPart, compile_part
@@ -22,11 +20,12 @@ from eosframework.spark.executor.attempt_context import AttemptContext
 from eosframework.spark.executor.functions import Attempt
 from eosframework.spark.job.job_entry import TaskProgress, task_key
 from eosframework.topology.resolve.resolve import resolve
-from eosframework.transactions.ports import Message, Output
+from eosframework.transactions.ports import Message
 from eosframework.txnid import TransactionalId
 from tests.support.memory.fault_plan import CURRENT, SLOW, Fault, Faults, Killed
 from tests.support.memory.fault_plan import KINDS as WORKER_KINDS
 from tests.support.memory.faulty_kafka import FaultyKafka, FaultyOutputs, Machine, faulty_changelogs
+from tests.support.memory.journal import Found, MemoryJournal
 from tests.unit.matrix.judging import number_by_text, seen
 from tests.unit.matrix.models import counts as model
 from tests.unit.matrix.play import Wrong, compacted
@@ -50,40 +49,31 @@ REGISTRY = "registry"
 IN = TopicPartition("in", 0)
 
 
-@dataclass
-class Progresses:
-    """See `ProgressLog`."""
+class FaultyJournal(MemoryJournal):
+    """A journal whose readings fail."""
 
-    log: FaultyKafka
-    part: str
-    faults: Faults
+    def __init__(self, log: FaultyKafka, faults: Faults) -> None:
+        super().__init__(log, REGISTRY)
+        self._faults = faults
 
-    def read_task(self, sub_topology: str, partition: int) -> TaskProgress | None:
-        self.faults.check("progress.read")
-        return self._newest()[1]
+    def settled(self, keys: Collection[str], since: int | None = None) -> dict[str, Any]:
+        self._faults.check("progress.read")
+        return super().settled(keys, since)
 
-    watch_task = read_task
+    def decided(self, keys: Collection[str]) -> dict[str, Any]:
+        self._faults.check("progress.read")
+        return super().decided(keys)
 
-    def written_end(self) -> int:
-        return self.log.logs[TopicPartition(REGISTRY, 0)].end
+    def newest(self, keys: Collection[str], since: int = 0) -> Found:
+        self._faults.check("progress.newest")
+        return super().newest(keys, since)
 
-    def newest_of_task(
-        self, sub_topology: str, partition: int, since: int = 0
-    ) -> tuple[int, TaskProgress] | None:
-        self.faults.check("progress.newest")
-        offset, progress = self._newest()
-        return (offset, progress) if progress is not None and offset >= since else None
 
-    def progress_output(self, sub_topology: str, partition: int, progress: TaskProgress) -> Output:
-        data, key = orjson.dumps(progress.to_entry()), task_key("job", self.part, 0)
-        return (REGISTRY, data, key.encode(), 0, None, None, 0, None)
-
-    def _newest(self) -> tuple[int, TaskProgress | None]:
-        messages = self.log.logs[TopicPartition(REGISTRY, 0)].messages
-        if not messages:
-            return 0, None
-        entry = orjson.loads(messages[-1].value() or b"")
-        return messages[-1].offset(), TaskProgress.from_entry(entry)
+def committed(log: FaultyKafka) -> TaskProgress | None:
+    """Return the committed progress of the task."""
+    key = task_key("job", compiled().part.name, 0)
+    entry = MemoryJournal(log, REGISTRY).settled([key]).get(key)
+    return None if entry is None else TaskProgress.from_entry(entry)
 
 
 @cache
@@ -115,13 +105,14 @@ class Job:
         )
         context = AttemptContext(
             identity=TransactionalId.backfill("counts", f"job.{part.name}", 0),
+            job="job",
             compiled=compiled(),
             settings=self.settings,
             starts={IN: 0},
             ends={IN: log.logs[IN].end},
             own_topics=frozenset(),
             outputs=FaultyOutputs(log, faults, self.overtake),
-            log=Progresses(log, part.name, faults),
+            journal=FaultyJournal(log, faults),
             holds_records=lambda ranges: bool(log.logs[IN].messages),
             state=LocalState(Machine(faults), {part.name: identities}, {part.name: 1}, restoring),
         )
@@ -196,7 +187,7 @@ def _judge(job: Job) -> None:
     log = job.log
     if log.misuses:
         raise Wrong(f"misused: {log.misuses}")
-    progress = Progresses(log, compiled().part.name, Faults()).read_task("", 0)
+    progress = committed(log)
     until = 0 if progress is None else progress.by_partition()[IN]
     inputs = [seen(m) for m in log.logs[IN].messages if m.offset() < until]
     wanted = model(inputs)

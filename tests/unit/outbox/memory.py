@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import orjson
-
 from eosframework.config import OutboxRefusal
 from eosframework.errors import DatabaseUnavailable, StartRefused
 from eosframework.postgres.outbox.relay import Relay, RelayOptions
@@ -22,6 +20,7 @@ from eosframework.postgres.outbox.relay_position import (
     position_key,
 )
 from eosframework.transactions.ports import Output
+from tests.support.memory.journal import MemoryJournal
 from tests.support.memory.scripted_kafka import Broker, MemoryOutputs
 
 REGISTRY = "relay-control"
@@ -210,33 +209,17 @@ class MemorySource:
             raise DatabaseUnavailable(f"lost in {call}")
 
 
-class MemoryPositions:
-    """A PositionLog over what the broker made visible."""
+class MemoryDestinations:
+    """Topics that accept what a test says."""
 
-    def __init__(self, broker: Broker) -> None:
-        self.broker = broker
+    def __init__(self) -> None:
         self.no_topics: set[str] = set()
         self.takes = Destination()
-        self.describe_faults: list[Exception] = []
-
-    def read(self) -> Mapping[int, RelayPosition]:
-        found: dict[int, RelayPosition] = {}
-        for topic, value, key, *_ in self.broker.visible:
-            if topic == REGISTRY and key is not None:
-                shard = int(key.decode().rpartition("/")[2])
-                found[shard] = RelayPosition.from_entry(orjson.loads(value or b""))
-        return found
-
-    def decided(self) -> Mapping[int, RelayPosition]:
-        return self.read()
-
-    def output(self, shard: int, position: RelayPosition | None) -> Output:
-        value = None if position is None else orjson.dumps(position.to_entry())
-        return (REGISTRY, value, position_key(shard).encode(), 0, None, None, 1, None)
+        self.faults: list[Exception] = []
 
     def describe(self, topics: Iterable[str]) -> Mapping[str, Destination]:
-        if self.describe_faults:
-            raise self.describe_faults.pop()
+        if self.faults:
+            raise self.faults.pop()
         missing = Destination("the topic does not exist")
         return {t: missing if t in self.no_topics else self.takes for t in topics}
 
@@ -264,7 +247,8 @@ class World:
         self.broker = Broker()
         self.clock = Clock()
         self.shards = shards
-        self.positions = MemoryPositions(self.broker)
+        self.journal = MemoryJournal(self.broker, REGISTRY)
+        self.destinations = MemoryDestinations()
         self.outputs = MemoryOutputs(self.broker)
 
     def relay(
@@ -290,8 +274,8 @@ class World:
         return Relay(
             source,
             MemoryOutputs(self.broker),
-            self.positions,
-            self.positions,
+            self.journal,
+            self.destinations,
             options,
             clock=self.clock,
             sleep=self.clock.pass_,
@@ -303,6 +287,11 @@ class World:
         relay = relay or self.relay()
         relay.run(until_caught_up=True)
         return relay
+
+    def position(self, shard: int = 0) -> RelayPosition:
+        """The committed position of a shard."""
+        [entry] = self.journal.settled([position_key(shard)]).values()
+        return RelayPosition.from_entry(entry)
 
     @property
     def values(self) -> list[str]:

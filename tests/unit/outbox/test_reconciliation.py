@@ -45,9 +45,9 @@ class Case:
             shards,
             self.source,
             MemoryOutputs(self.world.broker),
-            self.world.positions,
+            self.world.journal,
             self.sent_log,
-            self.world.positions,
+            self.world.destinations,
             wait=self.world.clock.pass_,
         )
 

@@ -87,16 +87,16 @@ def test_a_topic_is_looked_up_again_before_a_message_is_refused() -> None:
     world = World()
     refusals = world.relay()._refusals
     large = output_of("x" * 100)
-    world.positions.takes = Destination(most_bytes=50)
+    world.destinations.takes = Destination(most_bytes=50)
     assert len(refusals.found([large], [(1, 0)], 1000)) == 1
-    world.positions.takes = Destination(most_bytes=500)
+    world.destinations.takes = Destination(most_bytes=500)
     assert refusals.found([large], [(1, 0)], 1000) == []
 
 
 def test_a_message_is_refused_by_what_its_topic_takes() -> None:
     world = World()
     world.table.publish("small", "x" * 100, "small too")
-    world.positions.takes = Destination(most_bytes=50)
+    world.destinations.takes = Destination(most_bytes=50)
     world.caught_up()
     assert (world.values, world.table.set_aside) == (["small", "small too"], ["x" * 100])
     [(_, reason)] = world.table.refused
@@ -109,7 +109,7 @@ def test_a_position_that_kafka_refuses_is_no_message_s_fault() -> None:
     world.broker.deliver_fault = lambda output: (
         DataRejected("no such topic") if output[0] == REGISTRY else None
     )
-    with pytest.raises(RunError, match="refuses the position of shard 0"):
+    with pytest.raises(RunError, match="refuses a record of shard 0"):
         world.caught_up()
     assert world.table.set_aside == []
 
@@ -117,10 +117,10 @@ def test_a_position_that_kafka_refuses_is_no_message_s_fault() -> None:
 def test_brokers_that_do_not_describe_a_topic_cost_no_message() -> None:
     world = World()
     relay = world.relay()
-    world.positions.describe_faults = [ClusterUnreachable("away"), ClusterUnreachable("away")]
+    world.destinations.faults = [ClusterUnreachable("away"), ClusterUnreachable("away")]
     world.table.publish(*VALUES)
     world.caught_up(relay)
-    assert world.positions.describe_faults == []
+    assert world.destinations.faults == []
     assert world.values == VALUES
 
 
@@ -131,7 +131,7 @@ def test_a_topic_that_is_closed_while_the_relay_runs_is_found_out() -> None:
     world.broker.commit_faults.append((closed, False))
 
     def close(output: Output) -> None:
-        world.positions.no_topics = {"orders"}
+        world.destinations.no_topics = {"orders"}
 
     world.broker.produce_fault = close
     world.caught_up()

@@ -19,7 +19,7 @@ from eosframework.errors import (
     TransactionError,
     TransactionFatal,
 )
-from eosframework.postgres.outbox.relay_position import Origin, RelayPosition
+from eosframework.postgres.outbox.relay_position import Origin, RelayPosition, position_key
 from eosframework.postgres.outbox.sharding import fair_share, lane_of
 from eosframework.transactions.ports import Output
 from tests.unit.outbox.memory import REGISTRY, World
@@ -41,7 +41,7 @@ def test_the_position_is_part_of_every_transaction() -> None:
     world.table.publish(*TEN)
     world.caught_up()
     assert world.broker.visible[-1][0] == REGISTRY
-    assert world.positions.read()[0].through == 10
+    assert world.position().through == 10
 
 
 @pytest.mark.parametrize("committed", [True, False])
@@ -58,12 +58,12 @@ def test_a_doubtful_commit_is_read_not_guessed(error: TransactionError, committe
 
 def test_a_second_name_is_refused_and_one_that_sent_nothing_is_forgotten() -> None:
     world = World()
-    world.positions.no_topics = {"orders"}
+    world.destinations.no_topics = {"orders"}
     world.table.publish(*TEN)
     with pytest.raises(RunError, match="does not exist"):
         world.caught_up(world.relay(name="typo", on_refused=OutboxRefusal.FAIL))
     assert world.table.names == set()
-    world.positions.no_topics = set()
+    world.destinations.no_topics = set()
     world.caught_up()
     with pytest.raises(StartRefused, match="relayed under the name"):
         world.caught_up(world.relay(name="typo"))
@@ -206,12 +206,12 @@ def test_another_relay_that_moved_the_position_is_an_error() -> None:
 
     def moves(output: Output) -> Exception | None:
         world.broker.produce_fault = lambda _: None
-        world.broker.visible.append(world.positions.output(0, moved))
+        world.journal.commit(position_key(0), moved.to_entry())
         return None
 
     world.broker.produce_fault = moves
     world.broker.commit_faults.append((OutcomeUnknown("lost"), False))
-    with pytest.raises(InstanceFenced, match="same outbox"):
+    with pytest.raises(InstanceFenced, match="another relay uses outbox"):
         world.caught_up()
 
 
@@ -278,7 +278,7 @@ def test_a_position_that_is_gone_is_refused() -> None:
     relay = world.relay()
     world.clock.on_pass = lambda: relay.stop() if not world.table.rows else None
     relay.run()
-    world.broker.visible = [o for o in world.broker.visible if o[0] != REGISTRY]
+    world.journal.empty()
     with pytest.raises(StartRefused, match="Kafka has no position"):
         world.caught_up()
 
@@ -310,10 +310,10 @@ def test_a_database_that_changes_while_the_relay_runs_stops_it() -> None:
 def test_a_cluster_that_is_away_at_the_start_is_waited_for_as_long_as_an_election_takes() -> None:
     world = World()
 
-    def unreachable() -> NoReturn:
+    def unreachable(*_: object) -> NoReturn:
         raise ClusterUnreachable("nobody")
 
-    world.positions.read = unreachable
+    world.journal.settled = unreachable  # type: ignore[method-assign]
     began = world.clock()
     with pytest.raises(ClusterUnreachable):
         world.caught_up()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eosframework.config import BackfillSettings, Settings
 from eosframework.errors import (
     ClusterUnreachable,
     DataRejected,
@@ -21,24 +21,29 @@ from eosframework.errors import (
     TransactionAborted,
     TransactionError,
 )
-from eosframework.spark.sinks.kafka.shard_attempt import (
-    MODULUS,
-    Newest,
-    ShardAttempt,
-    ShardRows,
-    ShardWork,
-    take_shards,
+from eosframework.kafka.admin.metadata import SizeLimits
+from eosframework.spark.sinks.kafka.shard_attempt import MODULUS, ShardRows, ShardSpec
+from eosframework.spark.sinks.kafka.shards import ShardTask
+from eosframework.spark.sinks.kafka.sink_log import open_check
+from eosframework.spark.sinks.sink_entry import (
+    BatchIdentity,
+    ShardProgress,
+    SinkBatch,
+    batch_key,
+    shard_key,
 )
-from eosframework.spark.sinks.sink_entry import BatchIdentity, ShardProgress
-from eosframework.transactions.attempts.ownership import OwnedTask
-from eosframework.transactions.ports import Output
+from eosframework.transactions.attempts.task_attempts import TaskAttempt
+from eosframework.transactions.ports import Commit, Committed, Output
+from tests.support.memory.faulty_kafka import FaultyOutput
+from tests.support.memory.journal import MemoryJournal
 from tests.support.memory.scripted_kafka import Broker, MemoryOutputs
 from tests.unit.backfill.attempts import Clock
-from tests.unit.spark.sink_entries import MemoryEntries
 
 BATCH = BatchIdentity(query="q", number=7, range="r")
 NEXT = 3
 """The sequence of the batch."""
+KEY = shard_key("out", 1)
+DRIVER: dict[str, Any] = {"shards": 2, "stage": "stage", "attempt": "driver", "written_at": 0}
 
 
 Row = tuple[Output, int]
@@ -52,70 +57,30 @@ def rows(count: int, first: int = 0) -> list[Row]:
     ]
 
 
-@dataclass
-class MemoryShardLog(MemoryEntries[ShardProgress]):
-    """The progress of a shard, until its batch is over."""
-
-    is_over: bool = False
-
-    def read(self) -> ShardProgress | None:
-        if self.is_over:
-            raise InstanceFenced("the batch is complete")
-        return self.watch()
-
-
-@dataclass
-class MemoryShardsLog:
-    """A ProgressLog with one shard."""
-
-    log: MemoryShardLog
-
-    def read(self, shards: Sequence[int]) -> dict[int, ShardProgress]:
-        return self._of(shards, self.log.read())
-
-    def watch(self, shards: Sequence[int]) -> dict[int, ShardProgress]:
-        return self._of(shards, self.log.watch())
-
-    def written_end(self) -> int:
-        return self.log.written_end()
-
-    def newest(self, shards: Sequence[int], since: int = 0) -> Newest:
-        found = self.log.newest(since)
-        return {} if found is None else {shards[0]: found}
-
-    def _of(self, shards: Sequence[int], one: ShardProgress | None) -> dict[int, ShardProgress]:
-        return {} if one is None else {shards[0]: one}
-
-
 class World:
     """What outlasts an attempt."""
 
     def __init__(self, count: int = 50) -> None:
         self.broker = Broker()
-        self.log = MemoryShardLog(self.broker, ShardProgress, NEXT)
+        self.journal = MemoryJournal(self.broker)
         self.clock = Clock()
         self.rows = rows(count)
         self.outputs = MemoryOutputs(self.broker)
+        self.record(SinkBatch(sequence=NEXT, batch=BATCH, **DRIVER))
 
-    def work(self, **changes: Any) -> ShardWork:
-        task = OwnedTask(
-            transactional_id="app:sink.out:1",
-            name="shard 1 of sink 'out'",
-            log=self.log,
-            outputs=self.outputs,
-            stall_seconds=20,
-            timeout_seconds=30,
-            logger="eosframework.spark",
-        )
-        work = ShardWork(task, NEXT, BATCH, chunk_records=10, chunk_bytes=2**20, staged=True)
-        return replace(work, **changes)
+    def record(self, batch: SinkBatch) -> None:
+        """Write an entry as the driver does."""
+        self.journal.commit(batch_key("out"), batch.to_entry())
 
     def run(
         self,
         number: int = 0,
         found: Sequence[Row] | None = None,
         size: int = 7,
-        **changes: Any,
+        *,
+        staged: bool = True,
+        chunk_records: int = 10,
+        chunk_bytes: int = 2**20,
     ) -> ShardProgress:
         given = self.rows if found is None else found
 
@@ -124,14 +89,50 @@ class World:
                 piece = given[first : first + size]
                 yield ShardRows([output for output, _ in piece], [hashed for _, hashed in piece])
 
-        clock, sleep = self.clock, self.clock.sleep
-        attempt = ShardAttempt(self.work(**changes), f"{uuid4()}", clock=clock, sleep=sleep)
-        log = MemoryShardsLog(self.log)
+        stage = "stage" if staged else None
+        batch = SinkBatch(sequence=NEXT, batch=BATCH, **{**DRIVER, "stage": stage})
+        backfill = BackfillSettings(stall_seconds=20, chunk_records=chunk_records)
+        attempt: TaskAttempt[ShardProgress] = TaskAttempt(
+            self.outputs,
+            self.journal,
+            Settings(backfill=backfill),
+            number,
+            logger="eosframework.spark",
+            lost="",
+            checks=open_check("out", batch),
+            clock=self.clock,
+            sleep=self.clock.sleep,
+        )
+        spec = ShardSpec(
+            application="app",
+            sink="out",
+            settings=Settings(backfill=backfill),
+            batch=batch,
+            since=None,
+            topic="out",
+            topics=("out",),
+            limits=SizeLimits(),
+            run="",
+        )
+        task = ShardTask(spec, attempt)
         try:
-            take_shards({1: attempt}, log, number, clock=clock, sleep=sleep)
-            return attempt.run(pieces())
+            task.take([1])
+            for shard in task._taken.values():
+                shard._chunk_bytes = shard._bytes_left = chunk_bytes
+            assert task.write(1, pieces()) == self.done.rows
+            return self.done
         finally:
-            attempt.ownership.close()
+            task.close()
+
+    @property
+    def done(self) -> ShardProgress:
+        """The committed progress."""
+        [entry] = self.journal.settled([KEY]).values()
+        return ShardProgress.from_entry(entry)
+
+    def transactions(self) -> int:
+        """Number of committed entries of the shard."""
+        return sum(output[2] == KEY.encode() for output in self.broker.visible)
 
     def written(self) -> list[int]:
         return [int(o[1] or b"") for o in self.broker.visible if o[0] == "out"]
@@ -144,7 +145,7 @@ class World:
             "attempt": "another",
             "written_at": 0,
         }
-        self.broker.visible.append(self.log.output(ShardProgress(**{**given, **changes})))
+        self.journal.commit(KEY, ShardProgress(**{**given, **changes}).to_entry())
 
 
 def test_a_shard_is_written_in_chunks_and_is_complete_with_the_last_one() -> None:
@@ -153,7 +154,7 @@ def test_a_shard_is_written_in_chunks_and_is_complete_with_the_last_one() -> Non
     assert world.written() == list(range(50))
     assert (done.rows, done.complete) == (50, True)
     assert done.digest == sum(hashed for _, hashed in world.rows) % MODULUS
-    assert world.log.written_end() == 5, "a transaction for each chunk, and none more"
+    assert world.transactions() == 5, "a transaction for each chunk, and none more"
 
 
 @pytest.mark.parametrize("size", [1, 9, 10, 11, 100])
@@ -173,7 +174,7 @@ def test_a_chunk_ends_with_the_row_that_reaches_its_size(chunk_bytes: int) -> No
         filled += len(str(n))
         if filled >= chunk_bytes or n == 49:
             expected, filled = expected + 1, 0
-    assert world.log.written_end() == expected
+    assert world.transactions() == expected
 
 
 def test_an_attempt_resumes_in_the_middle() -> None:
@@ -228,7 +229,7 @@ def test_rows_that_changed_before_the_resume_position_are_refused() -> None:
 
 def test_an_attempt_at_a_batch_that_is_over_writes_nothing() -> None:
     world = World()
-    world.log.is_over = True
+    world.record(SinkBatch(sequence=NEXT, batch=BATCH, complete=True, **DRIVER))
     with pytest.raises(InstanceFenced, match="complete"):
         world.run()
     assert world.written() == []
@@ -253,6 +254,23 @@ def test_a_record_that_the_brokers_reject_is_named_and_the_rows_before_it_are_wr
     assert world.run(1).rows == 50
     assert world.written() == list(range(50))
     assert sum(world.clock.slept) == 0, "the first attempt announced its end"
+
+
+def test_a_throttled_shard_writes_fewer_rows_in_a_transaction_and_more_than_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    commit, throttled = FaultyOutput.commit, [5.0]
+
+    def slow(self: FaultyOutput, part: Commit) -> Committed:
+        done = commit(self, part)
+        return replace(done, throttled_seconds=throttled.pop() if throttled else 0.0)
+
+    monkeypatch.setattr(FaultyOutput, "commit", slow)
+    world = World()
+    assert world.run().rows == 50
+    assert not throttled
+    assert world.written() == list(range(50))
+    assert world.transactions() == 1 + 4 * 2, "ten rows, then six and four of each chunk"
 
 
 FAULTS: list[tuple[TransactionError | None, bool]] = [

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from uuid import uuid4
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eosframework.config import BackfillSettings, Settings
 from eosframework.engine.task.receipts import HEADER_RECEIPT, Receipt
 from eosframework.errors import (
     ClusterUnreachable,
@@ -20,14 +20,13 @@ from eosframework.errors import (
     TransactionError,
 )
 from eosframework.spark.sinks.kafka.driver import MOST_TRANSACTIONS, commit_whole, outputs_of
-from eosframework.spark.sinks.sink_entry import BatchIdentity, SinkBatch
-from eosframework.transactions.attempts.ownership import OwnedTask, Ownership
+from eosframework.spark.sinks.kafka.sink_log import batch_claim
+from eosframework.spark.sinks.sink_entry import BatchIdentity, SinkBatch, batch_key
+from eosframework.transactions.attempts.task_attempts import TaskAttempt
 from eosframework.transactions.ports import Output
+from tests.support.memory.journal import MemoryJournal
 from tests.support.memory.scripted_kafka import Broker, MemoryOutputs
 from tests.unit.backfill.attempts import Clock
-from tests.unit.spark.sink_entries import MemoryEntries
-
-IDENTITY = "app:sink_driver.out:0"
 
 
 def batch(number: int, attempt: str = "this", **changes: object) -> SinkBatch:
@@ -55,25 +54,41 @@ class World:
     def __init__(self) -> None:
         self.broker = Broker()
         self.outputs = MemoryOutputs(self.broker)
-        self.log = MemoryEntries(self.broker, SinkBatch)
+        self.journal = MemoryJournal(self.broker)
         self.clock = Clock()
 
-    def own(self) -> Ownership[SinkBatch]:
-        task = OwnedTask(
-            transactional_id=IDENTITY,
-            name="sink 'out'",
-            log=self.log,
-            outputs=self.outputs,
-            stall_seconds=20,
-            timeout_seconds=30,
-            logger="eosframework.spark",
-        )
-        made = Ownership(task, f"{uuid4()}", clock=self.clock, sleep=self.clock.sleep)
-        made.take()
-        return made
+    def own(self) -> Driver:
+        return Driver(self)
+
+    def last(self) -> SinkBatch | None:
+        """The committed entry."""
+        entry = self.journal.settled([batch_key("out")]).get(batch_key("out"))
+        return None if entry is None else SinkBatch.from_entry(entry)
 
     def written(self) -> Counter[int]:
         return Counter(int(o[1] or b"") for o in self.broker.visible if o[0] == "out")
+
+
+class Driver:
+    """A driver that owns the sink."""
+
+    def __init__(self, world: World) -> None:
+        self.attempt: TaskAttempt[SinkBatch] = TaskAttempt(
+            world.outputs,
+            world.journal,
+            Settings(backfill=BackfillSettings(stall_seconds=20)),
+            0,
+            logger="eosframework.spark",
+            lost="",
+            clock=world.clock,
+            sleep=world.clock.sleep,
+        )
+        _, [self.owned] = self.attempt.take([batch_claim("app", "out")])
+
+    def commit(self, number: int, of: int | None = None) -> bool:
+        """Commit a batch with the rows of a number."""
+        entry = batch(number, self.attempt.name)
+        return commit_whole(self.attempt, self.owned, rows(number if of is None else of), entry)
 
 
 FAULTS: list[tuple[TransactionError | None, bool]] = [
@@ -97,12 +112,12 @@ def test_whatever_commits_answer_each_batch_is_written_once_with_its_entry(
     number = 0
     while number < batches:
         try:
-            done = commit_whole(owner, rows(number), batch(number, owner.attempt))
+            done = owner.commit(number)
         except (InstanceFenced, ClusterUnreachable):
             owner = world.own()
-            known = owner.known
+            known = owner.owned.known
             done = known is not None and known.batch.number == number
-        found = world.log.read()
+        found = world.last()
         assert done == (found is not None and found.batch.number == number)
         expected = [int(o[1] or b"") for n in range(number + done) for o in rows(n)]
         assert world.written() == Counter(expected), "all rows of a batch, or none"
@@ -113,9 +128,9 @@ def test_a_driver_that_was_replaced_writes_nothing() -> None:
     world = World()
     first = world.own()
     second = world.own()
-    assert commit_whole(second, rows(0), batch(0, second.attempt))
+    assert second.commit(0)
     with pytest.raises(InstanceFenced):
-        commit_whole(first, rows(7), batch(0, first.attempt))
+        first.commit(0, of=7)
     assert world.written() == Counter(range(20))
 
 
@@ -123,12 +138,12 @@ def test_a_batch_that_does_not_fit_is_given_up_and_the_driver_goes_on() -> None:
     world = World()
     owner = world.own()
     world.broker.deliver_fault = lambda o: DataRejected("large") if o[1] == b"7" else None
-    assert not commit_whole(owner, rows(0), batch(0, owner.attempt))
+    assert not owner.commit(0)
     assert not world.written()
-    assert commit_whole(owner, rows(1), batch(1, owner.attempt))
+    assert owner.commit(1)
     world.broker.commit_faults = [FAULTS[3]] * MOST_TRANSACTIONS
-    assert not commit_whole(owner, rows(2), batch(2, owner.attempt))
-    assert commit_whole(owner, rows(3), batch(3, owner.attempt))
+    assert not owner.commit(2)
+    assert owner.commit(3)
     assert set(world.written()) == {*range(100, 120), *range(300, 320)}
 
 

@@ -7,8 +7,6 @@ can write them as well: the entry is the first one that names the batch, and it 
 
 from __future__ import annotations
 
-import os
-import socket
 import time
 import uuid
 from collections.abc import Iterable
@@ -19,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from eosframework.application.control_log import ControlLog
 from eosframework.application.control_topic import ControlTopic
+from eosframework.application.journal import KafkaJournal
 from eosframework.application.output_limits import RelayDestinations
 from eosframework.config import Settings
 from eosframework.errors import ClusterUnreachable, DataRejected, RunError, StartRefused
@@ -37,8 +35,9 @@ from eosframework.spark.sinks.kafka.columns import (
     in_shards,
     pieces_of,
 )
-from eosframework.spark.sinks.kafka.shards import ShardSpec, attempts
-from eosframework.spark.sinks.kafka.sink_log import SETTLE_SECONDS, BatchLog, moved, receipts_of
+from eosframework.spark.sinks.kafka.shard_attempt import ShardSpec
+from eosframework.spark.sinks.kafka.shards import attempts
+from eosframework.spark.sinks.kafka.sink_log import LOST, batch_claim, moved, receipts_of, shards_in
 from eosframework.spark.sinks.sink_entry import (
     BatchIdentity,
     Decision,
@@ -47,8 +46,9 @@ from eosframework.spark.sinks.sink_entry import (
     decide,
     shard_of,
 )
-from eosframework.transactions.attempts.ownership import OwnedTask, Ownership, taken_over
+from eosframework.transactions.attempts.task_attempts import AttemptWork, TaskAttempt
 from eosframework.transactions.ports import Output
+from eosframework.transactions.session.owned_keys import OwnedKey
 from eosframework.txnid import TransactionalId, reserved_topic
 
 if TYPE_CHECKING:
@@ -82,13 +82,28 @@ def outputs_of(
     return outputs, counts
 
 
+class _Whole(AttemptWork[SinkBatch]):
+    """A batch in one transaction, which is given up if the brokers reject a record of it."""
+
+    error: DataRejected | None = None
+
+    def reject(self, error: DataRejected) -> bool:
+        """Leave the batch to the executors."""
+        self.error = error
+        return True
+
+
 def commit_whole(
-    ownership: Ownership[SinkBatch], outputs: list[Output], complete: SinkBatch
+    attempt: TaskAttempt[SinkBatch],
+    owned: OwnedKey[SinkBatch],
+    outputs: list[Output],
+    complete: SinkBatch,
 ) -> bool:
     """Commit a batch, and return whether it is committed; if not, nothing of it is visible.
 
     Args:
-        ownership: of the sink.
+        attempt: owns the sink.
+        owned: the sink's key.
         outputs: the records of all rows.
         complete: the entry of the batch once it is complete.
 
@@ -97,24 +112,19 @@ def commit_whole(
         RunError: no transaction can succeed until the cause is fixed.
         ClusterUnreachable: no transaction was committed for long.
     """
-    rejected: list[DataRejected] = []
-    of_entries, ownership.on_reject = ownership.on_reject, rejected.append
+    of_entries, whole = owned.work, _Whole(attempt, owned)
     try:
         for _ in range(MOST_TRANSACTIONS):
-            if ownership.write(outputs, complete):
+            if attempt.keys.write(owned, [outputs], complete):
                 return True
-            if rejected:
+            if whole.error is not None:
                 break
     finally:
-        ownership.on_reject = of_entries
+        owned.work = of_entries
     events = structlog.get_logger("eosframework.spark")
-    error = str(rejected[0]) if rejected else "the transaction was aborted several times"
+    error = str(whole.error or "the transaction was aborted several times")
     events.warning("batch_left_to_executors", batch=str(complete.batch), error=error)
     return False
-
-
-DECIDED_SECONDS = 2.0
-"""Longest time for a healthy attempt's commit; later it counts as a leftover."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,18 +177,20 @@ class KafkaSinkDriver:
         kafka = options.settings.kafka
         self._admin = ClusterAdmin(kafka)
         self._refuse_application()
-        log = ControlLog(options.application, kafka, self._admin, settle_seconds=SETTLE_SECONDS)
-        self._log = BatchLog(log, options.sink)
+        journal = KafkaJournal(options.application, kafka, self._admin)
+        self._journal = journal
         self._outputs = producers(options.settings, self._limits, tuple(sorted(self._topics)))
-        name = f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
         self._slots: list[int] | None = None
         self._since: int | None = None
         self._counts: dict[int, int] = {}
         self._column: tuple[StructType, Column] | None = None
-        self._ownership = Ownership(self._task(), name)
+        self._attempt: TaskAttempt[SinkBatch] = TaskAttempt(
+            self._outputs, journal, options.settings, 0, logger="eosframework.spark", lost=LOST
+        )
+        self._owned: list[OwnedKey[SinkBatch]] = []
         try:
-            self._end_leftovers(log)
-            self._ownership.take()
+            self._end_leftovers()
+            _, self._owned = self._attempt.take([batch_claim(options.application, options.sink)])
         except BaseException:
             self.close()
             raise
@@ -201,7 +213,7 @@ class KafkaSinkDriver:
     @property
     def last(self) -> SinkBatch | None:
         """The last batch that it accepted."""
-        return self._ownership.known
+        return self._owned[0].known
 
     def decide(self, offered: BatchIdentity) -> Decision:
         """Return the handling of a batch (S2).
@@ -241,12 +253,16 @@ class KafkaSinkDriver:
         batch = self._opened(offered, None)
         outputs, self._counts = outputs_of(rows, topic, options.application, self.name, batch)
         complete = self._completed(batch, rows.num_rows)
-        return complete.rows if commit_whole(self._ownership, outputs, complete) else None
+        return (
+            complete.rows
+            if commit_whole(self._attempt, self._owned[0], outputs, complete)
+            else None
+        )
 
     def accept(self, offered: BatchIdentity, stage: str | None) -> SinkBatch:
         """Record that a batch is open (S3)."""
         batch = self._opened(offered, stage)
-        self._since = self._log.written_end()
+        self._since = self._journal.written_end()
         self._record(batch)
         return batch
 
@@ -266,7 +282,7 @@ class KafkaSinkDriver:
             positions=positions,
             receipts_since=self._receipts_since(last, positions),
             topics=() if last is None else last.topics,
-            attempt=self._ownership.attempt,
+            attempt=self._attempt.name,
             written_at=_now_ms(),
         )
 
@@ -292,32 +308,20 @@ class KafkaSinkDriver:
             "rows": rows,
             "positions": moved(batch.positions, self._counts),
             "topics": tuple(sorted({*batch.topics, *self._topics})),
-            "attempt": self._ownership.attempt,
+            "attempt": self._attempt.name,
             "written_at": _now_ms(),
         }
         return batch.model_copy(update=changes)
 
     def close(self) -> None:
         """Close the producers."""
-        self._ownership.close()
+        self._attempt.keys.close(self._owned)
         self._outputs.stop()
 
     # --- the entry ------------------------------------------------------------------------------
 
-    def _task(self) -> OwnedTask[SinkBatch]:
-        options = self._options
-        return OwnedTask(
-            transactional_id=str(TransactionalId.sink_driver(options.application, options.sink)),
-            name=f"sink {options.sink!r} of application {options.application!r}",
-            log=self._log,
-            outputs=self._outputs,
-            stall_seconds=options.settings.backfill.stall_seconds,
-            timeout_seconds=options.settings.worker.transaction_timeout_seconds,
-            logger="eosframework.spark",
-        )
-
     def _record(self, batch: SinkBatch) -> None:
-        while not self._ownership.write((), batch):
+        while not self._attempt.keys.write(self._owned[0], (), batch):
             continue
 
     def _positions_after(self, last: SinkBatch | None) -> tuple[int, ...]:
@@ -326,7 +330,10 @@ class KafkaSinkDriver:
             return ()
         if last.complete:
             return last.positions
-        committed = {shard: one.rows for shard, one in self._log.shards_of(last.sequence).items()}
+        committed = {
+            shard: one.rows
+            for shard, one in shards_in(self._journal, self.name, last.sequence).items()
+        }
         return moved(last.positions, committed)
 
     def _receipts_since(
@@ -346,12 +353,11 @@ class KafkaSinkDriver:
         ]
         self._outputs.close(self._outputs.open(ids))
 
-    def _end_leftovers(self, log: ControlLog) -> None:
+    def _end_leftovers(self) -> None:
         """End transactions that killed attempts left open, instead of waiting for their timeout."""
-        if log.is_settled(DECIDED_SECONDS):
-            return
-        found = {shard_of(self.name, key) for key in log.undecided()}
-        self._fence(sorted(shard for shard in found if shard is not None))
+        found = {shard_of(self.name, key) for key in self._journal.leftovers()}
+        if shards := sorted(shard for shard in found if shard is not None):
+            self._fence(shards)
 
     # --- rows ---------------------------------------------------------------------------------
 
@@ -387,12 +393,13 @@ class KafkaSinkDriver:
         entry of a batch that this driver resumes was written by its predecessor.
         """
         with suppress(ClusterUnreachable):
-            last = self._log.watch()  # a wait for open transactions would delay the error
-            known = self.last
-            own = {self._ownership.attempt, "" if known is None else known.attempt}
+            # A wait for open transactions would delay the error.
+            claim, known = self._owned[0].claim, self.last
+            last = claim.of(self._journal.decided([claim.key]))
+            own = {self._attempt.name, "" if known is None else known.attempt}
             is_later = last is not None and (known is None or last.sequence >= known.sequence)
             if last is not None and is_later and last.attempt not in own:
-                raise taken_over(f"sink {self.name!r}", last)
+                raise self._attempt.keys.taken_over(claim.name, last.attempt)
 
     # --- refusals -------------------------------------------------------------------------------
 
@@ -464,7 +471,7 @@ class KafkaSinkDriver:
 
     def _refuse_other_shards(self, batch: SinkBatch, counts: dict[int, int]) -> None:
         """Raise if shards have committed rows of a batch that has no rows for them now."""
-        found = self._log.shards_of(batch.sequence)
+        found = shards_in(self._journal, self.name, batch.sequence)
         if lost := sorted(shard for shard in found if shard not in counts):
             raise RunError(
                 f"sink {self.name!r}: shard {lost[0]} has {found[lost[0]].rows} committed rows of "

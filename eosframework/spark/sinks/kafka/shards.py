@@ -3,65 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, groupby
 from operator import attrgetter
 
-from eosframework.application.control_log import ControlLog
-from eosframework.config import Settings
 from eosframework.errors import RunError
-from eosframework.kafka.admin.metadata import SizeLimits
 from eosframework.process.logs import configure_logs
 from eosframework.spark.executor.functions import run_numbered
 from eosframework.spark.session.executors import BatchFunction, RecordBatch, batch_of
 from eosframework.spark.sinks.kafka.columns import ShardPiece, pieces_of
 from eosframework.spark.sinks.kafka.shard_attempt import (
-    ClientsKey,
     ShardAttempt,
-    ShardClients,
     ShardRows,
-    ShardWork,
-    attempt_name,
+    ShardSpec,
     clients_of,
-    take_shards,
 )
-from eosframework.spark.sinks.kafka.sink_log import SETTLE_SECONDS, ShardLog, ShardsLog, receipts_of
-from eosframework.spark.sinks.sink_entry import SinkBatch, came_apart
-from eosframework.transactions.attempts.ownership import OwnedTask
-from eosframework.txnid import TransactionalId
-
-
-@dataclass(frozen=True)
-class ShardSpec:
-    """The parameters of a batch's attempts, sent to the executors.
-
-    Args:
-        application: owner of the ids.
-        sink: its name.
-        settings: of the application.
-        batch: open.
-        since: offset in the control topic at which the entries of the batch may begin; None: it is
-            not known, because another driver opened the batch.
-        topic: of all records; None: of their column.
-        topics: the topics to write, as far as they are known.
-        limits: of these topics.
-        run: id of the Spark job.
-    """
-
-    application: str
-    sink: str
-    settings: Settings
-    batch: SinkBatch
-    since: int | None
-    topic: str | None
-    topics: tuple[str, ...]
-    limits: SizeLimits
-    run: str
-
-    @property
-    def clients_key(self) -> ClientsKey:
-        """The settings of the clients that write the batch."""
-        return ClientsKey(self.application, self.sink, self.settings, self.limits, self.topics)
+from eosframework.spark.sinks.kafka.sink_log import shard_claim
+from eosframework.spark.sinks.sink_entry import ShardProgress, came_apart
+from eosframework.transactions.attempts.task_attempts import TaskAttempt
 
 
 def attempts(spec: ShardSpec) -> BatchFunction:
@@ -81,7 +39,7 @@ def attempts(spec: ShardSpec) -> BatchFunction:
 
 def _write(spec: ShardSpec, number: int, pieces: Iterator[ShardPiece]) -> dict[int, int]:
     """Write shard after shard; take those together that are known to follow."""
-    task = ShardTask(spec, clients_of(spec.clients_key), number)
+    task = ShardTask(spec, spec.attempt(clients_of(spec), number))
     done: dict[int, int] = {}
     try:
         for shard, group in groupby(pieces, lambda piece: piece.shard):
@@ -103,31 +61,21 @@ class ShardTask:
 
     Args:
         spec: of the batch.
-        clients: of the sink.
-        number: of the attempts, from 0.
+        attempt: of this Spark task.
     """
 
-    def __init__(self, spec: ShardSpec, clients: ShardClients, number: int) -> None:
+    def __init__(self, spec: ShardSpec, attempt: TaskAttempt[ShardProgress]) -> None:
         self._spec = spec
-        self._outputs = clients.outputs
-        self._number = number
-        self._name = attempt_name(number, spec.run)
-        control = ControlLog(
-            spec.application,
-            spec.settings.kafka,
-            clients.admin,
-            settle_seconds=SETTLE_SECONDS,
-        )
-        sequence, batch = spec.batch.sequence, spec.batch.batch
-        self._log = ShardsLog(control, spec.sink, sequence, batch, spec.since)
+        self._attempt = attempt
+        self._done: dict[int, ShardProgress] = {}
         self._taken: dict[int, ShardAttempt] = {}
 
     def has(self, shard: int) -> bool:
         """Return whether a shard was taken."""
-        return shard in self._taken
+        return shard in self._taken or shard in self._done
 
     def take(self, shards: Sequence[int]) -> None:
-        """Take shards from every other attempt (A1 to A3).
+        """Take shards from every other attempt; see `TaskAttempt.take`.
 
         Args:
             shards: at least one, each with rows.
@@ -137,9 +85,14 @@ class ShardTask:
             RunError: the brokers refuse an id.
             ClusterUnreachable: the cluster did not answer for long.
         """
-        attempts = {shard: ShardAttempt(self._work(shard), self._name) for shard in shards}
-        take_shards(attempts, self._log, self._number)
-        self._taken.update(attempts)
+        spec = self._spec
+        claims = {n: shard_claim(spec.application, spec.sink, n, spec.sequence) for n in shards}
+        numbers = {claim.key: shard for shard, claim in claims.items()}
+        done, owned = self._attempt.take([*claims.values()], skip_complete=spec.is_staged)
+        self._done.update({numbers[key]: progress for key, progress in done.items()})
+        for one in owned:
+            shard = numbers[one.claim.key]
+            self._taken[shard] = ShardAttempt(spec, shard, self._attempt, one)
 
     def write(self, shard: int, rows: Iterable[ShardRows]) -> int:
         """Write the rows of a taken shard that are not committed, and return their number.
@@ -153,31 +106,13 @@ class ShardTask:
             RunError: no attempt can succeed until the cause is fixed.
             ClusterUnreachable: brokers were unavailable for long; another attempt may resume.
         """
-        return self._taken[shard].run(rows).rows
+        done = self._done.get(shard)
+        if done is not None and done.sequence != self._spec.sequence:
+            raise self._attempt.keys.taken_over(
+                f"shard {shard} of sink {self._spec.sink!r}", done.attempt
+            )
+        return (done or self._taken[shard].run(rows)).rows
 
     def close(self) -> None:
         """Close the producers."""
-        for attempt in self._taken.values():
-            attempt.ownership.close()
-
-    def _work(self, shard: int) -> ShardWork:
-        spec, batch = self._spec, self._spec.batch
-        task = OwnedTask(
-            transactional_id=str(TransactionalId.sink(spec.application, spec.sink, shard)),
-            name=f"shard {shard} of sink {spec.sink!r} of application {spec.application!r}",
-            log=ShardLog(self._log, shard),
-            outputs=self._outputs,
-            stall_seconds=spec.settings.backfill.stall_seconds,
-            timeout_seconds=spec.settings.worker.transaction_timeout_seconds,
-            logger="eosframework.spark",
-            run=spec.run,
-        )
-        return ShardWork(
-            task,
-            batch.sequence,
-            batch.batch,
-            spec.settings.backfill.chunk_records,
-            spec.settings.backfill.chunk_megabytes * 2**20,
-            staged=batch.stage is not None,
-            receipts=receipts_of(spec.application, spec.sink, shard, batch),
-        )
+        self._attempt.keys.close([taken.owned for taken in self._taken.values()])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from eosframework.application.job_ranges import JobRange
+from eosframework.application.backfill_jobs import JobRange
 from eosframework.errors import StartRefused
 from eosframework.operations.audit.audit_logs import JobRows, ProcessedInput, notes_on_jobs
 from eosframework.records import Position, TopicPartition

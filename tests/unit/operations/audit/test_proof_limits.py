@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from eosframework.application.job_ranges import JobRange
+from eosframework.application.backfill_jobs import JobRange
 from eosframework.cli.audit import as_text
 from eosframework.engine.task.receipts import Series
 from eosframework.errors import StartRefused

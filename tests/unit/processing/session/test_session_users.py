@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-import orjson
 import pytest
 import structlog
 
-from eosframework.application.replay_marks import ReplayMarks
+from eosframework.application.replay_marks import PREFIX, marks_in
 from eosframework.engine.worker.worker import Worker
 from eosframework.errors import (
     ClusterUnreachable,
@@ -32,10 +31,15 @@ from eosframework.errors import (
 from eosframework.kafka.producer import producer_states as drop_in
 from eosframework.operations.dead_letters.replay import _Replay
 from eosframework.records import TopicPartition
-from eosframework.spark.backfill.cutover import _Cutover
+from eosframework.spark.backfill.cutover import _Cutover, cutover_claim
+from eosframework.spark.backfill.job_start import registered
+from eosframework.spark.job.job_entry import Job, JobState
 from eosframework.testing.memory_kafka import MemoryStartPositions
 from eosframework.transactions.session import session_states as session
+from eosframework.transactions.session.owned_keys import OwnedKeys
+from eosframework.transactions.session.session_policy import Policy
 from tests.support.memory.faulty_kafka import FaultyOutput
+from tests.support.memory.journal import MemoryJournal
 from tests.support.memory.scripted_kafka import (
     OPTIONS,
     Broker,
@@ -48,8 +52,12 @@ from tests.unit.outbox.memory import World as OutboxWorld
 from tests.unit.processing.messages import compiled, part_of, sink
 from tests.unit.processing.test_rounds import Clock as TickingClock
 from tests.unit.processing.test_rounds import Plan, TransactionalId
+from tests.unit.spark.test_shard_attempts import World as ShardWorld
+from tests.unit.spark.test_whole_batch import World as DriverWorld
+from tests.unit.spark.test_whole_batch import batch
 
 COUNT = 10
+JOB = Job(application="app", name="job", fingerprint={}, created_at=0)
 
 
 class Clock:
@@ -104,41 +112,24 @@ def worker() -> User:
     return User("worker", broker, lambda: one.run(until_caught_up=True), lambda: broker.values)
 
 
-class MarksLog:
-    """The entries of a control topic over what the broker made visible."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-
-    def settled(self, prefix: str) -> dict[str, Any]:
-        entries = {
-            (output[2] or b"").decode(): orjson.loads(output[1] or b"")
-            for output in self._broker.visible
-            if output[0] == "control"
-        }
-        return {key: entry for key, entry in entries.items() if key.startswith(prefix)}
-
-    def output(self, key: str, entry: Any) -> Any:
-        return ("control", orjson.dumps(entry), key.encode(), 0, None, None, 0, None)
-
-
 def replay() -> User:
     broker, clock = Broker(), Clock()
     outputs = MemoryOutputs(broker)
-    marks: Any = ReplayMarks(MarksLog(broker))  # type: ignore[arg-type]
-    [output] = outputs.open(["app:replay"])
+    journal = MemoryJournal(broker)
     routes = {"in": ("in", 4)}
-    one = _Replay("app", outputs, output, marks, {"dead": "id"}, routes, 30.0, clock, clock.sleep)
+    one = _Replay("app", outputs, journal, {"dead": "id"}, routes, 30.0, clock, clock.sleep)
     batch = [(letter_of(RECORD, offset=n), (n, n + 1)) for n in range(COUNT)]
 
     def done() -> list[int]:
-        found = marks.settled({"dead": "id"}).get(TopicPartition("dead", 1))
+        marks = marks_in(journal.settled_under(PREFIX), {"dead": "id"})
+        found = marks.get(TopicPartition("dead", 1))
         sent = sum(output[0] == "in" for output in broker.visible)
         marked = [n for n in range(COUNT) if found is not None and n in found]
         assert sent == len(marked), "records and marks are in one transaction"
         return marked
 
     def run() -> None:
+        one.claim()
         one.send(TopicPartition("dead", 1), batch)
         one.raise_refused()
 
@@ -149,43 +140,80 @@ def cutover(monkeypatch: pytest.MonkeyPatch) -> User:
     """C4 and C5 of a cutover without positions."""
     broker, clock = Broker(), Clock()
     module = "eosframework.spark.backfill.cutover"
-    monkeypatch.setattr(
-        f"{module}.time", SimpleNamespace(time=lambda: 1.0, monotonic=clock, sleep=clock.sleep)
-    )
     monkeypatch.setattr(f"{module}.refuse_positions", lambda *_: None)
     monkeypatch.setattr(f"{module}.refuse_live_ends", lambda *_: None)
+    policy = Policy(30.0, successor="another cutover", advice="All changes were made or none")
     one: Any = object.__new__(_Cutover)
-    one._outputs = MemoryOutputs(broker)
-    one._cut_over_at = None
     one._positions = []
-    one._graph = SimpleNamespace(application="app")
-    one._settings = SimpleNamespace(worker=SimpleNamespace(transaction_timeout_seconds=30.0))
-    one._job = SimpleNamespace(name="job")
+    one._graph = SimpleNamespace(application="app", sub_topologies=())
+    one._state = JobState(JOB)
     one._admin = SimpleNamespace(committed=lambda *_: [])
     one._registry = SimpleNamespace(refresh=lambda: None)
-    one._events = structlog.get_logger("test")
-    one._log = SimpleNamespace(
-        read=lambda: SimpleNamespace(cut_over_at=1000 if broker.visible else None),
-        output=lambda key, entry: ("control", b"1", key.encode(), 0, None, None, 0, None),
+    one._keys = OwnedKeys(
+        MemoryOutputs(broker),
+        MemoryJournal(broker),
+        policy,
+        structlog.get_logger("test"),
+        lost="",
+        clock=clock,
+        sleep=clock.sleep,
     )
-    [output] = one._outputs.open(["app:cutover"])
+
+    def run() -> None:
+        [owned] = one._keys.claim([cutover_claim(JOB)])
+        assert one._commit(owned) == owned.known
 
     def done() -> list[int]:
         assert len(broker.visible) <= 1
         return list(range(COUNT)) if broker.visible else []
 
-    return User("cutover", broker, lambda: one._commit(output), done)
+    return User("cutover", broker, run, done)
 
 
-USERS = ("worker", "relay", "attempt", "replay", "cutover")
-SERVICES = ("worker", "relay")
+def registration() -> User:
+    broker, clock = Broker(), Clock()
+    outputs, journal = MemoryOutputs(broker), MemoryJournal(broker)
+
+    def run() -> None:
+        state = registered(JOB, journal, outputs, 30.0, clock=clock, sleep=clock.sleep)
+        assert state.job == JOB
+
+    def done() -> list[int]:
+        assert len(broker.visible) <= 1
+        return list(range(COUNT)) if broker.visible else []
+
+    return User("registration", broker, run, done)
+
+
+def shard() -> User:
+    world = ShardWorld(COUNT)
+    return User("shard", world.broker, world.run, world.written)
+
+
+def driver() -> User:
+    """The driver of a sink of Spark, which records that a batch is open."""
+    world = DriverWorld()
+
+    def run() -> None:
+        one = world.own()
+        while not one.attempt.keys.write(one.owned, (), batch(0, one.attempt.name)):
+            continue
+
+    return User("driver", world.broker, run, lambda: list(range(COUNT)) if world.last() else [])
+
+
+USERS = ("worker", "relay", "attempt", "replay", "cutover", "registration", "shard", "driver")
+ENDLESS = ("worker", "relay")
+RESUMING = (*ENDLESS, "registration")
+"""A registration that was fenced reads the job of the other driver, or writes its own."""
 
 
 @pytest.fixture(params=USERS)
 def user(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> User:
     if request.param == "cutover":
         return cutover(monkeypatch)
-    return {"worker": worker, "relay": relay, "attempt": attempt, "replay": replay}[request.param]()
+    users = (worker, relay, attempt, replay, registration, shard, driver)
+    return {made.__name__: made for made in users}[request.param]()
 
 
 def fail(user: User, monkeypatch: pytest.MonkeyPatch, call: str, error: Exception) -> list[bool]:
@@ -238,7 +266,7 @@ def test_a_fence_ends_work_that_a_later_process_continues_and_no_service(
     user: User, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     fail(user, monkeypatch, call, TaskFenced("another has the id"))
-    if user.name in SERVICES:
+    if user.name in RESUMING:
         user.run()
         assert sorted(user.done()) == list(range(COUNT))
         return
@@ -259,7 +287,7 @@ def test_a_fatal_error_ends_each_with_its_cause(
     assert user.done() == []
 
 
-@pytest.mark.parametrize("user", ["attempt", "replay", "cutover"], indirect=True)
+@pytest.mark.parametrize("user", [name for name in USERS if name not in ENDLESS], indirect=True)
 def test_what_can_be_started_again_gives_up_with_the_same_message(user: User) -> None:
     user.broker.commit_faults.append((OutcomeUnknown("lost"), False))
     user.broker.recycle_faults += [Retriable("away")] * 1000

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from eosframework.application.control_log import FIRST_TAIL_RECORDS, ControlLog
 from eosframework.application.control_topic import ControlTopic
+from eosframework.application.journal import DECIDED_SECONDS, FIRST_TAIL_RECORDS, KafkaJournal
 from eosframework.config import KafkaSettings, Settings
 from eosframework.errors import ControlTopicDamaged
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.client.properties import Role, client_properties
-from eosframework.spark.job.job_entry import JobLog, TaskProgress, task_key
+from eosframework.spark.job.job_entry import TaskProgress, task_key
 from eosframework.spark.sinks.kafka.columns import KafkaColumns
-from eosframework.spark.sinks.kafka.driver import DECIDED_SECONDS, KafkaSinkOptions
-from eosframework.spark.sinks.kafka.sink_log import BatchLog
+from eosframework.spark.sinks.kafka.driver import KafkaSinkOptions
+from eosframework.spark.sinks.kafka.sink_log import batch_claim, shards_in
 from eosframework.spark.sinks.sink_entry import batch_key, shards_prefix
 
 Entries = Iterable[tuple[str, bytes]]
@@ -35,8 +35,8 @@ class World:
         topic.ensure()
         self.topic = topic.topic
 
-    def log(self) -> ControlLog:
-        return ControlLog(self.name, self.settings.kafka, self.admin, settle_seconds=20)
+    def journal(self) -> KafkaJournal:
+        return KafkaJournal(self.name, self.settings.kafka, self.admin, settle_seconds=20)
 
     def write(self, entries: Entries) -> None:
         producer = Producer(client_properties(self.settings.kafka, Role.PRODUCER))
@@ -62,18 +62,18 @@ def world(kafka: Any, unique_name: Callable[[str], str]) -> World:
 
 
 def test_a_sign_of_life_counts_among_the_entries_of_hundreds_of_tasks(world: World) -> None:
-    log = JobLog("job", world.name, world.settings.kafka, world.admin)
+    journal = world.journal()
+    key, other, unwritten = (task_key("job", "part", number) for number in range(3))
     found = TaskProgress(
         positions={"in/0": 7}, metadata="eos1;0;0", attempt="host/1@run", written_at=0
     )
-    log.write({task_key("job", "part", 0): found.to_entry()})
-    place = log.newest_of_task("part", 0)
-    assert place is not None
-    other = task_key("job", "part", 1)
+    journal.write({key: found.to_entry()})
+    place = journal.newest([key])
+    [(offset, _)] = place.values()
     world.write([(other, b"{}")] * (9 * FIRST_TAIL_RECORDS + 1))
-    assert log.newest_of_task("part", 0) == place == (place[0], found)
-    assert log.newest_of_task("part", 0, since=place[0] + 1) is None
-    assert log.newest_of_task("part", 2) is None
+    assert journal.newest([key]) == place == {key: (offset, found.to_entry())}
+    assert journal.newest([key], since=offset + 1) == {}
+    assert journal.newest([unwritten]) == {}
 
 
 FOREIGN = ["abc", "", "-1", "1/2", "9" * 5000]
@@ -93,10 +93,11 @@ def test_foreign_records_under_the_keys_of_shards_are_no_shards(
     abort = world.begin(foreign)
     threading.Timer(4 * DECIDED_SECONDS, abort).start()
     options.own().close()  # reads the keys of the open transaction, to end leftovers
-    assert BatchLog(world.log(), "s").shards_of(1) == {}
+    assert shards_in(world.journal(), "s", 1) == {}
 
 
 def test_a_foreign_value_under_the_key_of_a_sink_is_named(world: World) -> None:
     world.write([(batch_key("s"), b'{"sequence": "first"}')])
+    claim = batch_claim(world.name, "s")
     with pytest.raises(ControlTopicDamaged, match=r"SinkBatch \(sequence: .*last good value"):
-        BatchLog(world.log(), "s").read()
+        claim.of(world.journal().settled([claim.key]))

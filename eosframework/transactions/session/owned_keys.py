@@ -1,0 +1,400 @@
+"""Keys of the journal that a process owns: work whose progress is committed with its effects.
+
+    claim     init the transactional ids, which fences every earlier owner and ends its transaction;
+              then read the keys, with no transaction undecided: no entry of an earlier owner can
+              follow
+    write     effects and progress, in one transaction
+    decide    the outcome, before the next step (`session_group`). In doubt, init the id again and
+              read the key: it has the progress of the transaction, or the one before. Any other was
+              written by another owner, which continues the work
+
+All work outside of workers and table writers is written so: relays, replays, cutovers, the start of
+a job, attempts at tasks of a backfill or shards of a sink, and the driver of a sink.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from eosframework.errors import (
+    ClusterUnreachable,
+    DataRejected,
+    InstanceFenced,
+    OutcomeUnknown,
+    Retriable,
+    RunError,
+    TaskFenced,
+    TransactionFatal,
+)
+from eosframework.records import Position
+from eosframework.transactions import failpoints
+from eosframework.transactions.ports import (
+    Commit,
+    Entries,
+    Journal,
+    Output,
+    TransactionalOutput,
+    TransactionalOutputs,
+)
+from eosframework.transactions.session.session_group import (
+    Counts,
+    SessionCounts,
+    SessionGroup,
+    SessionUser,
+)
+from eosframework.transactions.session.session_policy import Policy, backoff_seconds
+from eosframework.transactions.session.session_states import Outcome, State
+from eosframework.transactions.session.transaction_session import TransactionSession
+
+P = TypeVar("P")
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim(Generic[P]):
+    """A transactional id with the key of its progress.
+
+    Args:
+        transactional_id: the same for every owner.
+        name: of the work, for messages.
+        key: in the journal; empty: `OwnedKey.move_to` sets it before the first transaction.
+        read: returns the progress in an entry; None: the entry counts as none.
+        data: returns the entry of a progress, as JSON data.
+        writer: describes the owner that wrote a progress, for messages.
+    """
+
+    transactional_id: str
+    name: str
+    key: str
+    read: Callable[[Any], P | None]
+    data: Callable[[P], Any]
+    writer: Callable[[P], str] = lambda _: ""
+
+    def of(self, entries: Entries) -> P | None:
+        """Return the progress in entries of the journal; None: there is none."""
+        entry = entries.get(self.key)
+        return None if entry is None else self.read(entry)
+
+
+class Work:
+    """The work of one key; these methods suit work that has nothing to do there."""
+
+    def committed(self, seconds: float) -> None:
+        """Take the transaction, begun `seconds` ago, as committed."""
+
+    def records(self) -> int:
+        """Return the number of records in the open transaction; 1 if it cannot have fewer."""
+        return 1
+
+    def reject(self, error: DataRejected) -> bool:
+        """Choose other data for the next transaction; return False if there is none."""
+        return False
+
+    def is_excused(self, error: TransactionFatal) -> bool:
+        """Return whether another transaction can succeed after a fatal error."""
+        return False
+
+    def drop(self) -> None:
+        """Discard the open transaction."""
+
+    def prove(self) -> None:
+        """Return if this process still owns the work (R0); by default it trusts the id."""
+
+    def resume(self, outcome: Outcome) -> None:
+        """Resume at the progress, which the key has (R3)."""
+
+
+class OwnedKey(TransactionSession, Generic[P]):
+    """The session of one claim.
+
+    Attributes:
+        claim: its id and its key.
+        work: is notified of outcomes.
+        known: the committed progress; None: there is none.
+        sent: the progress of the last transaction.
+        claimed_at: log end offset after the init. Entries from there on belong to this owner, or to
+            a successor.
+    """
+
+    def __init__(
+        self,
+        claim: Claim[P],
+        output: TransactionalOutput,
+        policy: Policy,
+        journal: Journal,
+        clock: Callable[[], float],
+        known: P | None,
+        claimed_at: int,
+    ) -> None:
+        super().__init__(output, policy, clock)
+        self.claim = claim
+        self.work = Work()
+        self.known, self.sent = known, known
+        self.claimed_at = claimed_at
+        self._journal = journal
+
+    def append(self, progress: P, when_full: Callable[[], None] | None = None) -> None:
+        """Produce the progress, the last record of the open transaction.
+
+        It differs from `known`, or the transaction has no effects: an outcome in doubt is decided
+        by it.
+
+        Raises:
+            TransactionError: pass it to `SessionGroup.failed`.
+        """
+        self.sent = progress
+        entry = self._journal.output(self.claim.key, self.claim.data(progress))
+        self.produce([entry], when_full)
+
+    def move_to(self, claim: Claim[P], known: P | None) -> None:
+        """Continue the same work under another key; no transaction is open."""
+        self.claim, self.known, self.sent = claim, known, known
+
+
+class OwnedKeys(SessionUser["OwnedKey[P]", "P | None"], Generic[P]):
+    """Claims keys and commits their progress; see above.
+
+    Args:
+        outputs: transactional producers.
+        journal: has the keys.
+        policy: the consequences of outcomes. With a limit of patience a claim is repeated until
+            then; without one its caller repeats it.
+        events: the log.
+        lost: what to do if progress is gone, for the message.
+        checks: by further keys, a check of their entries, which are read with the progress; it ends
+            the work by an EosError.
+        since: offset in the journal at which the entries may begin; None: it is not known.
+        counts: receives the numbers.
+        clock: seconds, monotonic.
+        sleep: waits for seconds.
+
+    Attributes:
+        sessions: commits and recovers several keys together.
+    """
+
+    def __init__(
+        self,
+        outputs: TransactionalOutputs,
+        journal: Journal,
+        policy: Policy,
+        events: Any,
+        *,
+        lost: str,
+        checks: Mapping[str, Callable[[Any], None]] | None = None,
+        since: int | None = None,
+        counts: Counts | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._outputs = outputs
+        self._journal = journal
+        self._policy = policy
+        self._events = events
+        self._lost = lost
+        self._checks = checks or {}
+        self._since = since
+        self._clock = clock
+        self._sleep = sleep
+        counts = counts or SessionCounts()
+        self.sessions: SessionGroup[OwnedKey[P], P | None] = SessionGroup(
+            outputs, self, counts, events, clock, sleep
+        )
+
+    def claim(self, claims: Sequence[Claim[P]]) -> list[OwnedKey[P]]:
+        """Take ids from every other owner, and read their progress.
+
+        Raises:
+            InstanceFenced: another owner took one meanwhile.
+            RunError: the brokers refuse an id.
+            ClusterUnreachable: the cluster did not answer for long.
+            TransactionError: an init failed, and the policy has no limit of patience.
+        """
+        name = claims[0].name
+        failpoints.hit("takeover.before_init")
+        try:
+            ids = [claim.transactional_id for claim in claims]
+            outputs = self.patiently(lambda: self._outputs.open(ids), name)
+        except TaskFenced as error:
+            if self._policy.watch_seconds is not None:
+                raise
+            raise self.taken_over(name) from error
+        except TransactionFatal as error:
+            raise RunError(str(error)) from error
+        failpoints.hit("takeover.after_init")
+        try:
+            claimed_at = self.patiently(self._journal.written_end, name)
+            known = self.patiently(lambda: self._read(claims), name)
+        except BaseException:
+            self._outputs.close(outputs)
+            raise
+        return [
+            OwnedKey(claim, output, self._policy, self._journal, self._clock, one, claimed_at)
+            for claim, output, one in zip(claims, outputs, known, strict=True)
+        ]
+
+    def write(
+        self,
+        owned: OwnedKey[P],
+        effects: Iterable[Sequence[Output]],
+        progress: P,
+        positions: Sequence[Position] = (),
+        membership: object = None,
+    ) -> bool:
+        """Commit effects with their progress, and wait until the outcome is known.
+
+        Args:
+            owned: is ready.
+            effects: the records, in parts.
+            progress: after them.
+            positions: offsets of a consumer group to commit as well.
+            membership: in that group, see `Fetched`.
+
+        Returns:
+            True if they are committed; else nothing is visible, and another call may succeed.
+
+        Raises:
+            InstanceFenced: another owner has the id.
+            RunError: no transaction can succeed until the cause is fixed.
+            ClusterUnreachable: no transaction was committed for long.
+        """
+
+        def fill() -> Commit:
+            for outputs in effects:
+                owned.produce(outputs)
+            owned.append(progress)
+            return Commit(owned.output, positions, membership)
+
+        return self.sessions.transact(owned, fill)
+
+    def commit(self, owned: OwnedKey[P], progress: P) -> bool:
+        """Commit the open transaction with its progress.
+
+        Returns:
+            False: it was dropped; `SessionGroup.settle`, then resume at `known`.
+
+        Raises:
+            TransactionError: a call before the commit failed; pass it to `SessionGroup.failed`.
+            InstanceFenced: it is committed, and another owner has continued from there.
+        """
+        owned.append(progress)
+        self.sessions.commit([owned], [Commit(owned.output, (), None)])
+        return not owned.is_out
+
+    def abort(self, owned: OwnedKey[P]) -> bool:
+        """Abort the open transaction at an early end; return whether the id is still owned."""
+        if owned.state is State.OPEN:
+            owned.abort_now()
+        if owned.state is State.ABORTABLE:
+            self.sessions.recover([owned])
+        return owned.state is State.READY
+
+    def close(self, owned: Sequence[OwnedKey[P]]) -> None:
+        """Discard the producers; their open transactions are aborted."""
+        self._outputs.close([one.output for one in owned])
+
+    def patiently(self, call: Callable[[], _T], name: str) -> _T:
+        """Return the result of a call; it is repeated while brokers are unavailable.
+
+        Args:
+            call: may be repeated.
+            name: of the work, for the message.
+
+        Raises:
+            ClusterUnreachable: the brokers were unavailable for the policy's patience.
+        """
+        patience_seconds, began, attempts = self._policy.patience_seconds, self._clock(), 0
+        while True:
+            try:
+                return call()
+            except (ClusterUnreachable, Retriable, OutcomeUnknown) as error:
+                if patience_seconds is None:
+                    raise
+                if self._clock() - began >= patience_seconds:
+                    raise ClusterUnreachable(
+                        f"{name}: the brokers were unavailable for {patience_seconds:g} s "
+                        f"({error}). {self._policy.advice}"
+                    ) from error
+                attempts += 1
+                self._events.warning("call_repeated", error=str(error))
+            self._sleep(backoff_seconds(attempts))
+
+    def taken_over(self, name: str, writer: str = "") -> InstanceFenced:
+        """Return the error of work that another owner has.
+
+        Args:
+            name: of the work.
+            writer: describes the other owner.
+        """
+        by = f" ({writer})" if writer else ""
+        return InstanceFenced(
+            f"{name} was taken over by {self._policy.successor}{by}; this one ends, and its open "
+            f"transaction is aborted. {self._policy.advice}"
+        )
+
+    # --- what the session asks: see `SessionUser` -----------------------------------------------
+
+    def committed(self, session: OwnedKey[P], seconds: float) -> None:
+        """Take the progress as committed."""
+        session.known = session.sent
+        session.work.committed(seconds)
+
+    def records(self, session: OwnedKey[P]) -> int:
+        """Return the number of records in the open transaction."""
+        return session.work.records()
+
+    def reject(self, session: OwnedKey[P], error: DataRejected) -> None:
+        """Choose other data; raise a RunError if there is none."""
+        if not session.work.reject(error):
+            raise RunError(
+                f"Kafka refuses a record of {session.claim.name} that is part of every transaction "
+                f"({error}); without it nothing can be written exactly once"
+            ) from error
+
+    def is_excused(self, session: OwnedKey[P], error: TransactionFatal) -> bool:
+        """Return whether another transaction can succeed after a fatal error."""
+        return session.work.is_excused(error)
+
+    def drop(self, session: OwnedKey[P]) -> None:
+        """Discard the open transaction."""
+        session.work.drop()
+
+    def prove(self, session: OwnedKey[P]) -> None:
+        """Prove that this process still owns the work (R0)."""
+        session.work.prove()
+
+    def read(self, sessions: Sequence[OwnedKey[P]]) -> Sequence[P | None]:
+        """Read the final progress (R2)."""
+        return self._read([session.claim for session in sessions])
+
+    def outcome(self, session: OwnedKey[P], found: P | None) -> Outcome:
+        """Return the outcome of the last transaction.
+
+        Raises:
+            InstanceFenced: another owner wrote the progress.
+            RunError: committed progress is gone.
+        """
+        if found == session.known:
+            return Outcome.NOT_COMMITTED
+        if found is None:
+            raise RunError(
+                f"the progress of {session.claim.name} is missing in the control topic, which was "
+                f"deleted or emptied. {self._lost}"
+            )
+        if found == session.sent:
+            return Outcome.COMMITTED
+        raise self.taken_over(session.claim.name, session.claim.writer(found))
+
+    def resume(self, session: OwnedKey[P], found: P | None, outcome: Outcome) -> None:
+        """Resume at the progress (R3)."""
+        session.known = found
+        session.work.resume(outcome)
+
+    def _read(self, claims: Sequence[Claim[P]]) -> list[P | None]:
+        keys = [*self._checks, *(claim.key for claim in claims if claim.key)]
+        entries: Entries = self._journal.settled(keys, self._since) if keys else {}
+        for key, check in self._checks.items():
+            check(entries.get(key))
+        return [claim.of(entries) for claim in claims]
