@@ -258,6 +258,10 @@ class Superseded(DatabaseFault):
         self.partitions = partitions
 
 
+class AssignmentLapsed(EosError):
+    """The group assigns these partitions no longer; another assignment follows."""
+
+
 class TransactionError(EosError):
     """A transactional call did not succeed; the subclass states the consequence."""
 

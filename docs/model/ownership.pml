@@ -1,37 +1,39 @@
 /* Recorded ownership: a producer has whatever partitions its worker has, and the set may change between
  * transactions. Each worker writes under an id of its own; a compacted topic lists, for each partition,
  * the ids that may write for it. What is left out, and how to run and read it, in README.md; the
- * decision in docs/adr/0021-recorded-ownership.md.
+ * decision in docs/adr/0030-an-entry-follows-each-init.md.
  *
+ *   K0  read the entries of one's own id, then init it
  *   K1  add an entry (partition, id, claim) and wait for the acknowledgement; a claim is never used again
- *   K0  init one's own id: who has listed the same id before is fenced, or sees one's entry
  *   K2  read the topic to its end
- *       if one's entry is gone or a later one is there, give up, and claim anew if still the owner
- *   K3  init every id of an earlier entry
- *   K4  remove exactly the earlier entries found in K2
- *   K5  read the stable committed offset
- *   K6  after every init of its own id (recycle), a worker reads the topic again: it keeps a partition
- *       only if its entry is listed and no later one is; others it takes over anew
+ *   K3  init every other id of an entry found in K2
+ *   K4  remove exactly the entries that were read before an init of their id: those of other ids found in
+ *       K2, those of one's own id found in K0
+ *   K5  read the stable committed offset; commit it if the partition starts there. If that commit is
+ *       suspect, the id is inited again, and the takeover is repeated from K0
+ *   K6  after every further init of its own id (recycle), a worker writes an entry of each of its
+ *       partitions anew, under another claim, in place of its earlier one
  *
  * A release removes one's own entry.
  *
  * -D switches that take one rule out:
- *   WITHOUT_ENTRY_FIRST    K2, K3, K1: a taker fences before it lists itself
- *   WITHOUT_REREAD         no K6
+ *   WITHOUT_GROUP_CHECK    the group accepts offsets of a member that lost the partition
+ *   WITHOUT_INIT_FIRST     K1 before K0
+ *   WITHOUT_ENTRY_ANEW     no K6
  *   WITHOUT_FRESH_CLAIMS   the entry has the key of the process, not of the takeover
  *   WITHOUT_ALL_IDS        K3 inits one of the listed ids only
- *   WITHOUT_LOG_ORDER      a taker also fences and removes entries after its own; K6 sees none after it
  *   WITHOUT_OWN_KEYS       entries have the key of the partition: they overwrite each other
  *   WITHOUT_TIMELY_ENTRY   K1 after the first write
  *   WITHOUT_EXACT_REMOVAL  K4 removes every entry of the partition except one's own
+ *   WITHOUT_EARLY_READ     K4 removes the entries of one's own id that K2 found, after the init
  *   WITHOUT_FENCE_FIRST    K5 before K3
+ *   WITHOUT_STABLE_READS   K5 reads offsets of open transactions as if there were none
  *   WITHOUT_LATE_RELEASE   a lost partition is released before the commit
  *   WITHOUT_CLEAN_RELEASE  a suspect producer releases without a recycle
- *   WITHOUT_OWN_ID         K0 once for the process, before K1
+ *   WITHOUT_REPEAT         a takeover whose commit is suspect is not repeated
  *   WITHOUT_STATIC_ENTRY   MIXED: the worker with the static id adds no entries
  *   WITHOUT_RECORD         no K1 to K4, K6 (only the group protects)
  *   WITH_LATER_INCARNATION_SKIPPED  K3 skips an id of which a later claim is recorded anywhere
- *   GROUP_CHECK            the group refuses offsets of a member that lost the partition
  */
 
 #ifndef PARTITIONS
@@ -58,11 +60,14 @@
 #ifndef BLIND
 #define BLIND 0        /* looks at the group that do not show a lost partition yet */
 #endif
+#ifndef STARTS
+#define STARTS 0       /* suspect commits of a start */
+#endif
 #ifndef EPOCHS
 #define EPOCHS 16
 #endif
 #define IDS 2
-#define CLAIMS 14
+#define CLAIMS 12
 #ifdef SHORTEST
 #define SCRATCH
 #else
@@ -72,11 +77,11 @@
 #define ID(worker) (worker == 2 -> 0 : worker)
 #define AT(id, partition) ((id) * PARTITIONS + (partition))
 
-mtype = { input_doubled, torn_transaction, offset_went_back, input_lost, left_open, unfenced_writer,
+mtype = { input_doubled, torn_transaction, offset_went_back, input_lost, left_open, unlisted_writer,
           endless_fencing };
 mtype = { Produce, TxnOffsetCommit, EndTxn };
 mtype = { ok, fenced, refused, stale_member, unheard };
-mtype = { absent, gone, K0, K1, K2, K3, K4, K5, K6, READY,
+mtype = { absent, gone, KR, K0, K1, K2, K3, K4, K5, KC, KI, K6, READY,
           s3, s4, s5, s7, FENCED, R1, TAKEN };
 
 typedef Frame {
@@ -96,7 +101,6 @@ byte owner[PARTITIONS], moved[PARTITIONS];
 
 /* The ownership topic: bit sets of claims. */
 short listed[IDS * PARTITIONS];
-byte next_claim[PARTITIONS];
 #ifdef WITH_LATER_INCARNATION_SKIPPED
 short by_second[PARTITIONS];         /* ghost: claims of worker 2 */
 #endif
@@ -111,7 +115,8 @@ byte taking[WORKERS], to_fence[WORKERS];
 short found[WORKERS * IDS];
 bool suspect[WORKERS], recycled[WORKERS];
 
-byte moves = MOVES, crashes = CRASHES, late = LATE, expiries = EXPIRIES, blind = BLIND;
+byte moves = MOVES, crashes = CRASHES, late = LATE, expiries = EXPIRIES, blind = BLIND,
+     starts = STARTS;
 bool twin;                    /* the second process of the first id has joined, the first one is out */
 Frame held;
 
@@ -176,7 +181,7 @@ inline init_producer(id)
     must(epoch[id] < EPOCHS, endless_fencing)
 }
 
-#ifdef GROUP_CHECK
+#ifndef WITHOUT_GROUP_CHECK
 #define REFUSES(p) (request.next[p] && request.given[p] != moved[p])
 #else
 #define REFUSES(p) false
@@ -186,6 +191,16 @@ inline init_producer(id)
 #else
 #define GROUP_REFUSES (REFUSES(0) || REFUSES(1))
 #endif
+
+/* The property of the entries: an id that writes for a partition is found by a taker and by commands. */
+inline must_be_listed(p)
+{
+#ifdef WITHOUT_RECORD
+    skip
+#else
+    must(listed[AT(request.sender, p)], unlisted_writer)
+#endif
+}
 
 inline broker()
 {
@@ -200,7 +215,9 @@ inline broker()
             do
             :: i < PARTITIONS ->
                 if
-                :: request.next[i] -> written[AT(request.sender, i)] = request.next[i]
+                :: request.next[i] ->
+                    must_be_listed(i);
+                    written[AT(request.sender, i)] = request.next[i]
                 :: else
                 fi;
                 i++
@@ -216,7 +233,9 @@ inline broker()
                 do
                 :: i < PARTITIONS ->
                     if
-                    :: request.next[i] -> pending[AT(request.sender, i)] = request.next[i]
+                    :: request.next[i] ->
+                        must_be_listed(i);
+                        pending[AT(request.sender, i)] = request.next[i]
                     :: else
                     fi;
                     i++
@@ -238,13 +257,16 @@ inline broker()
 #define LOST(w, p) (owner[p] != w || given[w * PARTITIONS + p] != moved[p])
 #define MISSING(w, p) (owner[p] == w && !(has[w] & BIT(p)))
 #define LOST_ONE(w, p) ((has[w] & BIT(p)) && LOST(w, p))
-#if PARTITIONS == 1
+#ifdef WITHOUT_STABLE_READS
+#define STABLE(p) true
+#else
 #define STABLE(p) (!pending[AT(0, p)] && !pending[AT(1, p)])
+#endif
+#if PARTITIONS == 1
 #define ALL_STABLE(w) (!(has[w] & 1) || STABLE(0))
 #define ANY_LOST(w) LOST_ONE(w, 0)
 #define ANY_MISSING(w) MISSING(w, 0)
 #else
-#define STABLE(p) (!pending[AT(0, p)] && !pending[AT(1, p)])
 #define ALL_STABLE(w) ((!(has[w] & 1) || STABLE(0)) && (!(has[w] & 2) || STABLE(1)))
 #define ANY_LOST(w) (LOST_ONE(w, 0) || LOST_ONE(w, 1))
 #define ANY_MISSING(w) (MISSING(w, 0) || MISSING(w, 1))
@@ -270,29 +292,30 @@ inline broker()
 
 
 /* A first step of a takeover, and the one after each. */
-#define FIRST K1
-#define AFTER_K0 K2
-#define AFTER_K1 K0
-#if defined(WITHOUT_OWN_ID)          /* K0, K1, K2 */
-#undef FIRST
-#undef AFTER_K0
-#undef AFTER_K1
-#define FIRST (my_epoch[me] == 0 -> K0 : K1)
+#define FIRST KR
 #define AFTER_K0 K1
 #define AFTER_K1 K2
-#elif defined(WITHOUT_TIMELY_ENTRY)  /* K0, K2, K3, K4, K5 */
+#if defined(WITHOUT_RECORD)
 #undef FIRST
 #define FIRST K0
-#elif defined(WITHOUT_ENTRY_FIRST)   /* K0, K2, K3, K1, K4, K5 */
-#undef FIRST
+#undef AFTER_K0
+#define AFTER_K0 K5
+#elif defined(WITHOUT_INIT_FIRST)    /* KR, K1, K0, K2 */
+#define AFTER_KR K1
+#undef AFTER_K0
 #undef AFTER_K1
-#define FIRST K0
-#define AFTER_K3 K1
-#define AFTER_K1 K4
+#define AFTER_K1 K0
+#define AFTER_K0 K2
+#elif defined(WITHOUT_TIMELY_ENTRY)  /* KR, K0, K2, K3, K4, K5 */
+#undef AFTER_K0
+#define AFTER_K0 K2
 #elif defined(WITHOUT_FENCE_FIRST)
 #define AFTER_K2 K5
 #define AFTER_K5 K3
-#define LAST K4
+#define AFTER_K4 KC
+#endif
+#ifndef AFTER_KR
+#define AFTER_KR K0
 #endif
 #ifndef AFTER_K2
 #define AFTER_K2 K3
@@ -304,60 +327,75 @@ inline broker()
 #define AFTER_K4 K5
 #endif
 #ifndef AFTER_K5
-#define AFTER_K5 READY
+#define AFTER_K5 KC
 #endif
-#ifndef LAST
-#define LAST K5
-#endif
-#ifdef WITHOUT_REREAD
-#define AFTER_R1 TAKEN
+#define AFTER_R1 (RECORDS_ENTRY(me) -> K6 : TAKEN)
+
+/* A claim that no entry has, and that no process has or will remove. */
+#if WORKERS == 3
+#define FOUND_BY_THIRD (found[4] | found[5] | (claim[2 * PARTITIONS] -> BIT(claim[2 * PARTITIONS]) : 0) | \
+                        (claim[3 * PARTITIONS - 1] -> BIT(claim[3 * PARTITIONS - 1]) : 0))
 #else
-#define AFTER_R1 (READS_ENTRIES(me) -> K6 : TAKEN)
+#define FOUND_BY_THIRD 0
 #endif
+#define CLAIMED(n) (claim[n] -> BIT(claim[n]) : 0)
+#define IN_USE(p) (listed[AT(0, p)] | listed[AT(1, p)] | found[0] | found[1] | found[2] | found[3] | \
+                   CLAIMED(p) | CLAIMED(PARTITIONS + p) | FOUND_BY_THIRD)
+
+inline new_claim(w, p)
+{
+#ifdef WITHOUT_FRESH_CLAIMS
+    k = w + 1;
+#else
+    k = 1;
+    do
+    :: IN_USE(p) & BIT(k) -> k++
+    :: else -> break
+    od;
+#endif
+    assert(k <= CLAIMS);
+    claim[w * PARTITIONS + p] = k;
+    k = 0
+}
 
 inline write_entry(w, p)
 {
     if
     :: RECORDS_ENTRY(w) ->
-        next_claim[p]++;
-        assert(next_claim[p] <= CLAIMS);
-        claim[w * PARTITIONS + p] = next_claim[p];
+#ifdef WITH_LATER_INCARNATION_SKIPPED
+        by_second[p] = by_second[p] & ~CLAIMED(w * PARTITIONS + p);
+#endif
+        i = claim[w * PARTITIONS + p];
+        new_claim(w, p);
 #ifdef WITHOUT_OWN_KEYS
         listed[AT(0, p)] = 0;
         listed[AT(1, p)] = 0;
 #endif
-#ifdef WITHOUT_FRESH_CLAIMS
-        listed[AT(ID(w), p)] = 0;
-#endif
+        listed[AT(ID(w), p)] = (listed[AT(ID(w), p)] & ~(i -> BIT(i) : 0)) | BIT(claim[w * PARTITIONS + p]);
+        i = 0;
 #ifdef WITH_LATER_INCARNATION_SKIPPED
-        by_second[p] = (w == 2 -> by_second[p] | BIT(next_claim[p]) : by_second[p]);
+        by_second[p] = (w == 2 -> by_second[p] | BIT(claim[w * PARTITIONS + p]) : by_second[p]);
 #endif
-        listed[AT(ID(w), p)] = listed[AT(ID(w), p)] | BIT(next_claim[p]);
-        printf("worker %d: K1, adds its entry for partition %d, claim %d\n", w, p, next_claim[p])
+        printf("worker %d: lists itself for partition %d, claim %d\n", w, p, claim[w * PARTITIONS + p])
     :: else
     fi
 }
 
-#define LIVE(id, p) listed[AT(id, p)]
-
-#ifdef WITH_LATER_INCARNATION_SKIPPED
-#define OF_SECOND (listed[AT(0, 0)] & by_second[0] | listed[AT(0, 1)] & by_second[1])
-#define IS_LISTED(id, p) (id == 0 && OF_SECOND && !(LIVE(id, p) & by_second[p]) -> 0 : LIVE(id, p))
-#else
-#define IS_LISTED(id, p) LIVE(id, p)
-#endif
-
 #define MY_BIT(w, p) BIT(claim[w * PARTITIONS + p])
-/* One's entry is gone, or a later one is there. Without a claim all the others are earlier. */
-#ifdef WITHOUT_LOG_ORDER
-#define LATER(w, id, p) false
-#define EARLIER(w, id, p) (id == ID(w) -> ~MY_BIT(w, p) : ~0)
+#ifdef WITH_LATER_INCARNATION_SKIPPED
+/* Of the two processes with id 0, the second one is the later incarnation: entries of the first are
+ * skipped where the second one has an entry of any partition. */
+#define IS_LISTED(id, p) (listed[AT(id, p)] && \
+    !(id == 0 && !(listed[AT(0, p)] & by_second[p]) && (by_second[0] | by_second[PARTITIONS - 1])))
 #else
-#define LATER(w, id, p) (claim[w * PARTITIONS + p] && LIVE(id, p) >= 2 * MY_BIT(w, p))
-#define EARLIER(w, id, p) (claim[w * PARTITIONS + p] -> MY_BIT(w, p) - 1 : ~0)
+#define IS_LISTED(id, p) listed[AT(id, p)]
 #endif
-#define SUPERSEDED(w, p) (claim[w * PARTITIONS + p] && \
-    (LATER(w, 0, p) || LATER(w, 1, p) || !(listed[AT(ID(w), p)] & MY_BIT(w, p))))
+
+/* Of one's own id, K4 removes what KR found; others are found in K2. */
+inline read_own_entries(w, p)
+{
+    found[w * IDS + ID(w)] = (READS_ENTRIES(w) -> listed[AT(ID(w), p)] : 0)
+}
 
 inline read_entries(w, p)
 {
@@ -365,13 +403,19 @@ inline read_entries(w, p)
     i = 0;
     do
     :: i < IDS && READS_ENTRIES(w) ->
-        found[w * IDS + i] = listed[AT(i, p)] & EARLIER(w, i, p);
         if
-        :: i != ID(w) && (IS_LISTED(i, p) & EARLIER(w, i, p)) ->
-#ifndef WITHOUT_ALL_IDS
+        :: i != ID(w) && IS_LISTED(i, p) ->
+            found[w * IDS + i] = listed[AT(i, p)];
+#ifdef WITHOUT_ALL_IDS
+            found[w * IDS + i] = listed[AT(i, p)]
+#else
             to_fence[w] = to_fence[w] | BIT(i)
 #endif
-        :: else
+        :: i != ID(w) && !IS_LISTED(i, p) -> found[w * IDS + i] = listed[AT(i, p)]
+        :: else ->
+#ifdef WITHOUT_EARLY_READ
+            found[w * IDS + i] = listed[AT(i, p)] & ~MY_BIT(w, p)
+#endif
         fi;
         i++
     :: else -> break
@@ -398,18 +442,6 @@ inline remove_entries(w, p)
     i = 0
 }
 
-inline next_step(this_step, following)
-{
-    step[me] = following;
-    if
-    :: this_step == LAST ->
-        taking[me] = 0;
-        step[me] = (recycled[me] && (has[me] & (has[me] - 1)) -> AFTER_R1 : READY);
-        recycled[me] = false
-    :: else
-    fi
-}
-
 inline let_go(w, p)
 {
     has[w] = has[w] & ~BIT(p);
@@ -429,43 +461,14 @@ inline release(w, p)
     fi
 }
 
-/* K6: of the partitions that it has, a worker keeps those of which nobody else has an entry. */
-inline keep_recorded(w)
+/* K6 */
+inline list_anew(w)
 {
     j = 0;
     do
     :: j < PARTITIONS ->
         if
-        :: has[w] & BIT(j) ->
-            if
-            :: RECORDS_ENTRY(w) -> yes = SUPERSEDED(w, j)
-            :: else -> yes = (LIVE(1 - ID(w), j) -> 1 : 0)
-            fi;
-            if
-            :: yes ->
-                printf("worker %d: K6, partition %d is another's\n", w, j);
-                release(w, j);
-                let_go(w, j)
-            :: else
-            fi
-        :: else
-        fi;
-        j++
-    :: else -> break
-    od;
-    j = 0; yes = false
-}
-
-/* The property that a takeover is about: of two workers that can still commit a partition, one has not
- * read its offset. */
-inline must_be_alone(w, p)
-{
-    j = 0;
-    do
-    :: j < WORKERS ->
-        if
-        :: j != w && my_epoch[w] == epoch[ID(w)] && my_epoch[j] == epoch[ID(j)] ->
-            must(!(batch[j] & BIT(p)), unfenced_writer)
+        :: has[w] & BIT(j) -> write_entry(w, j)
         :: else
         fi;
         j++
@@ -615,8 +618,12 @@ end:
        }
 
     /* The takeover. */
+    :: d_step { step[me] == KR ->
+        read_own_entries(me, taking[me]);
+        step[me] = AFTER_KR
+       }
     :: d_step { step[me] == K0 ->
-        recycled[me] = my_epoch[me] != 0;
+        recycled[me] = recycled[me] || my_epoch[me] != 0;
         init_producer(ID(me));
         my_epoch[me] = epoch[ID(me)];
         printf("worker %d: K0, inits its id %d, epoch %d\n", me, ID(me), my_epoch[me]);
@@ -626,15 +633,7 @@ end:
         write_entry(me, taking[me]);
         step[me] = AFTER_K1
        }
-    :: d_step { step[me] == K2 && SUPERSEDED(me, taking[me]) ->
-        printf("worker %d: K2, sees a later entry for partition %d\n", me, taking[me]);
-        release(me, taking[me]);
-        let_go(me, taking[me]);
-        taking[me] = 0;
-        step[me] = (recycled[me] && has[me] -> AFTER_R1 : READY);
-        recycled[me] = false
-       }
-    :: d_step { step[me] == K2 && !SUPERSEDED(me, taking[me]) ->
+    :: d_step { step[me] == K2 ->
         read_entries(me, taking[me]);
         printf("worker %d: K2, reads the entries of partition %d, to init: %d\n",
                me, taking[me], to_fence[me]);
@@ -655,15 +654,36 @@ end:
     :: d_step { step[me] == K4 ->
         remove_entries(me, taking[me]);
         printf("worker %d: K4, removes the entries that it found\n", me);
-        next_step(K4, AFTER_K4)
+        step[me] = AFTER_K4
        }
     :: d_step { step[me] == K5 && STABLE(taking[me]) ->
-        must_be_alone(me, taking[me]);
         position[me * PARTITIONS + taking[me]] = offset[taking[me]];
-        has[me] = has[me] | BIT(taking[me]);
         printf("worker %d: K5, reads the committed offset %d of partition %d\n",
                me, offset[taking[me]], taking[me]);
-        next_step(K5, AFTER_K5)
+        step[me] = AFTER_K5
+       }
+    :: atomic { step[me] == KC ->
+        if
+        :: has[me] = has[me] | BIT(taking[me]);
+            taking[me] = 0;
+            step[me] = (recycled[me] && (has[me] & (has[me] - 1)) -> AFTER_R1 : READY);
+            recycled[me] = false
+        :: starts > 0 && my_epoch[me] == epoch[ID(me)] ->
+            printf("worker %d: KC, commits the start, and is suspect\n", me);
+            starts--;
+            step[me] = KI
+        fi
+       }
+    :: d_step { step[me] == KI ->
+        init_producer(ID(me));
+        my_epoch[me] = epoch[ID(me)];
+        printf("worker %d: KC, inits its id %d again, epoch %d\n", me, ID(me), my_epoch[me]);
+        recycled[me] = true;
+#ifdef WITHOUT_REPEAT
+        step[me] = KC
+#else
+        step[me] = FIRST
+#endif
        }
 
     /* A transaction. */
@@ -739,8 +759,10 @@ end:
         step[me] = AFTER_R1
        }
     :: d_step { step[me] == K6 ->
-        keep_recorded(me);
-        printf("worker %d: K6, reads the entries, keeps partitions %d\n", me, has[me]);
+#ifndef WITHOUT_ENTRY_ANEW
+        list_anew(me);
+#endif
+        printf("worker %d: K6, lists itself anew for partitions %d\n", me, has[me]);
         step[me] = TAKEN
        }
     :: d_step { step[me] == TAKEN && ALL_STABLE(me) ->

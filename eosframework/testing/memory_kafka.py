@@ -439,6 +439,9 @@ class MemoryInput:
         """Return the generation in which this member joined."""
         return self.generation
 
+    def confirm_assignment(self, partitions: Sequence[TopicPartition]) -> None:
+        """Do nothing: each generation calls the listener."""
+
     def committed(self, partitions: Sequence[TopicPartition]) -> list[Position]:
         """Return the committed positions."""
         return [self.kafka.positions.get(p, Position(*p, None)) for p in partitions]

@@ -126,7 +126,16 @@ class InputLog(Protocol):
         ...
 
     def membership(self) -> Any:
-        """Return the current membership; inside `assigned`, that of the new generation."""
+        """Return the membership of the assignment, also inside `assigned`; None: there is none."""
+        ...
+
+    def confirm_assignment(self, partitions: Sequence[TopicPartition]) -> None:
+        """Make sure, inside `assigned`, that the group assigns partitions to this member.
+
+        Raises:
+            AssignmentLapsed: it does not; another assignment follows.
+            ClusterUnreachable: the group cannot be described now.
+        """
         ...
 
     def committed(self, partitions: Sequence[TopicPartition]) -> list[Position]:

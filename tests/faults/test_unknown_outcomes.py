@@ -77,7 +77,9 @@ class Scene:
     ids: list[str]
 
     def hold(self, api_key: int, producer: int, *, repeated: bool = True) -> HeldRequest:
-        return self.cluster.hold(api_key, self.ids[producer].encode(), repeated=repeated)
+        # An entry of the ownership topic has the id as well; in a transaction acks=-1 follows it.
+        acks = b"\xff\xff" if api_key == PRODUCE else b""
+        return self.cluster.hold(api_key, self.ids[producer].encode() + acks, repeated=repeated)
 
     def events(self, name: str, producer: int) -> list[dict[str, object]]:
         id_ = self.ids[producer]

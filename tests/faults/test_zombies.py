@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable
 
 import pytest
+from confluent_kafka import Producer
 
 from eosframework.config import KafkaSettings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
@@ -88,6 +89,37 @@ def test_a_worker_whose_transaction_expired_goes_on_as_the_owner(pipeline: Pipel
     assert worker.wait() == 0
     assert worker.events("transaction_expired") or worker.events("outcome_resolved")
     assert not worker.events("successor_took_over")
+    verdict = pipeline.verify()
+    assert verdict.clean, verdict
+
+
+def test_a_worker_that_sleeps_after_a_recovery_keeps_the_membership_that_it_had(
+    pipeline: Pipeline,
+) -> None:
+    """Its group is empty meanwhile: brokers would accept offsets without a generation."""
+    pipeline.feed(RECORDS)
+    zombie = pipeline.start_worker(
+        instance="one",
+        faults=[f"takeover.after_assign=stop@{pipeline.partitions + 1}"],
+        settings=[*SHORT_SESSION, *SLOW_TO_EXPIRE],
+    )
+    wait_until(lambda: pipeline.committed() == pipeline.fed, "all records")
+    servers = {"bootstrap.servers": pipeline.bootstrap_servers}
+    [own_id] = zombie.ids()
+    Producer({**servers, "transactional.id": own_id}).init_transactions(60)
+    pipeline.feed_until_fault(zombie, "takeover.after_assign")
+    assert zombie.events("task_fenced"), "nothing was aborted"
+    admin = ClusterAdmin(KafkaSettings(bootstrap_servers=pipeline.bootstrap_servers))
+    wait_until(lambda: not admin.describe_group(pipeline.name).members, "its session's end")
+    pipeline.feed(RECORDS)
+    pipeline.finish(instance="two")
+    assert not admin.describe_group(pipeline.name).members
+    pipeline.feed(RECORDS)
+    zombie.signal(signal.SIGCONT)
+    wait_until(lambda: pipeline.committed() == pipeline.fed, "the rest")
+    assert zombie.events("partitions_lost"), "it went on as if it had been a member all the time"
+    zombie.signal(signal.SIGTERM)
+    assert zombie.wait() == 0
     verdict = pipeline.verify()
     assert verdict.clean, verdict
 

@@ -6,8 +6,7 @@ tasks wait for it, and leave service only after a fence. The numbers are those o
 `session_group`:
 
     R0  F1 poll for two heartbeats; F2 still the owner
-    K6  a task that another process has claimed since is a fence; after F2 it is claimed anew
-        (`transactions/ownership`), and R1 follows once more
+    K6  write the entries of the tasks anew, because R1 has inited the id (`transactions/ownership`)
     R2  read the stable committed offsets, which show the outcome
     R3  rewind to them
 
@@ -95,11 +94,7 @@ class Recovery(SessionUser[TransactionSession, Settled]):
         ownership: Ownership,
     ) -> None:
         self._log = log
-        self._outputs = outputs
         self._ownership = ownership
-        self._proven: set[TransactionSession] = set()
-        self._claimed: set[Task] = set()
-        self._superseded: set[Task] = set()
         self._groups: dict[TransactionSession, ProducerGroup[Task]] = {}
         self._events = structlog.get_logger("eosframework.recovery")
         self._sessions = SessionGroup(outputs, self, counts, self._events, clock, time.sleep)
@@ -185,25 +180,22 @@ class Recovery(SessionUser[TransactionSession, Settled]):
         """End the watch: no rebalance took the partitions, or the group would be released (F2)."""
         if session.state is State.FENCED:
             _enter(self._groups[session].out, TaskState.RECOVERING)
-            self._proven.add(session)
 
     def has_successor(self, session: TransactionSession) -> bool:
         """Return whether another process has claimed one of the tasks."""
         tasks = self._groups[session].tasks
-        if self._superseded.intersection(tasks):
-            return True
         try:
-            return bool(self._ownership.superseded(task.identity for task in tasks))
+            return self._ownership.has_successor(task.identity for task in tasks)
         except (Retriable, ClusterUnreachable):
             return False
 
     def read(self, sessions: Sequence[TransactionSession]) -> Sequence[Settled]:
         """Read the stable committed positions of each task (R2); without a commit, its start.
 
-        The claims are compared with the recorded entries before that (K6).
+        The entries are written anew before that (K6).
         """
-        self._hold_claims(sessions)
         groups = [self._groups[session] for session in sessions]
+        self._ownership.renew(task.identity for group in groups for task in group.tasks)
         committed = iter(self._log.committed([p for group in groups for p in group.partitions]))
         return [
             {
@@ -220,24 +212,17 @@ class Recovery(SessionUser[TransactionSession, Settled]):
 
     def outcome(self, session: TransactionSession, found: Settled) -> Outcome:
         """Return the outcome of a transaction from its tasks; some may not have taken part."""
-        if self._superseded.intersection(self._groups[session].tasks):
+        if self._moved(session, found):
             return Outcome.OVERTAKEN
-        if not session.is_in_doubt and session.state is not State.SUSPECT:
+        if not session.is_in_doubt:
             return Outcome.NOT_COMMITTED
-        if _moved(session, found):
-            return Outcome.OVERTAKEN
         outcomes = [task.outcome(positions) for task, positions in found.items()]
         return Outcome.COMMITTED if Outcome.COMMITTED in outcomes else Outcome.NOT_COMMITTED
 
     def overtaken(self, session: TransactionSession, found: Settled) -> TransactionError:
-        """Return the error that stands for a claim or offsets of another worker."""
-        if claimed := self._superseded.intersection(self._groups[session].tasks):
-            names = sorted(str(partition) for task in claimed for partition in task.partitions)
-            return TaskFenced(
-                f"transactional.id {session.transactional_id}: another worker has claimed "
-                f"{', '.join(names)}"
-            )
-        partitions = (partition for task in _moved(session, found) for partition in task.partitions)
+        """Return the error that stands for offsets of another worker."""
+        moved = self._moved(session, found)
+        partitions = (partition for task in moved for partition in task.partitions)
         return TaskFenced(
             f"transactional.id {session.transactional_id}: the committed offsets of "
             f"{', '.join(map(str, partitions))} were moved by another worker"
@@ -263,37 +248,20 @@ class Recovery(SessionUser[TransactionSession, Settled]):
             offsets={str(p.topic_partition): p.offset for p in settled},
         )
 
-    # --- claims ---------------------------------------------------------------------------------
+    def _moved(self, session: TransactionSession, found: Settled) -> list[Task]:
+        """Return the tasks that would resume at other offsets than another worker has committed.
 
-    def _hold_claims(self, sessions: Sequence[TransactionSession]) -> None:
-        """Note which tasks other processes have claimed (K6), and claim anew what is proven.
-
-        Raises:
-            Retriable: tasks were claimed anew, so the ids are inited again before the earlier
-                owners are fenced (K1, K0, K2); or the topic cannot be read now.
+        A task out of service is rewound to the committed ones, so its offsets count only while its
+        transaction is in doubt.
         """
-        owners = {task: s for s in sessions for task in self._groups[s].tasks}
-        tasks = {task.identity: task for task in owners}
-        self._superseded = {tasks[name] for name in self._ownership.superseded(tasks)}
-        anew = [task for task in self._superseded if owners[task] in self._proven]
-        if anew:
-            self._proven.difference_update(owners.values())
-            self._ownership.claim(
-                {task.identity: task.partitions for task in anew},
-                lambda name: tasks[name].group.transactional_id,
-            )
-            self._claimed.update(anew)
-            raise Retriable(
-                f"{', '.join(str(task.identity) for task in anew)}: claimed by another process and "
-                f"still assigned to this worker, so claimed anew"
-            )
-        claimed = self._claimed.intersection(owners).difference(self._superseded)
-        self._ownership.take(
-            [task.identity for task in claimed],
-            [session.transactional_id for session in sessions],
-            lambda ids: self._outputs.close(self._outputs.open(ids)),
-        )
-        self._claimed.difference_update(owners)
+        out = self._groups[session].out
+        became = {task: task.outcome(positions) for task, positions in found.items()}
+        return [
+            task
+            for task, outcome in became.items()
+            if (outcome is Outcome.OVERTAKEN and (session.is_in_doubt or task not in out))
+            or (outcome is Outcome.COMMITTED and task not in out)
+        ]
 
     # --- the producer groups that are out of service, and during a call those of the call ---------
 
@@ -311,12 +279,10 @@ class Recovery(SessionUser[TransactionSession, Settled]):
 
     def _keep_those_out(self) -> None:
         self._groups = {s: group for s, group in self._groups.items() if s.is_out}
-        self._proven.intersection_update(self._groups)
 
     def _forget_released(self, groups: Sequence[ProducerGroup[Task]]) -> None:
         """Drop released producers; a successor may have them, or a new group their ids."""
         kept = {group.session for group in groups}
-        self._claimed.intersection_update(task for group in groups for task in group.tasks)
         for session in [session for session in self._groups if session not in kept]:
             del self._groups[session]
             if session.fence is not None:
@@ -329,11 +295,3 @@ def _enter(tasks: Iterable[Task], state: TaskState) -> None:
     for task in tasks:
         if task.state is not state:
             task.enter(state)
-
-
-def _moved(session: TransactionSession, found: Settled) -> list[Task]:
-    """Return the tasks whose offsets another worker moved."""
-    own = {Outcome.NOT_COMMITTED}
-    if session.is_in_doubt:
-        own.add(Outcome.COMMITTED)
-    return [task for task, positions in found.items() if task.outcome(positions) not in own]

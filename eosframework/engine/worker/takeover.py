@@ -1,7 +1,7 @@
 """The takeover of partitions: their producers, their committed positions, and their tasks.
 
-T1. claim the tasks (`transactions/ownership`): K1 add entries, K0 init the own ids, K2 to K4
-    init the ids of earlier entries and remove these. That fences the previous owners and ends
+T1. claim the tasks (`transactions/ownership`): K0 init the own ids, K1 add entries, K2 to K4
+    init the ids of other entries and remove these. That fences the previous owners and ends
     their open transactions
 T2. read the stable committed offsets with their metadata; where a partition starts at its end,
     commit this position in a transaction of its task
@@ -33,7 +33,7 @@ from eosframework.engine.task.task import Task
 from eosframework.engine.worker.recovery import worker_policy
 from eosframework.engine.worker.retries import delays_of, task_queue
 from eosframework.engine.worker.worker_plan import Plan, WorkerOptions
-from eosframework.errors import Retriable, TaskFenced
+from eosframework.errors import ClusterUnreachable, Retriable, TaskFenced
 from eosframework.records import Position, TopicPartition
 from eosframework.transactions import failpoints
 from eosframework.transactions.ownership.ownership import ByTask, Ownership
@@ -47,9 +47,6 @@ from eosframework.transactions.ports import (
 from eosframework.transactions.producing import produce_all
 from eosframework.transactions.session.transaction_session import TransactionSession
 from eosframework.txnid import TransactionalId
-
-FENCED_STARTS = 2
-"""Takeovers that are repeated because the commit of a start was fenced."""
 
 
 class Takeover:
@@ -93,7 +90,6 @@ class Takeover:
         self._budget = ChangesBudget(options.queue_bytes // SHARE)
         self._events = structlog.get_logger("eosframework.worker", application=plan.application)
         self._unconfirmed = True
-        self._fenced_starts = 0
         self._kept_ms = dict(plan.kept_ms)
 
     def by_task(self, partitions: Sequence[TopicPartition]) -> ByTask:
@@ -113,17 +109,19 @@ class Takeover:
         """Return the tasks, and the start positions of their partitions (T1, T2).
 
         Raises:
+            AssignmentLapsed: the group has another assignment by now.
             TransactionError: an id could not be inited; no task is left open.
             RunError: the partitions may not be processed here.
         """
         failpoints.hit("takeover.before_init")
-        self._confirm()
+        self._confirm([p for partitions in by_task.values() for p in partitions])
         producer_of = self._plan.producer_of
-        self._ownership.claim(by_task, producer_of)
-        outputs = self._outputs.open(list(dict.fromkeys(map(producer_of, by_task))))
+        own_ids = list(dict.fromkeys(map(producer_of, by_task)))
+        self._ownership.prepare(own_ids)
+        outputs = self._outputs.open(own_ids)
         failpoints.hit("takeover.after_init")
         try:
-            own_ids = [output.transactional_id for output in outputs]
+            self._ownership.claim(by_task, producer_of)
             self._ownership.take(by_task, own_ids, self._fence)
         except BaseException:
             self._outputs.close(outputs)
@@ -162,8 +160,12 @@ class Takeover:
     def _fence(self, ids: Sequence[str]) -> None:
         self._outputs.close(self._outputs.open(ids))
 
-    def _confirm(self) -> None:
-        # First: a worker that started before a reset fences nothing.
+    def _confirm(self, partitions: Sequence[TopicPartition]) -> None:
+        # First: a worker that started before a reset, or has lost the partitions, fences nothing.
+        try:
+            self._log.confirm_assignment(partitions)
+        except ClusterUnreachable as error:
+            raise Retriable(str(error)) from error
         if self._unconfirmed:
             self._ledger.confirm_start()
             self._unconfirmed = False
@@ -185,13 +187,21 @@ class Takeover:
             2. the commit of the start is refused, and a record arrives
             3. the worker is killed before its first commit; its successor starts at the new end
 
-        So a fenced takeover is repeated: nothing was announced yet. But the fence may be that of a
-        successor, which each repetition fences in turn until the next poll reports the rebalance.
-        Therefore only `FENCED_STARTS` are repeated.
+        So a fenced takeover is repeated: nothing was announced yet. If the fence is that of a
+        successor, the repetition ends before an init: the group has another assignment.
+
+        A takeover whose commit is suspect is repeated as well:
+
+            1. the commit is done; the worker is suspended before its producer is replaced
+            2. a successor takes over and moves the positions
+            3. the worker resumes, and its re-init fences the successor; the positions that it has
+               read are over
+
+        The repetition reads the positions, which are committed now, so it commits none.
 
         Raises:
-            TransactionError: the outcome of a commit is unknown, or the commit was fenced; the next
-                takeover reads it.
+            TransactionError: the outcome of a commit is unknown, or the commit was fenced or
+                suspect; the next takeover reads it.
         """
         identities = {p: identity for identity, partitions in by_task.items() for p in partitions}
         new: dict[ProducerGroup[Task], list[Position]] = {}
@@ -209,18 +219,15 @@ class Takeover:
             produce_all(group.output, [*self._markers_of(identities, positions)])
             commits.append(Commit(group.output, positions, membership))
         for group, result in zip(new, self._outputs.commit(commits), strict=True):
-            if isinstance(result.error, TaskFenced):
-                self._fenced_starts += 1
-                if self._fenced_starts <= FENCED_STARTS:
-                    raise Retriable(f"the start was not committed: {result.error}")
-                self._events.warning(
-                    "start_not_committed",
-                    transactional_id=group.transactional_id,
-                    error=str(result.error),
+            if result.recycled:
+                raise Retriable(
+                    f"transactional.id {group.transactional_id}: its producer was replaced after "
+                    f"the commit of the start, so the positions are read again"
                 )
-            elif result.error is not None:
+            if isinstance(result.error, TaskFenced):
+                raise Retriable(f"the start was not committed: {result.error}")
+            if result.error is not None:
                 raise result.error
-        self._fenced_starts = 0
 
     def _markers_of(
         self,

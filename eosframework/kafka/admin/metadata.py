@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from confluent_kafka import ConsumerGroupState
+
 from eosframework.records import TopicPartition
 
 Values = Mapping[str, str | None]
@@ -69,12 +71,14 @@ class GroupMember:
     Args:
         name: its `group.instance.id`, else its client id.
         host: its address, as the coordinator sees it.
-        partitions: the assigned partitions.
+        partitions: the assigned partitions; while the group rebalances, those before.
+        member_id: its id, which the coordinator chose.
     """
 
     name: str
     host: str
     partitions: tuple[TopicPartition, ...]
+    member_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +90,14 @@ class GroupDescription:
             report them.
         instances: the `group.instance.id` of each member; None: a dynamic member.
         members: each with its assignment.
+        is_stable: no rebalance is under way.
     """
 
     client_ids: tuple[str, ...] = ()
     allowed: frozenset[str] | None = None
     instances: tuple[str | None, ...] = ()
     members: tuple[GroupMember, ...] = ()
+    is_stable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +165,7 @@ def group_facts(described: Any) -> GroupDescription:
         allowed=operation_names(described.authorized_operations),
         instances=tuple(member.group_instance_id or None for member in described.members),
         members=tuple(map(_member, described.members)),
+        is_stable=described.state is ConsumerGroupState.STABLE,
     )
 
 
@@ -180,6 +187,7 @@ def _member(member: Any) -> GroupMember:
         member.group_instance_id or member.client_id,
         member.host.removeprefix("/"),
         tuple(sorted(TopicPartition(entry.topic, entry.partition) for entry in given)),
+        member.member_id,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +46,29 @@ class GroupSettings:
         if self.instance is not None:
             properties["group.instance.id"] = self.instance
         return properties
+
+
+_FORMAT, _GENERATION_BYTES = b"CGMDv2:", 4
+
+
+def member_id(membership: bytes) -> str:
+    """Return the member id in group metadata; empty: it is that of no member.
+
+    librdkafka reports neither a lapse nor the metadata's content. It takes the id away after a
+    lapsed session and an unknown member, and the generation after an illegal one. Brokers accept
+    offsets without a generation from a static member while the group is empty, and always from a
+    client without a member id (`ClassicGroup.validateOffsetCommit`).
+
+    Args:
+        membership: `rd_kafka_consumer_group_metadata_write` with its format:
+            "CGMDv2:" GENERATION GROUP 0 MEMBER 0 ...
+    """
+    _, found, rest = membership.partition(_FORMAT)
+    if not found:
+        raise AssertionError(f"group metadata of another format than {_FORMAT!r}: {membership!r}")
+    generation = int.from_bytes(rest[:_GENERATION_BYTES], sys.byteorder, signed=True)
+    _, member, *_ = rest[_GENERATION_BYTES:].split(b"\0")
+    return member.decode() if generation >= 0 else ""
 
 
 WORKER = ".worker"

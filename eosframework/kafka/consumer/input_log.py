@@ -12,7 +12,14 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from eosframework.errors import EosError, PositionLost, Retriable, RunError, TransactionError
+from eosframework.errors import (
+    AssignmentLapsed,
+    EosError,
+    PositionLost,
+    Retriable,
+    RunError,
+    TransactionError,
+)
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.client.deadline import Deadline
 from eosframework.kafka.client.partition_conversion import (
@@ -79,7 +86,6 @@ class KafkaInputLog:
         self._fatal: KafkaError | None = None
         self._reported: set[int] = set()
         self._rebalancing: Rebalancing | None = None
-        self._membership: tuple[int, Any] | None = None
         self._starts: dict[TopicPartition, KafkaPartition] = {}
         self._next: dict[TopicPartition, int] = {}
         self._empty: dict[TopicPartition, tuple[int, int]] = {}
@@ -145,11 +151,29 @@ class KafkaInputLog:
         # an earlier offset  3. the range between both has records, which a rewind would leave out.
         for partition in ends.keys() - self._moved:
             self._empty[partition] = self._next.get(partition, ends[partition]), ends[partition]
-        return Fetched(found, ends, self._current_membership(), sizes_of(found), damaged)
+        return Fetched(found, ends, self.membership(), sizes_of(found), damaged)
 
     def membership(self) -> Any:
-        """Return the current membership; inside `assigned`, that of the assignment."""
-        return self._consumer.consumer_group_metadata()
+        """Return the membership of the assignment; None: no partitions are assigned."""
+        return None if self._rebalancing is None else self._rebalancing.membership
+
+    def confirm_assignment(self, partitions: Sequence[TopicPartition]) -> None:
+        """Make sure that the group assigns partitions to this member, inside `assigned`.
+
+        librdkafka may have joined again before the callback, so that the membership is of a later
+        generation than the partitions (see `Rebalancing`).
+
+        Raises:
+            AssignmentLapsed: it does not; another assignment follows.
+            ClusterUnreachable: the group cannot be described now.
+        """
+        if self._rebalancing is None or self._admin is None or not partitions:
+            return
+        found = self._admin.describe_group(self._group.group_id)
+        mine = {m.member_id: m.partitions for m in found.members}
+        given = mine.get(self._rebalancing.member_id, ())
+        if not found.is_stable or not set(partitions).issubset(given):
+            raise AssignmentLapsed(f"group {self._group.group_id} has another assignment by now")
 
     def committed(self, partitions: Sequence[TopicPartition]) -> list[Position]:
         """Return the stable committed positions (waits for pending transactional offsets).
@@ -231,7 +255,6 @@ class KafkaInputLog:
             RunError: a partition is not assigned.
             InstanceFenced: nor will it be: another member joined with this one's instance name.
         """
-        self._membership = None
         positions = list(map(self._past_markers, positions))
         for position in positions:
             self._seek(to_kafka(position))
@@ -321,18 +344,6 @@ class KafkaInputLog:
             if not self._consumer.assignment() and not self._consumer.memberid():
                 return
         self._events.warning("group_not_left", waited_seconds=LEAVE_SECONDS)
-
-    def _current_membership(self) -> Any:
-        """Return the membership; librdkafka is asked only after a rebalance.
-
-        Its main thread answers, so on a busy machine every fetch would wait for it. No generation
-        of the classic protocol begins without a callback (`rd_kafka_rebalance_op`), and the
-        coordinator rejects an older one.
-        """
-        count = 0 if self._rebalancing is None else self._rebalancing.count
-        if self._membership is None or self._membership[0] != count:
-            self._membership = count, self._consumer.consumer_group_metadata()
-        return self._membership[1]
 
     def _consume(self, limit: int, timeout_seconds: float) -> list[Message]:
         try:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import structlog
 from confluent_kafka import OFFSET_END, Consumer
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from eosframework.errors import AssignmentLapsed
 from eosframework.kafka.client.partition_conversion import from_kafka, to_kafka
+from eosframework.kafka.consumer.group import member_id
 from eosframework.records import Position, TopicPartition
 from eosframework.transactions.ports import RebalanceListener
 
@@ -22,7 +25,17 @@ class Rebalancing:
     by itself. It is kept, and `raise_pending` raises it in the fetch that served the callback;
     until then no partition is assigned.
 
-    `count` is the number of callbacks served: the group membership changes only with them.
+    `membership` is that of the assignment: taken once, before the listener is called, and kept
+    until the partitions are let go. It is never asked for again, because librdkafka may report
+    another one without a callback:
+
+    1. the listener takes partitions over; meanwhile a topic gets a partition, so librdkafka joins
+       again at once (`rd_kafka_cgrp_metadata_update_check`)
+    2. the group gives a partition to another member
+    3. asked now, librdkafka reports the new generation, under which the broker would accept
+       offsets of that partition
+
+    The new assignment then follows without a callback for the end of the earlier one.
 
     Args:
         listener: takes partitions over and releases them.
@@ -36,22 +49,37 @@ class Rebalancing:
         refuse: Refuse | None = None,
         started: Callable[[Sequence[Position]], None] | None = None,
     ) -> None:
-        self.count = 0
+        self.membership: bytes | None = None
+        self._given: list[TopicPartition] = []
         self._started = started
         self._refuse = refuse
         self._listener = listener
         self._pending: BaseException | None = None
         self._takes = True
+        self._events = structlog.get_logger("eosframework.kafka")
+
+    @property
+    def member_id(self) -> str:
+        """Member id under which the partitions were assigned; empty: there is none."""
+        return "" if self.membership is None else member_id(self.membership)
 
     def take_no_more(self) -> None:
         """Decline further assignments: the listener has closed."""
         self._takes = False
 
     def assigned(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
-        """Assign the partitions, paused, at the listener's positions."""
+        """Assign the partitions, paused, at the listener's positions.
+
+        If the membership has lapsed meanwhile, none is assigned: librdkafka joins again.
+        """
+        if self._given:
+            self._attempt(lambda: self._listener.lost(self._given))
+        self._given = given = [from_kafka(p) for p in partitions]
+        self.membership = consumer.consumer_group_metadata()
 
         def take_over() -> None:
-            given = [from_kafka(p) for p in partitions]
+            if not self.member_id:
+                raise AssignmentLapsed("the session ended before the partitions were taken over")
             if self._refuse is not None:
                 self._refuse(given)
             positions = self._listener.assigned(given)
@@ -62,6 +90,7 @@ class Rebalancing:
                 self._started(positions)
 
         if not self._takes or not self._attempt(take_over):
+            self._given, self.membership = [], None
             consumer.assign([])
 
     def revoked(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
@@ -82,12 +111,15 @@ class Rebalancing:
         self, tell: Callable[[Any], None], consumer: Consumer, partitions: list[KafkaPartition]
     ) -> None:
         self._attempt(lambda: tell([from_kafka(p) for p in partitions]))
+        self._given, self.membership = [], None
         consumer.unassign()
 
     def _attempt(self, step: Callable[[], None]) -> bool:
-        self.count += 1
         try:
             step()
+        except AssignmentLapsed as error:
+            self._events.warning("assignment_lapsed", error=str(error))
+            return False
         except BaseException as error:
             self._pending = self._pending or error
             return False

@@ -1,8 +1,8 @@
 """Attempts at tasks that Spark may repeat: retries, speculative copies, repeated stages.
 
 A task is an owned key (`transactions/session/owned_keys`): its transactional id is the same for
-every attempt, and its progress names the attempt that wrote it. A later attempt watches the first one
-before it claims the task: a retry and a speculative copy are indistinguishable, and a copy that
+every attempt, and its progress names the attempt that wrote it. A later attempt watches the first
+one before it claims the task: a retry and a speculative copy are indistinguishable, and a copy that
 took over at its start would undo the work that it should speed up.
 
 There is no group that could show whether an id was taken or a transaction expired: the entries

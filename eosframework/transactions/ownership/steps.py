@@ -1,26 +1,30 @@
 """The steps of recorded ownership, as docs/model/ownership.pml proves them.
 
+    K0  read the entries of one's own ids, then init these ids
     K1  add an entry for each task, under a new token; wait for the acknowledgement
-    K0  init one's own ids: a process with one of these ids and an earlier entry is fenced; one that
-        inits it afterwards sees a later entry
-    K2  read the topic to its end. If one's entry is gone, or a later one is there: give up
-    K3  init every other id of an earlier entry
-    K4  remove exactly the entries found in K2
+    K2  read the topic to its end
+    K3  init every other id of an entry for the same input
+    K4  remove exactly the entries that were read before an init of their id: those of other ids
+        found in K2, those of one's own ids found in K0
     K5  read the stable committed offsets
-    K6  after every further init of one's own id: read the topic. A task whose entry is gone or not
-        the latest is claimed anew
+    K6  after every further init of one's own id: write an entry for each of its tasks under a new
+        token, in place of the earlier one, before anything else is written
 
-A release removes one's own entry, after a clean commit. K0 and K3 are calls of the producers, K5 of
+A release removes one's own entry, after a clean commit. The inits are calls of the producers, K5 of
 the consumer; the others are here.
 
-Without K1 before K2, two takers do not see each other. Without the order of entries, a taker that
-was suspended after K1 fences and removes its successor. Without K6, an owner whose id was fenced
-resumes although its entry was removed, and the next taker does not find it.
+So every id that may write for an input is listed. That a worker which lost its partitions cannot
+commit, although it inits its id and lists itself anew, follows from the group: offsets are sent
+under the membership of the assignment (`InputLog.membership`), which the group has ended.
+
+Without the init before the entry, a taker removes the entry of an id that is inited afterwards.
+Without K6, an owner whose id was fenced resumes although its entry was removed. Without the reading
+in K0, a process that crashes again and again leaves an entry each time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -66,42 +70,41 @@ class Found:
     """The content of the topic, as one process with claims sees it (K2).
 
     Args:
-        superseded: claims whose entry is gone, or is not the latest of its input.
-        earlier: entries before one's own, of the other claims' inputs.
+        removed: claims whose entry is gone.
+        others: entries of other processes about the inputs of the claims.
     """
 
-    superseded: tuple[Claim, ...]
-    earlier: tuple[Entry, ...]
-
-    def ids(self, own: Iterable[str]) -> list[str]:
-        """Return the ids to init (K3): those of earlier entries that K0 has not inited.
-
-        Args:
-            own: the ids inited in K0.
-        """
-        return sorted({entry.claim.transactional_id for entry in self.earlier} - set(own))
+    removed: tuple[Claim, ...]
+    others: tuple[Entry, ...]
 
 
-def add(log: OwnershipLog, claims: Sequence[Claim]) -> None:
-    """Add an entry for each claim, with one request (K1)."""
-    log.write({claim.key: claim.value for claim in claims})
+def read_ids(log: OwnershipLog, ids: Collection[str]) -> frozenset[bytes]:
+    """Return the keys of the entries of some ids, before these are inited (K0)."""
+    entries = parse(log.read(), log.topic)
+    return frozenset(e.claim.key for e in entries if e.claim.transactional_id in ids)
+
+
+def add(log: OwnershipLog, claims: Sequence[Claim], instead_of: Iterable[Claim] = ()) -> None:
+    """Add an entry for each claim, and remove earlier ones, with one request (K1, K6)."""
+    removed: dict[bytes, bytes | None] = dict.fromkeys(claim.key for claim in instead_of)
+    log.write({claim.key: claim.value for claim in claims} | removed)
 
 
 def look(log: OwnershipLog, claims: Sequence[Claim]) -> Found:
-    """Read the topic to its end, and compare each claim with the other entries (K2, K6)."""
+    """Read the topic to its end, and find the entries of other processes (K2)."""
     entries = parse(log.read(), log.topic)
-    offsets = {entry.claim.key: entry.offset for entry in entries}
-    rivals = by_input(entries)
-    superseded: list[Claim] = []
-    earlier: dict[bytes, Entry] = {}
-    for claim in claims:
-        own = offsets.get(claim.key)
-        others = [entry for partition in claim.inputs for entry in rivals.get(partition, ())]
-        if own is None or any(entry.offset > own for entry in others):
-            superseded.append(claim)
-        else:
-            earlier.update({e.claim.key: e for e in others if e.offset < own})
-    return Found(tuple(superseded), tuple(earlier.values()))
+    keys = {entry.claim.key for entry in entries}
+    own = {claim.key for claim in claims}
+    entries_by_input = by_input(entries)
+    others = {
+        entry.claim.key: entry
+        for claim in claims
+        for partition in claim.inputs
+        for entry in entries_by_input.get(partition, ())
+        if entry.claim.key not in own
+    }
+    removed = tuple(claim for claim in claims if claim.key not in keys)
+    return Found(removed, tuple(others.values()))
 
 
 def remove(log: OwnershipLog, claims: Sequence[Claim]) -> None:

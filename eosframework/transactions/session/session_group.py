@@ -364,6 +364,10 @@ class SessionGroup(Generic[S, P]):
         # 2. A resumes, and its re-init fences B, the rightful owner
         # 3. A must not run a record from its old progress. That its offsets would be refused is
         #    the second fence, not the first.
+        # A producer that could not be replaced would be at its next begin, unnoticed.
+        for session in [session for session in suspects if session.output.is_suspect]:
+            self._unread(session, OutcomeUnknown("the suspect producer is not replaced yet"))
+        suspects = [session for session in suspects if session.state is State.SUSPECT]
         if not suspects:
             return
         try:
@@ -372,11 +376,14 @@ class SessionGroup(Generic[S, P]):
             for session in suspects:
                 if isinstance(error, TransactionFatal):
                     raise RunError(str(error)) from error
-                self._event("outcome_unknown", session, error)
-                session.doubt(error, Event.UNREAD)
-                self._user.drop(session)
+                self._unread(session, error)
             return
         self._each(zip(suspects, found, strict=True), self._checked)
+
+    def _unread(self, session: S, error: EosError) -> None:
+        self._event("outcome_unknown", session, error)
+        session.doubt(error, Event.UNREAD)
+        self._user.drop(session)
 
     def _checked(self, session: S, progress: P) -> None:
         if self._user.outcome(session, progress) is Outcome.OVERTAKEN:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
-from eosframework.errors import InstanceFenced, PositionLost, Retriable
-from eosframework.kafka.consumer.group import GroupSettings
+from eosframework.config import KafkaSettings
+from eosframework.errors import AssignmentLapsed, InstanceFenced, PositionLost, Retriable
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.kafka.consumer.group import GroupSettings, member_id
 from eosframework.kafka.consumer.input_log import KafkaInputLog
+from eosframework.kafka.inspect.vendor import consumer_protocol
+from eosframework.kafka.inspect.wire import Wire
 from eosframework.records import Position, TopicPartition
 from tests.conftest import KafkaService
 from tests.support.applications.feeding import feeder
 from tests.support.applications.pipeline import wait_until
-from tests.support.servers.kafka_admin import NewTopic
+from tests.support.servers.kafka_admin import NewPartitions, NewTopic
 from tests.support.servers.topics import create_topics
 
 Join = Callable[..., "Member"]
@@ -31,17 +37,28 @@ class Member:
         self.start = start
         self.owned: set[TopicPartition] = set()
         self.failure: Exception | None = None
+        self.during: Callable[[], None] | None = None
+        self.callbacks: list[str] = []
 
     def assigned(self, partitions: list[TopicPartition]) -> list[Position]:
         if self.failure is not None:
             raise self.failure
+        self.callbacks.append(f"assigned {len(partitions)}")
+        if (during := self.during) is not None:
+            self.during = None
+            during()
         self.owned |= set(partitions)
         return [Position(p.topic, p.partition, self.start) for p in partitions]
 
     def revoked(self, partitions: list[TopicPartition]) -> None:
+        self.callbacks.append(f"gone {len(partitions)}")
         self.owned -= set(partitions)
 
     lost = revoked
+
+    def asked(self) -> bytes:
+        """What librdkafka reports of the membership now."""
+        return self.log._consumer.consumer_group_metadata()
 
     def owns(self, count: int) -> bool:
         self.log.fetch(10, 0.05)
@@ -63,7 +80,7 @@ def topic(kafka: KafkaService, topic_name: str) -> str:
 def join(kafka: KafkaService, topic: str) -> Iterator[Join]:
     members: list[Member] = []
 
-    def join_one(instance: str | None = None, *, start: int = 0) -> Member:
+    def join_one(instance: str | None = None, *, start: int = 0, **client: Any) -> Member:
         # Partitions are handed over by a leave: the end of a session would be waited for longer.
         group = GroupSettings(
             topic,
@@ -72,7 +89,9 @@ def join(kafka: KafkaService, topic: str) -> Iterator[Join]:
             heartbeat_interval_seconds=0.2,
             max_poll_interval_seconds=600,
         )
-        log = KafkaInputLog({"bootstrap.servers": kafka.bootstrap_servers}, group)
+        servers = {"bootstrap.servers": kafka.bootstrap_servers}
+        admin = ClusterAdmin(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers))
+        log = KafkaInputLog({**servers, **client}, group, admin=admin)
         member = Member(log, start)
         log.subscribe([topic], member)
         members.append(member)
@@ -208,6 +227,107 @@ def test_a_fetch_tells_the_membership_that_holds_since_the_last_rebalance(
         producer.send_offsets_to_transaction(kept, before, 60)
     assert refused.value.args[0].code() == KafkaError.ILLEGAL_GENERATION
     producer.abort_transaction(60)
+
+
+def sent_under(kafka: KafkaService, topic: str, membership: Any) -> int | None:
+    """The error code of offsets sent under a membership; None: they are committed."""
+    producer = Producer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"{topic}-0"}
+    )
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    try:
+        producer.send_offsets_to_transaction([KafkaPartition(topic, 0, 1)], membership, 60)
+    except KafkaException as error:
+        producer.abort_transaction(60)
+        return error.args[0].code()
+    producer.commit_transaction(60)
+    return None
+
+
+def test_a_topic_that_grows_during_a_takeover_leaves_the_membership_of_the_takeover(
+    kafka: KafkaService, join: Join, topic: str
+) -> None:
+    """librdkafka joins again inside the callback, and reports the new generation at once."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    member = join(**{"topic.metadata.refresh.interval.ms": 200})
+    codes: list[int | None] = []
+
+    def grow() -> None:
+        member.log.confirm_assignment([TopicPartition(topic, 0), TopicPartition(topic, 1)])
+        for answer in admin.create_partitions([NewPartitions(topic, 4)]).values():
+            answer.result(60)
+        wait_until(lambda: member.asked() != member.log.membership(), "the new generation")
+        assert member_id(member.asked()) == member_id(member.log.membership())
+        codes.append(sent_under(kafka, topic, member.log.membership()))
+
+    member.during = grow
+    wait_until(lambda: member.owns(4), "the assignment of the new generation")
+    assert codes == [KafkaError.ILLEGAL_GENERATION]
+    assert member.callbacks == ["assigned 2", "gone 2", "assigned 4"]
+    assert member.log.membership() == member.asked()
+
+
+def test_partitions_of_an_earlier_generation_are_not_confirmed(
+    kafka: KafkaService, join: Join, topic: str
+) -> None:
+    admin = ClusterAdmin(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers))
+    first, lapsed = join(), list[str]()
+
+    def rebalance() -> None:
+        second = join()
+
+        def waits() -> bool:
+            return second.owns(0) and len(admin.describe_group(topic).members) == 2
+
+        wait_until(waits, "a member that waits for the first one")
+        try:
+            first.log.confirm_assignment([TopicPartition(topic, 0), TopicPartition(topic, 1)])
+        except AssignmentLapsed as error:
+            lapsed.append(str(error))
+            raise
+
+    first.during = rebalance
+    wait_until(lambda: first.owns(1), "a share")
+    assert lapsed == [f"group {topic} has another assignment by now"]
+
+
+def test_offsets_of_a_member_whose_generation_is_over_are_refused_by_an_empty_group(
+    kafka: KafkaService, join: Join, topic: str
+) -> None:
+    """A JoinGroup of the member arrives late, so that librdkafka hears of an illegal generation.
+
+    From a static member brokers accept offsets without a generation while the group is empty.
+    """
+    member = join("one")
+    wait_until(lambda: member.owns(2), "an assignment")
+    membership = member.log.membership()
+    name = topic.encode()
+    subscription = struct.pack(f">hih{len(name)}si", 0, 1, len(name), name, 0)
+    request = consumer_protocol.JoinGroupRequest
+    range_ = request.JoinGroupRequestProtocol(name="range", metadata=subscription)
+    settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
+    with Wire(settings) as wire:
+        joined = wire.send(
+            request(
+                group_id=topic,
+                session_timeout_ms=600_000,
+                rebalance_timeout_ms=600_000,
+                member_id=member_id(membership),
+                group_instance_id="one",
+                protocol_type="consumer",
+                protocols=[range_],
+            )
+        )
+        assert joined.error_code == 0, joined
+        wait_until(lambda: not member_id(member.asked()), "the end of the membership")
+        leave = consumer_protocol.LeaveGroupRequest
+        one = leave.MemberIdentity(member_id=member_id(membership), group_instance_id="one")
+        assert wire.send(leave(group_id=topic, members=[one])).error_code == 0
+    without_generation = member.asked()
+    assert member.log.membership() == membership
+    assert sent_under(kafka, topic, membership) == KafkaError.UNKNOWN_MEMBER_ID
+    assert sent_under(kafka, topic, without_generation) is None, "it is to be kept from brokers"
 
 
 def test_a_static_member_that_leaves_hands_its_partitions_over_at_once(join: Join) -> None:

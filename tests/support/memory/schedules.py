@@ -3,7 +3,10 @@
 Each worker runs in a thread of its own, and one thread at a time: it hands the turn on at named
 points, at each request about ownership, and at each fetch. A worker may sleep over many turns at
 any of them, so each becomes a zombie at each step; it may be killed there, and its instance started
-again. The group moves partitions and does not check offsets: only the fence protects.
+again. The group moves partitions, and checks the membership when offsets are sent, not when the
+transaction ends; reads of offsets do not wait for open transactions. A producer may be suspect
+after any commit, and its worker may sleep before it is replaced. In some schedules partitions start
+at their end, and records arrive while the workers run.
 """
 
 from __future__ import annotations
@@ -11,22 +14,25 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
+from eosframework.engine.task.offsets import Progress
 from eosframework.engine.worker import worker as worker_module
 from eosframework.engine.worker.worker import Worker
 from eosframework.engine.worker.worker_plan import Plan
-from eosframework.errors import Retriable
+from eosframework.errors import AssignmentLapsed, InstanceFenced, Retriable
 from eosframework.records import Position, TopicPartition
 from eosframework.testing.memory_kafka import MemoryInput, MemoryOwnership, MemoryStartPositions
+from eosframework.testing.stateless_driver import Sent
 from eosframework.transactions import failpoints
+from eosframework.transactions.ownership.entries import by_input, parse
 from eosframework.transactions.ownership.ownership import Ownership
-from eosframework.transactions.ports import Fetched, TransactionalOutput
+from eosframework.transactions.ports import Commit, Committed, Fetched, TransactionalOutput
 from eosframework.txnid import TransactionalId
-from tests.support.memory.fault_plan import Faults, Killed
-from tests.support.memory.faulty_kafka import FaultyKafka, FaultyOutputs
+from tests.support.memory.fault_plan import CommitFault, Faults, Killed
+from tests.support.memory.faulty_kafka import FaultyKafka, FaultyOutput, FaultyOutputs
 from tests.support.memory.scripted_kafka import OPTIONS
 from tests.unit.processing.messages import compiled, part_of, sink
 
@@ -78,6 +84,13 @@ class Turns:
         if self.errors:
             raise self.errors[0]
 
+    def sleep(self) -> None:
+        """Let the others run while this worker sleeps, perhaps."""
+        me = threading.current_thread().name
+        if me in self._waiting and me not in self.killed and self.chance.random() < 0.5:
+            self.asleep = {me: self.count + self.chance.randint(20, 160)}
+        self.switch()
+
     def switch(self) -> None:
         """Let others run; a worker may be killed here."""
         me = threading.current_thread().name
@@ -86,7 +99,8 @@ class Turns:
         self.count += 1
         if self.count > TURNS:
             raise AssertionError(f"no end after {TURNS} turns")
-        if self.chance.random() < 0.12:
+        others = (until for name, until in self.asleep.items() if name != me)
+        if self.chance.random() < 0.12 and all(until <= self.count for until in others):
             self.asleep[me] = self.count + self.chance.randint(5, 80)
         if self.crashes and self.chance.random() < 0.004:
             self.crashes -= 1
@@ -116,13 +130,82 @@ class Turns:
                 self._main.release()
 
 
+class Cluster(FaultyKafka):
+    """A cluster that ends a transaction whatever became of the membership of its offsets.
+
+    Attributes:
+        entries: the ownership topic.
+        unlisted: ids that were about to commit and were not listed for a partition.
+    """
+
+    def __init__(self, topics: Mapping[str, int]) -> None:
+        super().__init__(topics)
+        self.entries = MemoryOwnership()
+        self.unlisted: list[str] = []
+
+    def require_listed(self, output: FaultyOutput, positions: Sequence[Position]) -> None:
+        """Note an id that may write for a partition and is not found in the topic."""
+        if self._ids[output.transactional_id].epoch != output._epoch:
+            return
+        listed = {
+            (entry.claim.transactional_id, place)
+            for place, found in by_input(parse(self.entries.read(), "")).items()
+            for entry in found
+        }
+        if {(output.transactional_id, p.topic_partition) for p in positions} - listed:
+            self.unlisted.append(output.transactional_id)
+
+    def commit(
+        self, transactional_id: str, epoch: int, positions: Sequence[Position], membership: Any
+    ) -> list[Sent]:
+        return super().commit(transactional_id, epoch, positions, None)
+
+
+class Input:
+    """The records of the input; some arrive while the workers run."""
+
+    def __init__(self, kafka: FaultyKafka, turns: Turns, at_once: int) -> None:
+        self._kafka = kafka
+        self._turns = turns
+        self._left = [(n, number) for n in range(RECORDS) for number in range(PARTITIONS)]
+        while self._left and self._left[0][0] < at_once:
+            self._feed()
+
+    def look(self) -> None:
+        """Append a record, perhaps."""
+        if self._left and self._turns.chance.random() < 0.2:
+            self._feed()
+
+    def _feed(self) -> None:
+        n, number = self._left.pop(0)
+        value = str(100 * number + n).encode()
+        self._kafka.append(("in", value, b"k", number, None, None, 0, None))
+
+
+class AtTheEnd(MemoryStartPositions):
+    """Partitions without a commit start at their end."""
+
+    def starting_positions(self, committed: Sequence[Position], log: Any) -> list[Position]:
+        ends = log.end_offsets([p.topic_partition for p in committed])
+        return [
+            p
+            if p.offset is not None
+            else replace(p, offset=ends[p.topic_partition], metadata=str(Progress()))
+            for p in committed
+        ]
+
+    def starts_at_end(self, partition: TopicPartition) -> bool:
+        return True
+
+
 @dataclass
 class Group:
     """The group's assignment, which moves now and then."""
 
     turns: Turns
     members: Sequence[str]
-    generation: int = 1
+    source: Input
+    kafka: FaultyKafka
     moves: int = 12
     split: dict[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
 
@@ -132,9 +215,10 @@ class Group:
 
     def look(self) -> None:
         """Move the partitions, perhaps."""
+        self.source.look()
         if self.moves and self.turns.chance.random() < 0.1:
             self.moves -= 1
-            self.generation += 1
+            self.kafka.generation += 1
             self.split = {p: self.turns.chance.choice(self.members) for p in INPUTS}
 
 
@@ -152,17 +236,22 @@ class Member(MemoryInput):
         group = self._group
         group.turns.switch()
         group.look()
-        self._joins = False
-        if self._known != group.generation:
+        self._joins, self._unaware = False, 0  # The group decides.
+        if self._known != group.kafka.generation:
             self._late -= 1
             if self._late < 0:
-                self._late = group.turns.chance.randint(0, 3)
+                self._late = group.turns.chance.randint(0, 6)
                 if self.at:
                     lost = group.turns.chance.random() < 0.5
                     (self.lose if lost else self.revoke)(*sorted(self.at))
-                self._known = group.generation
+                self._known = group.kafka.generation
                 self.assign(*group.of(self._name))
         return super().fetch(limit, timeout_seconds)
+
+    def confirm_assignment(self, partitions: Sequence[TopicPartition]) -> None:
+        self._group.turns.switch()
+        if self.generation != self.kafka.generation:
+            raise AssignmentLapsed("the group has another generation")
 
     def committed(self, partitions: Sequence[TopicPartition]) -> list[Position]:
         self._group.turns.switch()
@@ -170,10 +259,13 @@ class Member(MemoryInput):
 
     def assign(self, *partitions: TopicPartition) -> None:
         assert self.listener is not None
-        starts = self.listener.assigned(list(partitions))
+        self.generation = self.kafka.generation
+        try:
+            starts = self.listener.assigned(list(partitions))
+        except AssignmentLapsed:
+            starts = list[Position]()
         self.at = {p.topic_partition: p.offset or 0 for p in starts}
         self.paused = set(self.at)
-        self.generation = self.kafka.generation
 
 
 class Mortal(Faults):
@@ -191,6 +283,10 @@ class Mortal(Faults):
     @killed.setter
     def killed(self, value: bool) -> None:
         assert not value
+
+    def at_commit(self) -> CommitFault:
+        is_suspect = self._turns.chance.random() < 0.25
+        return CommitFault(recycled=is_suspect, overtaken=is_suspect)
 
 
 class Topic:
@@ -218,7 +314,7 @@ class Outputs(FaultyOutputs):
     """Producers whose inits give others a turn."""
 
     def __init__(self, kafka: FaultyKafka, faults: Faults, turns: Turns) -> None:
-        super().__init__(kafka, faults)
+        super().__init__(kafka, faults, turns.sleep)
         self._turns = turns
 
     def open(self, transactional_ids: Sequence[str]) -> list[TransactionalOutput]:
@@ -227,6 +323,15 @@ class Outputs(FaultyOutputs):
             self._turns.switch()
             found += super().open([name])
         return found
+
+    def commit(
+        self, commits: Sequence[Commit], within_seconds: float | None = None
+    ) -> list[Committed]:
+        for commit in commits:
+            cast("Cluster", self._log).require_listed(
+                cast("FaultyOutput", commit.output), commit.positions
+            )
+        return super().commit(commits, within_seconds)
 
     def recycle(self, outputs: Sequence[TransactionalOutput]) -> Any:
         self._turns.switch()
@@ -245,21 +350,29 @@ class Played:
     values: list[bytes]
     expected: list[bytes]
     turns: Turns
-    kafka: FaultyKafka
+    kafka: Cluster
+
+    @property
+    def holds(self) -> bool:
+        """Whether each input took effect once, and each id that might write was listed."""
+        return self.values == self.expected and not self.kafka.unlisted
 
 
-def play(seed: int, ownership: type[Ownership] = Ownership) -> Played:
+def play(
+    seed: int,
+    ownership: type[Ownership] = Ownership,
+    outputs: type[Outputs] = Outputs,
+    *,
+    group_checks: bool = True,
+) -> Played:
     """Run two workers by a seed until all input is processed."""
     turns = Turns(seed)
-    kafka = FaultyKafka({"in": PARTITIONS, "out": 1})
-    kafka.has_one_fence = True
-    for number in range(PARTITIONS):
-        for n in range(RECORDS):
-            value = str(100 * number + n).encode()
-            kafka.append(("in", value, b"k", number, None, None, 0, None))
+    kafka = Cluster({"in": PARTITIONS, "out": 1})
+    kafka.generation = 1
+    kafka.has_one_fence = not group_checks
+    at_end = turns.chance.random() < 0.5
     names = ["a", "b"]
-    group = Group(turns, names)
-    topic = MemoryOwnership()
+    group = Group(turns, names, Input(kafka, turns, RECORDS // 3 if at_end else RECORDS), kafka)
     source = compiled(sink())
 
     def is_done() -> bool:
@@ -274,7 +387,9 @@ def play(seed: int, ownership: type[Ownership] = Ownership) -> Played:
                 turns.killed.discard(name)
                 try:
                     _worker(f"{name}{incarnation}", name, has_own_id).run()
-                except (Killed, Retriable):  # A supervisor starts it again.
+                # A supervisor starts it again. It may have been refused several times before it
+                # learned of a rebalance, which takes one heartbeat in reality.
+                except (Killed, Retriable, InstanceFenced):
                     continue
 
         return run
@@ -291,10 +406,10 @@ def play(seed: int, ownership: type[Ownership] = Ownership) -> Played:
         worker = Worker(
             plan,
             Member(kafka, name, group),
-            Outputs(kafka, faults, turns),
-            MemoryStartPositions(),
+            outputs(kafka, faults, turns),
+            AtTheEnd() if at_end else MemoryStartPositions(),
             OPTIONS,
-            ownership=ownership(Topic(topic, turns, faults), process),
+            ownership=ownership(Topic(kafka.entries, turns, faults), process),
             clock=lambda: _clock(kafka),
             on_round=lambda _: worker.stop() if is_done() else None,
         )
@@ -317,7 +432,15 @@ def play(seed: int, ownership: type[Ownership] = Ownership) -> Played:
             failpoints.disarm(point)
     log = kafka.logs[TopicPartition("out", 0)]
     values = sorted(m.value() or b"" for m in log.messages)
-    expected = sorted(str(100 * p + n).encode() for p in range(PARTITIONS) for n in range(RECORDS))
+    first = dict[TopicPartition, int]()
+    for transaction in kafka.history if at_end else ():
+        for position in transaction.positions:
+            first.setdefault(position.topic_partition, position.offset or 0)
+    expected = sorted(
+        str(100 * place.partition + n).encode()
+        for place in INPUTS
+        for n in range(first.get(place, 0), RECORDS)
+    )
     return Played(values, expected, turns, kafka)
 
 

@@ -30,7 +30,6 @@ def found(offset: int, code: int) -> Message:
 
 def fetched(log: KafkaInputLog, monkeypatch: pytest.MonkeyPatch, consume: Consume) -> None:
     monkeypatch.setattr(log, "_consume", consume)
-    monkeypatch.setattr(log, "_current_membership", lambda: None)
     assert log.fetch(100, 0).ends in ({}, {A: 10})
 
 
@@ -63,7 +62,6 @@ def test_the_end_after_a_batch_that_cannot_be_read_is_not_reached(
     log._note_starts([Position(A.topic, A.partition, 5)])
     both = [found(7, KafkaError._BAD_MSG), found(10, KafkaError._PARTITION_EOF)]
     monkeypatch.setattr(log, "_consume", lambda *_: both)
-    monkeypatch.setattr(log, "_current_membership", lambda: None)
     result = log.fetch(100, 0)
     assert result.unreadable.keys() == {A}
     assert not result.ends

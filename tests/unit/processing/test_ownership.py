@@ -1,8 +1,8 @@
-"""The steps of recorded ownership, K1 to K6, over a topic in memory."""
+"""The steps of recorded ownership, K0 to K6, over a topic in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
@@ -81,84 +81,105 @@ def test_a_record_under_another_key_is_none_of_the_application(
     assert parse(log.read(), log.topic) == []
 
 
-def test_k2_finds_the_entries_before_ones_own_whatever_the_sub_topology_was_called(
+def test_k2_finds_the_entries_of_others_whatever_the_sub_topology_was_called(
     log: MemoryOwnership,
 ) -> None:
     former = replace(THEIRS, sub_topology="former", topics=("in", "other"))
     elsewhere = [replace(THEIRS, partition=1), replace(THEIRS, topics=("other",), token="b.2")]
-    steps.add(log, [former, *elsewhere, MINE])
+    later = replace(THEIRS, token="b.3")
+    steps.add(log, [former, *elsewhere, MINE, later])
     found = steps.look(log, [MINE])
-    assert not found.superseded
-    assert [entry.claim for entry in found.earlier] == [former]
-    assert found.ids([]) == [THEIRS.transactional_id]
-    assert found.ids([THEIRS.transactional_id]) == []
+    assert not found.removed
+    assert [entry.claim for entry in found.others] == [former, later]
+    steps.remove(log, [MINE])
+    assert steps.look(log, [MINE]).removed == (MINE,)
 
 
-def test_k2_gives_up_where_a_later_entry_is_there_or_ones_own_is_gone(log: MemoryOwnership) -> None:
-    steps.add(log, [MINE])
+def taken(process: Ownership, id_: str, fence: Callable[[list[str]], object] = len) -> None:
+    """Take the task over, as an init of the id between the two would."""
+    process.prepare([id_])
+    process.claim(BY_TASK, lambda _: id_)
+    process.take([TASK], [id_], fence)
+
+
+def test_a_takeover_inits_the_ids_of_other_entries_between_k2_and_k4(log: MemoryOwnership) -> None:
     steps.add(log, [THEIRS])
-    assert steps.look(log, [MINE]).superseded == (MINE,)
-    assert steps.look(log, [THEIRS]).superseded == ()
-    steps.remove(log, [MINE, THEIRS])
-    assert steps.look(log, [THEIRS]).superseded == (THEIRS,)
-
-
-def test_k4_removes_exactly_the_entries_that_k2_found(log: MemoryOwnership) -> None:
-    """One that is added after K2 is later, and its owner fences this worker."""
-    steps.add(log, [THEIRS])
-    a = recorded(log)
-    a.claim(BY_TASK, lambda _: MINE.transactional_id)
-    later = replace(THEIRS, transactional_id="app:worker.c:0", token="c.1")
-    a.take([TASK], [MINE.transactional_id], lambda ids: steps.add(log, [later]))
-    assert listed(log) == {MINE.transactional_id, "app:worker.c:0"}
-
-
-def test_a_takeover_inits_the_ids_of_earlier_entries_between_k2_and_k4(
-    log: MemoryOwnership,
-) -> None:
-    steps.add(log, [THEIRS])
-    a, inited = recorded(log), list[tuple[list[str], set[str]]]()
-    a.claim(BY_TASK, lambda _: MINE.transactional_id)
-    a.take([TASK], [MINE.transactional_id], lambda ids: inited.append((ids, listed(log))))
+    inited = list[tuple[list[str], set[str]]]()
+    taken(recorded(log), MINE.transactional_id, lambda ids: inited.append((ids, listed(log))))
     both = {MINE.transactional_id, THEIRS.transactional_id}
     assert inited == [([THEIRS.transactional_id], both)]
     assert listed(log) == {MINE.transactional_id}
 
 
-def test_a_taker_that_is_overtaken_gives_up_and_claims_again_with_another_token(
+def test_k4_removes_exactly_the_entries_that_k2_found(log: MemoryOwnership) -> None:
+    """One that is added after K2 is of an id that may have been inited since."""
+    steps.add(log, [THEIRS])
+    later = replace(THEIRS, token="b.2")
+    taken(recorded(log), MINE.transactional_id, lambda ids: steps.add(log, [later]))
+    assert later.key in log.read()
+    assert THEIRS.key not in log.read()
+
+
+def test_entries_of_the_own_id_are_removed_if_they_were_read_before_its_init(
     log: MemoryOwnership,
 ) -> None:
-    a, b = recorded(log), recorded(log, "b")
-    a.claim(BY_TASK, lambda _: MINE.transactional_id)
-    b.claim(BY_TASK, lambda _: THEIRS.transactional_id)
-    with pytest.raises(Retriable, match=r"sub\[0\]: another process has claimed"):
-        a.take([TASK], [MINE.transactional_id], lambda ids: pytest.fail("fenced its successor"))
-    assert listed(log) == {THEIRS.transactional_id}
-    a.claim(BY_TASK, lambda _: MINE.transactional_id)
-    a.take([TASK], [MINE.transactional_id], lambda ids: None)
-    assert b.superseded([TASK]) == [TASK]
-    assert a.superseded([TASK]) == []
-
-
-def test_k6_names_the_tasks_whose_entry_was_removed(log: MemoryOwnership) -> None:
+    """Another process has the same name: one that crashed, or one that has inited the id since."""
+    crashed = replace(THEIRS, transactional_id=MINE.transactional_id)
+    namesake = replace(crashed, token="b.2")
+    steps.add(log, [crashed])
     a = recorded(log)
+    a.prepare([MINE.transactional_id])
+    steps.add(log, [namesake])
     a.claim(BY_TASK, lambda _: MINE.transactional_id)
-    assert a.superseded([TASK]) == []
-    steps.remove(log, [entry.claim for entry in parse(log.read(), log.topic)])
-    assert a.superseded([TASK]) == [TASK]
+    a.take([TASK], [MINE.transactional_id], lambda ids: pytest.fail(f"inited {ids}"))
+    assert crashed.key not in log.read()
+    assert namesake.key in log.read()
+
+
+def test_an_entry_that_is_written_anew_replaces_the_one_before_in_one_write(
+    log: MemoryOwnership,
+) -> None:
+    a = recorded(log)
+    taken(a, MINE.transactional_id)
+    [before] = parse(log.read(), log.topic)
+    a.renew([TASK])
+    [after] = parse(log.read(), log.topic)
+    assert after.claim == replace(before.claim, token=after.claim.token)
+    assert after.claim.token != before.claim.token
+    a.release([TASK])
+    assert not log.read()
+
+
+def test_a_fence_is_explained_by_a_removed_entry_or_a_new_one_and_by_each_entry_once(
+    log: MemoryOwnership,
+) -> None:
+    a = recorded(log)
+    taken(a, MINE.transactional_id)
+    assert not a.has_successor([TASK])
+    steps.add(log, [replace(THEIRS, transactional_id=MINE.transactional_id)])
+    assert not a.has_successor([TASK]), "another process under the same id is a rival"
+    b = recorded(log, "b")
+    b.prepare([THEIRS.transactional_id])
+    b.claim(BY_TASK, lambda _: THEIRS.transactional_id)
+    assert a.has_successor([TASK])
+    assert not a.has_successor([TASK])
+    b.take([TASK], [THEIRS.transactional_id], len)
+    assert a.has_successor([TASK])
+    a.renew([TASK])
+    assert not a.has_successor([TASK])
 
 
 def test_a_removal_that_arrives_late_removes_no_later_entry(log: MemoryOwnership) -> None:
     a = recorded(log)
-    a.claim(BY_TASK, lambda _: MINE.transactional_id)
+    taken(a, MINE.transactional_id)
     late = [entry.claim for entry in parse(log.read(), log.topic)]
     a.release([TASK])
-    a.claim(BY_TASK, lambda _: MINE.transactional_id)
+    taken(a, MINE.transactional_id)
     steps.remove(log, late)
-    assert a.superseded([TASK]) == []
+    assert listed(log) == {MINE.transactional_id}
 
 
-def test_an_entry_without_an_answer_is_replaced_and_then_removed(log: MemoryOwnership) -> None:
+def test_an_entry_without_an_answer_is_removed_by_the_next_takeover(log: MemoryOwnership) -> None:
     """It is there nevertheless, under a token that this process has given up."""
 
     class Unheard(MemoryOwnership):
@@ -166,19 +187,17 @@ def test_an_entry_without_an_answer_is_replaced_and_then_removed(log: MemoryOwne
             log.write(values)
             raise ClusterUnreachable("no answer")
 
-    a = recorded(log)
     deaf = recorded(Unheard(), "deaf")
     with pytest.raises(Retriable, match="no answer"):
         deaf.claim(BY_TASK, lambda _: MINE.transactional_id)
     assert len(log.read()) == 1
-    a.claim(BY_TASK, lambda _: MINE.transactional_id)
-    a.take([TASK], [MINE.transactional_id], lambda ids: pytest.fail(f"inited {ids}"))
+    taken(recorded(log), MINE.transactional_id, lambda ids: pytest.fail(f"inited {ids}"))
     assert len(log.read()) == 1
 
 
 def test_without_transactions_nothing_is_claimed() -> None:
     nothing = Ownership()
-    nothing.claim(BY_TASK, str)
-    nothing.take([TASK], [str(TASK)], lambda ids: pytest.fail("fenced"))
-    assert nothing.superseded([TASK]) == []
+    taken(nothing, str(TASK), lambda ids: pytest.fail("fenced"))
+    nothing.renew([TASK])
+    assert not nothing.has_successor([TASK])
     nothing.release([TASK])

@@ -15,6 +15,7 @@ from eosframework.engine.task.receipts import HEADER_RECEIPT, Receipt
 from eosframework.engine.worker.worker import Worker
 from eosframework.engine.worker.worker_plan import Plan
 from eosframework.errors import (
+    AssignmentLapsed,
     DataRejected,
     InstanceFenced,
     OutcomeUnknown,
@@ -396,13 +397,12 @@ class AtEnds(MemoryStartPositions):
         ([OutcomeUnknown("no answer")], True, 2),
         ([OutcomeUnknown("no answer")], False, 2),
         ([TaskFenced("a late init of its own")], False, 2),
-        ([TaskFenced("another worker has it")] * 3, False, 3),
+        ([TaskFenced("late inits of its own")] * 3, False, 4),
     ],
 )
 def test_where_a_partition_starts_at_its_end_is_committed_before_a_record_is_run(
     errors: Sequence[TransactionError | None], committed: bool, inits: int
 ) -> None:
-    """A third fence is left to the following rebalance: a re-init would fence a successor."""
     broker = broker_with(*range(5))
     broker.commit_faults += [(error, committed) for error in errors]
     run = Run(broker)
@@ -410,8 +410,28 @@ def test_where_a_partition_starts_at_its_end_is_committed_before_a_record_is_run
     run.worker.start()
     run.log.fetch(1, 0)
     assert broker.calls.count("init app:sub:0") == inits
-    assert broker.positions == ({P0: Position(*P0, 5)} if len(errors) < 3 else {})
+    assert broker.positions == {P0: Position(*P0, 5)}
     assert broker.values == []
+
+
+def test_a_successor_that_fenced_the_commit_of_a_start_is_not_fenced_in_turn() -> None:
+    broker = broker_with(*range(5))
+    broker.commit_faults.append((TaskFenced("another worker has it"), False))
+    run = Run(broker)
+    run.worker._ledger = run.worker._takeover._ledger = AtEnds()
+    asked: list[Any] = []
+
+    def confirm(partitions: Sequence[TopicPartition]) -> None:
+        asked.append(partitions)
+        if len(asked) > 1:
+            raise AssignmentLapsed("the group has another assignment by now")
+
+    run.log.confirm_assignment = confirm
+    run.worker.start()
+    with pytest.raises(AssignmentLapsed):
+        run.log.fetch(1, 0)
+    assert broker.calls.count("init app:sub:0") == 1
+    assert broker.positions == {}
 
 
 def test_a_worker_without_partitions_waits_for_those_who_have_them() -> None:

@@ -139,7 +139,7 @@ class Bench(SessionUser[TransactionSession, int]):
     def _end(self, call: str) -> Any:
         if error := self._check(call):
             return [error]
-        self.pending, self.unsafe = None, False
+        self.pending, self.unsafe, self.is_suspect = None, False, False
         return [None]
 
     def open(self, transactional_ids: Any) -> Any: ...
@@ -348,6 +348,15 @@ def test_a_suspect_that_another_process_overtook_is_fenced() -> None:
     bench.committed = overtaken  # type: ignore[method-assign]
     bench.group.commit([bench.session], [commit])
     assert bench.session.state is State.FENCED
+
+
+def test_a_suspect_that_could_not_be_replaced_is_taken_again_before_its_progress_is_read() -> None:
+    """Its next begin would take the id, with nothing read or written after that."""
+    bench = Bench(WATCHES, ("commit", Suspect, True))
+    bench.is_suspect = True
+    assert bench.transact()
+    assert bench.calls[-3:] == ["commit", "recycle", "read"]
+    assert bench.session.state is State.READY
 
 
 def test_the_table_has_a_way_back_from_each_state_and_none_from_the_end() -> None:
