@@ -13,13 +13,21 @@ from eosframework.engine.task.task import Task
 from eosframework.engine.task.task_states import TaskState
 from eosframework.engine.worker.recovery import RIVAL_FENCES, Recovery, worker_policy
 from eosframework.engine.worker.worker_plan import WorkerCounts
-from eosframework.errors import IdExpired, InstanceFenced, OutcomeUnknown, TaskFenced
-from eosframework.records import Position
+from eosframework.errors import (
+    IdExpired,
+    InstanceFenced,
+    OutcomeUnknown,
+    TaskFenced,
+    TransactionTooLong,
+)
+from eosframework.records import Position, TopicPartition
 from eosframework.transactions.ownership.ownership import Ownership
 from eosframework.transactions.session.session_states import Outcome
 from eosframework.transactions.session.transaction_session import TransactionSession
 from eosframework.txnid import TransactionalId
 from tests.support.memory.scripted_kafka import P0, Broker, MemoryLog, MemoryOutputs
+
+P1 = TopicPartition("in", 1)
 
 HEARTBEAT_SECONDS = 1.0
 TIMEOUT_SECONDS = 30.0
@@ -54,6 +62,23 @@ class Bench:
             clock=lambda: self.now,
         )
         task.start_at([self.broker.positions[P0]])
+        task.enter(TaskState.RUNNING)
+        return task
+
+    def neighbour(self) -> Task:
+        """Return another task with the same producer, at offset 3 of its partition."""
+        task = Task(
+            TransactionalId.make("app", "sub", 1),
+            {},
+            self.task.output,
+            group=self.task.group,
+            markers={},
+            transaction_timeout_seconds=TIMEOUT_SECONDS,
+            clock=lambda: self.now,
+        )
+        self.broker.positions[P1] = Position(*P1, 3, str(Progress(2, 0)))
+        self.log.at[P1] = 3
+        task.start_at([self.broker.positions[P1]])
         task.enter(TaskState.RUNNING)
         return task
 
@@ -116,6 +141,33 @@ def test_one_transaction_of_another_worker_is_not_taken_for_the_one_in_doubt(ben
     assert bench.events["outcome_resolved"]["outcome"] == "overtaken"
     assert bench.recover(2 * HEARTBEAT_SECONDS)[-1] == "task_recovered"
     assert bench.task.positions == {P0: 9}
+
+
+def test_a_task_that_took_no_part_in_an_aborted_transaction_stays_in_service(bench: Bench) -> None:
+    neighbour = bench.neighbour()
+    bench.begin()
+    bench.recovery.failed(bench.task.group, TransactionTooLong("?"))
+    assert (bench.task.state, neighbour.state) == (TaskState.RECOVERING, TaskState.RUNNING)
+    assert not bench.task.group.may_run(neighbour), "its producer is to be recycled"
+    assert bench.recover() == ["task_recovered"]
+    assert list(bench.events["task_recovered"]["offsets"]) == [str(P0)]
+    assert neighbour.positions == {P1: 3}
+    assert bench.task.group.may_run(neighbour)
+
+
+def test_a_task_that_took_no_part_is_rewound_if_another_worker_moved_its_offsets(
+    bench: Bench,
+) -> None:
+    """1. a worker aborts, and is suspended; the partitions move, and another worker commits
+    2. it resumes: the offset of the task that stayed must not be the one that it has."""
+    neighbour = bench.neighbour()
+    bench.begin()
+    bench.recovery.failed(bench.task.group, TransactionTooLong("?"))
+    bench.broker.positions[P1] = Position(*P1, 8, str(Progress(4, 0)))
+    assert bench.recover() == ["task_fenced"]
+    assert neighbour.state is TaskState.FENCED
+    assert bench.recover(2 * HEARTBEAT_SECONDS)[-1] == "task_recovered"
+    assert neighbour.positions == {P1: 8}
 
 
 def test_positions_that_somebody_set_by_hand_are_no_outcome(bench: Bench) -> None:
