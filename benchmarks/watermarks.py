@@ -29,7 +29,7 @@ from eosframework.engine.operators.watermarks import (
     WatermarkMessage,
     encode_watermark,
 )
-from eosframework.engine.task.announcing import Announcing, Downstream, watermarks
+from eosframework.engine.task.task_time import Announcing, Downstream, watermarks
 from eosframework.serialization.serdes import BYTES
 from eosframework.state.memory import MemoryStore
 

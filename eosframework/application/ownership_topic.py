@@ -24,7 +24,7 @@ from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.kafka.client.plain_writes import RecordWriter
 from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.records import TopicPartition
-from eosframework.transactions.ownership.entries import Stored, parse
+from eosframework.transactions.ownership import Stored, parse
 from eosframework.txnid import ownership_topic
 
 _REMEDY = (

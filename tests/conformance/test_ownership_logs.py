@@ -13,7 +13,7 @@ from eosframework.config import KafkaSettings
 from eosframework.errors import RunError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.testing.memory_kafka import MemoryOwnership
-from eosframework.transactions.ownership.steps import OwnershipLog
+from eosframework.transactions.ownership import OwnershipLog
 from tests.support.processes.waiting import wait_until
 
 Open = Callable[[], OwnershipLog]

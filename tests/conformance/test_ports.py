@@ -29,7 +29,7 @@ from eosframework.kafka.consumer.input_log import KafkaInputLog
 from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.records import Position, TopicPartition
 from eosframework.testing.memory_kafka import MemoryInput, MemoryOutputs
-from eosframework.transactions.ownership.ownership import Ownership
+from eosframework.transactions.ownership import Ownership
 from eosframework.transactions.ports import (
     Commit,
     Delivered,

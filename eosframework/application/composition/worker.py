@@ -64,7 +64,7 @@ from eosframework.topology.graph.graph import Graph
 from eosframework.topology.graph.timed_topics import timed_topics
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
-from eosframework.transactions.ownership.ownership import Ownership
+from eosframework.transactions.ownership import Ownership
 from eosframework.txnid import TransactionalId
 
 if TYPE_CHECKING:

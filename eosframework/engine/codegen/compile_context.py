@@ -1,12 +1,15 @@
-"""The context of a compilation, and the slots of a sub-topology's keyed nodes."""
+"""The context of a compilation: slots of keyed nodes, and a check of the unit of event times."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
+import structlog
+
 from eosframework.engine.conversions import TopicChoice
 from eosframework.engine.failures.refused_outputs import OutputLimits
+from eosframework.records import moment
 from eosframework.topology.graph.graph import (
     Aggregate,
     Emit,
@@ -100,3 +103,41 @@ class Slots:
             if emits and node.emit is not Emit.EACH:
                 self.emitting.append(node)
         return self.keyed.index(node)
+
+
+YEAR_MS = 365 * 24 * 3_600_000
+
+
+class UnitCheck:
+    """Warns once of a source's event time that fits its record's own timestamp in another unit.
+
+    A time in seconds is a valid time of January 1970: windows of it close with the next record.
+
+    Args:
+        source: its name.
+    """
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._warned = False
+
+    def __call__(self, time_ms: int, own_ms: int) -> None:
+        """Check an event time that is more than a year before the record's own timestamp.
+
+        Args:
+            time_ms: the event time, taken as milliseconds.
+            own_ms: the record's own timestamp.
+        """
+        if self._warned:
+            return
+        for factor in (1_000, 1_000_000):
+            if abs(time_ms * factor - own_ms) < YEAR_MS:
+                self._warned = True
+                structlog.get_logger("eosframework.worker").warning(
+                    "event_time_unit",
+                    source=self._source,
+                    event_time=moment(time_ms),
+                    record_timestamp=moment(own_ms),
+                    fix=f"return milliseconds: times {factor:,} it fits the record's own timestamp",
+                )
+                return

@@ -38,8 +38,7 @@ from itertools import groupby
 from eosframework.engine.codegen.aggregate_code import write_aggregate
 from eosframework.engine.codegen.batch_code import BatchCode, is_batch
 from eosframework.engine.codegen.code_writer import GENERATED, CodeWriter, Variables
-from eosframework.engine.codegen.compile_context import Slots
-from eosframework.engine.codegen.event_units import YEAR_MS, UnitCheck
+from eosframework.engine.codegen.compile_context import YEAR_MS, Slots, UnitCheck
 from eosframework.engine.codegen.generated_run import Run
 from eosframework.engine.codegen.join_code import (
     write_join_side,

@@ -10,7 +10,7 @@ produces, so readers skip it without reading headers. Its value has one part for
 
 Stream time of a task that reads such topics is the least watermark of all upstream tasks. An idle
 one may be passed, up to the least time of the others; if all are idle, up to the greatest. That it
-is idle is a claim of a process that may be gone: `engine/worker/passing` decides when its logs have
+is idle is a claim of a process that may be gone: `worker/quiet_tasks` decides when its logs have
 been read to their ends. A task that has sent no watermark holds stream time. A source without
 watermarks counts like an upstream task, with the greatest event time of its records.
 

@@ -22,10 +22,9 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
-from eosframework.engine.task.announcing import watermarks
 from eosframework.engine.task.measurements import Measures
 from eosframework.engine.task.task_states import TaskState
-from eosframework.engine.task.task_time import TaskTime
+from eosframework.engine.task.task_time import TaskTime, watermarks
 from eosframework.errors import DataRejected, TransactionError
 from eosframework.records import TopicPartition
 from eosframework.transactions import failpoints

@@ -29,7 +29,6 @@ from eosframework.engine.failures.failure_handler import (
     describe,
 )
 from eosframework.engine.stores.state_ports import Reached
-from eosframework.engine.task.announcing import Announcing
 from eosframework.engine.task.input_queues import ArrivalQueue, Pending, Queue
 from eosframework.engine.task.late_results import LateResults
 from eosframework.engine.task.measurements import TransactionMeasures
@@ -41,7 +40,7 @@ from eosframework.engine.task.receipts import ReceiptedOutputs, Series
 from eosframework.engine.task.run_slices import RecordRun, SliceSize
 from eosframework.engine.task.running_step import locals_where
 from eosframework.engine.task.task_states import TRANSITIONS, TaskState
-from eosframework.engine.task.task_time import TaskTime
+from eosframework.engine.task.task_time import Announcing, TaskTime
 from eosframework.engine.task.task_windows import ClosingCut
 from eosframework.engine.task.transaction_bisect import Bisection, RejectedTransaction
 from eosframework.errors import (

@@ -39,11 +39,10 @@ from eosframework.errors import (
     TransactionError,
 )
 from eosframework.records import Position
-from eosframework.transactions.ownership.ownership import Ownership
+from eosframework.transactions.ownership import Ownership
 from eosframework.transactions.ports import Commit, InputLog, TransactionalOutputs
 from eosframework.transactions.session.session_group import Counts, Round, SessionGroup, SessionUser
-from eosframework.transactions.session.session_policy import Policy
-from eosframework.transactions.session.session_states import Outcome, State
+from eosframework.transactions.session.session_states import Outcome, Policy, State
 from eosframework.transactions.session.transaction_session import TransactionSession
 
 RIVAL_FENCES = 3

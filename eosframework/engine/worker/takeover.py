@@ -24,19 +24,19 @@ import structlog
 
 from eosframework.engine.failures.failure_handler import FailureHandler
 from eosframework.engine.restoration.local_state import LocalState
-from eosframework.engine.task.announcing import Announcing
 from eosframework.engine.task.measurements import Measures, TransactionMeasures
 from eosframework.engine.task.old_outputs import OldOutputs
 from eosframework.engine.task.open_state import SHARE, ChangesBudget
 from eosframework.engine.task.producer_group import ProducerGroup
 from eosframework.engine.task.task import Task
+from eosframework.engine.task.task_time import Announcing
 from eosframework.engine.worker.recovery import worker_policy
 from eosframework.engine.worker.retries import delays_of, task_queue
 from eosframework.engine.worker.worker_plan import Plan, WorkerOptions
 from eosframework.errors import ClusterUnreachable, Retriable, TaskFenced
 from eosframework.records import Position, TopicPartition
 from eosframework.transactions import failpoints
-from eosframework.transactions.ownership.ownership import ByTask, Ownership
+from eosframework.transactions.ownership import ByTask, Ownership
 from eosframework.transactions.ports import (
     Commit,
     InputLog,

@@ -31,14 +31,13 @@ from eosframework.engine.worker.catch_up import CatchUp
 from eosframework.engine.worker.commit_interval import gather_seconds
 from eosframework.engine.worker.commit_rounds import CommitRounds
 from eosframework.engine.worker.fetch_control import FetchControl
-from eosframework.engine.worker.idle_windows import IdleWindows
-from eosframework.engine.worker.notices import LateNotice, PauseNotice
-from eosframework.engine.worker.passing import Passing
-from eosframework.engine.worker.quiet_tasks import QuietTasks
+from eosframework.engine.worker.quiet_tasks import IdleWindows, Passing, QuietTasks
 from eosframework.engine.worker.recovery import Recovery
 from eosframework.engine.worker.takeover import Takeover
 from eosframework.engine.worker.worker_plan import Plan, WorkerCounts, WorkerOptions
 from eosframework.engine.worker.worker_views import (
+    LateNotice,
+    PauseNotice,
     WorkerView,
     add_task,
     committed_positions,
@@ -59,7 +58,7 @@ from eosframework.errors import (
 )
 from eosframework.records import Position, TopicPartition
 from eosframework.transactions import failpoints
-from eosframework.transactions.ownership.ownership import ByTask, Ownership
+from eosframework.transactions.ownership import ByTask, Ownership
 from eosframework.transactions.ports import (
     Fetched,
     Identities,

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from eosframework.engine.codegen.compiler import CompiledPart
-from eosframework.engine.task.announcing import Downstream
 from eosframework.engine.task.task import Task
+from eosframework.engine.task.task_time import Downstream
 from eosframework.topology.graph.timed_topics import TimedTopic
 from eosframework.txnid import TransactionalId
 

@@ -44,7 +44,7 @@ from eosframework.kafka.admin.requests import (
     AdminRequests,
     is_transient,
 )
-from eosframework.kafka.client.partition_conversion import committed_position
+from eosframework.kafka.client.partitioner import committed_position
 from eosframework.kafka.client.properties import Role, client_properties, new_client
 from eosframework.kafka.taxonomy import Call, classify
 from eosframework.records import Position, TopicPartition, partitions_of

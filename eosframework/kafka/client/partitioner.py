@@ -1,10 +1,15 @@
-"""The default partitioner of Java's clients and of the worker's producers: murmur2."""
+"""Partitions: Java's default partitioner (murmur2), and conversion from and to confluent_kafka."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import cast
+
+from confluent_kafka import OFFSET_INVALID
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from eosframework.records import Position, TopicPartition
 
 
 def partition_of(key: bytes, partitions: int) -> int:
@@ -25,3 +30,25 @@ def _murmur2() -> Callable[[bytes], int]:
     from kafka.partitioner.default import murmur2  # pyright: ignore[reportUnknownVariableType]
 
     return cast("Callable[[bytes], int]", murmur2)
+
+
+def from_kafka(partition: KafkaPartition) -> TopicPartition:
+    """Return a partition without its offset."""
+    return TopicPartition(partition.topic, partition.partition)
+
+
+def to_kafka(position: Position) -> KafkaPartition:
+    """Return a position with its metadata."""
+    offset = OFFSET_INVALID if position.offset is None else position.offset
+    return KafkaPartition(position.topic, position.partition, offset, position.metadata)
+
+
+def committed_position(partition: KafkaPartition) -> Position:
+    """Return one answer of `committed`; its offset is None if nothing was committed."""
+    offset = partition.offset if partition.offset >= 0 else None
+    return Position(partition.topic, partition.partition, offset, partition.metadata or "")
+
+
+def partitions_to_kafka(partitions: Sequence[TopicPartition]) -> list[KafkaPartition]:
+    """Return partitions without offsets."""
+    return [KafkaPartition(topic, number) for topic, number in partitions]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import structlog
 
@@ -66,3 +66,31 @@ class Throttling:
     def remaining_seconds(self) -> float:
         """Return the time for which some broker still reads nothing from this client."""
         return max(0.0, self._until - time.monotonic())
+
+
+class Deadline:
+    """A moment on the monotonic clock, or none.
+
+    Args:
+        seconds: from now; None: there is no deadline.
+    """
+
+    def __init__(self, seconds: float | None) -> None:
+        self._at = None if seconds is None else time.monotonic() + seconds
+
+    @classmethod
+    def from_timeout(cls, timeout: float) -> Self:
+        """Return the deadline of a confluent_kafka `timeout`; below 0: none."""
+        return cls(None if timeout < 0 else timeout)
+
+    def timeout(self, at_most: float | None = None) -> float:
+        """Return the seconds left, as confluent_kafka takes them: -1 without a deadline."""
+        if self._at is None:
+            return -1.0 if at_most is None else at_most
+        left = max(0.0, self._at - time.monotonic())
+        return left if at_most is None else min(left, at_most)
+
+    @property
+    def is_over(self) -> bool:
+        """True once the moment has passed."""
+        return self._at is not None and time.monotonic() >= self._at

@@ -21,8 +21,7 @@ from eosframework.errors import (
     TransactionError,
 )
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-from eosframework.kafka.client.deadline import Deadline
-from eosframework.kafka.client.partition_conversion import (
+from eosframework.kafka.client.partitioner import (
     committed_position,
     from_kafka,
     partitions_to_kafka,
@@ -30,12 +29,17 @@ from eosframework.kafka.client.partition_conversion import (
 )
 from eosframework.kafka.client.properties import new_client
 from eosframework.kafka.client.statistics import CONSUMER, ClientStatistics
-from eosframework.kafka.client.throttling import Throttling
+from eosframework.kafka.client.throttling import Deadline, Throttling
 from eosframework.kafka.consumer.group import GroupSettings
-from eosframework.kafka.consumer.message_batches import by_partition, error_of, sizes_of
+from eosframework.kafka.consumer.message_batches import (
+    UNREADABLE,
+    by_partition,
+    error_of,
+    sizes_of,
+    unreadable,
+)
 from eosframework.kafka.consumer.read_committed import ReadCommittedConsumer
 from eosframework.kafka.consumer.rebalance import Rebalancing, Refuse
-from eosframework.kafka.consumer.unreadable_batches import UNREADABLE, unreadable
 from eosframework.kafka.taxonomy import Call, exception_for
 from eosframework.records import Position, TopicPartition
 from eosframework.transactions.ports import Fetched, RebalanceListener

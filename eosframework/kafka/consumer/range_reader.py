@@ -16,9 +16,13 @@ from eosframework.errors import ClusterUnreachable, PositionLost, RunError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.client.defaults import consumer_properties
 from eosframework.kafka.client.properties import Role, client_properties, new_client
-from eosframework.kafka.consumer.message_batches import by_partition, error_of
+from eosframework.kafka.consumer.message_batches import (
+    UNREADABLE,
+    by_partition,
+    error_of,
+    unreadable,
+)
 from eosframework.kafka.consumer.read_committed import ReadCommittedConsumer
-from eosframework.kafka.consumer.unreadable_batches import UNREADABLE, unreadable
 from eosframework.kafka.taxonomy import Call, Category, classify
 from eosframework.records import TopicPartition
 from eosframework.transactions.ports import Message

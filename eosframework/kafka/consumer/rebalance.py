@@ -10,7 +10,7 @@ from confluent_kafka import OFFSET_END, Consumer
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from eosframework.errors import AssignmentLapsed
-from eosframework.kafka.client.partition_conversion import from_kafka, to_kafka
+from eosframework.kafka.client.partitioner import from_kafka, to_kafka
 from eosframework.kafka.consumer.group import member_id
 from eosframework.records import Position, TopicPartition
 from eosframework.transactions.ports import RebalanceListener

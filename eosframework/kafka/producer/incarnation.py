@@ -11,11 +11,10 @@ from functools import partial
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from eosframework.kafka.client.background import discard
-from eosframework.kafka.client.deadline import Deadline
 from eosframework.kafka.client.defaults import Properties, with_connection_log
 from eosframework.kafka.client.properties import new_client
 from eosframework.kafka.client.statistics import PRODUCER
-from eosframework.kafka.client.throttling import Throttling
+from eosframework.kafka.client.throttling import Deadline, Throttling
 from eosframework.kafka.producer.straggler_detection import StragglerDetection
 from eosframework.kafka.taxonomy import kafka_error
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from eosframework.errors import ClusterUnreachable, TransactionError, worst
 from eosframework.kafka.client.call_threads import CallThreads, Hung
-from eosframework.kafka.client.deadline import Deadline
 from eosframework.kafka.client.properties import new_client
 from eosframework.kafka.client.statistics import ClientStatistics
+from eosframework.kafka.client.throttling import Deadline
 from eosframework.kafka.producer.output_topics import OutputTopics
 from eosframework.kafka.producer.producer_slot import ProducerSlot, abort, recycle
 from eosframework.kafka.producer.transactional import CLOSE_SECONDS, TransactionalProducer

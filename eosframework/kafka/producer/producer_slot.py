@@ -10,8 +10,8 @@ from confluent_kafka import KafkaError
 
 from eosframework.errors import TransactionError, TransactionThrottled
 from eosframework.kafka.client.background import DRAIN
-from eosframework.kafka.client.deadline import Deadline
-from eosframework.kafka.client.partition_conversion import to_kafka
+from eosframework.kafka.client.partitioner import to_kafka
+from eosframework.kafka.client.throttling import Deadline
 from eosframework.kafka.producer.output_topics import OutputTopics
 from eosframework.kafka.producer.producer_states import State
 from eosframework.kafka.producer.transactional import TransactionalProducer

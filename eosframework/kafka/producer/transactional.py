@@ -29,9 +29,8 @@ from eosframework.errors import (
 )
 from eosframework.kafka.admin.verification import require_transaction_verification
 from eosframework.kafka.client.background import DRAIN
-from eosframework.kafka.client.deadline import Deadline
 from eosframework.kafka.client.defaults import Properties, producer_properties
-from eosframework.kafka.client.throttling import Throttling
+from eosframework.kafka.client.throttling import Deadline, Throttling
 from eosframework.kafka.producer.incarnation import Incarnation
 from eosframework.kafka.producer.producer_states import Event, State, StateTable
 from eosframework.kafka.taxonomy import Call, CallFailed, exception_for, kafka_error, raise_for

@@ -44,7 +44,7 @@ from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import Graph
 from eosframework.transactions.ports import Journal, Output, TransactionalOutputs
 from eosframework.transactions.session.owned_keys import Claim, OwnedKey, OwnedKeys, Work
-from eosframework.transactions.session.session_policy import Policy
+from eosframework.transactions.session.session_states import Policy
 from eosframework.txnid import TransactionalId, control_topic
 
 

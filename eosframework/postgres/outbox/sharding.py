@@ -41,8 +41,7 @@ from eosframework.postgres.outbox.relay_position import (
 from eosframework.transactions import failpoints
 from eosframework.transactions.ports import Commit, Output
 from eosframework.transactions.session.owned_keys import Claim, OwnedKey, Work
-from eosframework.transactions.session.session_policy import Policy
-from eosframework.transactions.session.session_states import Outcome, State
+from eosframework.transactions.session.session_states import Outcome, Policy, State
 from eosframework.txnid import TransactionalId
 
 _LANES = 256

@@ -36,7 +36,7 @@ from eosframework.config import Settings
 from eosframework.errors import ConfigurationError, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import GroupDescription, TopicDescription
-from eosframework.kafka.client.deadline import Deadline
+from eosframework.kafka.client.throttling import Deadline
 from eosframework.kafka.consumer.input_log import KafkaInputLog
 from eosframework.kafka.worker_clients import consumer_client, group_settings, producers
 from eosframework.records import Position, TopicPartition
@@ -52,7 +52,7 @@ from eosframework.topology.graph.graph import Graph
 from eosframework.transactions import failpoints
 from eosframework.transactions.ports import Output
 from eosframework.transactions.session.owned_keys import Claim, OwnedKey, OwnedKeys
-from eosframework.transactions.session.session_policy import Policy
+from eosframework.transactions.session.session_states import Policy
 from eosframework.txnid import TransactionalId, tables_group
 
 _NAMED = 5

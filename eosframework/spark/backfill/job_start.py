@@ -72,7 +72,7 @@ from eosframework.spark.job.stages import (
 from eosframework.topology.graph.graph import Graph
 from eosframework.transactions.ports import Journal, TransactionalOutputs
 from eosframework.transactions.session.owned_keys import Claim, OwnedKey, OwnedKeys
-from eosframework.transactions.session.session_policy import Policy
+from eosframework.transactions.session.session_states import Policy
 from eosframework.txnid import TransactionalId, tables_group
 
 BEGINNING, END = "beginning", "end"

@@ -41,7 +41,6 @@ from eosframework.spark.session.executors import unpack
 from eosframework.topology.graph.graph import Graph, Lookup, SubTopology
 from eosframework.topology.graph.timed_topics import timed_topics
 from eosframework.topology.graph.walk import nodes_of
-from eosframework.transactions.attempts.task_attempts import TaskAttempt
 from eosframework.transactions.ports import (
     Journal,
     Message,
@@ -49,6 +48,7 @@ from eosframework.transactions.ports import (
     TransactionalOutputs,
 )
 from eosframework.transactions.session.owned_keys import Claim
+from eosframework.transactions.task_attempts import TaskAttempt
 from eosframework.txnid import TransactionalId
 
 Run = tuple[TopicPartition, Sequence[Message]]

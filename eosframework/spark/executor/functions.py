@@ -90,11 +90,10 @@ from eosframework.spark.executor.attempt_context import (
 from eosframework.spark.job.job_entry import TaskProgress
 from eosframework.spark.session.executors import BatchFunction, RecordBatch, batch_of, encoded
 from eosframework.transactions import failpoints
-from eosframework.transactions.attempts.task_attempts import AttemptWork, TaskAttempt
 from eosframework.transactions.ports import Message
 from eosframework.transactions.session.owned_keys import OwnedKey
-from eosframework.transactions.session.session_policy import PATIENCE_SECONDS
-from eosframework.transactions.session.session_states import Outcome
+from eosframework.transactions.session.session_states import PATIENCE_SECONDS, Outcome
+from eosframework.transactions.task_attempts import AttemptWork, TaskAttempt
 
 Rows = Callable[[Mapping[TopicPartition, int]], Iterator[Run]]
 """Returns a task's rows in order, from its positions on or earlier."""

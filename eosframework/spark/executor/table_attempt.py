@@ -27,8 +27,8 @@ from eosframework.postgres.tables.position_claims import ClaimPolicy, PositionCl
 from eosframework.postgres.tables.table_ports import Claim, RowMaker, RowStore, Seen
 from eosframework.records import TopicPartition
 from eosframework.spark.executor.attempt_context import Run
-from eosframework.transactions.attempts.task_attempts import SignOfLife, wait_for_turn
 from eosframework.transactions.ports import Message
+from eosframework.transactions.task_attempts import SignOfLife, wait_for_turn
 
 PATIENCE_SECONDS = 300.0
 """Longest wait for an unavailable database; then Spark may retry the task."""

@@ -45,8 +45,7 @@ from eosframework.transactions.session.session_group import (
     SessionGroup,
     SessionUser,
 )
-from eosframework.transactions.session.session_policy import Policy, backoff_seconds
-from eosframework.transactions.session.session_states import Outcome, State
+from eosframework.transactions.session.session_states import Outcome, Policy, State, backoff_seconds
 from eosframework.transactions.session.transaction_session import TransactionSession
 
 P = TypeVar("P")

@@ -37,8 +37,7 @@ from eosframework.errors import (
     worst,
 )
 from eosframework.transactions.ports import Commit, Committed, TransactionalOutputs
-from eosframework.transactions.session.session_policy import FenceKind
-from eosframework.transactions.session.session_states import Event, Outcome, State
+from eosframework.transactions.session.session_states import Event, FenceKind, Outcome, State
 from eosframework.transactions.session.transaction_session import TransactionSession
 
 S = TypeVar("S", bound=TransactionSession)

@@ -7,13 +7,17 @@ from collections.abc import Callable, Sequence
 from eosframework.errors import ClusterUnreachable, EosError, InstanceFenced, TransactionError
 from eosframework.transactions.ports import Output, TransactionalOutput
 from eosframework.transactions.producing import produce_all
-from eosframework.transactions.session.session_policy import (
+from eosframework.transactions.session.session_states import (
+    MOVES,
+    OUT,
+    Event,
     FenceKind,
+    Outcome,
     Policy,
+    State,
     backoff_seconds,
     fence_kind,
 )
-from eosframework.transactions.session.session_states import MOVES, OUT, Event, Outcome, State
 from eosframework.transactions.session.transaction_size import TransactionSize
 
 

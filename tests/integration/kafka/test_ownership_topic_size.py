@@ -14,8 +14,7 @@ from eosframework.embedded import start_kafka
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.records import TopicPartition
-from eosframework.transactions.ownership import steps
-from eosframework.transactions.ownership.entries import Claim, parse
+from eosframework.transactions.ownership import Claim, add_entries, parse, remove_entries
 from tests.conftest import SMALL_BROKER
 from tests.support.processes.waiting import wait_until
 from tests.support.servers.kafka_admin import (
@@ -45,9 +44,9 @@ def test_a_crash_loop_of_64_tasks_leaves_few_records_for_the_next_start(tmp_path
         make_faster(cluster.bootstrap_servers, log.topic)
         for crash in range(CRASHES):
             claims = claims_of(crash)
-            steps.add(log, claims)
+            add_entries(log, claims)
             if crash:
-                steps.remove(log, claims_of(crash - 1))
+                remove_entries(log, claims_of(crash - 1))
         written = records_in(settings, admin, log.topic)
         assert written > TASKS * CRASHES / 2, "nearly all of them, before they are compacted"
 

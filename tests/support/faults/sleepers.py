@@ -8,8 +8,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from eosframework.application.context import ApplicationContext
 from eosframework.application.ownership_topic import ownership_entry, ownership_of
-from eosframework.transactions.ownership import steps
-from eosframework.transactions.ownership.entries import Claim
+from eosframework.transactions.ownership import Claim, add_entries
 
 
 def claim(
@@ -19,7 +18,7 @@ def claim(
     with closing(ownership_of(context)) as topic:
         context.control_topic.write(ownership_entry(topic.ensure()))
         context.control_topic.refresh()
-        steps.add(topic, [Claim(part, partition, (source,), id_, f"test.{id_}")])
+        add_entries(topic, [Claim(part, partition, (source,), id_, f"test.{id_}")])
 
 
 class Sleeper:

@@ -27,8 +27,7 @@ from eosframework.records import Position, TopicPartition
 from eosframework.testing.memory_kafka import MemoryInput, MemoryOwnership, MemoryStartPositions
 from eosframework.testing.stateless_driver import Sent
 from eosframework.transactions import failpoints
-from eosframework.transactions.ownership.entries import by_input, parse
-from eosframework.transactions.ownership.ownership import Ownership
+from eosframework.transactions.ownership import Ownership, by_input, parse
 from eosframework.transactions.ports import Commit, Committed, Fetched, TransactionalOutput
 from eosframework.txnid import TransactionalId
 from tests.support.memory.fault_plan import CommitFault, Faults, Killed

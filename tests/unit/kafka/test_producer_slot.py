@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from eosframework.errors import OutcomeUnknown, Retriable
-from eosframework.kafka.client.deadline import Deadline
+from eosframework.kafka.client.throttling import Deadline
 from eosframework.kafka.producer.output_topics import OutputTopics
 from eosframework.kafka.producer.producer_slot import ProducerSlot
 from eosframework.kafka.taxonomy import Call

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eosframework.engine.operators.watermarks import WATERMARK_KEY, Announcement, decode_watermark
-from eosframework.engine.task.announcing import Announcing, Downstream, watermarks
+from eosframework.engine.task.task_time import Announcing, Downstream, watermarks
 
 KEYED = Downstream("keyed", 2, 0)
 HELD = Downstream("held", 1, 30)

@@ -16,8 +16,8 @@ from eosframework.engine.failures.failure_handler import (
 )
 from eosframework.engine.failures.failure_headers import HEADER_FORM
 from eosframework.engine.failures.refused_outputs import OutputLimits
-from eosframework.engine.worker.notices import NOTICE_SECONDS, LateNotice, PauseNotice
 from eosframework.engine.worker.worker_plan import WorkerCounts
+from eosframework.engine.worker.worker_views import NOTICE_SECONDS, LateNotice, PauseNotice
 from eosframework.topology.graph.graph import OnError, Policy
 from tests.unit.processing.messages import Sent
 

@@ -12,9 +12,14 @@ from hypothesis import strategies as st
 from eosframework.errors import ClusterUnreachable, Retriable, RunError
 from eosframework.records import TopicPartition
 from eosframework.testing.memory_kafka import MemoryOwnership
-from eosframework.transactions.ownership import steps
-from eosframework.transactions.ownership.entries import Claim, parse
-from eosframework.transactions.ownership.ownership import Ownership
+from eosframework.transactions.ownership import (
+    Claim,
+    Ownership,
+    add_entries,
+    look_for_others,
+    parse,
+    remove_entries,
+)
 from eosframework.txnid import TransactionalId
 
 names = st.text(alphabet="abc0_.", min_size=1, max_size=8)
@@ -48,7 +53,7 @@ def listed(log: MemoryOwnership) -> set[str]:
 @given(st.lists(claims, unique_by=lambda claim: claim.key, max_size=5))
 def test_an_entry_is_read_as_it_was_written(given_: list[Claim]) -> None:
     log = MemoryOwnership()
-    steps.add(log, given_)
+    add_entries(log, given_)
     assert [entry.claim for entry in parse(log.read(), log.topic)] == given_
 
 
@@ -87,12 +92,12 @@ def test_k2_finds_the_entries_of_others_whatever_the_sub_topology_was_called(
     former = replace(THEIRS, sub_topology="former", topics=("in", "other"))
     elsewhere = [replace(THEIRS, partition=1), replace(THEIRS, topics=("other",), token="b.2")]
     later = replace(THEIRS, token="b.3")
-    steps.add(log, [former, *elsewhere, MINE, later])
-    found = steps.look(log, [MINE])
+    add_entries(log, [former, *elsewhere, MINE, later])
+    found = look_for_others(log, [MINE])
     assert not found.removed
     assert [entry.claim for entry in found.others] == [former, later]
-    steps.remove(log, [MINE])
-    assert steps.look(log, [MINE]).removed == (MINE,)
+    remove_entries(log, [MINE])
+    assert look_for_others(log, [MINE]).removed == (MINE,)
 
 
 def taken(process: Ownership, id_: str, fence: Callable[[list[str]], object] = len) -> None:
@@ -103,7 +108,7 @@ def taken(process: Ownership, id_: str, fence: Callable[[list[str]], object] = l
 
 
 def test_a_takeover_inits_the_ids_of_other_entries_between_k2_and_k4(log: MemoryOwnership) -> None:
-    steps.add(log, [THEIRS])
+    add_entries(log, [THEIRS])
     inited = list[tuple[list[str], set[str]]]()
     taken(recorded(log), MINE.transactional_id, lambda ids: inited.append((ids, listed(log))))
     both = {MINE.transactional_id, THEIRS.transactional_id}
@@ -113,9 +118,9 @@ def test_a_takeover_inits_the_ids_of_other_entries_between_k2_and_k4(log: Memory
 
 def test_k4_removes_exactly_the_entries_that_k2_found(log: MemoryOwnership) -> None:
     """One that is added after K2 is of an id that may have been inited since."""
-    steps.add(log, [THEIRS])
+    add_entries(log, [THEIRS])
     later = replace(THEIRS, token="b.2")
-    taken(recorded(log), MINE.transactional_id, lambda ids: steps.add(log, [later]))
+    taken(recorded(log), MINE.transactional_id, lambda ids: add_entries(log, [later]))
     assert later.key in log.read()
     assert THEIRS.key not in log.read()
 
@@ -126,10 +131,10 @@ def test_entries_of_the_own_id_are_removed_if_they_were_read_before_its_init(
     """Another process has the same name: one that crashed, or one that has inited the id since."""
     crashed = replace(THEIRS, transactional_id=MINE.transactional_id)
     namesake = replace(crashed, token="b.2")
-    steps.add(log, [crashed])
+    add_entries(log, [crashed])
     a = recorded(log)
     a.prepare([MINE.transactional_id])
-    steps.add(log, [namesake])
+    add_entries(log, [namesake])
     a.claim(BY_TASK, lambda _: MINE.transactional_id)
     a.take([TASK], [MINE.transactional_id], lambda ids: pytest.fail(f"inited {ids}"))
     assert crashed.key not in log.read()
@@ -156,7 +161,7 @@ def test_a_fence_is_explained_by_a_removed_entry_or_a_new_one_and_by_each_entry_
     a = recorded(log)
     taken(a, MINE.transactional_id)
     assert not a.has_successor([TASK])
-    steps.add(log, [replace(THEIRS, transactional_id=MINE.transactional_id)])
+    add_entries(log, [replace(THEIRS, transactional_id=MINE.transactional_id)])
     assert not a.has_successor([TASK]), "another process under the same id is a rival"
     b = recorded(log, "b")
     b.prepare([THEIRS.transactional_id])
@@ -175,7 +180,7 @@ def test_a_removal_that_arrives_late_removes_no_later_entry(log: MemoryOwnership
     late = [entry.claim for entry in parse(log.read(), log.topic)]
     a.release([TASK])
     taken(a, MINE.transactional_id)
-    steps.remove(log, late)
+    remove_entries(log, late)
     assert listed(log) == {MINE.transactional_id}
 
 

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from eosframework.engine.task.offsets import Progress
-from eosframework.transactions.ownership import steps
-from eosframework.transactions.ownership.ownership import Ownership
+from eosframework.transactions.ownership import Ownership, remove_entries
 from eosframework.transactions.ports import Commit, Committed
 from eosframework.txnid import TransactionalId
 from tests.support.memory.schedules import Outputs, play
@@ -50,7 +49,7 @@ class RemovesAll(Ownership):
         super().take(chosen, own_ids, fence)
         assert self._log is not None
         others = self._look(self._log, chosen).others
-        steps.remove(self._log, [entry.claim for entry in others])
+        remove_entries(self._log, [entry.claim for entry in others])
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

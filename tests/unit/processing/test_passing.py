@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from eosframework.engine.operators.watermarks import Upstream
 from eosframework.engine.task.task_states import TaskState
-from eosframework.engine.worker.passing import Passing
+from eosframework.engine.worker.quiet_tasks import Passing
 from eosframework.records import Position, TopicPartition
 
 SOURCE, OWN = TopicPartition("in", 0), TopicPartition("keyed", 0)

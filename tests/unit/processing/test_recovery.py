@@ -21,7 +21,7 @@ from eosframework.errors import (
     TransactionTooLong,
 )
 from eosframework.records import Position, TopicPartition
-from eosframework.transactions.ownership.ownership import Ownership
+from eosframework.transactions.ownership import Ownership
 from eosframework.transactions.session.session_states import Outcome
 from eosframework.transactions.session.transaction_session import TransactionSession
 from eosframework.txnid import TransactionalId

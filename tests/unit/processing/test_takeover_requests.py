@@ -21,9 +21,7 @@ from eosframework.engine.worker.worker_plan import Plan
 from eosframework.kafka.admin.metadata import GroupDescription
 from eosframework.records import Position, TopicPartition
 from eosframework.testing.memory_kafka import MemoryOwnership
-from eosframework.transactions.ownership import steps
-from eosframework.transactions.ownership.entries import Claim, Stored
-from eosframework.transactions.ownership.ownership import Ownership
+from eosframework.transactions.ownership import Claim, Ownership, Stored, add_entries
 from eosframework.txnid import TransactionalId
 from tests.support.memory.scripted_kafka import OPTIONS, Broker, MemoryLog, MemoryOutputs
 from tests.unit.processing.messages import compiled, part_of, sink
@@ -187,7 +185,7 @@ def asked_of_a_successor(tasks: int) -> Counter[str]:
         Claim("sub", task.partition, ("in",), "app:worker.before:0", f"b.{task.partition}")
         for task in names
     ]
-    steps.add(topic, before)
+    add_entries(topic, before)
     topic.count_in(asked)
 
     def group() -> GroupDescription:

@@ -32,8 +32,8 @@ from eosframework.spark.sinks.sink_entry import (
     batch_key,
     shard_key,
 )
-from eosframework.transactions.attempts.task_attempts import TaskAttempt
 from eosframework.transactions.ports import Commit, Committed, Output
+from eosframework.transactions.task_attempts import TaskAttempt
 from tests.support.memory.faulty_kafka import FaultyOutput
 from tests.support.memory.journal import MemoryJournal
 from tests.support.memory.scripted_kafka import Broker, MemoryOutputs

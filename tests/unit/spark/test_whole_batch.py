@@ -22,8 +22,8 @@ from eosframework.errors import (
 from eosframework.spark.sinks.kafka.driver import MOST_TRANSACTIONS, commit_whole, outputs_of
 from eosframework.spark.sinks.kafka.sink_log import batch_claim
 from eosframework.spark.sinks.sink_entry import BatchIdentity, SinkBatch, batch_key
-from eosframework.transactions.attempts.task_attempts import TaskAttempt
 from eosframework.transactions.ports import Output
+from eosframework.transactions.task_attempts import TaskAttempt
 from tests.support.memory.journal import MemoryJournal
 from tests.support.memory.scripted_kafka import Broker, MemoryOutputs
 from tests.unit.backfill.attempts import Clock

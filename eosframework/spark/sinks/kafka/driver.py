@@ -46,9 +46,9 @@ from eosframework.spark.sinks.sink_entry import (
     decide,
     shard_of,
 )
-from eosframework.transactions.attempts.task_attempts import AttemptWork, TaskAttempt
 from eosframework.transactions.ports import Output
 from eosframework.transactions.session.owned_keys import OwnedKey
+from eosframework.transactions.task_attempts import AttemptWork, TaskAttempt
 from eosframework.txnid import TransactionalId, reserved_topic
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """One attempt to write a shard of a batch: Spark may restart or duplicate it.
 
 The steps are those of a backfill's attempt (`spark/executor/functions`). The shards of a Spark
-task are taken together (A1 to A3, `transactions/attempts/task_attempts`), then written one after
+task are taken together (A1 to A3, `transactions/task_attempts`), then written one after
 the other:
 
     A4. skip the rows that are committed; their digest must be that of the progress
@@ -40,9 +40,9 @@ from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.kafka.worker_clients import producer_client, producer_pool
 from eosframework.spark.sinks.kafka.sink_log import LOST, open_check, receipts_of
 from eosframework.spark.sinks.sink_entry import ShardProgress, SinkBatch
-from eosframework.transactions.attempts.task_attempts import AttemptWork, TaskAttempt
 from eosframework.transactions.ports import Output
 from eosframework.transactions.session.owned_keys import OwnedKey
+from eosframework.transactions.task_attempts import AttemptWork, TaskAttempt
 
 MODULUS = 2**64
 """Digests are sums modulo this number, as Spark's hashes have 64 bits."""

@@ -19,7 +19,7 @@ from eosframework.spark.sinks.kafka.shard_attempt import (
 )
 from eosframework.spark.sinks.kafka.sink_log import shard_claim
 from eosframework.spark.sinks.sink_entry import ShardProgress, came_apart
-from eosframework.transactions.attempts.task_attempts import TaskAttempt
+from eosframework.transactions.task_attempts import TaskAttempt
 
 
 def attempts(spec: ShardSpec) -> BatchFunction:

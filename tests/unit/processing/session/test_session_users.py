@@ -37,7 +37,7 @@ from eosframework.spark.job.job_entry import Job, JobState
 from eosframework.testing.memory_kafka import MemoryStartPositions
 from eosframework.transactions.session import session_states as session
 from eosframework.transactions.session.owned_keys import OwnedKeys
-from eosframework.transactions.session.session_policy import Policy
+from eosframework.transactions.session.session_states import Policy
 from tests.support.memory.faulty_kafka import FaultyOutput
 from tests.support.memory.journal import MemoryJournal
 from tests.support.memory.scripted_kafka import (

@@ -30,8 +30,15 @@ from eosframework.transactions.session.session_group import (
     SessionGroup,
     SessionUser,
 )
-from eosframework.transactions.session.session_policy import PATIENCE_SECONDS, Policy
-from eosframework.transactions.session.session_states import MOVES, OUT, Event, Outcome, State
+from eosframework.transactions.session.session_states import (
+    MOVES,
+    OUT,
+    PATIENCE_SECONDS,
+    Event,
+    Outcome,
+    Policy,
+    State,
+)
 from eosframework.transactions.session.transaction_session import TransactionSession
 
 TIMEOUT_SECONDS = 30.0

@@ -26,8 +26,7 @@ from eosframework.config import Settings
 from eosframework.errors import ClusterUnreachable, DatabaseUnavailable
 from eosframework.transactions.ports import Journal, TransactionalOutputs
 from eosframework.transactions.session.owned_keys import Claim, OwnedKey, OwnedKeys, Work
-from eosframework.transactions.session.session_policy import Policy
-from eosframework.transactions.session.session_states import State
+from eosframework.transactions.session.session_states import Policy, State
 
 LOOK_SECONDS = 1.0
 """Interval between two looks at the other attempt's progress."""
