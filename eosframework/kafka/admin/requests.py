@@ -232,8 +232,12 @@ class AdminRequests:
         return future.result()
 
     def _remember(self, error: KafkaError) -> None:
-        """Keep the last error; librdkafka calls this on the thread that polls."""
-        self._of_thread.held.last_error = error
+        """Keep the last error that has a cause; librdkafka calls this on the thread that polls."""
+        held = self._of_thread.held
+        # Follows the error of the last connection, such as a refused password, and hides it.
+        is_sum = error.code() == KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001
+        if held.last_error is None or not is_sum:
+            held.last_error = error
 
     def _explained(self, error: KafkaException, about: object = None) -> Exception:
         """Return the user's error for a failed request about a topic or a group."""
