@@ -307,6 +307,31 @@ def test_refused_records_are_found_among_those_of_all_partitions(bad: set[int]) 
     assert Counter(broker.values) == Counter(100 * p + n for p in range(5) for n in range(25))
 
 
+def test_a_task_with_bad_records_replays_no_other_after_its_first() -> None:
+    """Every second record of a partition is rejected, beside two with ten times as many."""
+    records = (10, 90, 90, 0, 0)
+    broker = filled(*records)
+    rejected: list[set[int]] = []
+
+    def rejects(asked: Any, _: Any = None) -> Any:
+        return [Committed(error) if (error := refusal(one)) else commit([one])[0] for one in asked]
+
+    def refusal(one: Any) -> DataRejected | None:
+        if not _bad(one.output.open, {1, 3, 5, 7, 9}):
+            return None
+        rejected.append({int(output[1]) // 100 for output in one.output.open if output[1]})
+        return DataRejected("too large")
+
+    source = compiled(sink(on_error=DEAD), on_error=DEAD)
+    run = Run(broker, source, replace(OPTIONS, batch_records=10))
+    commit = run.outputs.commit
+    run.outputs.commit = rejects  # pyright: ignore[reportAttributeAccessIssue]
+    run.worker.run(until_caught_up=True)
+    assert in_order(broker, *records)
+    assert {frozenset(partitions) for partitions in rejected[1:]} == {frozenset({0})}
+    assert len(rejected) > 5
+
+
 def _bad(open_: Any, bad: set[int]) -> bool:
     return any(output[0] == "out" and int(output[1]) in bad for output in open_)
 
