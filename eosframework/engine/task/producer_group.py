@@ -71,8 +71,8 @@ _IN_SERVICE = frozenset({State.READY, State.OPEN})
 class ProducerGroup(Generic[T]):
     """One producer and its tasks.
 
-    A failure takes all tasks out of service. Each of them runs as soon as its own state is up to
-    date: a long restore holds up no other task.
+    A failure takes the tasks of the transaction out of service, a fence all of them. Each of these
+    runs as soon as its own state is up to date: a long restore holds up no other task.
 
     Args:
         session: of the producer.

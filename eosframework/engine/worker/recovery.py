@@ -255,12 +255,9 @@ class Recovery(SessionUser[TransactionSession, Settled]):
         """
         out = self._groups[session].out
         became = {task: task.outcome(positions) for task, positions in found.items()}
-        return [
-            task
-            for task, outcome in became.items()
-            if (outcome is Outcome.OVERTAKEN and (session.is_in_doubt or task not in out))
-            or (outcome is Outcome.COMMITTED and task not in out)
-        ]
+        stayed = {t for t, o in became.items() if t not in out and o is not Outcome.NOT_COMMITTED}
+        overtaken = {t for t, o in became.items() if o is Outcome.OVERTAKEN}
+        return [t for t in found if t in stayed or (session.is_in_doubt and t in overtaken)]
 
     # --- the producer groups that are out of service, and during a call those of the call ---------
 
