@@ -213,12 +213,7 @@ class ProducerGroup(Generic[T]):
             return None
         if task in self._bisecting:
             return task
-        if (until := self._apart_until.get(task)) is None or not has_records:
-            return None
-        if self._clock() >= until:
-            del self._apart_until[task]
-            return None
-        return task
+        return task if has_records and task in self._apart_until else None
 
     def _next_side(self, asking: T | None) -> T | None:
         """Return the side that may begin: after a task that is apart the others, then the next."""
@@ -247,6 +242,7 @@ class ProducerGroup(Generic[T]):
             TransactionError: no transaction is open.
         """
         if not self._members:
+            self._forget_expired()
             self._side = self._side_of(task, has_records=has_records)
             self._last_apart = self._side or self._last_apart
         self._members.add(task)  # If the begin fails, the records that were taken come again.
@@ -254,6 +250,13 @@ class ProducerGroup(Generic[T]):
             self.session.begin()
             self._began_at = self._clock()
             failpoints.hit("transaction.after_begin")
+
+    def _forget_expired(self) -> None:
+        """Let the tasks run with the others again whose time apart is over."""
+        if self._apart_until:
+            now = self._clock()
+            left = {task: until for task, until in self._apart_until.items() if until > now}
+            self._apart_until = left
 
     def leave(self, task: T) -> None:
         """Remove a task from the transaction, which is over when the last one leaves."""
