@@ -25,7 +25,7 @@ import structlog
 from eosframework.config import Settings
 from eosframework.errors import ClusterUnreachable, DatabaseUnavailable
 from eosframework.transactions.ports import Journal, TransactionalOutputs
-from eosframework.transactions.session.owned_keys import Claim, OwnedKey, OwnedKeys, Work
+from eosframework.transactions.session.owned_keys import Claim, KeyWork, OwnedKey, OwnedKeys
 from eosframework.transactions.session.session_states import Policy, State
 
 LOOK_SECONDS = 1.0
@@ -200,7 +200,7 @@ class TaskAttempt(Generic[P]):
         left = [task for task in tasks if task.key not in done]
         owned = self.keys.claim(left) if left else []
         for one in owned:
-            one.work = AttemptWork(self, one)
+            AttemptWork(self, one)
         return done, owned
 
     def prove(self, owned: OwnedKey[P]) -> None:
@@ -217,7 +217,7 @@ class TaskAttempt(Generic[P]):
             self._watch([owned.claim], min(SUCCESSOR_SECONDS, self._stall_seconds))
         for _, newest in self._newest([owned.claim], owned.claimed_at).values():
             if newest.attempt != self.name:
-                raise self.keys.taken_over(owned.claim.name, newest.attempt)
+                raise owned.taken_over(newest.attempt)
 
     def _is_shared(self, tasks: Sequence[Claim[P]]) -> bool:
         """Return whether another attempt of this run was active before."""
@@ -263,7 +263,7 @@ class TaskAttempt(Generic[P]):
         return {key: one for key, one in found.items() if one is not None and one.complete}
 
 
-class AttemptWork(Work, Generic[P]):
+class AttemptWork(KeyWork[P]):
     """The work of an attempt at one task.
 
     Args:
@@ -272,9 +272,8 @@ class AttemptWork(Work, Generic[P]):
     """
 
     def __init__(self, attempt: TaskAttempt[P], owned: OwnedKey[P]) -> None:
+        super().__init__(owned)
         self.attempt = attempt
-        self.owned = owned
-        owned.work = self
 
     def prove(self) -> None:
         """Prove that no other attempt has the task; see `TaskAttempt.prove`."""

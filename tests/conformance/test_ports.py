@@ -19,7 +19,8 @@ from eosframework.config import KafkaSettings
 from eosframework.engine.task.producer_group import ProducerGroup
 from eosframework.engine.task.task import Task
 from eosframework.engine.task.task_states import TaskState
-from eosframework.engine.worker.recovery import Recovery, worker_policy
+from eosframework.engine.worker.commit_rounds import CommitRounds
+from eosframework.engine.worker.group_work import GroupWork, Settled, worker_policy
 from eosframework.engine.worker.worker_plan import WorkerCounts
 from eosframework.errors import OutcomeUnknown, TaskFenced, TransactionError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
@@ -45,6 +46,7 @@ from tests.support.applications.feeding import feeder
 from tests.support.applications.pipeline import read_committed, wait_until
 from tests.support.memory.fault_plan import Faults
 from tests.support.memory.faulty_kafka import FaultyKafka, FaultyOutputs, faulty_input
+from tests.support.memory.scripted_kafka import OPTIONS
 from tests.support.servers.kafka_admin import NewTopic
 from tests.support.servers.topics import create_topics
 
@@ -326,12 +328,15 @@ def test_a_transaction_without_input_is_resolved_by_the_number_beside_the_offset
     output.produce(*world.output(b"input"))
     before = Position(*world.source, 3, "eos1;6;0")
     assert world.outputs.commit([Commit(output, [before], membership)])[0].error is None
-    session = TransactionSession(output, worker_policy(30, 1), time.monotonic)
+    policy = worker_policy(30, 1)
+    session: TransactionSession[Settled] = TransactionSession(output, policy, time.monotonic)
+    group: ProducerGroup[Task] = ProducerGroup(session, time.monotonic)
+    GroupWork(group, world.log, Ownership())
     task = Task(
         TransactionalId.make("app", "sub", 0),
         {},
         output,
-        group=ProducerGroup(session, time.monotonic),
+        group=group,
         markers={},
         transaction_timeout_seconds=30,
         clock=time.monotonic,
@@ -339,7 +344,11 @@ def test_a_transaction_without_input_is_resolved_by_the_number_beside_the_offset
     task.start_at([before])
     task.enter(TaskState.RUNNING)
     task._membership = membership
-    recovery = Recovery(world.log, world.outputs, WorkerCounts(), time.monotonic, Ownership())
+    recovery = CommitRounds(
+        *(world.log, world.outputs, Ownership(), WorkerCounts(), OPTIONS),
+        time.monotonic,
+        lambda _tasks, _seconds: None,
+    )
     task.group.begin(task, has_records=False)
     task.output.produce(*world.output(b"timer"))
     commit = task.commit()
@@ -349,7 +358,7 @@ def test_a_transaction_without_input_is_resolved_by_the_number_beside_the_offset
         world.outputs.abort([task.output])
     with capture_logs() as logs:
         recovery.failed(task.group, OutcomeUnknown("no answer came"))
-        recovery.turn([task.group])
+        recovery.recover([task])
     [resolved] = [entry for entry in logs if entry["event"] == "outcome_resolved"]
     assert resolved["outcome"] == ("committed" if done else "not_committed")
     assert world.visible() == ([b"input", b"timer"] if done else [b"input"])

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from eosframework.engine.task.measurements import Measures
 from eosframework.engine.task.task_states import TaskState
@@ -82,7 +82,7 @@ class ProducerGroup(Generic[T]):
 
     def __init__(
         self,
-        session: TransactionSession,
+        session: TransactionSession[Any],
         clock: Callable[[], float],
         measures: Measures | None = None,
     ) -> None:
@@ -296,18 +296,19 @@ class ProducerGroup(Generic[T]):
         if outputs := [*watermarks(due)]:
             produce_all(self.output, outputs)
 
-    def committed(self) -> None:
-        """Take the result of `commit` as committed (step 6).
+    def committed(self, seconds: float) -> None:
+        """Take the result of `commit`, begun `seconds` ago, as committed (step 6).
 
         Raises:
-            RunError: a local store rejects the committed changes.
+            RunError: a local store rejects the committed changes; the worker's last commit leaves
+                out the whole group.
         """
         committing, self._committing = self._committing, []
         if self._measures is not None and committing:
-            records = sum(task.records_in_transaction for task in committing)
-            self._measures.committed(records, self.age_seconds())
-        for task in committing:
-            task.committed()
+            self._measures.committed(self.records, seconds)
+        with self.whole():
+            for task in committing:
+                task.committed()
         for task in [*self._members]:
             self.leave(task)
 

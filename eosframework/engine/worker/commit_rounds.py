@@ -2,39 +2,60 @@
 
 A commit is mostly waiting: for the brokers to store the records in flight, and for two responses.
 So each producer group returns its part (steps 3 and 4), the producers make their calls at the same
-time, and then each group gets the outcome of its transaction (steps 5 to 7).
+time, and then each group gets the outcome of its transaction (steps 5 to 7). What failed is
+recovered between the rounds; see `group_work`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import islice
+from time import sleep
+from typing import cast
 
 import structlog
 
 from eosframework.engine.task.producer_group import ProducerGroup
 from eosframework.engine.task.task import Task, producer_groups
 from eosframework.engine.worker.commit_interval import CommitInterval
-from eosframework.engine.worker.recovery import Recovery
+from eosframework.engine.worker.group_work import GroupWork, Settled
 from eosframework.engine.worker.worker_plan import WorkerOptions
 from eosframework.errors import TransactionError, worst
-from eosframework.transactions.ports import Commit
+from eosframework.records import Position
+from eosframework.transactions.ownership import Ownership
+from eosframework.transactions.ports import Commit, InputLog, TransactionalOutputs
+from eosframework.transactions.session.session_group import Counts, SessionGroup
+from eosframework.transactions.session.transaction_session import TransactionSession
 
 
 class CommitRounds:
-    """Commits a worker's tasks.
+    """Commits a worker's tasks, and recovers the producers of failed transactions.
 
     Args:
+        log: has the committed offsets.
+        outputs: has opened the producers.
+        ownership: the claims of the tasks.
+        counts: receives the numbers.
+        clock: seconds, monotonic.
         on_finished: called after each round with its tasks and its duration in seconds.
     """
 
     def __init__(
         self,
-        recovery: Recovery,
+        log: InputLog,
+        outputs: TransactionalOutputs,
+        ownership: Ownership,
+        counts: Counts,
         options: WorkerOptions,
         clock: Callable[[], float],
         on_finished: Callable[[Sequence[Task], float], None],
     ) -> None:
-        self._recovery = recovery
+        self._log = log
+        self._ownership = ownership
+        self._sessions: SessionGroup[TransactionSession[Settled], Settled] = SessionGroup(
+            outputs, self._read, counts, structlog.get_logger("eosframework.recovery"), clock, sleep
+        )
         self._on_finished = on_finished
         self._watermark_interval_seconds = options.watermark_interval_seconds
         self._interval = CommitInterval(
@@ -78,6 +99,37 @@ class CommitRounds:
         self._commit(producer_groups(tasks), within_seconds)
         _raise_failure(tasks)
 
+    def failed(self, group: ProducerGroup[Task], error: TransactionError) -> None:
+        """Decide the consequence of a failed call, and take the producer's tasks out of service.
+
+        Raises:
+            RunError: no retry can succeed until an operator fixes the cause.
+            RecordFailed: the broker rejects a record's output and its dead letter.
+            InstanceFenced: a rival with the same identity keeps fencing this worker.
+        """
+        self._sessions.failed(group.session, error)
+
+    def recover(self, tasks: Sequence[Task]) -> None:
+        """Recover the due producers; one failed attempt costs one pause. Raises as `failed`.
+
+        Args:
+            tasks: all tasks of the worker.
+        """
+        self._sessions.recover([group.session for group in producer_groups(tasks)])
+
+    def _read(self, sessions: Sequence[TransactionSession[Settled]]) -> list[Settled]:
+        """Read the stable committed positions of each task (R2); without a commit, its start.
+
+        The entries are written anew before that (K6).
+        """
+        groups = [cast(GroupWork, session.work).group for session in sessions]
+        self._ownership.renew(task.identity for group in groups for task in group.tasks)
+        found = iter(self._log.committed([p for group in groups for p in group.partitions]))
+        return [
+            {task: _or_start(task, islice(found, len(task.partitions))) for task in group.tasks}
+            for group in groups
+        ]
+
     def _commit(
         self, groups: Sequence[ProducerGroup[Task]], within_seconds: float | None = None
     ) -> None:
@@ -113,7 +165,7 @@ class CommitRounds:
                 commits.append(group.commit())
                 ready.append(group)
             except TransactionError as error:
-                self._recovery.failed(group, error)
+                self.failed(group, error)
 
     def _run(
         self,
@@ -125,12 +177,22 @@ class CommitRounds:
         if not commits:
             self._interval.round_took(0.0, backlog=self._has_backlog)
             return
-        took = self._recovery.commit(ready, commits, within_seconds)
+        sessions = [group.session for group in ready]
+        took = self._sessions.commit(sessions, commits, within_seconds)
         # The replacement of a producer is no measure of the next round.
         measure = 0.0 if took.recycled else took.seconds
         if stretched := self._interval.round_took(measure, backlog=self._has_backlog):
             self._events.warning("commit_interval_stretched", seconds=round(stretched, 3))
         self._on_finished([t for b in ready for t in b.tasks], took.seconds)
+
+
+def _or_start(task: Task, found: Iterable[Position]) -> list[Position]:
+    return [
+        position
+        if position.offset is not None
+        else replace(position, offset=task.committed_offset(position.topic_partition))
+        for position in found
+    ]
 
 
 def _raise_failure(tasks: Sequence[Task]) -> None:

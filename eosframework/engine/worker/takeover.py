@@ -30,7 +30,7 @@ from eosframework.engine.task.open_state import SHARE, ChangesBudget
 from eosframework.engine.task.producer_group import ProducerGroup
 from eosframework.engine.task.task import Task
 from eosframework.engine.task.task_time import Announcing
-from eosframework.engine.worker.recovery import worker_policy
+from eosframework.engine.worker.group_work import GroupWork, Settled, worker_policy
 from eosframework.engine.worker.retries import delays_of, task_queue
 from eosframework.engine.worker.worker_plan import Plan, WorkerOptions
 from eosframework.errors import ClusterUnreachable, Retriable, TaskFenced
@@ -42,6 +42,7 @@ from eosframework.transactions.ports import (
     InputLog,
     Output,
     ProgressLedger,
+    TransactionalOutput,
     TransactionalOutputs,
 )
 from eosframework.transactions.producing import produce_all
@@ -126,12 +127,7 @@ class Takeover:
         except BaseException:
             self._outputs.close(outputs)
             raise
-        groups: dict[str, ProducerGroup[Task]] = {
-            output.transactional_id: ProducerGroup(
-                TransactionSession(output, self._policy, self._clock), self._clock, self._measures
-            )
-            for output in outputs
-        }
+        groups = {output.transactional_id: self._new_group(output) for output in outputs}
         opened: list[Task] = []
         try:
             wanted = [p for ps in by_task.values() for p in ps]
@@ -237,6 +233,12 @@ class Takeover:
         for partition in (position.topic_partition for position in positions):
             if marker := self._ledger.marker(identities[partition].sub_topology, partition):
                 yield marker
+
+    def _new_group(self, output: TransactionalOutput) -> ProducerGroup[Task]:
+        session: TransactionSession[Settled] = TransactionSession(output, self._policy, self._clock)
+        group: ProducerGroup[Task] = ProducerGroup(session, self._clock, self._measures)
+        GroupWork(group, self._log, self._ownership)
+        return group
 
     def _new_task(
         self,

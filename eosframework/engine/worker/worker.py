@@ -32,7 +32,6 @@ from eosframework.engine.worker.commit_interval import gather_seconds
 from eosframework.engine.worker.commit_rounds import CommitRounds
 from eosframework.engine.worker.fetch_control import FetchControl
 from eosframework.engine.worker.quiet_tasks import IdleWindows, Passing, QuietTasks
-from eosframework.engine.worker.recovery import Recovery
 from eosframework.engine.worker.takeover import Takeover
 from eosframework.engine.worker.worker_plan import Plan, WorkerCounts, WorkerOptions
 from eosframework.engine.worker.worker_views import (
@@ -138,8 +137,9 @@ class Worker:
             clock=clock,
             now=now,
         )
-        self._recovery = Recovery(log, outputs, self.counts, clock, self._ownership)
-        self._rounds = CommitRounds(self._recovery, options, clock, self._round_finished)
+        self._rounds = CommitRounds(
+            log, outputs, self._ownership, self.counts, options, clock, self._round_finished
+        )
         self._stop = False
         self._fetch_control = FetchControl(log, options.queue_bytes)
         self._next_task = 0
@@ -292,6 +292,10 @@ class Worker:
         # next owner inits the id.
         clean = [task for group in groups if group.is_clean for task in group.tasks]
         self._outputs.close([group.output for group in groups])
+        for group in groups if event != "task_closed" else ():
+            if group.session.fence is not None:
+                id_ = group.transactional_id
+                self._events.warning("successor_took_over", transactional_id=id_)
         self._ownership.release(task.identity for task in clean)
         self._ownership.forget(task.identity for task in tasks)
 
@@ -304,7 +308,7 @@ class Worker:
         self._refuse_unreadable()
         self._rounds.turn([*self.tasks.values()], backlog=self._has_backlog)
         if not self._stop:
-            self._recovery.turn(producer_groups(self.tasks.values()))
+            self._rounds.recover([*self.tasks.values()])
         self._resume_assigned()
         self._compare()
         if self._state is not None:
@@ -392,7 +396,7 @@ class Worker:
                 if task.lags_behind_markers and self._has_rested(task):
                     task.commit_markers(self._membership)
             except TransactionError as error:
-                self._recovery.failed(task.group, error)
+                self._rounds.failed(task.group, error)
 
     def _has_rested(self, task: Task) -> bool:
         """Return whether a task had no record for a commit interval."""

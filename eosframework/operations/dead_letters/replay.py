@@ -43,7 +43,7 @@ from eosframework.operations.dead_letters.dead_letter import (
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import Graph
 from eosframework.transactions.ports import Journal, Output, TransactionalOutputs
-from eosframework.transactions.session.owned_keys import Claim, OwnedKey, OwnedKeys, Work
+from eosframework.transactions.session.owned_keys import Claim, KeyWork, OwnedKey, OwnedKeys
 from eosframework.transactions.session.session_states import Policy
 from eosframework.txnid import TransactionalId, control_topic
 
@@ -286,7 +286,7 @@ def replay(
         outputs.stop()
 
 
-class _Replay(Work):
+class _Replay(KeyWork[Any]):
     """A replay that owns its transactional id.
 
     Args:
@@ -341,7 +341,7 @@ class _Replay(Work):
         """
         claim = self._claim_of("")
         self._opened = self._keys.claim([claim])
-        self._opened[0].work = self
+        super().__init__(self._opened[0])
         entries = self._keys.patiently(lambda: self._journal.settled_under(PREFIX), claim.name)
         self._entries, self._marked = dict(entries), marks_in(entries, self._topic_ids)
 
@@ -358,17 +358,16 @@ class _Replay(Work):
             for letter, range_ in batch
             if letter.origin.topic in self._routes and letter.offset not in marks
         ]
-        [owned] = self._opened
         self._size = DEAD_LETTERS_IN_TRANSACTION
         while waiting:
             stretch = waiting[0][0].offset // STRETCH
             self._chunk = [it for it in waiting[: self._size] if it[0].offset // STRETCH == stretch]
             after = marks.with_(stretch, [range_ for _, range_ in self._chunk])
             key = mark_key(partition, stretch)
-            owned.move_to(self._claim_of(key), self._entries.get(key))
-            if self._keys.write(owned, self._records(), after.entry(stretch)):
+            self.owned.move_to(self._claim_of(key), self._entries.get(key))
+            if self._keys.write(self.owned, self._records(), after.entry(stretch)):
                 self._marked[partition] = marks = after
-                self._entries[key] = owned.known
+                self._entries[key] = self.owned.known
                 self.replayed.counts.update(self._target(letter) for letter, _ in self._chunk)
                 waiting = waiting[len(self._chunk) :]
             else:
@@ -394,14 +393,13 @@ class _Replay(Work):
         """Close the producer."""
         self._keys.close(self._opened)
 
-    def reject(self, error: DataRejected) -> bool:
+    def reject(self, error: DataRejected) -> None:
         """Send half as many dead letters at a time, and leave out the one that is refused alone."""
         if len(self._chunk) == 1:
             letter = self._chunk[0][0]
             topic = self._target(letter)
             self.replayed.refused[letter.place] = f"{letter.place} by {topic}: {error}"
         self._size = max(len(self._chunk) // 2, 1)
-        return True
 
     def _target(self, letter: DeadLetter) -> str:
         return self._routes[letter.origin.topic][0]

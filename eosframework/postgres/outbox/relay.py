@@ -191,7 +191,7 @@ class Relay:
 
     def view(self) -> RelayView:
         """Return a snapshot for other threads; called on the main thread."""
-        shards = {number: not s.session.is_out for number, s in self._shards.items()}
+        shards = {number: not s.owned.is_out for number, s in self._shards.items()}
         return RelayView(
             replace(self.counts),
             shards,
@@ -259,7 +259,7 @@ class Relay:
             self._connected = True
             self._share_at = self._clock()
         self._share()
-        sessions = {shard: shard.session for shard in self._shards.values()}
+        sessions = {shard: shard.owned for shard in self._shards.values()}
         running = [
             shard
             for shard, session in sessions.items()
@@ -269,7 +269,7 @@ class Relay:
         more = self._round(running)
         self._look_at_backlog()
         troubled = self._is_troubled()
-        self._keys.sessions.recover([shard.session for shard in self._shards.values()])
+        self._keys.sessions.recover([shard.owned for shard in self._shards.values()])
         if more and not troubled:
             if self._source.wants_clean:
                 self._clean()
@@ -281,7 +281,7 @@ class Relay:
         return settled
 
     def _is_troubled(self) -> bool:
-        return any(shard.session.is_out for shard in self._shards.values())
+        return any(shard.owned.is_out for shard in self._shards.values())
 
     def _pause_seconds(self, waits: bool) -> float:
         """Return the longest wait for a notification before the next turn."""
@@ -350,7 +350,7 @@ class Relay:
             self._events.info(
                 "shard_assigned",
                 shard=shard.number,
-                transactional_id=shard.session.transactional_id,
+                transactional_id=shard.owned.transactional_id,
                 through=shard.position.through,
             )
 
@@ -400,7 +400,7 @@ class Relay:
             del self._shards[shard.number]
             self._retention.forget(shard.number)
         if shards:
-            self._keys.close([shard.session for shard in shards])
+            self._keys.close([shard.owned for shard in shards])
 
     def _forget_unused_name(self) -> None:
         """Remove a name under which nothing was sent, so that the right relay is not refused."""
@@ -446,7 +446,7 @@ class Relay:
                 if shard.in_transaction:
                     ready.append(shard)
             except TransactionError as error:
-                self._keys.sessions.failed(shard.session, error)
+                self._keys.sessions.failed(shard.owned, error)
         self._set_interval(all_left=0 < left == len(shards))
         self._commit(ready)
         return left > 0
@@ -464,7 +464,7 @@ class Relay:
         self._is_unused = False
         started = self._clock()
         self._keys.sessions.commit(
-            [shard.session for shard in ready], [shard.commit() for shard in ready]
+            [shard.owned for shard in ready], [shard.commit() for shard in ready]
         )
         self._measures.commit_seconds.add(self._clock() - started)
 

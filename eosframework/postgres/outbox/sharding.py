@@ -40,7 +40,7 @@ from eosframework.postgres.outbox.relay_position import (
 )
 from eosframework.transactions import failpoints
 from eosframework.transactions.ports import Commit, Output
-from eosframework.transactions.session.owned_keys import Claim, OwnedKey, Work
+from eosframework.transactions.session.owned_keys import Claim, KeyWork, OwnedKey
 from eosframework.transactions.session.session_states import Outcome, Policy, State
 from eosframework.txnid import TransactionalId
 
@@ -71,7 +71,7 @@ def fair_share(shards: int, relays: int) -> int:
 _TOPIC = itemgetter(0)
 
 
-class Shard(Work):
+class Shard(KeyWork[RelayPosition]):
     """Sends the messages of one shard.
 
     A message that Kafka refuses although its topic's description accepts it is found by bisecting
@@ -80,7 +80,7 @@ class Shard(Work):
 
     Args:
         number: from 0.
-        session: the shard's key.
+        owned: the shard's key.
         position: at which the shard resumes.
         source: the outbox.
         on_committed: called with the shard, the number of messages of a committed transaction, and
@@ -95,7 +95,7 @@ class Shard(Work):
     def __init__(
         self,
         number: int,
-        session: OwnedKey[RelayPosition],
+        owned: OwnedKey[RelayPosition],
         position: RelayPosition,
         source: OutboxSource,
         on_committed: Callable[[Shard, int, float], None],
@@ -105,9 +105,8 @@ class Shard(Work):
         is_new: bool = False,
         flow: TransactionMeasures | None = None,
     ) -> None:
+        super().__init__(owned)
         self.number = number
-        self.session = session
-        session.work = self
         self.position = position
         self.sent: RelayPosition | None = None
         self.rows = 0
@@ -127,7 +126,7 @@ class Shard(Work):
     @property
     def in_transaction(self) -> bool:
         """True while a transaction is open."""
-        return self.session.state is State.OPEN
+        return self.owned.state is State.OPEN
 
     @property
     def read_to(self) -> RelayPosition:
@@ -151,7 +150,7 @@ class Shard(Work):
             self._end()
             return True
         self._set_aside_confirmed()
-        limits = [n for n in (self._limit, self.session.size.limit) if n is not None]
+        limits = [n for n in (self._limit, self.owned.size.limit) if n is not None]
         limit = min(self._batch_rows, *limits) if limits else self._batch_rows
         while True:
             batch = self._source.read(self.number, self._read_to, limit)
@@ -175,10 +174,11 @@ class Shard(Work):
 
     def commit(self) -> Commit:
         """Return this shard's part in a round of commits; the position is one of the outputs."""
-        return Commit(self.session.output, [], None)
+        return Commit(self.owned.output, [], None)
 
     def committed(self, seconds: float) -> None:
         """Take the messages of the transaction as sent."""
+        super().committed(seconds)
         assert self.sent is not None, "what was never filled cannot be committed"
         self.position, rows = self.sent, self.rows
         self._is_confirmed = self._suspect is not None
@@ -203,12 +203,13 @@ class Shard(Work):
         """
         if not self._source.has_lock(self.number):
             raise DatabaseUnavailable(
-                f"the right to {self.session.claim.name} in the database was lost; another relay "
+                f"the right to {self.owned.claim.name} in the database was lost; another relay "
                 f"has it"
             )
 
-    def resume(self, outcome: Outcome) -> None:
+    def resume(self, found: RelayPosition | None, outcome: Outcome) -> None:
         """Resume at the committed position; discard what was produced after it."""
+        super().resume(found, outcome)
         position = self.position
         if outcome is Outcome.COMMITTED and self.sent is not None:
             position = self.sent
@@ -228,20 +229,19 @@ class Shard(Work):
         self.position = replace(self.position, turn=turn)
         self._read_to = replace(self._read_to, turn=turn)
 
-    def reject(self, error: DataRejected) -> bool:
+    def reject(self, error: DataRejected) -> None:
         """Bisect after Kafka refused a record of this transaction: send half as many at a time.
 
         Without a message in it no message is at fault.
         """
         self._refusals.forget()
         if self.rows == 0:
-            return False
+            super().reject(error)
         if self.rows == 1 and self._last is not None:
             output, place = self._last
             reason = f"Kafka refuses it ({error})"
             self._suspect = Refused(place, id_of(output), output[0], reason, output)
         self._limit = max(1, self.rows // 2)
-        return True
 
     def is_excused(self, error: TransactionFatal) -> bool:
         """Return whether a topic of this transaction has stopped accepting messages."""
@@ -264,7 +264,7 @@ class Shard(Work):
 
     def _begin(self) -> None:
         if not self.in_transaction:
-            self.session.begin()
+            self.owned.begin()
             failpoints.hit("transaction.after_begin")
 
     def _send(self, outputs: Sequence[Output], places: Sequence[Place]) -> None:
@@ -273,16 +273,16 @@ class Shard(Work):
         if outputs:
             self._last = outputs[-1], places[-1]
             self._topics.update(map(_TOPIC, outputs))
-        self.session.produce(outputs, self._source.take_in)
+        self.owned.produce(outputs, self._source.take_in)
         if self._flow is not None:
             self._flow.wrote(outputs)
-        self.session.output.poll()
+        self.owned.output.poll()
         failpoints.hit("transaction.after_produce")
 
     def _end(self) -> None:
         """Produce the position, the last record of the transaction."""
         self.sent = self._read_to
-        self.session.append(self.sent, self._source.take_in)
+        self.owned.append(self.sent, self._source.take_in)
         failpoints.hit("relay.after_position")
 
 

@@ -423,11 +423,11 @@ class _AttemptRun(AttemptWork[TaskProgress]):
             except _Dropped:
                 self._recover()
 
-    def reject(self, error: DataRejected) -> bool:
+    def reject(self, error: DataRejected) -> None:
         """Bisect the rows."""
-        if has_rows := self._task.has_progress:
-            self._task.reject(error)
-        return has_rows
+        if not self._task.has_progress:
+            super().reject(error)
+        self._task.reject(error)
 
     def drop(self) -> None:
         """Discard the open transaction of the task."""

@@ -43,10 +43,9 @@ from eosframework.transactions.session.session_group import (
     Counts,
     SessionCounts,
     SessionGroup,
-    SessionUser,
 )
 from eosframework.transactions.session.session_states import Outcome, Policy, State, backoff_seconds
-from eosframework.transactions.session.transaction_session import TransactionSession
+from eosframework.transactions.session.transaction_session import TransactionSession, Work
 
 P = TypeVar("P")
 _T = TypeVar("_T")
@@ -78,44 +77,16 @@ class Claim(Generic[P]):
         return None if entry is None else self.read(entry)
 
 
-class Work:
-    """The work of one key; these methods suit work that has nothing to do there."""
-
-    def committed(self, seconds: float) -> None:
-        """Take the transaction, begun `seconds` ago, as committed."""
-
-    def records(self) -> int:
-        """Return the number of records in the open transaction; 1 if it cannot have fewer."""
-        return 1
-
-    def reject(self, error: DataRejected) -> bool:
-        """Choose other data for the next transaction; return False if there is none."""
-        return False
-
-    def is_excused(self, error: TransactionFatal) -> bool:
-        """Return whether another transaction can succeed after a fatal error."""
-        return False
-
-    def drop(self) -> None:
-        """Discard the open transaction."""
-
-    def prove(self) -> None:
-        """Return if this process still owns the work (R0); by default it trusts the id."""
-
-    def resume(self, outcome: Outcome) -> None:
-        """Resume at the progress, which the key has (R3)."""
-
-
-class OwnedKey(TransactionSession, Generic[P]):
+class OwnedKey(TransactionSession["P | None"], Generic[P]):
     """The session of one claim.
 
     Attributes:
         claim: its id and its key.
-        work: is notified of outcomes.
         known: the committed progress; None: there is none.
         sent: the progress of the last transaction.
         claimed_at: log end offset after the init. Entries from there on belong to this owner, or to
             a successor.
+        lost: what to do if progress is gone, for the message.
     """
 
     def __init__(
@@ -127,13 +98,15 @@ class OwnedKey(TransactionSession, Generic[P]):
         clock: Callable[[], float],
         known: P | None,
         claimed_at: int,
+        lost: str,
     ) -> None:
         super().__init__(output, policy, clock)
         self.claim = claim
-        self.work = Work()
+        self.lost = lost
         self.known, self.sent = known, known
         self.claimed_at = claimed_at
         self._journal = journal
+        KeyWork(self)
 
     def append(self, progress: P, when_full: Callable[[], None] | None = None) -> None:
         """Produce the progress, the last record of the open transaction.
@@ -152,8 +125,62 @@ class OwnedKey(TransactionSession, Generic[P]):
         """Continue the same work under another key; no transaction is open."""
         self.claim, self.known, self.sent = claim, known, known
 
+    def taken_over(self, writer: str) -> InstanceFenced:
+        """Return the error of work that another owner has; `writer` describes it."""
+        return self.policy.taken_over(self.claim.name, writer)
 
-class OwnedKeys(SessionUser["OwnedKey[P]", "P | None"], Generic[P]):
+
+class KeyWork(Work["P | None"], Generic[P]):
+    """The work of one key: its progress decides the outcome of the last transaction.
+
+    Args:
+        owned: the key; it has this work from now on.
+    """
+
+    def __init__(self, owned: OwnedKey[P]) -> None:
+        self.owned = owned
+        owned.work = self
+
+    def committed(self, seconds: float) -> None:
+        """Take the progress as committed."""
+        self.owned.known = self.owned.sent
+
+    def reject(self, error: DataRejected) -> None:
+        """Choose other data for the next transaction; here there is none.
+
+        Raises:
+            RunError: there is no other data.
+        """
+        raise RunError(
+            f"Kafka refuses a record of {self.owned.claim.name} that is part of every transaction "
+            f"({error}); without it nothing can be written exactly once"
+        ) from error
+
+    def outcome(self, found: P | None) -> Outcome:
+        """Return the outcome of the last transaction.
+
+        Raises:
+            InstanceFenced: another owner wrote the progress.
+            RunError: committed progress is gone.
+        """
+        owned = self.owned
+        if found == owned.known:
+            return Outcome.NOT_COMMITTED
+        if found is None:
+            raise RunError(
+                f"the progress of {owned.claim.name} is missing in the control topic, which was "
+                f"deleted or emptied. {owned.lost}"
+            )
+        if found == owned.sent:
+            return Outcome.COMMITTED
+        raise owned.taken_over(owned.claim.writer(found))
+
+    def resume(self, found: P | None, outcome: Outcome) -> None:
+        """Resume at the progress (R3)."""
+        self.owned.known = found
+
+
+class OwnedKeys(Generic[P]):
     """Claims keys and commits their progress; see above.
 
     Args:
@@ -171,6 +198,7 @@ class OwnedKeys(SessionUser["OwnedKey[P]", "P | None"], Generic[P]):
         sleep: waits for seconds.
 
     Attributes:
+        policy: as given.
         sessions: commits and recovers several keys together.
     """
 
@@ -190,7 +218,7 @@ class OwnedKeys(SessionUser["OwnedKey[P]", "P | None"], Generic[P]):
     ) -> None:
         self._outputs = outputs
         self._journal = journal
-        self._policy = policy
+        self.policy = policy
         self._events = events
         self._lost = lost
         self._checks = checks or {}
@@ -199,7 +227,7 @@ class OwnedKeys(SessionUser["OwnedKey[P]", "P | None"], Generic[P]):
         self._sleep = sleep
         counts = counts or SessionCounts()
         self.sessions: SessionGroup[OwnedKey[P], P | None] = SessionGroup(
-            outputs, self, counts, events, clock, sleep
+            outputs, self._progress, counts, events, clock, sleep
         )
 
     def claim(self, claims: Sequence[Claim[P]]) -> list[OwnedKey[P]]:
@@ -217,9 +245,9 @@ class OwnedKeys(SessionUser["OwnedKey[P]", "P | None"], Generic[P]):
             ids = [claim.transactional_id for claim in claims]
             outputs = self.patiently(lambda: self._outputs.open(ids), name)
         except TaskFenced as error:
-            if self._policy.watch_seconds is not None:
+            if self.policy.watch_seconds is not None:
                 raise
-            raise self.taken_over(name) from error
+            raise self.policy.taken_over(name) from error
         except TransactionFatal as error:
             raise RunError(str(error)) from error
         failpoints.hit("takeover.after_init")
@@ -229,8 +257,9 @@ class OwnedKeys(SessionUser["OwnedKey[P]", "P | None"], Generic[P]):
         except BaseException:
             self._outputs.close(outputs)
             raise
+        given = self.policy, self._journal, self._clock
         return [
-            OwnedKey(claim, output, self._policy, self._journal, self._clock, one, claimed_at)
+            OwnedKey(claim, output, *given, one, claimed_at, self._lost)
             for claim, output, one in zip(claims, outputs, known, strict=True)
         ]
 
@@ -304,7 +333,7 @@ class OwnedKeys(SessionUser["OwnedKey[P]", "P | None"], Generic[P]):
         Raises:
             ClusterUnreachable: the brokers were unavailable for the policy's patience.
         """
-        patience_seconds, began, attempts = self._policy.patience_seconds, self._clock(), 0
+        patience_seconds, began, attempts = self.policy.patience_seconds, self._clock(), 0
         while True:
             try:
                 return call()
@@ -314,82 +343,15 @@ class OwnedKeys(SessionUser["OwnedKey[P]", "P | None"], Generic[P]):
                 if self._clock() - began >= patience_seconds:
                     raise ClusterUnreachable(
                         f"{name}: the brokers were unavailable for {patience_seconds:g} s "
-                        f"({error}). {self._policy.advice}"
+                        f"({error}). {self.policy.advice}"
                     ) from error
                 attempts += 1
                 self._events.warning("call_repeated", error=str(error))
             self._sleep(backoff_seconds(attempts))
 
-    def taken_over(self, name: str, writer: str = "") -> InstanceFenced:
-        """Return the error of work that another owner has.
-
-        Args:
-            name: of the work.
-            writer: describes the other owner.
-        """
-        by = f" ({writer})" if writer else ""
-        return InstanceFenced(
-            f"{name} was taken over by {self._policy.successor}{by}; this one ends, and its open "
-            f"transaction is aborted. {self._policy.advice}"
-        )
-
-    # --- what the session asks: see `SessionUser` -----------------------------------------------
-
-    def committed(self, session: OwnedKey[P], seconds: float) -> None:
-        """Take the progress as committed."""
-        session.known = session.sent
-        session.work.committed(seconds)
-
-    def records(self, session: OwnedKey[P]) -> int:
-        """Return the number of records in the open transaction."""
-        return session.work.records()
-
-    def reject(self, session: OwnedKey[P], error: DataRejected) -> None:
-        """Choose other data; raise a RunError if there is none."""
-        if not session.work.reject(error):
-            raise RunError(
-                f"Kafka refuses a record of {session.claim.name} that is part of every transaction "
-                f"({error}); without it nothing can be written exactly once"
-            ) from error
-
-    def is_excused(self, session: OwnedKey[P], error: TransactionFatal) -> bool:
-        """Return whether another transaction can succeed after a fatal error."""
-        return session.work.is_excused(error)
-
-    def drop(self, session: OwnedKey[P]) -> None:
-        """Discard the open transaction."""
-        session.work.drop()
-
-    def prove(self, session: OwnedKey[P]) -> None:
-        """Prove that this process still owns the work (R0)."""
-        session.work.prove()
-
-    def read(self, sessions: Sequence[OwnedKey[P]]) -> Sequence[P | None]:
+    def _progress(self, sessions: Sequence[OwnedKey[P]]) -> Sequence[P | None]:
         """Read the final progress (R2)."""
         return self._read([session.claim for session in sessions])
-
-    def outcome(self, session: OwnedKey[P], found: P | None) -> Outcome:
-        """Return the outcome of the last transaction.
-
-        Raises:
-            InstanceFenced: another owner wrote the progress.
-            RunError: committed progress is gone.
-        """
-        if found == session.known:
-            return Outcome.NOT_COMMITTED
-        if found is None:
-            raise RunError(
-                f"the progress of {session.claim.name} is missing in the control topic, which was "
-                f"deleted or emptied. {self._lost}"
-            )
-        if found == session.sent:
-            return Outcome.COMMITTED
-        raise self.taken_over(session.claim.name, session.claim.writer(found))
-
-    def resume(self, session: OwnedKey[P], found: P | None, outcome: Outcome) -> None:
-        """Resume at the progress (R3)."""
-        session.known = found
-        session.work.resume(outcome)
 
     def _read(self, claims: Sequence[Claim[P]]) -> list[P | None]:
         keys = [*self._checks, *(claim.key for claim in claims if claim.key)]

@@ -40,82 +40,9 @@ from eosframework.transactions.ports import Commit, Committed, TransactionalOutp
 from eosframework.transactions.session.session_states import Event, FenceKind, Outcome, State
 from eosframework.transactions.session.transaction_session import TransactionSession
 
-S = TypeVar("S", bound=TransactionSession)
-S_contra = TypeVar("S_contra", bound=TransactionSession, contravariant=True)
+S = TypeVar("S", bound=TransactionSession[Any])
 P = TypeVar("P")
 F = TypeVar("F")
-
-
-class SessionUser(Protocol[S_contra, P]):
-    """The work of sessions: what they process, and where its progress is stored.
-
-    P is the progress of one session. Methods with a default suit work that has nothing to do there.
-    """
-
-    def committed(self, session: S_contra, seconds: float) -> None:
-        """Take the transaction, begun `seconds` ago, as committed; the default does nothing."""
-
-    def reject(self, session: S_contra, error: DataRejected) -> None:
-        """Choose other data for the next transaction, because the brokers reject some of this.
-
-        Raises:
-            RunError: there is no other data.
-        """
-        ...
-
-    def records(self, session: S_contra) -> int:
-        """Return the number of records in the open transaction; 1 if it cannot have fewer."""
-        return 1
-
-    def is_excused(self, session: S_contra, error: TransactionFatal) -> bool:
-        """Return whether another transaction can succeed after a fatal error; by default none."""
-        return False
-
-    def drop(self, session: S_contra) -> None:
-        """Discard the open transaction, also if the failure ends the session.
-
-        The default does nothing.
-        """
-
-    def prove(self, session: S_contra) -> None:
-        """Return if this process still owns the work (R0); the default trusts the id.
-
-        Raises:
-            EosError: it does not, and the session ends.
-            ClusterUnreachable: that cannot be determined now.
-        """
-
-    def read(self, sessions: Sequence[S_contra]) -> Sequence[P]:
-        """Read the stable progress of sessions (R2), with one request.
-
-        Raises:
-            ClusterUnreachable: the brokers did not answer; also as `Retriable`.
-        """
-        ...
-
-    def outcome(self, session: S_contra, found: P) -> Outcome:
-        """Return the outcome of the last transaction, if it is in doubt.
-
-        Raises:
-            EosError: another process moved the progress, and the session ends.
-        """
-        ...
-
-    def resume(self, session: S_contra, found: P, outcome: Outcome) -> None:
-        """Resume at the progress (R3); the default does nothing."""
-
-    def has_successor(self, session: S_contra) -> bool:
-        """Return whether another process is known to have claimed the work; by default none is.
-
-        Its fence is no rival's.
-        """
-        return False
-
-    def overtaken(self, session: S_contra, found: P) -> TransactionError:
-        """Return the error that stands for progress that another process moved."""
-        return TaskFenced(
-            f"transactional.id {session.transactional_id}: another process moved the progress"
-        )
 
 
 class Counts(Protocol):
@@ -157,7 +84,8 @@ class SessionGroup(Generic[S, P]):
 
     Args:
         outputs: has opened the sessions' producers.
-        user: the work of the sessions.
+        read: returns the stable progress of sessions (R2), with one request; it raises
+            ClusterUnreachable or a TransactionError if the brokers do not answer.
         counts: receives the numbers.
         events: the log.
         clock: seconds, monotonic.
@@ -167,14 +95,14 @@ class SessionGroup(Generic[S, P]):
     def __init__(
         self,
         outputs: TransactionalOutputs,
-        user: SessionUser[S, P],
+        read: Callable[[Sequence[S]], Sequence[P]],
         counts: Counts,
         events: Any,
         clock: Callable[[], float],
         sleep: Callable[[float], None],
     ) -> None:
         self._outputs = outputs
-        self._user = user
+        self._read = read
         self._counts = counts
         self._events = events
         self._clock = clock
@@ -233,7 +161,7 @@ class SessionGroup(Generic[S, P]):
     def _decided(self, session: S, result: Committed) -> None:
         """Take the result of a commit."""
         self._counts.recycles += result.recycled
-        records = self._user.records(session)
+        records = session.work.records()
         session.size.sent(records, result.throttled_seconds)
         if result.error is not None:
             session.size.failed(records, result.throttled_seconds)
@@ -242,7 +170,7 @@ class SessionGroup(Generic[S, P]):
         seconds = session.age_seconds()
         session.size.committed()
         session.committed(Event.SUSPECTED if result.recycled else Event.COMMITTED)
-        self._user.committed(session, seconds)
+        session.work.committed(seconds)
 
     def _each(self, found: Iterable[tuple[S, F]], take: Callable[[S, F], object]) -> None:
         """Let each session take what was found for it; of several failures, all are logged.
@@ -276,7 +204,7 @@ class SessionGroup(Generic[S, P]):
                 session.move(Event.ENDED)
             raise
         finally:
-            self._user.drop(session)
+            session.work.drop()
 
     def recover(self, sessions: Sequence[S]) -> None:
         """Recover the sessions whose pause is over; one failed attempt costs one pause.
@@ -290,7 +218,7 @@ class SessionGroup(Generic[S, P]):
         if not taken:
             return
         try:
-            found = self._user.read(taken)
+            found = self._read(taken)
         except (TransactionError, ClusterUnreachable) as error:
             for session in taken:
                 self._retry_later(session, error, Event.UNREAD)
@@ -315,7 +243,7 @@ class SessionGroup(Generic[S, P]):
             case DataRejected():
                 self._event("output_rejected", session, error)
                 self._abort(session)
-                self._user.reject(session, error)
+                session.work.reject(error)
             case TransactionTooLong():
                 self._event("transaction_too_long", session, error)
                 self._abort(session)
@@ -333,7 +261,7 @@ class SessionGroup(Generic[S, P]):
                 session.doubt(error)
             case TaskFenced():
                 self._fenced(session, error)
-            case TransactionFatal() if self._user.is_excused(session, error):
+            case TransactionFatal() if session.work.is_excused(error):
                 self._event("transaction_excused", session, error)
                 self._abort(session)
             case TransactionFatal():
@@ -349,12 +277,12 @@ class SessionGroup(Generic[S, P]):
         self._counts.fences += 1
         age_seconds = round(session.age_seconds(), 1)
         self._event("task_fenced", session, error, transaction_age_seconds=age_seconds)
-        cause = FenceKind.SUCCESSOR if self._user.has_successor(session) else None
+        cause = FenceKind.SUCCESSOR if session.work.has_successor() else None
         try:
             session.fenced(error, cause)
         except InstanceFenced:
             with suppress(ClusterUnreachable, Retriable):
-                self._user.prove(session)  # It may know more of the successor.
+                session.work.prove()  # It may know more of the successor.
             raise
 
     def _check(self, suspects: Sequence[S]) -> None:
@@ -370,7 +298,7 @@ class SessionGroup(Generic[S, P]):
         if not suspects:
             return
         try:
-            found = self._user.read(suspects)
+            found = self._read(suspects)
         except (TransactionError, ClusterUnreachable) as error:
             for session in suspects:
                 if isinstance(error, TransactionFatal):
@@ -382,18 +310,18 @@ class SessionGroup(Generic[S, P]):
     def _unread(self, session: S, error: EosError) -> None:
         self._event("outcome_unknown", session, error)
         session.doubt(error, Event.UNREAD)
-        self._user.drop(session)
+        session.work.drop()
 
     def _checked(self, session: S, progress: P) -> None:
-        if self._user.outcome(session, progress) is Outcome.OVERTAKEN:
-            self.failed(session, self._user.overtaken(session, progress))
+        if session.work.outcome(progress) is Outcome.OVERTAKEN:
+            self.failed(session, session.work.overtaken(progress))
         else:
             session.resumed()
 
     def _is_proven(self, session: S) -> bool:
         """Prove that this process still owns the work (R0)."""
         try:
-            self._user.prove(session)
+            session.work.prove()
         except (ClusterUnreachable, Retriable) as error:
             self._retry_later(session, error, Event.REFUSED)
             return False
@@ -425,6 +353,7 @@ class SessionGroup(Generic[S, P]):
         match error:
             case TaskFenced():
                 self._fenced(session, error)
+                session.work.drop()
             case TransactionFatal():
                 raise RunError(str(error)) from error
             case _:
@@ -433,7 +362,7 @@ class SessionGroup(Generic[S, P]):
 
     def _resume(self, session: S, progress: P) -> None:
         """Resume at the progress (R3), unless another process has moved it."""
-        outcome = self._user.outcome(session, progress)
+        outcome = session.work.outcome(progress)
         if session.is_in_doubt:
             self._counts.unknown_outcomes += 1
             self._events.info(
@@ -442,13 +371,13 @@ class SessionGroup(Generic[S, P]):
                 outcome=outcome.value,
             )
         if outcome is Outcome.OVERTAKEN:
-            self._fenced(session, self._user.overtaken(session, progress))
-            return
+            self._fenced(session, session.work.overtaken(progress))
+            return session.work.drop()
         if session.fence is not None:
             self._events.warning(session.fence.value, transactional_id=session.transactional_id)
         if outcome is Outcome.COMMITTED:
             session.took_effect()
-        self._user.resume(session, progress, outcome)
+        session.work.resume(progress, outcome)
         if session.outcome is not Outcome.COMMITTED:  # Else its suspect commit was confirmed.
             session.outcome = outcome
         session.resumed()

@@ -29,7 +29,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from eosframework.errors import IdExpired, TransactionError
+from eosframework.errors import IdExpired, InstanceFenced, TransactionError
 
 
 class State(StrEnum):
@@ -177,6 +177,19 @@ class Policy:
     rival_fences: int = 3
     rival_seconds: float = 0.0
     patience_seconds: float | None = PATIENCE_SECONDS
+
+    def taken_over(self, name: str, writer: str = "") -> InstanceFenced:
+        """Return the error of work that another owner has.
+
+        Args:
+            name: of the work.
+            writer: describes the other owner.
+        """
+        by = f" ({writer})" if writer else ""
+        return InstanceFenced(
+            f"{name} was taken over by {self.successor}{by}; this one ends, and its open "
+            f"transaction is aborted. {self.advice}"
+        )
 
 
 def backoff_seconds(attempts: int) -> float:

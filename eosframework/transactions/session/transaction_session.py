@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
-from eosframework.errors import ClusterUnreachable, EosError, InstanceFenced, TransactionError
+from eosframework.errors import (
+    ClusterUnreachable,
+    DataRejected,
+    EosError,
+    InstanceFenced,
+    TransactionError,
+    TransactionFatal,
+)
 from eosframework.transactions.ports import Output, TransactionalOutput
 from eosframework.transactions.producing import produce_all
 from eosframework.transactions.session.session_states import (
@@ -20,8 +28,72 @@ from eosframework.transactions.session.session_states import (
 )
 from eosframework.transactions.session.transaction_size import TransactionSize
 
+P = TypeVar("P")
 
-class TransactionSession:
+
+class Work(Generic[P]):
+    """The work of a session: what it processes, and where its progress is stored.
+
+    P is the progress. Methods with a default suit work that has nothing to do there.
+    """
+
+    def committed(self, seconds: float) -> None:
+        """Take the transaction, begun `seconds` ago, as committed; the default does nothing."""
+
+    def reject(self, error: DataRejected) -> None:
+        """Choose other data for the next transaction, because the brokers reject some of this.
+
+        Raises:
+            RunError: there is no other data.
+        """
+        raise NotImplementedError
+
+    def records(self) -> int:
+        """Return the number of records in the open transaction; 1 if it cannot have fewer."""
+        return 1
+
+    def is_excused(self, error: TransactionFatal) -> bool:
+        """Return whether another transaction can succeed after a fatal error; by default none."""
+        return False
+
+    def drop(self) -> None:
+        """Discard the open transaction, also if the failure ends the session.
+
+        Called after each failure, and for a fence found in the recovery. The default does nothing.
+        """
+
+    def prove(self) -> None:
+        """Return if this process still owns the work (R0); the default trusts the id.
+
+        Raises:
+            EosError: it does not, and the session ends.
+            ClusterUnreachable: that cannot be determined now.
+        """
+
+    def outcome(self, found: P) -> Outcome:
+        """Return the outcome of the last transaction, if it is in doubt.
+
+        Raises:
+            EosError: another process moved the progress, and the session ends.
+        """
+        raise NotImplementedError
+
+    def resume(self, found: P, outcome: Outcome) -> None:
+        """Resume at the progress (R3); the default does nothing."""
+
+    def has_successor(self) -> bool:
+        """Return whether another process is known to have claimed the work; by default none is.
+
+        Its fence is no rival's.
+        """
+        return False
+
+    def overtaken(self, found: P) -> TransactionError:
+        """Return the error that stands for progress that another process moved (OVERTAKEN)."""
+        raise NotImplementedError
+
+
+class TransactionSession(Generic[P]):
     """One transactional id, from the begin of each transaction to its outcome.
 
     A `SessionGroup` commits and recovers it. A call in the wrong state is a program error.
@@ -32,6 +104,8 @@ class TransactionSession:
         clock: seconds, monotonic.
 
     Attributes:
+        policy: the consequences of outcomes.
+        work: is told of outcomes, and tells them; set before the first transaction.
         outcome: of the last transaction, as far as it is known.
         size: the most records of a transaction.
         is_in_doubt: the progress has to show whether the last transaction was committed.
@@ -42,6 +116,7 @@ class TransactionSession:
         self, output: TransactionalOutput, policy: Policy, clock: Callable[[], float]
     ) -> None:
         self.output = output
+        self.work: Work[P] = Work()
         self.state = State.READY
         self.is_in_doubt = False
         self.fence: FenceKind | None = None
@@ -49,7 +124,7 @@ class TransactionSession:
         self.not_before = 0.0
         self.attempts = 0
         self.size = TransactionSize(policy.timeout_seconds, clock)
-        self._policy = policy
+        self.policy = policy
         self._clock = clock
         self._began_at: float | None = None
         self._failed_at: float | None = None
@@ -152,7 +227,7 @@ class TransactionSession:
         Raises:
             InstanceFenced: another process has the id for good.
         """
-        policy, now = self._policy, self._clock()
+        policy, now = self.policy, self._clock()
         kind = cause or fence_kind(error, self.age_seconds(), policy.timeout_seconds)
         self._count_rival(kind, now, error)
         self._require_patience(error)
@@ -188,7 +263,7 @@ class TransactionSession:
     def _count_rival(self, kind: FenceKind, now: float, error: TransactionError) -> None:
         if kind is not FenceKind.ANOTHER:
             return
-        policy = self._policy
+        policy = self.policy
         if policy.watch_seconds is None:
             raise InstanceFenced(
                 f"transactional.id {self.transactional_id} was taken over by {policy.successor}; "
@@ -208,9 +283,9 @@ class TransactionSession:
         now = self._clock()
         if self._failed_at is None:
             self._failed_at = now
-        patience_seconds = self._policy.patience_seconds
+        patience_seconds = self.policy.patience_seconds
         if patience_seconds is not None and now - self._failed_at >= patience_seconds:
             raise ClusterUnreachable(
                 f"transactional.id {self.transactional_id}: no transaction was committed for "
-                f"{patience_seconds:g} s ({error}). {self._policy.advice}"
+                f"{patience_seconds:g} s ({error}). {self.policy.advice}"
             ) from error

@@ -11,7 +11,8 @@ from eosframework.engine.task.offsets import Progress, outcome
 from eosframework.engine.task.producer_group import ProducerGroup
 from eosframework.engine.task.task import Task
 from eosframework.engine.task.task_states import TaskState
-from eosframework.engine.worker.recovery import RIVAL_FENCES, Recovery, worker_policy
+from eosframework.engine.worker.commit_rounds import CommitRounds
+from eosframework.engine.worker.group_work import RIVAL_FENCES, GroupWork, Settled, worker_policy
 from eosframework.engine.worker.worker_plan import WorkerCounts
 from eosframework.errors import (
     IdExpired,
@@ -25,7 +26,7 @@ from eosframework.transactions.ownership import Ownership
 from eosframework.transactions.session.session_states import Outcome
 from eosframework.transactions.session.transaction_session import TransactionSession
 from eosframework.txnid import TransactionalId
-from tests.support.memory.scripted_kafka import P0, Broker, MemoryLog, MemoryOutputs
+from tests.support.memory.scripted_kafka import OPTIONS, P0, Broker, MemoryLog, MemoryOutputs
 
 P1 = TopicPartition("in", 1)
 
@@ -45,18 +46,25 @@ class Bench:
         self.log.at[P0] = 5
         self.outputs = MemoryOutputs(self.broker)
         self.counts = WorkerCounts()
-        self.recovery = Recovery(self.log, self.outputs, self.counts, lambda: self.now, Ownership())
+        self.ownership = Ownership()
+        self.recovery = CommitRounds(
+            *(self.log, self.outputs, self.ownership, self.counts, OPTIONS),
+            lambda: self.now,
+            lambda _tasks, _seconds: None,
+        )
         self.task = self.new_task()
 
     def new_task(self) -> Task:
         [output] = self.outputs.open(["app:sub:0"])
         policy = worker_policy(TIMEOUT_SECONDS, HEARTBEAT_SECONDS)
-        session = TransactionSession(output, policy, lambda: self.now)
+        session: TransactionSession[Settled] = TransactionSession(output, policy, lambda: self.now)
+        group: ProducerGroup[Task] = ProducerGroup(session, lambda: self.now)
+        GroupWork(group, self.log, self.ownership)
         task = Task(
             TransactionalId.make("app", "sub", 0),
             {},
             output,
-            group=ProducerGroup(session, lambda: self.now),
+            group=group,
             markers={},
             transaction_timeout_seconds=TIMEOUT_SECONDS,
             clock=lambda: self.now,
@@ -89,7 +97,7 @@ class Bench:
         """Let time pass and the recovery act; return its events."""
         with capture_logs() as logs:
             self.now += after_seconds
-            self.recovery.turn([self.task.group])
+            self.recovery.recover([self.task])
         self.events = {entry["event"]: entry for entry in logs}
         if self.task.state is TaskState.ASSIGNED:  # the worker resumes it
             self.task.enter(TaskState.RUNNING)
@@ -204,12 +212,11 @@ def test_an_owner_goes_on_after_two_heartbeats_and_says_why_it_was_fenced(
     assert bench.events[event]["transactional_id"] == "app:sub:0"
 
 
-def test_a_successor_is_told_from_expiry_by_the_rebalance(bench: Bench) -> None:
+def test_a_released_partition_is_not_recovered(bench: Bench) -> None:
     bench.begin()
     bench.recovery.failed(bench.task.group, TaskFenced("?"))
-    with capture_logs() as logs:
-        bench.recovery.turn([])
-    assert [entry["event"] for entry in logs] == ["successor_took_over"]
+    bench.now += 2 * HEARTBEAT_SECONDS
+    bench.recovery.recover([])
     assert bench.broker.calls.count("init app:sub:0") == 1, "a successor must not be fenced"
 
 
@@ -218,7 +225,7 @@ def test_a_partition_that_left_and_came_back_at_once_is_a_new_task(bench: Bench)
     bench.recovery.failed(bench.task.group, TaskFenced("?"))
     bench.task = bench.new_task()
     inits = len(bench.broker.calls)
-    assert bench.recover(2 * HEARTBEAT_SECONDS) == ["successor_took_over"]
+    assert bench.recover(2 * HEARTBEAT_SECONDS) == []
     assert bench.task.state is TaskState.RUNNING
     assert len(bench.broker.calls) == inits
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from eosframework.engine.codegen import compiler as compiling
 from eosframework.engine.task import run_slices as slices
@@ -175,7 +176,9 @@ def test_a_fenced_task_whose_partition_went_to_another_is_dropped_without_a_rein
         return original(*how)
 
     run.log.fetch = fetch  # pyright: ignore[reportAttributeAccessIssue]
-    run.worker.run()
+    with capture_logs() as logs:
+        run.worker.run()
+    assert "successor_took_over" in [entry["event"] for entry in logs]
     assert broker.calls.count("init app:sub:0") == 1
     assert broker.values == []
 

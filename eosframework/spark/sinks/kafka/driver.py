@@ -87,10 +87,9 @@ class _Whole(AttemptWork[SinkBatch]):
 
     error: DataRejected | None = None
 
-    def reject(self, error: DataRejected) -> bool:
+    def reject(self, error: DataRejected) -> None:
         """Leave the batch to the executors."""
         self.error = error
-        return True
 
 
 def commit_whole(
@@ -399,7 +398,7 @@ class KafkaSinkDriver:
             own = {self._attempt.name, "" if known is None else known.attempt}
             is_later = last is not None and (known is None or last.sequence >= known.sequence)
             if last is not None and is_later and last.attempt not in own:
-                raise self._attempt.keys.taken_over(claim.name, last.attempt)
+                raise self._owned[0].taken_over(last.attempt)
 
     # --- refusals -------------------------------------------------------------------------------
 

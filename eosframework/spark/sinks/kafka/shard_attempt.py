@@ -216,7 +216,7 @@ class ShardAttempt(AttemptWork[ShardProgress]):
         known = self.owned.known
         if known is not None:
             if known.sequence != self._spec.sequence:  # of a later batch
-                raise self.attempt.keys.taken_over(self.owned.claim.name, known.attempt)
+                raise self.owned.taken_over(known.attempt)
             if known.complete and self._spec.is_staged:
                 return known
         committed = 0 if known is None else known.rows
@@ -299,7 +299,7 @@ class ShardAttempt(AttemptWork[ShardProgress]):
         """Return the rows of the open transaction."""
         return self._part_rows()
 
-    def reject(self, error: DataRejected) -> bool:
+    def reject(self, error: DataRejected) -> None:
         """Bisect a chunk with a record that the brokers reject.
 
         Raises:
@@ -308,7 +308,7 @@ class ShardAttempt(AttemptWork[ShardProgress]):
         count = self._part_rows()
         if count > 1:
             self._limit = count // 2
-            return True
+            return
         output = self._chunk.outputs[0]
         raise RunError(
             f"{self.owned.claim.name}: topic {output[0]} refuses its row {self._seen}, with key "

@@ -108,9 +108,8 @@ class ShardTask:
         """
         done = self._done.get(shard)
         if done is not None and done.sequence != self._spec.sequence:
-            raise self._attempt.keys.taken_over(
-                f"shard {shard} of sink {self._spec.sink!r}", done.attempt
-            )
+            name = f"shard {shard} of sink {self._spec.sink!r}"
+            raise self._attempt.keys.policy.taken_over(name, done.attempt)
         return (done or self._taken[shard].run(rows)).rows
 
     def close(self) -> None:

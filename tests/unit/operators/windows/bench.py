@@ -15,7 +15,7 @@ from eosframework.engine.task.open_state import ChangesBudget, OpenState
 from eosframework.engine.task.producer_group import ProducerGroup
 from eosframework.engine.task.task import Task
 from eosframework.engine.task.task_states import TaskState
-from eosframework.engine.worker.recovery import worker_policy
+from eosframework.engine.worker.group_work import worker_policy
 from eosframework.errors import RecordFailed, TransactionError
 from eosframework.records import Position, TopicPartition
 from eosframework.state import MemoryState

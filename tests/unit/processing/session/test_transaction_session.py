@@ -28,7 +28,6 @@ from eosframework.transactions.ports import Commit, Committed, Output
 from eosframework.transactions.session.session_group import (
     SessionCounts,
     SessionGroup,
-    SessionUser,
 )
 from eosframework.transactions.session.session_states import (
     MOVES,
@@ -39,7 +38,7 @@ from eosframework.transactions.session.session_states import (
     Policy,
     State,
 )
-from eosframework.transactions.session.transaction_session import TransactionSession
+from eosframework.transactions.session.transaction_session import TransactionSession, Work
 
 TIMEOUT_SECONDS = 30.0
 RECORD: Output = ("out", b"1", None, -1, None, None, 0, None)
@@ -56,7 +55,7 @@ Fault = tuple[str, Callable[[str], Exception], bool]
 """Call, error, and whether the call had its effect all the same."""
 
 
-class Bench(SessionUser[TransactionSession, int]):
+class Bench(Work[int]):
     """A ledger whose transactions are numbers; its progress is how many are committed."""
 
     def __init__(self, policy: Policy, *faults: Fault) -> None:
@@ -71,9 +70,12 @@ class Bench(SessionUser[TransactionSession, int]):
         self.transactional_id = "t"
         self.is_suspect = False
         self.counts = SessionCounts()
-        self.session = TransactionSession(self, policy, lambda: self.now)
+        self.session: TransactionSession[int] = TransactionSession(self, policy, lambda: self.now)
+        self.session.work = self
         events = structlog.get_logger("test")
-        self.group = SessionGroup(self, self, self.counts, events, lambda: self.now, self._sleep)
+        self.group = SessionGroup(
+            self, self.read, self.counts, events, lambda: self.now, self._sleep
+        )
 
     def transact(self) -> bool:
         """Write the next number."""
@@ -157,27 +159,30 @@ class Bench(SessionUser[TransactionSession, int]):
 
     # --- the user
 
-    def committed(self, session: TransactionSession, seconds: float) -> None:
+    def committed(self, seconds: float) -> None:
         self.known += 1
 
-    def reject(self, session: TransactionSession, error: DataRejected) -> None:
+    def reject(self, error: DataRejected) -> None:
         self.calls.append("reject")
 
-    def drop(self, session: TransactionSession) -> None:
+    def drop(self) -> None:
         self.drops += 1
 
-    def read(self, sessions: Sequence[TransactionSession]) -> Sequence[int]:
+    def read(self, sessions: Sequence[TransactionSession[int]]) -> Sequence[int]:
         assert not self.unsafe, "nothing is final before the id is taken again"
         if error := self._check("read"):
             raise error
         return [len(self.visible)]
 
-    def outcome(self, session: TransactionSession, found: int) -> Outcome:
+    def outcome(self, found: int) -> Outcome:
         if found == self.known:
             return Outcome.NOT_COMMITTED
         return Outcome.COMMITTED if found == self.known + 1 else Outcome.OVERTAKEN
 
-    def resume(self, session: TransactionSession, found: int, outcome: Outcome) -> None:
+    def overtaken(self, found: int) -> TransactionError:
+        return TaskFenced(f"the progress is {found}")
+
+    def resume(self, found: int, outcome: Outcome) -> None:
         self.known = found
 
 
@@ -348,8 +353,8 @@ def test_a_suspect_that_another_process_overtook_is_fenced() -> None:
     commit = bench._fill()
     committed = bench.committed
 
-    def overtaken(session: TransactionSession, seconds: float) -> None:
-        committed(session, seconds)
+    def overtaken(seconds: float) -> None:
+        committed(seconds)
         bench.visible += [99, 100]
 
     bench.committed = overtaken  # type: ignore[method-assign]
