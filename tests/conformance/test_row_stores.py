@@ -30,7 +30,7 @@ from eosframework.postgres.tables.table_ports import (
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import Policy, SinkTable, TableMode
 from tests.support.memory.scripted_kafka import At
-from tests.unit.tables.memory import MemoryStore
+from tests.unit.postgres.tables.memory import MemoryStore
 
 P0, P1 = TopicPartition("in", 0), TopicPartition("in", 1)
 

@@ -21,7 +21,7 @@ from tests.support.processes.waiting import wait_until
 from tests.support.servers.kafka_admin import NewTopic
 from tests.support.servers.topics import create_topics
 
-FUNCTIONS = "tests.unit.operators.hot_keys"
+FUNCTIONS = "tests.unit.engine.operators.hot_keys"
 AT = 1_700_000_000_000
 FAR = AT + 10**9
 

@@ -40,7 +40,7 @@ from eosframework.spark.session.ordering import _writer_of
 from eosframework.state.manifest import StoreLabel, TaskLabel, decoded_time, shortened, torn
 from eosframework.topology.spec.keyed_spec import duration_of
 from eosframework.txnid import TransactionalId
-from tests.unit.processing.messages import Sent
+from tests.unit.engine.messages import Sent
 
 EXAMPLES = 200
 

@@ -105,7 +105,7 @@ class TransactionSession(Generic[P]):
 
     Attributes:
         policy: the consequences of outcomes.
-        work: is told of outcomes, and tells them; set before the first transaction.
+        work: decides and follows outcomes; set before the first transaction.
         outcome: of the last transaction, as far as it is known.
         size: the most records of a transaction.
         is_in_doubt: the progress has to show whether the last transaction was committed.

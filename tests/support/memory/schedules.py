@@ -33,7 +33,7 @@ from eosframework.txnid import TransactionalId
 from tests.support.memory.fault_plan import CommitFault, Faults, Killed
 from tests.support.memory.faulty_kafka import FaultyKafka, FaultyOutput, FaultyOutputs
 from tests.support.memory.scripted_kafka import OPTIONS
-from tests.unit.processing.messages import compiled, part_of, sink
+from tests.unit.engine.messages import compiled, part_of, sink
 
 PARTITIONS = 3
 RECORDS = 6

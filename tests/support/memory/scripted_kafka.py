@@ -25,7 +25,7 @@ from eosframework.transactions.ports import (
 )
 from tests.support.memory.fault_plan import CommitFault
 from tests.support.memory.faulty_kafka import FaultyKafka, FaultyOutput, FaultyOutputs
-from tests.unit.processing.messages import Sent
+from tests.unit.engine.messages import Sent
 
 OPTIONS = WorkerOptions(
     commit_interval_seconds=0.1,

@@ -32,7 +32,7 @@ with Watchdog(turn_seconds={turn}, stop_seconds={stop}, **{options}):
 HANGING = """
 import sys, threading
 from eosframework.process.watchdog import EmbeddedWatch, Watchdog, ended_unless_done
-from tests.unit.processing.slow_functions import worker_of
+from tests.unit.engine.slow_functions import worker_of
 
 held = threading.Lock()
 

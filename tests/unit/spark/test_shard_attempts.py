@@ -37,7 +37,7 @@ from eosframework.transactions.task_attempts import TaskAttempt
 from tests.support.memory.faulty_kafka import FaultyOutput
 from tests.support.memory.journal import MemoryJournal
 from tests.support.memory.scripted_kafka import Broker, MemoryOutputs
-from tests.unit.backfill.attempts import Clock
+from tests.unit.spark.backfill.attempts import Clock
 
 BATCH = BatchIdentity(query="q", number=7, range="r")
 NEXT = 3

@@ -26,7 +26,7 @@ from eosframework.transactions.ports import Output
 from eosframework.transactions.task_attempts import TaskAttempt
 from tests.support.memory.journal import MemoryJournal
 from tests.support.memory.scripted_kafka import Broker, MemoryOutputs
-from tests.unit.backfill.attempts import Clock
+from tests.unit.spark.backfill.attempts import Clock
 
 
 def batch(number: int, attempt: str = "this", **changes: object) -> SinkBatch:

@@ -24,8 +24,8 @@ from eosframework.serialization.serdes import BYTES, JSON, STRING
 from eosframework.state.memory import MemoryStore
 from eosframework.state.query import HistoryLayout, Layout, Row, WaitingLayout, layout_of
 from eosframework.topology.graph.graph import Function, JoinKind, OnError, Store, StreamJoin
-from tests.unit.operators.windows.bench import Bench
-from tests.unit.operators.windows.functions import append, empty, joined
+from tests.unit.engine.operators.windows.bench import Bench
+from tests.unit.engine.operators.windows.functions import append, empty, joined
 
 KEYS = ("a", "ab", "b", "")
 RECORDS = st.lists(

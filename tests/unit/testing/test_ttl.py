@@ -17,7 +17,7 @@ from eosframework.records import Record
 from eosframework.state import MemoryState
 from eosframework.testing import TopologyTestDriver, crash_everywhere
 from eosframework.topology.resolve.resolve import resolve
-from tests.unit.processing.messages import Sent
+from tests.unit.engine.messages import Sent
 
 TTL = "100ms"
 TTL_MS = 100

@@ -14,7 +14,7 @@ from eosframework.engine.task.receipts import HEADER_RECEIPT, ReceiptedOutputs, 
 from eosframework.operations.audit.audit_verdict import Verdict
 from eosframework.operations.audit.receipt_books import Books, Span
 from eosframework.records import Position, TopicPartition
-from tests.unit.processing.messages import Sent
+from tests.unit.engine.messages import Sent
 
 PLACE = TopicPartition("in", 3)
 

@@ -8,7 +8,7 @@ from eosframework.engine.failures.failure_handler import Site, dead_letter
 from eosframework.errors import ConfigurationError
 from eosframework.operations.dead_letters import Choice, DeadLetter, DeadLetterPlace, moment_of
 from eosframework.records import TopicPartition
-from tests.unit.processing.messages import DEAD, Sent
+from tests.unit.engine.messages import DEAD, Sent
 
 
 class Lying:

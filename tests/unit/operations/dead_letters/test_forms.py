@@ -13,7 +13,7 @@ from eosframework.engine.failures.dead_letter_forms import Form, unpacked
 from eosframework.engine.failures.failure_handler import Site, dead_letter
 from eosframework.operations.audit.output_comparison import digest_of
 from eosframework.operations.dead_letters import DeadLetter
-from tests.unit.processing.messages import DEAD, Sent, Written
+from tests.unit.engine.messages import DEAD, Sent, Written
 
 NOISE = random.Random(1).randbytes(20_000)
 HEADERS = [("h", b"1"), ("h", None)]
