@@ -76,7 +76,8 @@ def run_worker(
 
 def _ran_here(application: str, settings: Settings, until_caught_up: bool) -> bool:
     """Run a worker in this process; False if two kinds must run at the same time."""
-    from eosframework.application.composition.worker import kinds, load, run_kind
+    from eosframework.application.composition.worker import kinds, load
+    from eosframework.application.composition.worker_start import run_kind
 
     graph = load(application)
     wanted = kinds(graph)
@@ -114,8 +115,8 @@ def _supervise(application: str, settings: Settings, processes: int, until_caugh
         def run_child(instance: str) -> int:
             import structlog
 
-            from eosframework.application.composition.worker import (
-                load,
+            from eosframework.application.composition.worker import load
+            from eosframework.application.composition.worker_start import (
                 run_kind,
                 settings_of_child,
             )
@@ -172,7 +173,8 @@ def _place(
 
 def _checked(application: str, settings: Settings) -> tuple[int, str]:
     """Return an exit code, and the application's name followed by the kinds of its workers."""
-    from eosframework.application.composition.worker import check_start, kinds, load
+    from eosframework.application.composition.worker import kinds, load
+    from eosframework.application.composition.worker_start import check_start
     from eosframework.cli import exit_code_of
 
     answer: list[str] = []

@@ -1,29 +1,19 @@
-"""Composition root of workers: builds one from the settings and a topology, and runs it."""
+"""Composition root of workers: builds one from the settings, a topology and the checked cluster."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-import structlog
-
 from eosframework.application.composition.context import Observed, WorkerContext
-from eosframework.application.composition.ids import id_source
-from eosframework.application.composition.own_fence import Report, run_through_own_fence
-from eosframework.application.context import connect
 from eosframework.application.event_times import kept_outputs
-from eosframework.application.internal_topics import doubtful_settings
 from eosframework.application.output_limits import output_limits
-from eosframework.application.ownership_topic import OwnershipTopic, ownership_of
-from eosframework.application.partitioner_checks import require_fitting_partitioners
-from eosframework.application.start_checks import Facts, check_worker_start
+from eosframework.application.ownership_topic import OwnershipTopic
 from eosframework.application.start_positions import StartPositions, UnmarkedStartPositions
-from eosframework.application.start_wait import waiting_for_brokers
 from eosframework.application.topic_identity import Use, uses_of
 from eosframework.application.topic_watch import TopicWatch
 from eosframework.application.watched_cluster import WatchedCluster
@@ -41,7 +31,6 @@ from eosframework.kafka.admin.purging import RecordPurger
 from eosframework.kafka.at_least_once import AtLeastOnceOutputs
 from eosframework.kafka.consumer.input_log import KafkaInputLog
 from eosframework.kafka.producer.producer_pool import ProducerPool
-from eosframework.kafka.schema_registry.schema_codecs import open_schemas
 from eosframework.kafka.worker_clients import (
     consumer_client,
     group_settings,
@@ -49,17 +38,7 @@ from eosframework.kafka.worker_clients import (
     producer_pool,
 )
 from eosframework.postgres.tables.write_cycle import TableWriter
-from eosframework.process.instance import own_instance, sudden_ends
-from eosframework.process.memory import (
-    exclude_what_is_there,
-    free_bytes,
-    keep_little,
-    returned_memory,
-)
-from eosframework.process.progress import PIPE_VARIABLE, reporter, terminal_line
-from eosframework.process.signals import stop_requests
-from eosframework.process.supervisor import is_orphaned
-from eosframework.process.watchdog import PROBE_SECONDS, TurnWatch, Watchdog
+from eosframework.process.watchdog import TurnWatch
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.graph.timed_topics import timed_topics
 from eosframework.topology.loader import load_app
@@ -85,23 +64,6 @@ class Kind(StrEnum):
     TABLES = "tables"
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
-    """The connection of a worker to the process that it runs in.
-
-    Args:
-        watch: over the worker's turns.
-        began: called once with the function that stops the worker.
-        turned: called after each turn with the counts and a function that takes a snapshot.
-        is_stopped: returns whether the worker was asked to stop while it starts.
-    """
-
-    watch: TurnWatch
-    began: Callable[[Callable[[], None]], object]
-    turned: Callable[[WorkerCounts, Callable[[], WorkerView]], object]
-    is_stopped: Callable[[], bool] = is_orphaned
-
-
 def load(application: str) -> Graph:
     """Return the topology that `application` names.
 
@@ -117,184 +79,22 @@ def kinds(graph: Graph) -> list[Kind]:
     return [kind for kind, parts in has.items() if parts]
 
 
-def check_start(graph: Graph, settings: Settings) -> None:
-    """Check that workers can start.
-
-    Raises:
-        UserError: nothing was started; names the cause and the next step.
-    """
-    context = connect(graph, settings)
-
-    def check() -> None:
-        facts = check_worker_start(context, id_source(settings))
-        require_fitting_partitioners(graph, settings, context.admin, facts.partitions)
-
-    waiting_for_brokers(check, settings.kafka.start_timeout_seconds)
-    open_schemas(graph.codecs, settings.schema_registry)
-    _require_tables(graph, settings)
-
-
-def run_kind(graph: Graph, settings: Settings, kind: Kind, *, until_caught_up: bool) -> bool:
-    """Run a worker in this process until it is caught up or asked to stop.
-
-    Returns:
-        Whether it was asked to stop.
-
-    Raises:
-        UserError: nothing was started.
-        RunError: processing cannot continue; complete transactions are committed.
-        InstanceFenced: another worker took this one's identity over.
-    """
-    keep_little()
-    with _checked_instance(graph, settings, kind, is_orphaned) as context:
-        with (
-            stop_requests(structlog.get_logger("eosframework.worker")) as request,
-            _shown_progress() as show,
-            _watchdog(settings) as watchdog,
-            returned_memory(),
-        ):
-
-            def began(stop: Callable[[], None]) -> None:
-                request.forward_to(stop)
-                exclude_what_is_there()
-
-            host = Host(watchdog, began, lambda counts, _: show(counts))
-            counts = _run(context, kind, host, until_caught_up=until_caught_up)
-        show(counts)
-    return request.received
-
-
-def run_embedded(
-    graph: Graph, settings: Settings, kind: Kind, host: Host, *, until_caught_up: bool
-) -> WorkerCounts:
-    """Run a worker in a thread of another program until it is caught up or stopped.
-
-    The program keeps its signals, its stderr and its garbage collector's settings.
-
-    Raises:
-        UserError: nothing was started.
-        RunError: processing cannot continue; complete transactions are committed.
-        InstanceFenced: another worker took this one's identity over.
-    """
-    with _checked_instance(graph, settings, kind, host.is_stopped) as context:
-        return _run(context, kind, host, until_caught_up=until_caught_up)
-
-
-def _run(context: WorkerContext, kind: Kind, host: Host, *, until_caught_up: bool) -> WorkerCounts:
-    """Run a worker, and once more if a late request of its own fences it."""
-    starts = [context]
-
-    def run(report: Report) -> WorkerCounts:
-        def turned(counts: WorkerCounts, view: Callable[[], WorkerView]) -> None:
-            host.turned(report(counts), view)
-
-        # A reset or another topology may have fenced it, so that a second start is checked again.
-        start = starts.pop() if starts else checked_again()
-        return _run_once(start, kind, replace(host, turned=turned), until_caught_up=until_caught_up)
-
-    def checked_again() -> WorkerContext:
-        graph, settings, instance = context.graph, context.settings, context.instance
-        return _checked_context(graph, settings, instance, kind, host.is_stopped)
-
-    return run_through_own_fence(run, context.instance)
-
-
-def _run_once(
-    context: WorkerContext, kind: Kind, host: Host, *, until_caught_up: bool
-) -> WorkerCounts:
-    with (
-        _observed(context, kind, host.watch) as observed,
-        _task_maker(context) as make_task,
-        closing(ownership_of(context)) as claims,
-    ):
-
-        def on_round(counts: WorkerCounts) -> None:
-            host.watch.turn()
-            host.turned(counts, worker.view)
-            if observed is not None:
-                observed.turn(worker.view)
-            if is_orphaned():
-                worker.stop()
-
-        context = replace(context, observed=observed)
-        worker: Worker | TableWriter
-        if kind is Kind.TABLES:
-            worker = _table_writer(context, on_round)
-        else:
-            watch = _watch(context)
-            plan = _plan(context, make_task, watch)
-            worker = _worker(context, plan, watch, claims, on_round)
-        host.began(worker.stop)
-        return worker.run(until_caught_up=until_caught_up)
-
-
-def settings_of_child(settings: Settings, instance: str, all_instances: Sequence[str]) -> Settings:
-    """Return the settings of one of several workers that run side by side.
+def composed(
+    context: WorkerContext,
+    make_task: Callable[..., Task],
+    claims: OwnershipTopic,
+    on_round: Callable[[WorkerCounts], None],
+) -> Worker:
+    """Return a worker of transforms.
 
     Args:
-        settings: of all of them.
-        instance: name of this one.
-        all_instances: the names of all, in the order of their HTTP ports.
+        context: of the worker.
+        make_task: the factory of its tasks.
+        claims: the topic of claims.
+        on_round: see `Worker`.
     """
-    address = settings.worker.http_address
-    if address is not None:
-        # Import the server only if it is used.
-        from eosframework.application.monitoring.http.http_server import address_of_child
-
-        address = address_of_child(address, all_instances.index(instance))
-    return settings.with_instance(instance, address)
-
-
-@contextmanager
-def _checked_instance(
-    graph: Graph, settings: Settings, kind: Kind, is_stopped: Callable[[], bool]
-) -> Generator[WorkerContext]:
-    """Hold an instance name during the block, and count the block as a sudden end until it ends."""
-    with own_instance(graph.application, settings.worker) as instance:
-        context = _checked_context(graph, settings, instance, kind, is_stopped)
-        ends = sudden_ends(graph.application, instance, settings.worker)
-        if ends.are_suspect and (left := free_bytes()) is not None:
-            # Import kafka-python only then.
-            from eosframework.application.composition.batch_check import check_batches
-
-            check_batches(context, instance, ends.count, left, tables=kind is Kind.TABLES)
-        with ends.counted():
-            yield context
-
-
-def _checked_context(
-    graph: Graph,
-    settings: Settings,
-    instance: str,
-    kind: Kind,
-    is_stopped: Callable[[], bool],
-) -> WorkerContext:
-    opened = connect(graph, settings)
-    admin, control_topic = opened.admin, opened.control_topic
-    # The supervisor made some checks when it started. A child must also start while a server is
-    # unavailable: if it ended, the supervisor would stop the other children.
-    is_child = PIPE_VARIABLE in os.environ
-
-    def check() -> Facts:
-        facts = check_worker_start(opened, id_source(settings))
-        if kind is Kind.TRANSFORMS and not is_child:
-            require_fitting_partitioners(graph, settings, admin, facts.partitions)
-        return facts
-
-    limit_seconds = None if is_child else settings.kafka.start_timeout_seconds
-    facts = waiting_for_brokers(check, limit_seconds, is_stopped)
-    open_schemas(graph.codecs, settings.schema_registry, checked=not is_child)
-    if kind is Kind.TABLES and not is_child:
-        _require_tables(graph, settings)
-    if kind is Kind.TRANSFORMS and not is_child:
-        _log_doubtful_settings(graph, facts)
-    return WorkerContext(graph, settings, admin, control_topic, instance, facts)
-
-
-def _log_doubtful_settings(graph: Graph, facts: Facts) -> None:
-    events = structlog.get_logger("eosframework.worker")
-    for found in doubtful_settings(graph, facts.topics):
-        events.warning("topic_setting", topic=found.topic, reason=str(found))
+    watch = _watch(context)
+    return _worker(context, _plan(context, make_task, watch), watch, claims, on_round)
 
 
 def _plan(context: WorkerContext, make_task: Callable[..., Task], watch: TopicWatch) -> Plan:
@@ -437,7 +237,7 @@ def _state(context: WorkerContext) -> LocalState | None:
     return local_state(graph, context.settings, context.instance, topics, context.admin, shared)
 
 
-def _task_maker(context: WorkerContext) -> AbstractContextManager[Callable[..., Task]]:
+def task_maker(context: WorkerContext) -> AbstractContextManager[Callable[..., Task]]:
     """Yield the factory of tasks, which are traced if `tracing.enabled`."""
     tracing = context.settings.tracing
     if not tracing.enabled:
@@ -453,7 +253,7 @@ def _task_maker(context: WorkerContext) -> AbstractContextManager[Callable[..., 
     return traced_tasks(context.graph.application, context.instance, tracing)
 
 
-def _observed(
+def observed(
     context: WorkerContext, kind: Kind, watch: TurnWatch
 ) -> AbstractContextManager[Observed[WorkerView] | None]:
     """Run the HTTP server during the block, if an address is configured."""
@@ -466,7 +266,7 @@ def _observed(
     return observed_worker(context, Process(kind.value), watch)
 
 
-def _require_tables(graph: Graph, settings: Settings) -> None:
+def require_tables_of(graph: Graph, settings: Settings) -> None:
     """Check the tables of the graph's table sinks."""
     if graph.table_sinks:
         from eosframework.application.composition.table_writer import require_tables
@@ -474,7 +274,10 @@ def _require_tables(graph: Graph, settings: Settings) -> None:
         require_tables(graph, settings)
 
 
-def _table_writer(context: WorkerContext, on_round: Callable[[WorkerCounts], None]) -> TableWriter:
+def composed_table_writer(
+    context: WorkerContext, on_round: Callable[[WorkerCounts], None]
+) -> TableWriter:
+    """Return a table writer."""
     # Import the database driver only for table writers.
     from eosframework.application.composition.table_writer import table_writer
 
@@ -510,37 +313,3 @@ def _outputs(context: WorkerContext, log: KafkaInputLog) -> ProducerPool | AtLea
     if settings.worker.guarantee is Guarantee.AT_LEAST_ONCE:
         return AtLeastOnceOutputs(properties, log, delivery_timeout_seconds=timeout_seconds)
     return producer_pool(settings, properties, graph.written_topics, context.statistics)
-
-
-def _watchdog(settings: Settings) -> Watchdog:
-    return Watchdog(
-        turn_seconds=turn_seconds(settings),
-        stop_seconds=settings.worker.stop_deadline_seconds,
-        probe_seconds=0.0 if settings.worker.http_address is None else PROBE_SECONDS,
-        restarted=PIPE_VARIABLE in os.environ,
-    )
-
-
-def turn_seconds(settings: Settings) -> float:
-    """Return an upper bound for a turn.
-
-    A worker's turn may take partitions over, commit, recycle producers and read offsets. A table
-    writer's turn may claim and write, each with a few statements.
-    """
-    database = settings.database
-    return (
-        TAKEOVER_DEADLINE_SECONDS
-        + 4 * settings.worker.transaction_timeout_seconds
-        + 4 * settings.kafka.request_timeout_seconds
-        + 4 * (database.statement_timeout_seconds + database.network_timeout_seconds)
-    )
-
-
-@contextmanager
-def _shown_progress() -> Generator[Callable[[WorkerCounts], None]]:
-    report = reporter()
-    if report is not None:
-        yield report.show
-        return
-    with terminal_line() as show:
-        yield show

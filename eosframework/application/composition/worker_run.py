@@ -25,10 +25,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from eosframework.application.composition.worker import (
-    Host,
-    Kind,
-    kinds,
+from eosframework.application.composition.worker import Kind, kinds
+from eosframework.application.composition.worker_start import (
     run_embedded,
     settings_of_child,
     turn_seconds,
@@ -134,6 +132,24 @@ class _Part:
     due: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Thread:
+    """The `Host` of one worker."""
+
+    run: WorkerRun
+    part: _Part
+    watch: EmbeddedWatch
+
+    def began(self, stop: Callable[[], None]) -> None:
+        self.run.began(self.part, stop)
+
+    def turned(self, counts: WorkerCounts, view: Callable[[], WorkerView]) -> None:
+        self.run.turned(self.part, counts, view)
+
+    def is_stopped(self) -> bool:
+        return self.run.state is WorkerState.STOPPING
+
+
 class WorkerRun:
     """The workers of a topology in threads of this program, one for each kind.
 
@@ -217,6 +233,24 @@ class WorkerRun:
             self._error,
         )
 
+    # --- what a thread reports: see `Host` ------------------------------------------------
+
+    def began(self, part: _Part, stop: Callable[[], None]) -> None:
+        """Note that the worker of one kind has passed its checks."""
+        part.stop = stop
+        if all(each.stop is not None for each in self._parts):
+            self.begun.set()
+        if self._stopping:
+            stop()
+
+    def turned(self, part: _Part, counts: WorkerCounts, view: Callable[[], WorkerView]) -> None:
+        """Take the counts of one kind."""
+        part.counts = counts
+        self._show(self.counts)
+        if (now := time.monotonic()) >= part.due:
+            part.due = now + LOOK_SECONDS
+            part.tasks = {task.name: task.state for task in view().tasks}
+
     # --- the threads --------------------------------------------------------------------
 
     def _run_all(self) -> None:
@@ -262,33 +296,17 @@ class WorkerRun:
             thread.join()
 
     def _run_part(self, part: _Part) -> None:
-        worker = part.settings.worker
-
-        def began(stop: Callable[[], None]) -> None:
-            part.stop = stop
-            if all(each.stop is not None for each in self._parts):
-                self.begun.set()
-            if self._stopping:
-                stop()
-
-        def turned(counts: WorkerCounts, view: Callable[[], WorkerView]) -> None:
-            part.counts = counts
-            self._show(self.counts)
-            if (now := time.monotonic()) >= part.due:
-                part.due = now + LOOK_SECONDS
-                part.tasks = {task.name: task.state for task in view().tasks}
-
         try:
             with EmbeddedWatch(
                 turn_seconds=turn_seconds(part.settings),
-                stop_seconds=worker.stop_deadline_seconds,
+                stop_seconds=part.settings.worker.stop_deadline_seconds,
                 stop=self.stop,
             ) as watch:
                 part.counts = run_embedded(
                     self._graph,
                     part.settings,
                     part.kind,
-                    Host(watch, began, turned, lambda: self._stopping),
+                    _Thread(self, part, watch),
                     until_caught_up=self._until_caught_up,
                 )
         except BaseException as error:

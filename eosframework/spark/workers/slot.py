@@ -279,7 +279,8 @@ def _supervised(slot: Slot, link: Link) -> tuple[int, str]:
 def _worker(slot: Slot, instance: str) -> tuple[int, str]:
     import structlog
 
-    from eosframework.application.composition.worker import Kind, load, run_kind, settings_of_child
+    from eosframework.application.composition.worker import Kind, load
+    from eosframework.application.composition.worker_start import run_kind, settings_of_child
 
     structlog.contextvars.bind_contextvars(instance=instance)
     settings = settings_of_child(_with_directory(slot.settings), instance, slot.instances)
