@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from eosframework.application.composition import worker as runtime
 from eosframework.cli import main
+from eosframework.kafka import worker_clients
 from eosframework.kafka.producer.producer_pool import ProducerPool
 
 if __name__ == "__main__":
-    runtime.__dict__["ProducerPool"] = partial(ProducerPool, protection=False)
+    worker_clients.__dict__["ProducerPool"] = partial(ProducerPool, protection=False)
     main()

@@ -97,7 +97,7 @@ def with_a_commit_taken_back(number: int) -> None:
 
 def with_short_turns(seconds: float) -> None:
     """Let the worker count as stuck early; the sum of all timeouts takes minutes."""
-    from eosframework.application.composition import worker as runtime
+    from eosframework.application.composition import worker_start as runtime
 
     replace(runtime, "turn_seconds", lambda _: seconds)
     replace(runtime, "PROBE_SECONDS", seconds)
