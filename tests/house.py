@@ -31,6 +31,10 @@ _COMMENT = re.compile(r"^#.*|  # .*")
 """A comment on a line of its own, or after code."""
 
 
+_FIRST_STEP = re.compile(r"^\s*([A-Z]{1,2})1[,.]? .*\w", re.MULTILINE)
+"""A line of a docstring that begins with the label of the first step of several."""
+
+
 @dataclass(frozen=True)
 class Docstring:
     """The docstring of a module, a class or a function.
@@ -223,6 +227,18 @@ def forbidden_docstrings(modules: Iterable[Module]) -> list[tuple[Module, Docstr
     return [(m, docstring) for m in modules for docstring in m.docstrings if docstring.is_forbidden]
 
 
+def step_labels(modules: Iterable[Module]) -> dict[str, list[str]]:
+    """Return by the letters of step labels (`T` of T1 to T5) the modules that state the steps.
+
+    The statement of steps is a docstring with a line for the first one.
+    """
+    found: dict[str, list[str]] = {}
+    for module in modules:
+        for letters in {m[1] for d in module.docstrings for m in _FIRST_STEP.finditer(d.text)}:
+            found.setdefault(letters, []).append(module.name)
+    return found
+
+
 def few_lines(modules: Iterable[Module]) -> list[Module]:
     """Return the modules with `FEW_LINES` lines of code or fewer; `__init__` is as it has to be."""
     return [m for m in modules if m.code <= FEW_LINES and m.file.name != "__init__.py"]
@@ -253,6 +269,9 @@ def rows(modules: Sequence[Module], entries: Sequence[str]) -> dict[str, str]:
         },
         "import circles": str(len(import_circles(modules))),
         f"modules with {FEW_LINES} code lines or fewer": str(len(few_lines(modules))),
+        "letters of steps that several modules state": str(
+            sum(len(stating) > 1 for stating in step_labels(modules).values())
+        ),
         "basenames used twice or more": str(len(repeated_basenames(modules))),
     }
 

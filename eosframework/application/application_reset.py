@@ -1,15 +1,15 @@
 """Removal of an application's state from a cluster, in steps that can be repeated.
 
-    R1  refuse while its groups have members, or if the ownership topic is not the recorded one
-    R2  mark the control topic: no worker starts before the reset is complete, and a worker that had
+    RS1  refuse while its groups have members, or if the ownership topic is not the recorded one
+    RS2  mark the control topic: no worker starts before the reset is complete, and a worker that had
         started and was no member meanwhile takes nothing over
-    R3  init every id under which it wrote or may write: open transactions end, and a suspended
+    RS3  init every id under which it wrote or may write: open transactions end, and a suspended
         worker is fenced, so that it writes nothing into recreated topics
-    R4  delete its groups, and with them its positions; brokers refuse that while there are members
-    R5  delete its internal topics, and wait until they are gone; delete the records of outputs if
+    RS4  delete its groups, and with them its positions; brokers refuse that while there are members
+    RS5  delete its internal topics, and wait until they are gone; delete the records of outputs if
         they were requested to be emptied: nothing writes them any more
-    R6  commit the requested positions
-    R7  delete the entries of the control topic, and mark the reset as complete last
+    RS6  commit the requested positions
+    RS7  delete the entries of the control topic, and mark the reset as complete last
 
 Entries of others stay in the control topic, for example those of relays.
 """
@@ -86,7 +86,7 @@ def refuse_unfinished_reset(application: str, control: ControlState) -> None:
 
 
 def remove_state(reset: KafkaReset, context: ApplicationContext) -> None:
-    """Perform R1 to R5; after an interruption it can be repeated.
+    """Perform RS1 to RS5; after an interruption it can be repeated.
 
     Raises:
         StartRefused: there are members, or the ids that may still write are unknown.
@@ -118,7 +118,7 @@ def remove_state(reset: KafkaReset, context: ApplicationContext) -> None:
 
 
 def finish_reset(reset: KafkaReset, context: ApplicationContext) -> None:
-    """Perform R6 and R7: from here on workers may start.
+    """Perform RS6 and RS7: from here on workers may start.
 
     Raises:
         ConfigurationError: a worker has joined meanwhile; repeat the reset.

@@ -5,15 +5,15 @@ No two tasks come to share an id, however a start and a release interleave:
     start     L1  read the control topic, with the mark of the last release
               L2  the source gives the ids; waits for a pending release. Note them with that mark
     takeover  L3  the mark is still that of L1 (`StartPositions.confirm_start`)
-    release   R1  lock the ids of the application at their source
-              R2  the group has no member
-              R3  mark the control topic; ids that were noted under an earlier mark are void
-              R4  the group has no member
-              R5  init the ids: fences suspended workers, ends open transactions
-              R6  free them at their source
+    release   LR1  lock the ids of the application at their source
+              LR2  the group has no member
+              LR3  mark the control topic; ids that were noted under an earlier mark are void
+              LR4  the group has no member
+              LR5  init the ids: fences suspended workers, ends open transactions
+              LR6  free them at their source
 
-A worker that joins before R4 is a member there. One that joins later finds the mark of R3 in L3,
-unless it has read it in L1: then its L2 waits for R6.
+A worker that joins before LR4 is a member there. One that joins later finds the mark of LR3 in L3,
+unless it has read it in L1: then its L2 waits for LR6.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def last_release(control: ControlState) -> int | None:
 def release(
     ids: Sequence[TransactionalId], context: ApplicationContext, outputs: ProducerPool
 ) -> None:
-    """Make sure that no producer writes under the ids, now or later (R2 to R5).
+    """Make sure that no producer writes under the ids, now or later (LR2 to LR5).
 
     Args:
         ids: of one application, locked at their source.

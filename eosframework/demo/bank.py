@@ -12,9 +12,9 @@ both banks, so the books of one are taken between two of the other's:
 
 A credited transfer was debited earlier, and ledgers only grow, so
 
-    C1  credits(Y, t1) ⊆ debits(X, t2)
-    C2  credits(X, t2) ⊆ debits(Y, t3)
-    C3  debits(Y, t1)  ⊆ debits(Y, t3)
+    I1  credits(Y, t1) ⊆ debits(X, t2)
+    I2  credits(X, t2) ⊆ debits(Y, t3)
+    I3  debits(Y, t1)  ⊆ debits(Y, t3)
 
 and the transfers in transit, seen from these moments, are the two set differences. In each sample
 the total equals the opening total, to the cent:
@@ -22,7 +22,7 @@ the total equals the opening total, to the cent:
     M   balance(X, t2) + balance(Y, t1) - Σ(debits(Y, t3) ∖ debits(Y, t1))
         + Σ(debits(X, t2) ∖ credits(Y, t1)) + Σ(debits(Y, t3) ∖ credits(X, t2))  =  start
 
-Proof. In each snapshot of a bank, balance = opening - Σ debits + Σ credits. With C1 to C3 the sum
+Proof. In each snapshot of a bank, balance = opening - Σ debits + Σ credits. With I1 to I3 the sum
 of a difference is the difference of the sums, and M becomes
 
     opening(X) - Σ debits(X, t2) + Σ credits(X, t2)

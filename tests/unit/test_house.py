@@ -17,6 +17,7 @@ from tests.house import (
     read_package,
     repeated_basenames,
     rows,
+    step_labels,
     top_level_entries,
 )
 
@@ -156,6 +157,22 @@ def test_a_package_is_read_from_its_files(tmp_path: Path) -> None:
         "house.room.one",
     ]
     assert rows(modules, top_level_entries(house))["modules"] == "6"
+
+
+def test_steps_are_stated_by_the_modules_whose_docstrings_have_the_first_one() -> None:
+    texts = [
+        '"""Both.\n\n    A1  one\n    A2  two\n    B1. one\n"""',
+        '"""Goes on at A2.\n\n    A2  two\n"""',
+        '"""Another.\n\nB1. one\n"""',
+    ]
+    modules = [read_module(text, str(n), Path("x.py")) for n, text in enumerate(texts)]
+    assert step_labels(modules) == {"A": ["0"], "B": ["0", "2"]}
+
+
+def test_each_step_has_a_label_of_its_own() -> None:
+    """One label has one meaning in the project."""
+    stated = step_labels(read_package(PRODUCT))
+    assert {letters: names for letters, names in stated.items() if len(names) > 1} == {}
 
 
 CODE, MODULES, IMPORT_SHARE, ENTRIES = 64_450, 450, 0.111, 20

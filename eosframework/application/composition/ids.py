@@ -64,7 +64,7 @@ def leases_of(application: str, settings: Settings) -> dict[str, list[str]] | No
 
 
 def release_ids(context: ApplicationContext, ids: Sequence[str]) -> list[TransactionalId]:
-    """Release leased ids of a stopped application (R1 to R6 of `application.leases`).
+    """Release leased ids of a stopped application (LR1 to LR6 of `application.leases`).
 
     Returns:
         The tasks that had the ids.

@@ -1,8 +1,8 @@
 """The stores of one task with the uncommitted changes of its open transaction.
 
-S1. records change store transactions, never stores (step 2)
-S2. the changes are produced to the changelogs, in the task's transaction (step 3)
-S3. after the commit they are written to the stores, in one write with their changelog positions
+OS1. records change store transactions, never stores (step 2)
+OS2. the changes are produced to the changelogs, in the task's transaction (step 3)
+OS3. after the commit they are written to the stores, in one write with their changelog positions
     (step 6); before it, and if the commit failed, they are in no store
 
 The position is the offset after the last changelog record, from its delivery report. So a store is
@@ -196,7 +196,7 @@ class OpenState:
         ]
 
     def changelog(self, stream_time: int) -> list[Output]:
-        """Return the changelog records of this transaction's changes (S2).
+        """Return the changelog records of this transaction's changes (OS2).
 
         Args:
             stream_time: timestamp of the records, in milliseconds.
@@ -234,7 +234,7 @@ class OpenState:
         self._note_time(stream_time)
 
     def committed(self, reached: Reached) -> None:
-        """Write the committed changes to the stores (S3).
+        """Write the committed changes to the stores (OS3).
 
         Args:
             reached: the committed transaction.

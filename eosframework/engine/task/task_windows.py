@@ -4,13 +4,13 @@ One record may make any number of windows, timers and held records due. A transa
 of that as it has room for; what is left is a *rest*, which further transactions close before the
 task runs its next record:
 
-    C1. the record is run, and the first results are emitted, until the transaction is full
-    C2. the transaction commits: the position after the record, stream time, and what is closed
-    C3. transactions without a record close the rest, each as much as it has room for
-    C4. the next record is run
+    WC1. the record is run, and the first results are emitted, until the transaction is full
+    WC2. the transaction commits: the position after the record, stream time, and what is closed
+    WC3. transactions without a record close the rest, each as much as it has room for
+    WC4. the next record is run
 
 Nothing about the rest is recorded: what is due at the committed stream time follows from the
-stores. So a worker that finds something due when it takes a task over is between C2 and C4.
+stores. So a worker that finds something due when it takes a task over is between WC2 and WC4.
 
 The next result depends on the stores and stream time alone: it is the next one of the first node
 that has something due. So the order of results does not depend on where transactions end.
@@ -213,7 +213,7 @@ class TaskWindows:
         """The nodes that the clock closes, after those that stream time has passed."""
 
     def starts_at(self, stream_time: int) -> None:
-        """Set the committed stream time; what is due at it is a rest (C3)."""
+        """Set the committed stream time; what is due at it is a rest (WC3)."""
         self._starts_at = stream_time
 
     def begin(self) -> None:
@@ -260,7 +260,7 @@ class TaskWindows:
 
         Raises:
             RecordFailed: a result failed; its window and the later ones are open.
-            ClosingCut: there is a rest; the record is complete (C1).
+            ClosingCut: there is a rest; the record is complete (WC1).
         """
         self._close_around(message.offset() + 1, out, now, failed, state)
 

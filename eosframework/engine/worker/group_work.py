@@ -5,7 +5,7 @@ take part in its transaction: they leave service, and resume when their stores a
 other tasks wait for it, and leave service only after a fence. The numbers are those of
 `session_group`:
 
-    R0  F1 poll for two heartbeats; F2 still the owner
+    R0  poll for two heartbeats; then it is still the owner
     K6  write the entries of the tasks anew, because R1 has inited the id (`transactions/ownership`)
     R2  read the stable committed offsets, which show the outcome
     R3  rewind to them
@@ -110,7 +110,7 @@ class GroupWork(Work[Settled]):
             _enter(self.group.out, TaskState.FENCED if is_fenced else TaskState.RECOVERING)
 
     def prove(self) -> None:
-        """End the watch: no rebalance took the partitions, or the group would be released (F2)."""
+        """End the watch: no rebalance took the partitions, or the group would be released (R0)."""
         if self._session.state is State.FENCED:
             _enter(self.group.out, TaskState.RECOVERING)
 

@@ -1,18 +1,23 @@
 """The takeover of partitions: their producers, their committed positions, and their tasks.
 
-T1. claim the tasks (`transactions/ownership`): K0 init the own ids, K1 add entries, K2 to K4
-    init the ids of other entries and remove these. That fences the previous owners and ends
-    their open transactions
-T2. read the stable committed offsets with their metadata; where a partition starts at its end,
-    commit this position in a transaction of its task
+    inside the assignment callback
+    T1. claim the tasks (`transactions/ownership`): K0 init the own ids, K1 add entries, K2 to K4
+        init the ids of other entries and remove these. That fences the previous owners and ends
+        their open transactions
+    T2. read the stable committed offsets with their metadata; where a partition starts at its end,
+        commit this position in a transaction of its task
+    T3. assign at these offsets, paused
+    outside the callback: the worker
+    T4. bring state up to date
+    T5. resume and consume read_committed
 
 T1 precedes T2 because a pending offset of a zombie can change until its transaction has ended;
-after the init it is decided. The remaining steps are the worker's.
+after the init it is decided.
 
 The end of a log moves. If it were committed with the first record only, records that arrive at a
 quiet partition during a restart would lie before the next start.
 
-All of it happens inside the assignment callback, which has a deadline. So the inits run in
+T1 to T3 happen inside the assignment callback, which has a deadline. So the inits run in
 parallel, and each request is sent once for all tasks.
 """
 

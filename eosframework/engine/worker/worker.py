@@ -1,14 +1,6 @@
 """The worker: one consumer, one main thread, and a task for each assigned partition number.
 
-The takeover of a partition (tests cite the numbers):
-
-    inside the assignment callback
-    T1. init the transactional.ids of the tasks (`engine/worker/takeover`)
-    T2. read the stable committed offsets with their metadata
-    T3. assign at these offsets, paused
-    outside the callback
-    T4. bring state up to date
-    T5. resume and consume read_committed
+`takeover` states the steps by which it takes partitions over, T1 to T5.
 """
 
 from __future__ import annotations

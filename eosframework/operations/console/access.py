@@ -1,13 +1,13 @@
 """Access to the console: the token, sessions of browsers, and requests that change something.
 
-A1. Without a token in the settings every request may read; the console then listens on this
+CA1. Without a token in the settings every request may read; the console then listens on this
 machine only (`server`).
-A2. With a token, a request needs the cookie of a session, or the token as a bearer. A browser
+CA2. With a token, a request needs the cookie of a session, or the token as a bearer. A browser
 gets the cookie when it shows the token on the page for signing in.
-A3. A request that starts or changes something (POST) must come from a page of this console:
+CA3. A request that starts or changes something (POST) must come from a page of this console:
 `Sec-Fetch-Site` and `Origin`, where a browser sends them, name this site, and the form has
 the session's form token, which no other site can read.
-A4. A change in the cluster also needs `--allow-changes`, and so a token.
+CA4. A change in the cluster also needs `--allow-changes`, and so a token.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Access:
         self._sessions.pop(session, None)
 
     def may_read(self, session: str, authorization: str) -> bool:
-        """Return whether a request may read pages (A1, A2).
+        """Return whether a request may read pages (CA1, CA2).
 
         Args:
             session: the cookie's value; empty: none.
@@ -103,7 +103,7 @@ class Access:
     def require_own_form(
         self, headers: Mapping[str, str], session: str, form: Mapping[str, str]
     ) -> None:
-        """Refuse a request that does not come from a page of this console (A3).
+        """Refuse a request that does not come from a page of this console (CA3).
 
         Raises:
             Refused: names the reason.
@@ -127,7 +127,7 @@ class Access:
             )
 
     def require_changes(self) -> None:
-        """Refuse a change unless the console was started for changes (A4).
+        """Refuse a change unless the console was started for changes (CA4).
 
         Raises:
             Refused: names the option.

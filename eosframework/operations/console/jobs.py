@@ -1,11 +1,11 @@
 """Work that a page starts and that outlasts its request: changes and audits, one at a time.
 
 Changes that a page can make, each with the plan that is shown before: end, replay, reset.
-C1. plan: the same function as the command's; it changes nothing
-C2. show the plan's lines, with their fingerprint in the form
-C3. when the form is sent: plan again. If the fingerprint differs, show the new plan: what a
+CJ1. plan: the same function as the command's; it changes nothing
+CJ2. show the plan's lines, with their fingerprint in the form
+CJ3. when the form is sent: plan again. If the fingerprint differs, show the new plan: what a
 user has agreed to is what is done
-C4. execute, as a job
+CJ4. execute, as a job
 """
 
 from __future__ import annotations

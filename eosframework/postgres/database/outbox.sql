@@ -76,14 +76,14 @@ INSERT INTO eosframework.relays (name, shard, turn) VALUES (:name, 0, 0) ON CONF
 DELETE FROM eosframework.relays WHERE name = :name;
 
 -- name: numbers()^
--- Return the last number given out (see postgres/outbox/outbox_table, L1), and how many a session
+-- Return the last number given out (see postgres/outbox/outbox_table, FR1), and how many a session
 -- takes at once.
 SELECT CASE WHEN is_called THEN last_value ELSE 0 END,
        (SELECT seqcache FROM pg_sequence WHERE seqrelid = 'eosframework.outbox_number_seq'::regclass)
 FROM eosframework.outbox_number_seq;
 
 -- name: writers()
--- Return the transactions with the table's lock (L2): INSERT takes it before it takes a number, and
+-- Return the transactions with the table's lock (FR2): INSERT takes it before it takes a number, and
 -- the commit releases it after the row became visible. A prepared transaction has no process.
 SELECT virtualtransaction, pid IS NULL
 FROM pg_locks

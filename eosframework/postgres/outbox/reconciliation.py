@@ -1,15 +1,15 @@
 """Reconciliation: sets a relay's positions after its database's history or its name changed.
 
-    C1  lock every shard, also those of relays of other names, so that no relay runs
-    C2  before sending: init every id, so that a suspended relay can no longer write
-    C3  wait until every row in the outbox is final
-    C4  decide for each message whether it was sent: by the position if it still belongs to the
+    RC1  lock every shard, also those of relays of other names, so that no relay runs
+    RC2  before sending: init every id, so that a suspended relay can no longer write
+    RC3  wait until every row in the outbox is final
+    RC4  decide for each message whether it was sent: by the position if it still belongs to the
         database's history, else by the ids of the messages in Kafka
-    C5  send the missing messages, in the order of the outbox; set aside those that cannot be sent
-    C6  write all positions in one transaction: the relay resumes after the compared messages
-    C7  remove the other names from the database, so that no relay starts under them
+    RC5  send the missing messages, in the order of the outbox; set aside those that cannot be sent
+    RC6  write all positions in one transaction: the relay resumes after the compared messages
+    RC7  remove the other names from the database, so that no relay starts under them
 
-Until C6 the relay refuses to start, and a repeated C4 finds in Kafka what C5 sent. So the
+Until RC6 the relay refuses to start, and a repeated RC4 finds in Kafka what RC5 sent. So the
 reconciliation may be repeated after a crash.
 """
 
@@ -123,7 +123,7 @@ class Reconciler:
         self._patience_seconds = patience_seconds
 
     def compare(self) -> Comparison:
-        """Compare the outbox with Kafka (C1, C3, C4) without changing anything.
+        """Compare the outbox with Kafka (RC1, RC3, RC4) without changing anything.
 
         Raises:
             StartRefused: a relay of this name runs, or a transaction that published stays open.
@@ -148,7 +148,7 @@ class Reconciler:
         return [*rivals, *self._source.notes()]
 
     def settle(self, *, uncertain: bool) -> Comparison:
-        """Send the missing messages, and set the positions (C1 to C7).
+        """Send the missing messages, and set the positions (RC1 to RC7).
 
         Args:
             uncertain: also send messages that may have been sent and removed since.

@@ -2,13 +2,13 @@
 
 Taking a shard over, in this order:
 
-    T1  lock the shard in the database, compare the database's history with the committed position,
+    RT1  lock the shard in the database, compare the database's history with the committed position,
         and register the relay's name in the database, which accepts one name only. A relay that
         is configured for another database stops here, before it fences the right one
-    T2  init the shard's transactional.id: fence the previous relay and end its open transaction
-    T3  read the shard's position from the control topic
-    T4  compare the database's history with that position; refuse to send if they contradict
-    T5  increment the shard's turn in the database, so that a restored older database is detected
+    RT2  init the shard's transactional.id: fence the previous relay and end its open transaction
+    RT3  read the shard's position from the control topic
+    RT4  compare the database's history with that position; refuse to send if they contradict
+    RT5  increment the shard's turn in the database, so that a restored older database is detected
 
 One transaction:
 
@@ -23,7 +23,7 @@ One transaction:
 
 A relay that ends before its first commit has sent nothing; it removes its name from the database.
 
-A lost database session releases the locks of T1. The relay then gives every shard up, aborts the
+A lost database session releases the locks of RT1. The relay then gives every shard up, aborts the
 open transactions, and takes shards over again when the database is available.
 """
 
@@ -314,7 +314,7 @@ class Relay:
             self._events.info("relay_stands_by" if self._stands_by else "relay_active")
 
     def _take_over(self, most: int) -> None:
-        """Take free shards over, all of them at once (T1 to T5).
+        """Take free shards over, all of them at once (RT1 to RT5).
 
         A suspended relay's open transaction in any shard holds back the last stable offset of the
         control topic, so every id is inited before the positions are read.
@@ -330,7 +330,7 @@ class Relay:
         if not numbers:
             return
         try:
-            # T1. Compare before T2: initing the ids would fence a relay that is right.
+            # RT1. Compare before RT2: initing the ids would fence a relay that is right.
             claims = {number: shard_claim(self._options.name, number) for number in numbers}
             decided = self._journal.decided([claim.key for claim in claims.values()])
             for number, claim in claims.items():
@@ -377,7 +377,7 @@ class Relay:
         ]
 
     def _start_of(self, number: int, position: RelayPosition | None) -> RelayPosition:
-        """Return the position at which a shard resumes (T4, T5)."""
+        """Return the position at which a shard resumes (RT4, RT5)."""
         found = self._refuse_other_history(number, position)
         turn = self._source.next_turn(number)
         return RelayPosition(

@@ -1,11 +1,11 @@
 """Runs a started job: a Spark job for each stage, and the work after its tasks.
 
-    R0. end transactions that attempts of a dead driver left open on the control topic
-    R1. one stage after the other: an attempt for each task, which reads the log itself, or gets
+    ST0. end transactions that attempts of a dead driver left open on the control topic
+    ST1. one stage after the other: an attempt for each task, which reads the log itself, or gets
         rows sorted by Spark
-    R2. in the latter case, complete tasks without rows, so that each task has a position
-    R3. record the ends of internal topics, once all tasks that write them are complete
-    R4. write rows to their tables
+    ST2. in the latter case, complete tasks without rows, so that each task has a position
+    ST3. record the ends of internal topics, once all tasks that write them are complete
+    ST4. write rows to their tables
 
 All state is in the control topic. The driver may be killed at any time, and the next start resumes.
 Spark's calls run on a separate thread, so that the main one displays progress and can be
@@ -308,7 +308,7 @@ class _Run:
     options: Mapping[str, str]
 
     def stage(self, state: JobState, stage: Stage) -> None:
-        """Run a stage: R1, then R2."""
+        """Run a stage: ST1, then ST2."""
         spec = _task_spec(self.started, state, stage)
         if stage.reads_log:
             left = state.incomplete(stage.name, stage.partitions)
@@ -455,7 +455,7 @@ def _own_ranges(state: JobState, topic: str) -> list[OffsetRange]:
 
 
 def _fix_ends(started: StartedJob) -> None:
-    """Record the ends of internal topics once all their writers are complete (R3).
+    """Record the ends of internal topics once all their writers are complete (ST3).
 
     They get no more records: the application has no workers, and the last attempt's init of a
     task's id ended the transactions of zombies.
@@ -484,7 +484,7 @@ def end_leftovers(
     settings: Settings,
     decided_seconds: float = DECIDED_SECONDS,
 ) -> list[str]:
-    """End open transactions of a job's tasks on the control topic, and return their ids (R0).
+    """End open transactions of a job's tasks on the control topic, and return their ids (ST0).
 
     Their ids are initialized, as the following attempts would do anyway. An attempt ends the
     leftovers of its own task only, and would wait for those of other tasks, which may run much

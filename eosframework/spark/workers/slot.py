@@ -1,4 +1,4 @@
-"""The executor's part: one task of Spark runs one worker in a child process (W2 to W5).
+"""The executor's part: one task of Spark runs one worker in a child process (SW2 to SW5).
 
 The connection between the driver and a task that runs a worker.
 Both sides prove that they have the run's key (HMAC, `multiprocessing.connection`); messages are

@@ -5,11 +5,11 @@ A row takes its number from a sequence before its transaction commits, so a lowe
 appear after a higher one. A writer holds a lock on the table from before it takes its first number
 until after its row became visible or was rolled back. So:
 
-    L1  read the last number that the sequence gave out
-    L2  after that, list the transactions that hold the table's lock
-    L3  once all of them have ended, every row up to that number is final
+    FR1  read the last number that the sequence gave out
+    FR2  after that, list the transactions that hold the table's lock
+    FR3  once all of them have ended, every row up to that number is final
 
-A transaction that takes the lock after L2 takes higher numbers. So rows are sent in the order of
+A transaction that takes the lock after FR2 takes higher numbers. So rows are sent in the order of
 their numbers, and where users' transactions lock a key before they publish, the numbers of one key
 are in the order of those locks. Transaction ids give no such order, not even below the oldest
 running one:
@@ -57,7 +57,7 @@ from eosframework.transactions.ports import Output
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The result of L1 and L2.
+    """The result of FR1 and FR2.
 
     Args:
         number: the last one that the sequence gave out; 0: none yet.
