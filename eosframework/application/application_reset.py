@@ -1,8 +1,8 @@
 """Removal of an application's state from a cluster, in steps that can be repeated.
 
     RS1  refuse while its groups have members, or if the ownership topic is not the recorded one
-    RS2  mark the control topic: no worker starts before the reset is complete, and a worker that had
-        started and was no member meanwhile takes nothing over
+    RS2  mark the control topic: no worker starts before the reset is complete, and a worker that
+        had started and was no member meanwhile takes nothing over
     RS3  init every id under which it wrote or may write: open transactions end, and a suspended
         worker is fenced, so that it writes nothing into recreated topics
     RS4  delete its groups, and with them its positions; brokers refuse that while there are members

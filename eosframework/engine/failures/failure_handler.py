@@ -291,7 +291,7 @@ class LeftOut:
         """The number of records, including those of the open transaction."""
         return self.committed.total() + self._open.total()
 
-    def were_committed(self) -> None:
+    def settle(self) -> None:
         """Take the records of the open transaction as committed."""
         self.committed += self._open
         self._open.clear()

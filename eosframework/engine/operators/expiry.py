@@ -84,7 +84,7 @@ class Expiring(StoreTransaction):
     def drop(self) -> None:
         """Discard all changes and cached entries; the store may have been replaced."""
         StoreTransaction.drop(self)
-        self._pass.is_in_doubt()
+        self._pass.doubt()
 
     def remove_expired(self, now: int) -> None:
         """Remove changes that have already expired, and continue the pass; called before a commit.
@@ -164,7 +164,7 @@ class Pass:
         self._oldest = oldest
         return expired
 
-    def is_in_doubt(self) -> None:
+    def doubt(self) -> None:
         """Schedule another pass: entries whose removal was rolled back may still exist."""
         self._oldest = 0
 

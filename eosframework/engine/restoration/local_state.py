@@ -84,7 +84,7 @@ class LocalState:
             ready = [task for task in ready if task.stores is None]
         if self.shared is not None:
             for task in ready:
-                self.shared.is_up_to_date(task.identity.sub_topology, task.identity.partition)
+                self.shared.mark_up_to_date(task.identity.sub_topology, task.identity.partition)
         self.restoring.let_go(ready)
         return ready
 

@@ -35,7 +35,7 @@ class SharedStores:
         self._tasks[sub_topology, partition] = guarded
         return guarded
 
-    def is_up_to_date(self, sub_topology: str, partition: int) -> None:
+    def mark_up_to_date(self, sub_topology: str, partition: int) -> None:
         """Allow reads of a task's stores: they have every committed record."""
         task = self._tasks.get((sub_topology, partition))
         if task is not None:

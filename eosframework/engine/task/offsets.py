@@ -109,7 +109,7 @@ class TaskOffsets:
         return self._progress.transaction + 1
 
     @property
-    def were_reached(self) -> Reached:
+    def last_reached(self) -> Reached:
         """The last committed transaction, with the positions after it."""
         positions = {str(partition): offset for partition, offset in self.committed.items()}
         return Reached(self._progress.transaction, positions)
@@ -188,7 +188,7 @@ class TaskOffsets:
         partitions = (position.topic_partition for position in positions)
         return [self._markers[p] for p in partitions if p in self._markers]
 
-    def were_committed(self, stream_time: int) -> None:
+    def settle(self, stream_time: int) -> None:
         """Take the sent positions as committed."""
         self._progress = Progress(self.transaction, stream_time)
         for partition, offset in self._sent.items():

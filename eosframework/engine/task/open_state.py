@@ -73,7 +73,7 @@ class ChangesBudget:
         self._note(stores, stores.changed_bytes)
         return self._sum >= self._limit_bytes // 2
 
-    def is_free(self, stores: OpenState) -> None:
+    def release(self, stores: OpenState) -> None:
         """Note that a task's changes are committed or dropped."""
         self._sum -= self._taken.pop(stores, 0)
 
@@ -242,8 +242,8 @@ class OpenState:
         Raises:
             RunError: the disk rejects the write.
         """
-        self.late.were_committed()
-        self.keyless.were_committed()
+        self.late.settle()
+        self.keyless.settle()
         self.windows.next_transaction()
         if not self._sent:
             self._note_time(self._committing)

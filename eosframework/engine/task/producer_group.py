@@ -292,7 +292,7 @@ class ProducerGroup(Generic[T]):
         What a task has left is held records with earlier times of writing, so it promises nothing.
         """
         complete = [task for task in self._committing if not task.has_rest]
-        due = [task.time.announcing for task in complete if task.time.announces()]
+        due = [task.time.announcing for task in complete if task.time.take_due()]
         if outputs := [*watermarks(due)]:
             produce_all(self.output, outputs)
 

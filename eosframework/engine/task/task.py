@@ -153,7 +153,7 @@ class Task:
     @property
     def reached(self) -> Reached:
         """The last committed transaction."""
-        return self._offsets.were_reached
+        return self._offsets.last_reached
 
     @property
     def partitions(self) -> list[TopicPartition]:
@@ -341,7 +341,7 @@ class Task:
         Raises:
             RunError: a local store rejects the committed changes.
         """
-        self._offsets.were_committed(self.time.now)
+        self._offsets.settle(self.time.now)
         if self._measures is not None:
             self._measures.committed()
         self.group.leave(self)
@@ -353,7 +353,7 @@ class Task:
         self._is_heavy = False
         if self.stores is not None:
             self.stores.committed(self.reached)
-            self._budget.is_free(self.stores)
+            self._budget.release(self.stores)
 
     def took_effect(self) -> None:
         """Note that the transaction that was dropped last turned out to be committed."""
@@ -405,7 +405,7 @@ class Task:
         self._is_heavy = False
         if self.stores is not None:
             self.stores.drop()
-            self._budget.is_free(self.stores)
+            self._budget.release(self.stores)
         self.group.leave(self)
         self._ran_by_clock = False
         self.time.drop()
@@ -418,7 +418,7 @@ class Task:
         """Close the stores; another worker may own them now."""
         if self.stores is not None:
             self.stores.close()
-            self._budget.is_free(self.stores)
+            self._budget.release(self.stores)
 
     def _room(self) -> int:
         """Return the most records that the next slice may take."""

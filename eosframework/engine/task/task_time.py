@@ -145,8 +145,8 @@ class TaskTime:
         if self.upstream is not None:
             self.now = self.upstream.pass_sources(sources, until)
 
-    def announces(self) -> bool:
-        """Return whether the open transaction announces stream time, and note it (W2)."""
+    def take_due(self) -> bool:
+        """Return whether stream time is due to be announced, and take it as announced (W2)."""
         now, is_idle = self._clock(), self.rests
         if not self.announcing.is_due(self.now, now, is_idle=is_idle):
             return False

@@ -57,7 +57,7 @@ class FetchControl:
                 self._log.pause(stopped)
         self._fetched = wanted
 
-    def were_paused(self, partitions: Iterable[TopicPartition]) -> None:
+    def note_paused(self, partitions: Iterable[TopicPartition]) -> None:
         """Note that partitions were paused or newly assigned elsewhere."""
         self._fetched.difference_update(partitions)
 

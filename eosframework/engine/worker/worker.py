@@ -425,7 +425,7 @@ class Worker:
         for task in ready:
             failpoints.hit("takeover.after_assign")
             task.enter(TaskState.RUNNING)
-            self._fetch_control.were_paused(task.partitions)
+            self._fetch_control.note_paused(task.partitions)
 
     def _compare(self) -> None:
         """Compare topics and committed offsets with those of the start, when it is due."""

@@ -30,7 +30,7 @@ def threads_take_quick_turns() -> Iterator[None]:
 
 def open_shared(backend: StateBackend, shared: SharedStores) -> Any:
     stores = shared.share("counts", 0, backend.open(TASK, 4, [COUNTS]))
-    shared.is_up_to_date("counts", 0)
+    shared.mark_up_to_date("counts", 0)
     return stores
 
 

@@ -48,7 +48,7 @@ def serve(topology: str, ready: Connection) -> None:
     task = shared.share(part.name, 0, opened)
     entry = format_of(store).encode(("x" * VALUE, 1000))
     task.write({store.name: [(f"{n:04}".encode(), entry) for n in range(ROWS)]}, {store.name: 1})
-    shared.is_up_to_date(part.name, 0)
+    shared.mark_up_to_date(part.name, 0)
     pages = StatePages(graph, shared, {part.name: 1}, partition_of)
     with serving("127.0.0.1:0", {"state": pages.page}) as address:
         ready.send(address)

@@ -37,7 +37,7 @@ def test_a_dropped_transaction_counts_no_late_record() -> None:
     assert (records.count, records.committed) == (3, {})
     records.drop()
     assert records.count == 0
-    late(2, records).were_committed()
+    late(2, records).settle()
     late(1, records).drop()
     assert (records.count, records.committed) == (2, {HOURLY: 2})
 

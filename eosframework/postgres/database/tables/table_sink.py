@@ -1,9 +1,9 @@
 """Rows and positions in PostgreSQL: one transaction for both, one claim for each owner.
 
-A claim (P1 of `postgres/tables/position_claims`) raises the epoch of the position's row, which waits
-for a transaction that has locked it. A write (P3) advances each position whose epoch and offset are
-those of the claim; a zombie's are not, and its transaction is rolled back. Then the rows; then
-COMMIT.
+A claim (P1 of `postgres/tables/position_claims`) raises the epoch of the position's row, which
+waits for a transaction that has locked it. A write (P3) advances each position whose epoch and
+offset are those of the claim; a zombie's are not, and its transaction is rolled back. Then the
+rows; then COMMIT.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Worker:
             opened = MemoryState().open(f"lines-{number}", PARTITIONS, identities)
             self.tasks[number] = self.shared.share(self.part.name, number, opened)
             if up_to_date:
-                self.shared.is_up_to_date(self.part.name, number)
+                self.shared.mark_up_to_date(self.part.name, number)
         pages = StatePages(self.graph, self.shared, {self.part.name: PARTITIONS}, partition_of)
         self._page = pages.page
 
@@ -154,7 +154,7 @@ def test_a_limit_that_cannot_be_is_refused(limit: str) -> None:
 
 def test_a_store_that_is_not_up_to_date_is_not_shown() -> None:
     worker = Worker(0, 1, up_to_date=False)
-    worker.shared.is_up_to_date(worker.part.name, 0)
+    worker.shared.mark_up_to_date(worker.part.name, 0)
     assert worker.shared.waiting == 1
     for path in ("state/counts", "state/counts/a"):
         with pytest.raises(NotServed, match=r"partitions \[1\]") as refused:
