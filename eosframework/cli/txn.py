@@ -24,7 +24,7 @@ from eosframework.process.interrupts import note_remains
 if TYPE_CHECKING:
     from eosframework.config import KafkaSettings
     from eosframework.kafka.inspect.ending import Plan
-    from eosframework.kafka.inspect.formats import State
+    from eosframework.kafka.inspect.formats import TxnState
     from eosframework.kafka.inspect.wire import Wire
 
 commands = group("txn", "Show, trace and end transactions.")
@@ -260,14 +260,14 @@ def _end(
     print_report({"done": list(plan.steps), "outcome": outcome}, outcome, as_json=as_json)
 
 
-def _states(names: list[str]) -> list[State]:
-    from eosframework.kafka.inspect.formats import State
+def _states(names: list[str]) -> list[TxnState]:
+    from eosframework.kafka.inspect.formats import TxnState
 
-    by_name = {state.casefold(): state for state in State}
+    by_name = {state.casefold(): state for state in TxnState}
     if wrong := [name for name in names if name.casefold() not in by_name]:
         raise ConfigurationError(
             f"--state {wrong[0]!r} is not a state of a transactional id; use one of "
-            f"{', '.join(State)}"
+            f"{', '.join(TxnState)}"
         )
     return [by_name[name.casefold()] for name in names]
 

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from eosframework.config import KafkaSettings
 from eosframework.kafka.inspect.coordinators import describe_transaction
 from eosframework.kafka.inspect.ending import WriteMarker, perform, plan_by_producer
-from eosframework.kafka.inspect.formats import State
+from eosframework.kafka.inspect.formats import TxnState
 from eosframework.kafka.inspect.hanging import Health, find_open, remedy
 from eosframework.kafka.inspect.transaction_trace import trace
 from eosframework.kafka.inspect.wire import Wire
@@ -48,7 +48,7 @@ def test_a_partition_without_a_leader_gets_the_outcome_of_its_transaction_later(
 
         settings = KafkaSettings(bootstrap_servers=servers)
         with Wire(settings) as wire:
-            completed = State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT
+            completed = TxnState.COMPLETE_COMMIT if commit else TxnState.COMPLETE_ABORT
             assert describe_transaction(wire, name).state is completed
             (transaction,) = trace(wire, name, 1).transactions
             assert transaction.missing_markers == (TopicPartition(alone, 0),), (

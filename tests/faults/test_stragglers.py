@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from eosframework.embedded.jars import KAFKA_VERSION
-from eosframework.kafka.producer.producer_states import State
+from eosframework.kafka.producer.producer_states import ProducerState
 from eosframework.kafka.producer.transactional import TransactionalProducer
 from tests.conftest import SMALL_BROKER
 from tests.support.applications.pipeline import Pipeline, Verdict, wait_until
@@ -191,7 +191,7 @@ def test_a_commit_over_a_broken_connection_recycles_before_it_returns(
         before = producer.produce
         with producer.transaction(60):
             producer.produce(near.topic, b"value", partition=near.number)
-        assert producer.state is State.READY
+        assert producer.state is ProducerState.READY
         return producer.produce != before
 
     assert not commit(), "a commit without a fault must not replace the producer"

@@ -18,7 +18,7 @@ from eosframework.kafka.inspect.formats import (
     CONSUMER_OFFSETS,
     OPEN_STATES,
     TRANSACTION_STATE,
-    State,
+    TxnState,
 )
 from tests.support.applications.load import Feeder
 from tests.support.applications.pipeline import Pipeline, WorkerProcess, wait_until
@@ -56,8 +56,8 @@ def test_offsets_are_sent_to_a_new_coordinator_when_that_of_the_group_fails(
     pipeline.feed_until_fault(worker, "transaction.after_produce")
     coordinator = brokers.group_coordinator(pipeline.name)
     # librdkafka adds its partitions a moment later; until then the last one may still be ending.
-    wait_until(lambda: bool(transactions(brokers, worker, {State.ONGOING})), "its partitions")
-    found = transactions(brokers, worker, {State.ONGOING})
+    wait_until(lambda: bool(transactions(brokers, worker, {TxnState.ONGOING})), "its partitions")
+    found = transactions(brokers, worker, {TxnState.ONGOING})
     assert not any(CONSUMER_OFFSETS in topics for topics in found), "offsets were sent already"
 
     brokers.fail(coordinator, failure)
@@ -160,7 +160,7 @@ def all_commit_after(brokers: ThreeBrokers, names: list[str], moment: datetime) 
 
 
 def transactions(
-    brokers: ThreeBrokers, worker: WorkerProcess, states: Collection[State]
+    brokers: ThreeBrokers, worker: WorkerProcess, states: Collection[TxnState]
 ) -> list[set[str]]:
     """The topics that each transaction of the worker in one of these states has written to."""
     return [

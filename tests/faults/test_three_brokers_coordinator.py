@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from eosframework.kafka.inspect.coordinators import TransactionDescription
-from eosframework.kafka.inspect.formats import CONSUMER_OFFSETS, State
+from eosframework.kafka.inspect.formats import CONSUMER_OFFSETS, TxnState
 from eosframework.records import TopicPartition
 from tests.support.applications.pipeline import Pipeline, WorkerProcess, wait_until
 from tests.support.servers.three_brokers import REPLICAS, Failure, ThreeBrokers
@@ -36,7 +36,7 @@ def test_a_commit_outlives_a_coordinator_that_fails_before_it_is_prepared(
     pipeline = replicated()
     worker = hold_under_load(pipeline, "transaction.before_commit", producers)
     held = the_open_one(brokers, worker)
-    assert held.state is State.ONGOING
+    assert held.state is TxnState.ONGOING
     assert takes_offsets(held)
 
     brokers.fail(held.coordinator_id, failure)
@@ -65,7 +65,7 @@ def test_a_new_coordinator_finishes_a_commit_that_the_old_one_had_only_prepared(
     wait_until(lambda: bystander not in brokers.in_sync(*partition), "a replica out of sync")
     worker.release()
     wait_until(
-        lambda: brokers.transaction(held.transactional_id).state is State.PREPARE_COMMIT,
+        lambda: brokers.transaction(held.transactional_id).state is TxnState.PREPARE_COMMIT,
         "a prepared commit",
     )
     prepared = brokers.transaction(held.transactional_id)
@@ -75,11 +75,11 @@ def test_a_new_coordinator_finishes_a_commit_that_the_old_one_had_only_prepared(
 
     brokers.fail(held.coordinator_id, failure)
     brokers.resume(bystander)
-    assert brokers.transaction(held.transactional_id).state is State.PREPARE_COMMIT
+    assert brokers.transaction(held.transactional_id).state is TxnState.PREPARE_COMMIT
     brokers.require_in_sync(tripled, REPLICAS - 1)
 
     wait_until(
-        lambda: brokers.transaction(held.transactional_id).state is State.COMPLETE_COMMIT,
+        lambda: brokers.transaction(held.transactional_id).state is TxnState.COMPLETE_COMMIT,
         "the end of what was prepared",
     )
     goes_on_without(brokers, held, pipeline)
@@ -94,7 +94,7 @@ def test_the_next_transaction_begins_at_a_new_coordinator_when_the_old_one_fails
     pipeline = replicated()
     worker = hold_under_load(pipeline, "transaction.after_commit", producers)
     names = worker.ids()
-    wait_until(lambda: are(brokers, names, State.COMPLETE_COMMIT), "complete commits only")
+    wait_until(lambda: are(brokers, names, TxnState.COMPLETE_COMMIT), "complete commits only")
     held = brokers.transaction(names[0])
 
     brokers.fail(held.coordinator_id, failure)
@@ -148,7 +148,7 @@ def takes_offsets(transaction: TransactionDescription) -> bool:
     return any(partition.topic == CONSUMER_OFFSETS for partition in transaction.partitions)
 
 
-def are(brokers: ThreeBrokers, names: list[str], state: State) -> bool:
+def are(brokers: ThreeBrokers, names: list[str], state: TxnState) -> bool:
     return all(transaction.state is state for transaction in brokers.transactions(names))
 
 

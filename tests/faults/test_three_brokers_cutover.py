@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eosframework.kafka.inspect.formats import CONSUMER_OFFSETS, State
+from eosframework.kafka.inspect.formats import CONSUMER_OFFSETS, TxnState
 from tests.support.applications.handed_over import JOB, HandedOver
 from tests.support.applications.pipeline import wait_until
 from tests.support.processes.programs import Finished, Program
@@ -165,11 +165,14 @@ def test_a_new_coordinator_finishes_a_cutover_that_the_old_one_had_only_prepared
     wait_until(lambda: bystander not in brokers.in_sync(*control), "a replica out of sync")
     held.release()
     name = id_of(held.history.name)
-    wait_until(lambda: brokers.transaction(name).state is State.PREPARE_COMMIT, "a prepared commit")
+    wait_until(
+        lambda: brokers.transaction(name).state is TxnState.PREPARE_COMMIT,
+        "a prepared commit",
+    )
 
     brokers.fail(transaction.coordinator_id, Failure.KILLED)
     brokers.resume(bystander)
-    assert brokers.transaction(name).state is State.PREPARE_COMMIT
+    assert brokers.transaction(name).state is TxnState.PREPARE_COMMIT
     brokers.require_in_sync(control.topic, REPLICAS - 1)
     ended = held.process.finish()
     assert ended.exit_code == 0, ended.err

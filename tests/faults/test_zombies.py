@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from eosframework.config import KafkaSettings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.inspect.coordinators import TransactionDescription, describe_transaction
-from eosframework.kafka.inspect.formats import State
+from eosframework.kafka.inspect.formats import TxnState
 from eosframework.kafka.inspect.wire import Wire
 from tests.support.applications.pipeline import Pipeline, wait_until
 from tests.support.processes.commands import here
@@ -173,6 +173,6 @@ def is_open(pipeline: Pipeline) -> bool:
 def is_aborted(pipeline: Pipeline) -> bool:
     """Whether a transaction was aborted, and none is open."""
     found = transactions_of(pipeline)
-    return not any(one.is_open for one in found) and State.COMPLETE_ABORT in {
+    return not any(one.is_open for one in found) and TxnState.COMPLETE_ABORT in {
         one.state for one in found
     }

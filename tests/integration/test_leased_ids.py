@@ -12,7 +12,7 @@ import pytest
 from eosframework.config import KafkaSettings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.inspect.coordinators import describe_transaction, list_transactions
-from eosframework.kafka.inspect.formats import State
+from eosframework.kafka.inspect.formats import TxnState
 from eosframework.kafka.inspect.wire import Wire
 from tests.support.applications.pipeline import Pipeline, WorkerProcess, wait_until
 from tests.support.processes.commands import Folder
@@ -70,7 +70,7 @@ class Leasing:
             found = {listed.transactional_id for listed in list_transactions(wire)}
         return {id_ for id_ in found if id_.lower().startswith(self.pipeline.name)}
 
-    def state(self, id_: str) -> State:
+    def state(self, id_: str) -> TxnState:
         with Wire(self._settings) as wire:
             return describe_transaction(wire, id_).state
 
@@ -166,13 +166,13 @@ def test_leasing_ids_fences_a_zombie_that_derives_them(leasing: Leasing) -> None
     )
     zombie.wait_for_fault(point)
     wait_until(leasing.group_is_empty, "the end of the zombie's session")
-    open_ids = {id_ for id_ in ids_of(zombie) if leasing.state(id_) is State.ONGOING}
+    open_ids = {id_ for id_ in ids_of(zombie) if leasing.state(id_) is TxnState.ONGOING}
     assert open_ids, "the zombie has nothing open"
     epochs = leasing.epochs(ids_of(zombie))
 
     successor = leasing.start("two", settings=[*SHORT_SESSION, *SLOW_TO_EXPIRE])
     leasing.wait_for(RECORDS)
-    assert State.ONGOING not in {leasing.state(id_) for id_ in open_ids}
+    assert TxnState.ONGOING not in {leasing.state(id_) for id_ in open_ids}
     taken = zip(epochs, leasing.epochs(ids_of(zombie)), strict=True)
     assert all(before < after for before, after in taken)
     assert zombie.process.poll() is None, "the zombie ended before it was continued"
@@ -196,7 +196,7 @@ def test_a_release_fences_who_slept_and_derived_ids_fence_leased_ones(leasing: L
     zombie.wait_for_fault(point)
     wait_until(leasing.group_is_empty, "the end of the zombie's session")
     leased = leasing.leases()
-    open_ids = [id_ for id_ in leased.values() if leasing.state(id_) is State.ONGOING]
+    open_ids = [id_ for id_ in leased.values() if leasing.state(id_) is TxnState.ONGOING]
     assert open_ids, "the zombie has nothing open"
     released = open_ids[0]
     others = sorted({*leased.values()} - {released})
@@ -205,7 +205,7 @@ def test_a_release_fences_who_slept_and_derived_ids_fence_leased_ones(leasing: L
     assert [row["id"] for row in done.json["released"]] == [released]
     listed = leasing.run("ids list", "--json").json["ids"]
     assert [row["id"] for row in listed if row["task"]] == others
-    assert leasing.state(released) is not State.ONGOING
+    assert leasing.state(released) is not TxnState.ONGOING
     epochs = leasing.epochs(others)
 
     derived = pipeline.start_worker(instance="two", settings=SLOW_TO_EXPIRE)

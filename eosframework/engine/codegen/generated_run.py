@@ -12,7 +12,7 @@ from eosframework.engine.operators.store_transaction import Journal
 from eosframework.transactions.ports import Message, Output
 
 
-class State(Protocol):
+class RunState(Protocol):
     """The state of one task that keyed operators use."""
 
     @property
@@ -66,7 +66,7 @@ class Run(Protocol):
         out: list[Output],
         stream_time: int,
         failed: Failed,
-        state: State | None = None,
+        state: RunState | None = None,
         /,
     ) -> int:
         """Run messages of one partition, append their outputs, return the stream time after them.

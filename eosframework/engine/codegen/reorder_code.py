@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 
 from eosframework.engine.codegen.code_writer import CodeWriter, Variables
-from eosframework.engine.codegen.generated_run import Failed, Run, State
+from eosframework.engine.codegen.generated_run import Failed, Run, RunState
 from eosframework.engine.failures.failure_handler import Site
 from eosframework.engine.operators.reordering import HeldRecord
 from eosframework.engine.operators.watermarks import writer_in
@@ -45,7 +45,7 @@ def in_turn(runs: Mapping[str, Run]) -> Run:
         out: list[Output],
         stream_time: int,
         failed: Failed,
-        state: State | None = None,
+        state: RunState | None = None,
         /,
     ) -> int:
         for topic, some in groupby(messages, _topic_of):

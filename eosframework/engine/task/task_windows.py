@@ -26,7 +26,7 @@ from time import monotonic
 from typing import Any
 
 from eosframework.engine.codegen.compiler import CompiledPart, Emission
-from eosframework.engine.codegen.generated_run import Failed, State
+from eosframework.engine.codegen.generated_run import Failed, RunState
 from eosframework.engine.failures.failure_handler import Site
 from eosframework.engine.operators.handlers import Handler
 from eosframework.engine.operators.reordering import Reordering
@@ -127,7 +127,7 @@ class _Pass:
     out: list[Output]
     now: int
     failed: Failed
-    state: State
+    state: RunState
     besides: TimedNode | None = None
 
 
@@ -247,7 +247,7 @@ class TaskWindows:
         self._room.seconds = min(seconds, MOST_SECONDS)
 
     def close(
-        self, message: Message, out: list[Output], now: int, failed: Failed, state: State
+        self, message: Message, out: list[Output], now: int, failed: Failed, state: RunState
     ) -> None:
         """Run the steps that follow each window that `now` closes.
 
@@ -265,7 +265,7 @@ class TaskWindows:
         self._close_around(message.offset() + 1, out, now, failed, state)
 
     def close_before(
-        self, message: Message, out: list[Output], now: int, failed: Failed, state: State
+        self, message: Message, out: list[Output], now: int, failed: Failed, state: RunState
     ) -> None:
         """Run the same before the record that moved stream time; see `close`.
 
@@ -275,7 +275,7 @@ class TaskWindows:
         """
         self._close_around(message.offset(), out, now, failed, state)
 
-    def close_at(self, out: list[Output], now: int, failed: Failed, state: State) -> None:
+    def close_at(self, out: list[Output], now: int, failed: Failed, state: RunState) -> None:
         """Run the steps that follow each window that `now` closes, without a record.
 
         Raises:
@@ -333,7 +333,7 @@ class TaskWindows:
         out: list[Output],
         now: int,
         failed: Failed,
-        state: State,
+        state: RunState,
     ) -> None:
         """Close all windows of some nodes.
 
@@ -351,7 +351,7 @@ class TaskWindows:
         self.close_at(out, now, failed, state)
 
     def _close_around(
-        self, offset: int, out: list[Output], now: int, failed: Failed, state: State
+        self, offset: int, out: list[Output], now: int, failed: Failed, state: RunState
     ) -> None:
         try:
             self.close_at(out, now, failed, state)

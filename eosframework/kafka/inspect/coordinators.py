@@ -11,7 +11,7 @@ from eosframework.errors import ConfigurationError, RunError
 from eosframework.kafka.inspect.formats import (
     OPEN_STATES,
     TRANSACTION_STATE,
-    State,
+    TxnState,
     coordinator_partition,
 )
 from eosframework.kafka.inspect.vendor import admin_protocol, errors, metadata_protocol, structs
@@ -32,7 +32,7 @@ class TransactionListing:
     """
 
     transactional_id: str
-    state: State
+    state: TxnState
     producer_id: int
     coordinator_id: int
     lease: TransactionalId | None = None
@@ -54,7 +54,7 @@ class TransactionDescription:
     """
 
     transactional_id: str
-    state: State
+    state: TxnState
     producer_id: int
     producer_epoch: int
     coordinator_id: int
@@ -116,7 +116,7 @@ def at(milliseconds: int) -> datetime:
 def list_transactions(
     wire: Wire,
     *,
-    states: Collection[State] = (),
+    states: Collection[TxnState] = (),
     producer_ids: Collection[int] = (),
 ) -> list[TransactionListing]:
     """Return the ids that the coordinators know, filtered by state and producer.
@@ -283,9 +283,9 @@ def _described(entry: Any, coordinator_id: int | None) -> TransactionDescription
     )
 
 
-def _state(name: str) -> State:
+def _state(name: str) -> TxnState:
     try:
-        return State(name)
+        return TxnState(name)
     except ValueError as error:
         raise RunError(
             f"a coordinator answered with the state {name!r}, which this eosframework does not "

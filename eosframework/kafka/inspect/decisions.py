@@ -28,7 +28,11 @@ from datetime import datetime
 
 from eosframework.errors import ConfigurationError, RunError
 from eosframework.kafka.inspect.coordinators import ActiveProducer, log_partition
-from eosframework.kafka.inspect.formats import TRANSACTION_STATE, State, transactional_id_of
+from eosframework.kafka.inspect.formats import (
+    TRANSACTION_STATE,
+    TxnState,
+    transactional_id_of,
+)
 from eosframework.kafka.inspect.log_scan import SKEW_MILLISECONDS
 from eosframework.kafka.inspect.partition_log import read_log
 from eosframework.kafka.inspect.transaction_trace import (
@@ -266,7 +270,7 @@ def _begins(run: OpenRun, states: Sequence[Stated]) -> bool:
         return True
     if value is None:
         return False
-    is_first = value.state is State.EMPTY and value.producer_epoch == 0
+    is_first = value.state is TxnState.EMPTY and value.producer_epoch == 0
     return is_first or value.producer_id != run.producer_id
 
 

@@ -29,7 +29,7 @@ from eosframework.kafka.inspect.coordinators import (
     describe_transaction,
 )
 from eosframework.kafka.inspect.decisions import Verdict
-from eosframework.kafka.inspect.formats import State
+from eosframework.kafka.inspect.formats import TxnState
 from eosframework.kafka.inspect.hanging import (
     Health,
     judge,
@@ -233,7 +233,7 @@ def _refuse_earlier_commits(wire: Wire, described: TransactionDescription) -> No
 
 
 def _refuse_decided(described: TransactionDescription) -> None:
-    if described.state in (State.PREPARE_COMMIT, State.PREPARE_ABORT):
+    if described.state in (TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT):
         raise ConfigurationError(
             f"the transaction of {described.transactional_id!r} is decided ({described.state}) "
             f"and only its markers are missing; nothing can change the decision. If it stays so, "

@@ -23,7 +23,7 @@ CONSUMER_OFFSETS = "__consumer_offsets"
 Element = TypeVar("Element")
 
 
-class State(StrEnum):
+class TxnState(StrEnum):
     """States of a transactional id, by the names that brokers use."""
 
     EMPTY = "Empty"
@@ -36,11 +36,16 @@ class State(StrEnum):
     PREPARE_EPOCH_FENCE = "PrepareEpochFence"
 
 
-_STATES = tuple(State)
-"""Indexed by the number of each state in the log (TransactionState.java)."""
+_STATES = tuple(TxnState)
+"""Indexed by the number of each state in the log (TxnState.java)."""
 
 OPEN_STATES = frozenset(
-    {State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT, State.PREPARE_EPOCH_FENCE}
+    {
+        TxnState.ONGOING,
+        TxnState.PREPARE_COMMIT,
+        TxnState.PREPARE_ABORT,
+        TxnState.PREPARE_EPOCH_FENCE,
+    }
 )
 """States in which the transaction's partitions block their readers."""
 
@@ -57,7 +62,7 @@ class StateValue:
     producer_id: int
     producer_epoch: int
     timeout_ms: int
-    state: State
+    state: TxnState
     partitions: tuple[TopicPartition, ...]
     updated_ms: int
     started_ms: int | None

@@ -25,7 +25,7 @@ from eosframework.kafka.inspect.coordinators import (
     require_authority,
 )
 from eosframework.kafka.inspect.decisions import Verdict, decide
-from eosframework.kafka.inspect.formats import State
+from eosframework.kafka.inspect.formats import TxnState
 from eosframework.kafka.inspect.wire import Wire
 from eosframework.records import TopicPartition
 
@@ -218,7 +218,12 @@ def _judged(
 
 def _overdue(wire: Wire, now: datetime) -> tuple[TransactionDescription, ...]:
     listed = list_transactions(
-        wire, states=(State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT)
+        wire,
+        states=(
+            TxnState.ONGOING,
+            TxnState.PREPARE_COMMIT,
+            TxnState.PREPARE_ABORT,
+        ),
     )
     described = [find_transaction(wire, entry.transactional_id) for entry in listed]
     return tuple(entry for entry in described if entry and entry.is_overdue(now))
@@ -247,7 +252,7 @@ def remedy(entry: OpenTransaction) -> str:
 
 def id_remedy(described: TransactionDescription) -> str:
     """Return the command or step that ends the overdue transaction of an id."""
-    if described.state is State.ONGOING:
+    if described.state is TxnState.ONGOING:
         return f"eosframework txn abort {described.transactional_id}"
     return f"it is decided ({described.state}); start the brokers that its markers are missing on"
 

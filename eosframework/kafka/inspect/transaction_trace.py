@@ -17,8 +17,8 @@ from eosframework.kafka.inspect.formats import (
     CONSUMER_OFFSETS,
     OPEN_STATES,
     CommittedOffset,
-    State,
     StateValue,
+    TxnState,
     decode_state,
     transactional_id_of,
 )
@@ -52,7 +52,7 @@ class StateChange:
         joined: partitions that this record added to the transaction.
     """
 
-    state: State
+    state: TxnState
     time: datetime
     offset: int
     joined: tuple[TopicPartition, ...] = ()
@@ -82,7 +82,7 @@ class TracedTransaction:
     offsets: tuple[CommittedOffset, ...] = ()
 
     @property
-    def state(self) -> State:
+    def state(self) -> TxnState:
         """The last state written."""
         return self.changes[-1].state
 
@@ -101,12 +101,16 @@ class TracedTransaction:
 
 
 _DECIDED = {
-    State.PREPARE_COMMIT: True,
-    State.COMPLETE_COMMIT: True,
-    State.PREPARE_ABORT: False,
-    State.COMPLETE_ABORT: False,
+    TxnState.PREPARE_COMMIT: True,
+    TxnState.COMPLETE_COMMIT: True,
+    TxnState.PREPARE_ABORT: False,
+    TxnState.COMPLETE_ABORT: False,
 }
-_COMPLETE = (State.COMPLETE_COMMIT, State.COMPLETE_ABORT, State.DEAD)
+_COMPLETE = (
+    TxnState.COMPLETE_COMMIT,
+    TxnState.COMPLETE_ABORT,
+    TxnState.DEAD,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +199,7 @@ def _transaction(states: Sequence[Stated]) -> TracedTransaction:
         taking_part = value.partitions if value else ()
         joined = tuple(entry for entry in taking_part if entry not in partitions)
         partitions.update(joined)
-        state = value.state if value else State.DEAD
+        state = value.state if value else TxnState.DEAD
         changes.append(StateChange(state, at(time_ms), offset, joined))
     return TracedTransaction(
         producer_id=newest.producer_id if newest else None,

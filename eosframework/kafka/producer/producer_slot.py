@@ -13,7 +13,7 @@ from eosframework.kafka.client.background import DRAIN
 from eosframework.kafka.client.partitioner import to_kafka
 from eosframework.kafka.client.throttling import Deadline
 from eosframework.kafka.producer.output_topics import OutputTopics
-from eosframework.kafka.producer.producer_states import State
+from eosframework.kafka.producer.producer_states import ProducerState
 from eosframework.kafka.producer.transactional import TransactionalProducer
 from eosframework.kafka.taxonomy import (
     Call,
@@ -59,7 +59,7 @@ class ProducerSlot:
     @property
     def is_suspect(self) -> bool:
         """True if the producer may have a frame in flight, and was not replaced yet."""
-        return self.producer.state is State.SUSPECT
+        return self.producer.state is ProducerState.SUSPECT
 
     @property
     def produce(self) -> Callable[..., None]:
@@ -83,7 +83,7 @@ class ProducerSlot:
                 replace it, because it has to read the committed offsets afterwards.
             TransactionError: no transaction is open.
         """
-        if self.producer.state is State.SUSPECT:
+        if self.producer.state is ProducerState.SUSPECT:
             raise self.timed_out(Call.COMMIT, "its producer is suspect and was not replaced yet")
         self.producer.begin_transaction()
 
@@ -271,7 +271,11 @@ def abort(producer: TransactionalProducer, timeout_seconds: float) -> None:
     Raises:
         TransactionError: the id could not be initialized again.
     """
-    if producer.state in (State.IN_TRANSACTION, State.UNDECIDED, State.SUSPECT):
+    if producer.state in (
+        ProducerState.IN_TRANSACTION,
+        ProducerState.UNDECIDED,
+        ProducerState.SUSPECT,
+    ):
         producer.abort_transaction(timeout_seconds)
     else:
         recycle(producer, timeout_seconds)
@@ -283,7 +287,7 @@ def recycle(producer: TransactionalProducer, timeout_seconds: float) -> None:
     Raises:
         TransactionError: the id could not be initialized again.
     """
-    if producer.state is State.NEW:
+    if producer.state is ProducerState.NEW:
         producer.init_transactions(timeout_seconds)
     else:
         producer.recycle(timeout_seconds)

@@ -23,7 +23,7 @@ from enum import StrEnum
 from confluent_kafka import KafkaError, KafkaException
 
 
-class State(StrEnum):
+class ProducerState(StrEnum):
     """States of a transactional producer."""
 
     NEW = "new"
@@ -58,63 +58,65 @@ class Event(StrEnum):
     CLOSED = "close"
 
 
-_ANYWHERE: dict[Event, State] = {
-    Event.FENCED: State.FENCED,
-    Event.FAILED: State.FAILED,
-    Event.CLOSED: State.CLOSED,
+_ANYWHERE: dict[Event, ProducerState] = {
+    Event.FENCED: ProducerState.FENCED,
+    Event.FAILED: ProducerState.FAILED,
+    Event.CLOSED: ProducerState.CLOSED,
 }
 
-MOVES: dict[State, dict[Event, State]] = {
-    State.NEW: {Event.INITED: State.READY, **_ANYWHERE},
-    State.READY: {
-        Event.BEGUN: State.IN_TRANSACTION,
-        Event.DOUBTED: State.SUSPECT,
-        Event.RECYCLED: State.READY,
+MOVES: dict[ProducerState, dict[Event, ProducerState]] = {
+    ProducerState.NEW: {Event.INITED: ProducerState.READY, **_ANYWHERE},
+    ProducerState.READY: {
+        Event.BEGUN: ProducerState.IN_TRANSACTION,
+        Event.DOUBTED: ProducerState.SUSPECT,
+        Event.RECYCLED: ProducerState.READY,
         **_ANYWHERE,
     },
-    State.IN_TRANSACTION: {
-        Event.OFFSETS_SENT: State.IN_TRANSACTION,
-        Event.COMMIT_SENT: State.UNDECIDED,
-        Event.ABORTED: State.SUSPECT,
-        Event.RECYCLED: State.READY,
+    ProducerState.IN_TRANSACTION: {
+        Event.OFFSETS_SENT: ProducerState.IN_TRANSACTION,
+        Event.COMMIT_SENT: ProducerState.UNDECIDED,
+        Event.ABORTED: ProducerState.SUSPECT,
+        Event.RECYCLED: ProducerState.READY,
         **_ANYWHERE,
     },
-    State.UNDECIDED: {
-        Event.COMMIT_SENT: State.UNDECIDED,
-        Event.COMMITTED: State.ENDED,
-        Event.REFUSED: State.IN_TRANSACTION,
-        Event.ABORTED: State.SUSPECT,
-        Event.RECYCLED: State.READY,
+    ProducerState.UNDECIDED: {
+        Event.COMMIT_SENT: ProducerState.UNDECIDED,
+        Event.COMMITTED: ProducerState.ENDED,
+        Event.REFUSED: ProducerState.IN_TRANSACTION,
+        Event.ABORTED: ProducerState.SUSPECT,
+        Event.RECYCLED: ProducerState.READY,
         **_ANYWHERE,
     },
-    State.ENDED: {
-        Event.VERIFIED: State.READY,
-        Event.DOUBTED: State.SUSPECT,
-        Event.RECYCLED: State.READY,
+    ProducerState.ENDED: {
+        Event.VERIFIED: ProducerState.READY,
+        Event.DOUBTED: ProducerState.SUSPECT,
+        Event.RECYCLED: ProducerState.READY,
         **_ANYWHERE,
     },
-    State.SUSPECT: {
-        Event.ABORTED: State.SUSPECT,
-        Event.VERIFIED: State.READY,
-        Event.RECYCLED: State.READY,
+    ProducerState.SUSPECT: {
+        Event.ABORTED: ProducerState.SUSPECT,
+        Event.VERIFIED: ProducerState.READY,
+        Event.RECYCLED: ProducerState.READY,
         **_ANYWHERE,
     },
-    State.FENCED: {Event.RECYCLED: State.READY, **_ANYWHERE},
-    State.FAILED: {Event.RECYCLED: State.READY, **_ANYWHERE},
-    State.CLOSED: {Event.CLOSED: State.CLOSED},
+    ProducerState.FENCED: {Event.RECYCLED: ProducerState.READY, **_ANYWHERE},
+    ProducerState.FAILED: {Event.RECYCLED: ProducerState.READY, **_ANYWHERE},
+    ProducerState.CLOSED: {Event.CLOSED: ProducerState.CLOSED},
 }
 """Next state by state and event; an event without an entry is not allowed."""
 
-_ADVICE: dict[State, str] = {
-    State.NEW: "call init_transactions() first",
-    State.READY: "call begin_transaction() first",
-    State.IN_TRANSACTION: "commit or abort the open transaction first",
-    State.UNDECIDED: "call commit_transaction() again, or recycle() and read committed offsets",
-    State.ENDED: "verify() the commit first",
-    State.SUSPECT: "call begin_transaction() or recycle()",
-    State.FENCED: "if this process still owns the id, recycle(); otherwise close()",
-    State.FAILED: "fix what the error named, then recycle(); or close()",
-    State.CLOSED: "make a new producer",
+_ADVICE: dict[ProducerState, str] = {
+    ProducerState.NEW: "call init_transactions() first",
+    ProducerState.READY: "call begin_transaction() first",
+    ProducerState.IN_TRANSACTION: "commit or abort the open transaction first",
+    ProducerState.UNDECIDED: (
+        "call commit_transaction() again, or recycle() and read committed offsets"
+    ),
+    ProducerState.ENDED: "verify() the commit first",
+    ProducerState.SUSPECT: "call begin_transaction() or recycle()",
+    ProducerState.FENCED: "if this process still owns the id, recycle(); otherwise close()",
+    ProducerState.FAILED: "fix what the error named, then recycle(); or close()",
+    ProducerState.CLOSED: "make a new producer",
 }
 
 
@@ -134,7 +136,7 @@ class StateTable:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self.state = State.NEW
+        self.state = ProducerState.NEW
 
     def require(self, event: Event) -> None:
         """Raise unless `event` may happen now.

@@ -32,7 +32,7 @@ from eosframework.kafka.client.background import DRAIN
 from eosframework.kafka.client.defaults import Properties, producer_properties
 from eosframework.kafka.client.throttling import Deadline, Throttling
 from eosframework.kafka.producer.incarnation import Incarnation
-from eosframework.kafka.producer.producer_states import Event, State, StateTable
+from eosframework.kafka.producer.producer_states import Event, ProducerState, StateTable
 from eosframework.kafka.taxonomy import Call, CallFailed, exception_for, kafka_error, raise_for
 
 ABORT_SECONDS = 2.0
@@ -98,7 +98,7 @@ class TransactionalProducer:
             DRAIN.add(self)
 
     @property
-    def state(self) -> State:
+    def state(self) -> ProducerState:
         """The producer's state, which decides the calls that are allowed next."""
         return self._states.state
 
@@ -148,7 +148,7 @@ class TransactionalProducer:
         Raises:
             TransactionError: as `KafkaException`; no transaction is open.
         """
-        if self.state is State.SUSPECT:
+        if self.state is ProducerState.SUSPECT:
             self.recycle()
         self._require(Event.BEGUN)
         with self._lock:
@@ -193,7 +193,7 @@ class TransactionalProducer:
         """
         self._require(Event.COMMIT_SENT)
         deadline = Deadline.from_timeout(timeout)
-        if self.state is State.IN_TRANSACTION:
+        if self.state is ProducerState.IN_TRANSACTION:
             self._call(Call.PRODUCE, self._current.deliver, deadline)
         self._states.move(Event.COMMIT_SENT)
         try:
@@ -214,7 +214,7 @@ class TransactionalProducer:
         Returns:
             True if the producer was suspect.
         """
-        if self.state is not State.ENDED:
+        if self.state is not ProducerState.ENDED:
             return False
         faults = self._current.stragglers.faults() if self._protection else None
         if faults is None:
@@ -242,8 +242,8 @@ class TransactionalProducer:
         """
         self._require(Event.ABORTED)
         deadline = Deadline.from_timeout(timeout)
-        undecided = self.state is State.UNDECIDED
-        refusal = self._abort_here(deadline) if self.state is not State.SUSPECT else None
+        undecided = self.state is ProducerState.UNDECIDED
+        refusal = self._abort_here(deadline) if self.state is not ProducerState.SUSPECT else None
         self._states.move(Event.ABORTED)
         if self._protection:
             self._replace(deadline)
@@ -338,12 +338,12 @@ class TransactionalProducer:
             True if everything was closed in time.
         """
         deadline = Deadline.from_timeout(timeout)
-        if self.state is State.CLOSED:
+        if self.state is ProducerState.CLOSED:
             return True
-        if self.state in (State.IN_TRANSACTION, State.UNDECIDED):
+        if self.state in (ProducerState.IN_TRANSACTION, ProducerState.UNDECIDED):
             with suppress(TransactionError):
                 self._abort_here(deadline)
-        elif self.state is State.SUSPECT:
+        elif self.state is ProducerState.SUSPECT:
             try:
                 self._replace(deadline)
             except TransactionError as error:
@@ -359,7 +359,7 @@ class TransactionalProducer:
         """Serve queued events, unless a transaction is open: its callbacks belong to the owner."""
         if self._lock.acquire(blocking=False):
             try:
-                if self.state in (State.NEW, State.READY, State.SUSPECT):
+                if self.state in (ProducerState.NEW, ProducerState.READY, ProducerState.SUSPECT):
                     self._current.serve(0)
             finally:
                 self._lock.release()
@@ -388,7 +388,10 @@ class TransactionalProducer:
 
     def _require(self, event: Event) -> None:
         """Raise unless `event` may happen; after a final error, that error."""
-        if self.state in (State.FENCED, State.FAILED) and self._final_error is not None:
+        if (
+            self.state in (ProducerState.FENCED, ProducerState.FAILED)
+            and self._final_error is not None
+        ):
             raise self._final_error
         self._states.require(event)
 
@@ -435,7 +438,7 @@ class TransactionalProducer:
 
     def _abort_after(self, error: BaseException, timeout: float) -> None:
         """Abort because of `error`, which a failure of the abort must not hide."""
-        if self.state is not State.IN_TRANSACTION:
+        if self.state is not ProducerState.IN_TRANSACTION:
             return
         try:
             self.abort_transaction(timeout)
@@ -463,5 +466,5 @@ class TransactionalProducer:
             raise
 
     def _cause(self, error: BaseException) -> BaseException:
-        in_transaction = self.state in (State.IN_TRANSACTION, State.UNDECIDED)
+        in_transaction = self.state in (ProducerState.IN_TRANSACTION, ProducerState.UNDECIDED)
         return self._current.cause(error, in_transaction=in_transaction)

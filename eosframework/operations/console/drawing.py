@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from eosframework.operations.console.readings import Ownership
+from eosframework.operations.console.readings import TaskOwners
 from eosframework.topology.graph.description import Arrow, Box, BoxKind, Diagram
 
 _SWEEPS = 8
@@ -215,7 +215,7 @@ class Timeline:
 
 
 def ownership_timeline(
-    ownerships: Mapping[str, Sequence[Ownership]],
+    ownerships: Mapping[str, Sequence[TaskOwners]],
     began_at: datetime,
     now: datetime,
     period: timedelta = timedelta(minutes=30),

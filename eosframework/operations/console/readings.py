@@ -37,7 +37,7 @@ _MOST_EVENTS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Ownership:
+class TaskOwners:
     """The owner of a task from a moment on, until the next ownership of the task.
 
     Args:
@@ -87,7 +87,7 @@ class History:
         self._committed: deque[_Offsets] = deque()
         self._ends: deque[_Offsets] = deque()
         self._last_commits: dict[str, datetime] = {}
-        self._owners: dict[str, deque[Ownership]] = {}
+        self._owners: dict[str, deque[TaskOwners]] = {}
         self._counts: dict[str, Mapping[str, Any]] = {}
         self._events: deque[Event] = deque(maxlen=_MOST_EVENTS)
 
@@ -144,7 +144,7 @@ class History:
         return self._last_commits.get(partition)
 
     @property
-    def ownerships(self) -> dict[str, list[Ownership]]:
+    def ownerships(self) -> dict[str, list[TaskOwners]]:
         """The ownerships of each task, the oldest first."""
         with self._lock:
             return {task: list(owners) for task, owners in self._owners.items()}
@@ -161,7 +161,7 @@ class History:
             return
         if owners:
             self._event(f"{task}: {_named(owners[-1].owner)} → {_named(owner)}")
-        owners.append(Ownership(owner, self._now()))
+        owners.append(TaskOwners(owner, self._now()))
 
     def _event(self, text: str) -> None:
         self._events.append(Event(self._now(), text))

@@ -20,7 +20,7 @@ from eosframework.errors import StartRefused, TopologyError
 from eosframework.kafka.admin.metadata import GroupDescription
 from eosframework.kafka.consumer.group import is_worker
 from eosframework.kafka.inspect.coordinators import TransactionListing
-from eosframework.kafka.inspect.formats import State
+from eosframework.kafka.inspect.formats import TxnState
 from eosframework.kafka.inspect.hanging import Health, OpenTransaction, remedy
 from eosframework.operations.doctor.findings import Observation, Seen, Severity, Unseen
 from eosframework.operations.doctor.snapshot import Snapshot
@@ -121,7 +121,7 @@ def ids_in_use(snapshot: Snapshot) -> Iterator[Observation]:
     if snapshot.group.read().client_ids:
         return
     for listed in snapshot.ids.read():
-        if listed.state is State.ONGOING and _is_task(snapshot, listed):
+        if listed.state is TxnState.ONGOING and _is_task(snapshot, listed):
             yield Observation(
                 f"transactional id {listed.transactional_id}",
                 "has a transaction open, and the group has no member",

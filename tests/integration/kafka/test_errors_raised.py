@@ -14,7 +14,7 @@ from eosframework import errors
 from eosframework.config import KafkaSettings
 from eosframework.embedded import start_kafka
 from eosframework.kafka.inspect.coordinators import describe_transaction
-from eosframework.kafka.inspect.formats import State
+from eosframework.kafka.inspect.formats import TxnState
 from eosframework.kafka.inspect.wire import Wire
 from eosframework.kafka.taxonomy import Call, classify, exception_for, table
 from tests.integration.kafka import test_forgotten_ids  # noqa: F401 - raises some of the rows
@@ -109,7 +109,7 @@ def test_a_transaction_that_outlasts_its_timeout_looks_like_a_fenced_one(
     slow.flush()
     with Wire(KafkaSettings(bootstrap_servers=broker.cluster.bootstrap_servers)) as wire:
         wait_until(
-            lambda: describe_transaction(wire, "slow").state is State.COMPLETE_ABORT,
+            lambda: describe_transaction(wire, "slow").state is TxnState.COMPLETE_ABORT,
             "the broker's end of the transaction",
         )
     return [(error_of(slow.commit_transaction), "commit")]

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from eosframework.embedded import start_kafka
 from eosframework.errors import ClusterUnreachable, StartRefused, TaskFenced
 from eosframework.kafka.consumer.read_committed import ReadCommittedConsumer
-from eosframework.kafka.producer.producer_states import State
+from eosframework.kafka.producer.producer_states import ProducerState
 from eosframework.kafka.producer.transactional import TransactionalProducer
 from tests.conftest import SMALL_BROKER, KafkaService
 from tests.support.applications.pipeline import Pipeline, read_committed, wait_until
@@ -177,7 +177,7 @@ def test_a_zombie_is_fenced_and_its_records_stay_invisible(
     with pytest.raises(TaskFenced) as fenced:
         zombie.commit_transaction(60)
     assert isinstance(fenced.value, KafkaException)
-    assert zombie.state is State.FENCED
+    assert zombie.state is ProducerState.FENCED
     for call in (zombie.begin_transaction, zombie.abort_transaction, zombie.commit_transaction):
         with pytest.raises(TaskFenced):
             call()
@@ -214,7 +214,7 @@ def test_a_block_that_raises_is_aborted_and_its_error_is_not_hidden(
 
     with pytest.raises(LookupError, match="mine"):
         fail()
-    assert producer.state is State.READY
+    assert producer.state is ProducerState.READY
     with producer.transaction(60):
         producer.produce(topic, b"committed")
     assert values(kafka, topic) == [b"committed"]
@@ -250,7 +250,7 @@ def test_replaced_producers_are_freed_without_the_garbage_collector(
             producer.begin_transaction()
             producer.produce(topic, b"value")
             producer.abort_transaction(60)
-            assert producer.state is State.READY, turn
+            assert producer.state is ProducerState.READY, turn
         wait_until(lambda: alive() <= before, "the closing of discarded producers")
     finally:
         gc.enable()
@@ -283,7 +283,7 @@ def test_brokers_that_do_not_verify_transactions_are_refused(tmp_path: Path, set
         )
         with pytest.raises(StartRefused, match=f"{name}=false, expected true"):
             producer.init_transactions(60)
-        assert producer.state is State.NEW
+        assert producer.state is ProducerState.NEW
         producer.close()
 
 

@@ -15,7 +15,7 @@ from psycopg.conninfo import make_conninfo
 from pydantic import BaseModel
 
 from eosframework.errors import RowRefused, StartRefused, Superseded
-from eosframework.postgres.database.tables.copy_rows import TableWriter
+from eosframework.postgres.database.tables.copy_rows import TableCopy
 from eosframework.postgres.database.tables.table_sink import (
     StoredPosition,
     store_positions,
@@ -354,7 +354,7 @@ def test_an_error_of_our_own_code_is_no_error_of_a_row(
     store, table = world.store(), sink("t", TableMode.UPSERT, ("id",), Policy.SKIP)
     [claim] = store.claim([P0])
     with monkeypatch.context() as patched:
-        patched.setattr(TableWriter, "_upsert", broken)
+        patched.setattr(TableCopy, "_upsert", broken)
         with pytest.raises(TypeError, match="a mistake of the framework's"):
             store.write([batch(claim, table, {"id": 1, "name": "a"})])
     [claim] = store.claim([P0])

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from eosframework.config import KafkaSettings
 from eosframework.kafka.inspect.coordinators import describe_transaction
-from eosframework.kafka.inspect.formats import State, StateValue
+from eosframework.kafka.inspect.formats import StateValue, TxnState
 from eosframework.kafka.inspect.hanging import find_open
 from eosframework.kafka.inspect.wire import Wire
 from eosframework.records import TopicPartition
@@ -156,7 +156,7 @@ def test_a_forgotten_producer_is_searched_in_the_logs_of_all_coordinators(
 
 def write_first_state(servers: str, transactional_id: str, producer_id: int) -> None:
     now_ms = round(time.time() * 1000)
-    value = StateValue(producer_id, 0, 60_000, State.EMPTY, (), now_ms, None)
+    value = StateValue(producer_id, 0, 60_000, TxnState.EMPTY, (), now_ms, None)
     write_state(servers, transactional_id, value)
 
 

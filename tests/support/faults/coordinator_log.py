@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from eosframework.config import KafkaSettings
 from eosframework.kafka.inspect.coordinators import log_partition
-from eosframework.kafka.inspect.formats import State, StateValue
+from eosframework.kafka.inspect.formats import StateValue, TxnState
 from eosframework.kafka.inspect.vendor import errors, records
 from eosframework.kafka.inspect.wire import Wire
 from eosframework.records import TopicPartition
@@ -31,11 +31,11 @@ def write_transaction(
 ) -> None:
     """Write the states of a whole transaction of a producer with its epoch."""
     ended = (
-        (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+        (TxnState.PREPARE_COMMIT, TxnState.COMPLETE_COMMIT)
         if commit
-        else (State.PREPARE_ABORT, State.COMPLETE_ABORT)
+        else (TxnState.PREPARE_ABORT, TxnState.COMPLETE_ABORT)
     )
-    for state in (State.ONGOING, *ended):
+    for state in (TxnState.ONGOING, *ended):
         now_ms = round(time.time() * 1000)
         taking_part = () if state is ended[1] else tuple(sorted(partitions))
         value = StateValue(*producer, 60_000, state, taking_part, now_ms, now_ms)
@@ -71,7 +71,7 @@ def encode_state(value: StateValue, version: int, tags: Mapping[int, bytes]) -> 
         value.producer_id,
         value.producer_epoch,
         value.timeout_ms,
-        list(State).index(value.state),
+        list(TxnState).index(value.state),
     )
     topics: dict[str, list[int]] = {}
     for topic, number in value.partitions:

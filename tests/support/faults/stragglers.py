@@ -25,7 +25,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from eosframework.embedded.jars import KAFKA_VERSION
 from eosframework.errors import TransactionAborted
-from eosframework.kafka.producer.producer_states import State
+from eosframework.kafka.producer.producer_states import ProducerState
 from eosframework.kafka.producer.transactional import TransactionalProducer
 from tests.support.faults import proxy
 from tests.support.faults.proxied import ProxiedCluster
@@ -368,7 +368,7 @@ class _Play:
             if isinstance(error, TransactionAborted):
                 with suppress(KafkaException):
                     self._producer.abort_transaction(60)
-            if self._producer.state is not State.READY:
+            if self._producer.state is not ProducerState.READY:
                 self._producer.recycle(60)
             if self._observer.position() == attempt.position:
                 self._committed.append(attempt)

@@ -26,7 +26,7 @@ from eosframework.kafka.inspect.coordinators import (
 from eosframework.kafka.inspect.formats import (
     CONSUMER_OFFSETS,
     TRANSACTION_STATE,
-    State,
+    TxnState,
     coordinator_partition,
     decode_state,
     transactional_id_of,
@@ -182,7 +182,7 @@ class ThreeBrokers:
                 if not batch.is_control
                 for record in batch.records()
                 if record.key and transactional_id_of(record.key) == transactional_id
-                if record.value and decode_state(record.value).state is State.PREPARE_COMMIT
+                if record.value and decode_state(record.value).state is TxnState.PREPARE_COMMIT
             ]
 
         return min((time for time in self.ask(read) if time > moment), default=None)

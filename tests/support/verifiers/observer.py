@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from eosframework.config import KafkaSettings
 from eosframework.kafka.inspect.coordinators import find_transaction
-from eosframework.kafka.inspect.formats import State
+from eosframework.kafka.inspect.formats import TxnState
 from eosframework.kafka.inspect.wire import Wire
 from tests.support.applications.pipeline import COORDINATOR_MOVES, wait_until
 from tests.support.processes.waiting import PATIENCE_SECONDS
@@ -28,7 +28,11 @@ ENDED_SECONDS = 30.0
 """After an end was decided, its markers follow within milliseconds, on a busy machine within
 seconds. What nobody ends is ended by the brokers after a minute, the default of librdkafka."""
 
-_ENDING = (State.PREPARE_COMMIT, State.PREPARE_ABORT, State.PREPARE_EPOCH_FENCE)
+_ENDING = (
+    TxnState.PREPARE_COMMIT,
+    TxnState.PREPARE_ABORT,
+    TxnState.PREPARE_EPOCH_FENCE,
+)
 
 
 class Partition(NamedTuple):

@@ -11,13 +11,13 @@ from eosframework.kafka.producer.producer_states import (
     MOVES,
     BadTransition,
     Event,
-    State,
+    ProducerState,
     StateTable,
 )
 
 
 def test_every_state_says_what_each_event_leads_to_or_refuses_it() -> None:
-    assert set(MOVES) == set(State)
+    assert set(MOVES) == set(ProducerState)
     for moves in MOVES.values():
         assert set(moves) <= set(Event)
 
@@ -38,17 +38,23 @@ def test_a_refused_event_changes_nothing_and_names_the_producer(events: list[Eve
 
 
 def test_a_transaction_begins_only_where_no_frame_can_be_in_flight() -> None:
-    assert [state for state in State if Event.BEGUN in MOVES[state]] == [State.READY]
+    assert [state for state in ProducerState if Event.BEGUN in MOVES[state]] == [
+        ProducerState.READY
+    ]
 
 
 def test_only_recycling_or_closing_leads_out_of_fenced_and_failed() -> None:
-    for state in (State.FENCED, State.FAILED):
+    for state in (ProducerState.FENCED, ProducerState.FAILED):
         leads_out = {event for event, target in MOVES[state].items() if target is not state}
         assert Event.RECYCLED in leads_out
         assert leads_out <= {Event.RECYCLED, Event.CLOSED, Event.FENCED, Event.FAILED}
 
 
 def test_an_unconfirmed_commit_never_counts_as_ready() -> None:
-    assert MOVES[State.IN_TRANSACTION][Event.COMMIT_SENT] is State.UNDECIDED
-    ready = [event for event, target in MOVES[State.UNDECIDED].items() if target is State.READY]
+    assert MOVES[ProducerState.IN_TRANSACTION][Event.COMMIT_SENT] is ProducerState.UNDECIDED
+    ready = [
+        event
+        for event, target in MOVES[ProducerState.UNDECIDED].items()
+        if target is ProducerState.READY
+    ]
     assert ready == [Event.RECYCLED]

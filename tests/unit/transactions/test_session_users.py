@@ -307,7 +307,7 @@ def test_data_that_is_always_refused_ends_each_with_the_data(user: User) -> None
     assert user.done() == []
 
 
-Pair = tuple[session.State, drop_in.State]
+Pair = tuple[session.State, drop_in.ProducerState]
 """States of a session and of its drop-in producer."""
 
 CONFIRMED: dict[session.Event, tuple[drop_in.Event, ...]] = {
@@ -353,13 +353,17 @@ def next_pairs(pair: Pair) -> set[Pair]:
 
 
 def test_the_drop_in_allows_each_call_of_a_session_in_each_state_that_a_failure_leaves() -> None:
-    pairs: set[Pair] = {(session.State.READY, drop_in.State.READY)}
+    pairs: set[Pair] = {(session.State.READY, drop_in.ProducerState.READY)}
     while more := {after for pair in pairs for after in next_pairs(pair)} - pairs:
         pairs |= more
     together = {of: {b for a, b in pairs if a is of} for of in session.State}
-    assert together[session.State.READY] == {drop_in.State.READY}
-    assert together[session.State.OPEN] == {drop_in.State.IN_TRANSACTION}
-    assert together[session.State.COMMITTING] == {drop_in.State.UNDECIDED}
-    assert together[session.State.TAKEN] == {drop_in.State.READY}, "R2 reads a final state"
+    assert together[session.State.READY] == {drop_in.ProducerState.READY}
+    assert together[session.State.OPEN] == {drop_in.ProducerState.IN_TRANSACTION}
+    assert together[session.State.COMMITTING] == {drop_in.ProducerState.UNDECIDED}
+    assert together[session.State.TAKEN] == {drop_in.ProducerState.READY}, "R2 reads a final state"
     unknown = together[session.State.UNKNOWN]
-    assert {drop_in.State.UNDECIDED, drop_in.State.FENCED, drop_in.State.FAILED} <= unknown
+    assert {
+        drop_in.ProducerState.UNDECIDED,
+        drop_in.ProducerState.FENCED,
+        drop_in.ProducerState.FAILED,
+    } <= unknown

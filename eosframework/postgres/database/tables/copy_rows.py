@@ -45,7 +45,7 @@ MOST_KINDS = 1_000
 """Combinations of types whose conversions are remembered for rows with the same columns."""
 
 
-class TableWriter:
+class TableCopy:
     """Writes rows into one table, within the transaction of the caller.
 
     Args:

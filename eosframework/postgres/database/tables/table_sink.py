@@ -36,7 +36,7 @@ from eosframework.postgres.database.error_classes import (
     explain,
     translating,
 )
-from eosframework.postgres.database.tables.copy_rows import TableWriter
+from eosframework.postgres.database.tables.copy_rows import TableCopy
 from eosframework.postgres.database.tables.table_shapes import identifier, read_shape
 from eosframework.postgres.tables.table_ports import (
     Batch,
@@ -223,7 +223,7 @@ class PostgresRowStore:
         self._application = application
         self._topic_ids = topic_ids
         self._connection: Connection | None = None
-        self._writers: dict[SinkTable, TableWriter] = {}
+        self._writers: dict[SinkTable, TableCopy] = {}
         self._made_writers = 0
         self._reinspected: set[SinkTable] = set()
         self._accepted: dict[SinkTable, Row] = {}
@@ -497,7 +497,7 @@ class PostgresRowStore:
                     offset=origin.offset(),
                 ) from error
 
-    def _writer(self, connection: Connection, sink: SinkTable) -> TableWriter:
+    def _writer(self, connection: Connection, sink: SinkTable) -> TableCopy:
         writer = self._writers.get(sink)
         if writer is None:
             shape = read_shape(connection, sink.table)
@@ -506,7 +506,7 @@ class PostgresRowStore:
                     f"{self._database.display} has no table {sink.table}; run `eosframework apply`"
                 )
             self._made_writers += 1
-            writer = self._writers[sink] = TableWriter(sink, shape, self._made_writers)
+            writer = self._writers[sink] = TableCopy(sink, shape, self._made_writers)
         return writer
 
     def _add_dead_letter(self, connection: Connection, refused: RefusedRow) -> None:

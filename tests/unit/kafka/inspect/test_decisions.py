@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from eosframework.kafka.inspect.decisions import History, OpenRun, Verdict, verdict
-from eosframework.kafka.inspect.formats import State, StateValue
+from eosframework.kafka.inspect.formats import StateValue, TxnState
 from eosframework.kafka.inspect.log_scan import SKEW_MILLISECONDS
 from eosframework.kafka.inspect.transaction_trace import TracedTransaction, split
 from eosframework.records import TopicPartition
@@ -15,13 +15,13 @@ from eosframework.records import TopicPartition
 OUT, LOG = TopicPartition("out", 0), TopicPartition("__transaction_state", 3)
 SINCE_MS = 1_000_000
 RUN = OpenRun(OUT, 7, (2, 2), SINCE_MS)
-COMMIT, ABORT = State.PREPARE_COMMIT, State.PREPARE_ABORT
+COMMIT, ABORT = TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT
 
 Decided = tuple[TracedTransaction, bool]
 
 
 def decided(
-    state: State, after_ms: int = 10, *, epoch: int = 2, has_marker: bool = False
+    state: TxnState, after_ms: int = 10, *, epoch: int = 2, has_marker: bool = False
 ) -> Decided:
     """A transaction that was decided some time after the last marker before the open records."""
     time_ms = SINCE_MS + after_ms

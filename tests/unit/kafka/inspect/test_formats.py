@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from eosframework.errors import RunError
 from eosframework.kafka.inspect.formats import (
     CommittedOffset,
-    State,
     StateValue,
+    TxnState,
     coordinator_partition,
     decode_offset,
     decode_state,
@@ -44,13 +44,13 @@ def test_the_states_that_kafka_4_writes_are_read() -> None:
         producer_id=0,
         producer_epoch=0,
         timeout_ms=60_000,
-        state=State.ONGOING,
+        state=TxnState.ONGOING,
         partitions=(TopicPartition("__consumer_offsets", 1), TopicPartition("x.out", 0)),
         updated_ms=1795245146550,
         started_ms=1795245146538,
     )
     empty = decode_state(EMPTY)
-    assert (empty.state, empty.partitions, empty.started_ms) == (State.EMPTY, (), None)
+    assert (empty.state, empty.partitions, empty.started_ms) == (TxnState.EMPTY, (), None)
 
 
 def test_the_positions_that_kafka_4_writes_are_read() -> None:
@@ -83,7 +83,7 @@ values = st.builds(
     producer_id=longs,
     producer_epoch=st.integers(-1, 2**15 - 1),
     timeout_ms=st.integers(0, 2**31 - 1),
-    state=st.sampled_from(State),
+    state=st.sampled_from(TxnState),
     partitions=st.sets(
         st.builds(
             TopicPartition,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.kafka.inspect.formats import State, StateValue
+from eosframework.kafka.inspect.formats import StateValue, TxnState
 from eosframework.kafka.inspect.log_scan import DatedMarker, Span, match
 from eosframework.kafka.inspect.transaction_trace import Stated, split
 from eosframework.records import TopicPartition
@@ -14,7 +14,7 @@ from eosframework.records import TopicPartition
 OUT, OTHER = TopicPartition("out", 0), TopicPartition("other", 1)
 
 
-def value(state: State, *partitions: TopicPartition, producer_id: int = 7) -> StateValue:
+def value(state: TxnState, *partitions: TopicPartition, producer_id: int = 7) -> StateValue:
     return StateValue(producer_id, 0, 60_000, state, partitions, 0, 1_000)
 
 
@@ -25,39 +25,42 @@ def stated(*values: StateValue | None) -> list[Stated]:
 def test_a_transaction_lasts_from_its_first_partition_to_its_completion() -> None:
     transactions = split(
         stated(
-            value(State.EMPTY),
-            value(State.ONGOING, OUT),
-            value(State.ONGOING, OTHER, OUT),
-            value(State.PREPARE_COMMIT, OTHER, OUT),
-            value(State.COMPLETE_COMMIT),
-            value(State.ONGOING, OUT),
+            value(TxnState.EMPTY),
+            value(TxnState.ONGOING, OUT),
+            value(TxnState.ONGOING, OTHER, OUT),
+            value(TxnState.PREPARE_COMMIT, OTHER, OUT),
+            value(TxnState.COMPLETE_COMMIT),
+            value(TxnState.ONGOING, OUT),
         )
     )
     committed, still_open = transactions
-    assert [c.state for c in committed.changes[:2]] == [State.EMPTY, State.ONGOING]
+    assert [c.state for c in committed.changes[:2]] == [
+        TxnState.EMPTY,
+        TxnState.ONGOING,
+    ]
     assert [c.joined for c in committed.changes] == [(), (OUT,), (OTHER,), (), ()]
     assert (committed.is_committed, committed.partitions) == (True, (OTHER, OUT))
-    assert (still_open.is_committed, still_open.state) == (None, State.ONGOING)
+    assert (still_open.is_committed, still_open.state) == (None, TxnState.ONGOING)
 
 
 def test_what_compaction_left_of_a_transaction_still_tells_its_outcome() -> None:
-    (transaction,) = split(stated(value(State.COMPLETE_ABORT)))
+    (transaction,) = split(stated(value(TxnState.COMPLETE_ABORT)))
     assert transaction.is_committed is False
     assert transaction.partitions == ()
 
 
 def test_a_forgotten_id_ends_what_it_did() -> None:
-    first, second = split(stated(value(State.COMPLETE_COMMIT), None))
+    first, second = split(stated(value(TxnState.COMPLETE_COMMIT), None))
     assert first.is_committed is True
-    assert (second.state, second.producer_id) == (State.DEAD, None)
+    assert (second.state, second.producer_id) == (TxnState.DEAD, None)
 
 
 def test_an_exchanged_producer_id_does_not_hide_who_wrote() -> None:
     (transaction,) = split(
         stated(
-            value(State.ONGOING, OUT, producer_id=7),
-            value(State.PREPARE_COMMIT, OUT, producer_id=7),
-            value(State.COMPLETE_COMMIT, producer_id=8),
+            value(TxnState.ONGOING, OUT, producer_id=7),
+            value(TxnState.PREPARE_COMMIT, OUT, producer_id=7),
+            value(TxnState.COMPLETE_COMMIT, producer_id=8),
         )
     )
     assert transaction.producer_id == 7

@@ -23,7 +23,7 @@ from eosframework.kafka.inspect.coordinators import (
     TransactionListing,
 )
 from eosframework.kafka.inspect.decisions import Verdict
-from eosframework.kafka.inspect.formats import State
+from eosframework.kafka.inspect.formats import TxnState
 from eosframework.kafka.inspect.hanging import Health, OpenTransaction
 from eosframework.kafka.inspect.probes import Clock, MetadataLevels
 from eosframework.kafka.worker_clients import effective_consumer, effective_producer
@@ -132,7 +132,7 @@ def snapshot(settings: Settings | None = None, **changes: Any) -> Snapshot:
         clock=Seen(Clock(timedelta(milliseconds=40), timedelta(milliseconds=2))),
         open_transactions=Seen(()),
         open_offsets=Seen(()),
-        ids=Seen((TransactionListing("shop:big:0", State.COMPLETE_COMMIT, 7, 1),)),
+        ids=Seen((TransactionListing("shop:big:0", TxnState.COMPLETE_COMMIT, 7, 1),)),
         lacking={"shop:big:0": Seen("")},
         event_times={"orders": Seen(EventTimes(ms(hours=1), ms(minutes=1)))},
         leases=Seen(None),
@@ -188,7 +188,7 @@ def open_in(place: str, health: Health, seconds: float = 5) -> OpenTransaction:
     partition = TopicPartition(place, 0)
     answers = TransactionDescription(
         "other:late:0",
-        State.ONGOING,
+        TxnState.ONGOING,
         9,
         0,
         1,

@@ -10,7 +10,7 @@ import pytest
 from eosframework.cli.doctor import markdown
 from eosframework.config import KafkaSettings, Settings
 from eosframework.kafka.inspect.coordinators import TransactionListing
-from eosframework.kafka.inspect.formats import State
+from eosframework.kafka.inspect.formats import TxnState
 from eosframework.operations.doctor import CHECKS, Finding, Severity, examination, examine
 from eosframework.operations.doctor.findings import Seen, Unseen
 from eosframework.operations.doctor.snapshot import Snapshot
@@ -53,7 +53,7 @@ def test_every_check_is_shown_to_find_something() -> None:
 
 def test_a_leased_id_is_the_applications_own_whatever_its_form() -> None:
     lease = TransactionalId("shop", "big", 0, "shop:Other")
-    own = TransactionListing("shop:Other", State.EMPTY, 7, 1, lease)
+    own = TransactionListing("shop:Other", TxnState.EMPTY, 7, 1, lease)
     assert not findings_of(snapshot(ids=Seen((own,))), "foreign-ids")
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from eosframework.application.control_topic import interpret
 from eosframework.kafka.admin.metadata import GroupDescription
 from eosframework.kafka.inspect.coordinators import TransactionListing
-from eosframework.kafka.inspect.formats import State
+from eosframework.kafka.inspect.formats import TxnState
 from eosframework.operations.doctor.findings import Seen, Unseen
 from eosframework.records import Position
 from tests.support.applications.graphs import graph_of
@@ -112,14 +112,14 @@ CASES = [
     Case(
         "foreign-ids",
         W,
-        lambda: snapshot(ids=Seen((TransactionListing("shop:Other", State.EMPTY, 7, 1),))),
+        lambda: snapshot(ids=Seen((TransactionListing("shop:Other", TxnState.EMPTY, 7, 1),))),
         "not an id of eosframework",
         "eosframework txn describe shop:Other",
     ),
     Case(
         "foreign-ids",
         W,
-        lambda: snapshot(ids=Seen((TransactionListing("shop:small:0", State.EMPTY, 7, 1),))),
+        lambda: snapshot(ids=Seen((TransactionListing("shop:small:0", TxnState.EMPTY, 7, 1),))),
         "sub-topology small; this topology has big",
         "txn describe shop:small:0",
     ),
@@ -135,7 +135,7 @@ CASES = [
         N,
         lambda: snapshot(
             group=Seen(GroupDescription((), EVERYTHING)),
-            ids=Seen((TransactionListing("shop:big:0", State.ONGOING, 7, 1),)),
+            ids=Seen((TransactionListing("shop:big:0", TxnState.ONGOING, 7, 1),)),
         ),
         "the group has no member",
         "eosframework txn describe shop:big:0",
