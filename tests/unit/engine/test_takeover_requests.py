@@ -27,7 +27,7 @@ from tests.support.memory.scripted_kafka import OPTIONS, Broker, MemoryLog, Memo
 from tests.unit.engine.messages import compiled, part_of, sink
 
 
-class PipelinedQuery(MemoryLog):
+class CountedLog(MemoryLog):
     """An input log that counts what it is asked."""
 
     def __init__(self, broker: Broker, asked: Counter[str]) -> None:
@@ -114,7 +114,7 @@ def asked_for(tasks: int, start: Start, known: bool, identify: Any) -> Counter[s
         if known:
             broker.positions[place] = Position(*place, 1, "eos1;1;0")
             entries[committed_key("sub", place)] = {"topic_id": "id"}
-    log = PipelinedQuery(broker, asked)
+    log = CountedLog(broker, asked)
 
     def group() -> GroupDescription:
         asked["members"] += 1
@@ -202,7 +202,7 @@ def asked_of_a_successor(tasks: int) -> Counter[str]:
     )
     takeover = Takeover(
         plan,
-        PipelinedQuery(broker, asked),
+        CountedLog(broker, asked),
         CountedOutputs(broker, asked),
         ledger,
         OPTIONS,
