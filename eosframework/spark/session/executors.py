@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import glob
 import importlib
 import os
 import re
@@ -141,11 +142,13 @@ def unpack_value(packed: bytes) -> Any:
 
 
 def user_modules() -> Iterator[ModuleType]:
-    """Yield the imported modules that other machines may lack."""
+    """Yield the imported modules that other machines may lack, each once."""
     installed = _installed()
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if file is None or name == "__main__" or name.partition(".")[0] == "eosframework":
+            continue
+        if name != module.__name__:  # a second name of a module, as requests gives to urllib3
             continue
         # Resolving a path takes longer than all else, so it is the second choice.
         if not file.startswith(installed) and not os.path.realpath(file).startswith(installed):
@@ -155,6 +158,8 @@ def user_modules() -> Iterator[ModuleType]:
 def _installed() -> tuple[str, ...]:
     """Return the path prefixes of installed modules."""
     given = [sysconfig.get_path(name) for name in _INSTALLED]
+    # Libraries of a cluster are in directories of their own, each with what a package manager adds.
+    given += [path for path in sys.path if path and glob.glob(f"{glob.escape(path)}/*.dist-info")]
     return tuple(
         {os.path.join(path, "") for each in given for path in (each, os.path.realpath(each))}
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 import threading
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from eosframework.errors import TopologyError
-from eosframework.spark.session.executors import pack, user_modules
+from eosframework.spark.session.executors import pack, pack_value, unpack_value, user_modules
 from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.loader import load_app
@@ -73,6 +74,34 @@ def test_modules_of_installed_packages_do_not_travel() -> None:
     names = {module.__name__.partition(".")[0] for module in user_modules()}
     assert "tests" in names
     assert not names & {"eosframework", "pydantic", "orjson", "os", "pyspark"}
+
+
+def test_a_module_with_two_names_is_packed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `requests.packages.urllib3` is urllib3."""
+    (tmp_path / "aliased.py").write_text("FACTOR = 21\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module("aliased")
+    monkeypatch.setitem(sys.modules, "another.name", module)
+    try:
+        assert [it.__name__ for it in user_modules()].count("aliased") == 1
+        assert unpack_value(pack_value({"plain": 1}, "a value")) == {"plain": 1}
+    finally:
+        del sys.modules["aliased"]
+
+
+def test_libraries_in_a_directory_of_the_cluster_do_not_travel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shipped.py").write_text("FACTOR = 21\n")
+    (tmp_path / "shipped-1.0.dist-info").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.import_module("shipped")
+    try:
+        assert "shipped" not in [it.__name__ for it in user_modules()]
+    finally:
+        del sys.modules["shipped"]
 
 
 def test_a_function_that_holds_a_lock_is_refused() -> None:
