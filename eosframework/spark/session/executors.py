@@ -36,6 +36,11 @@ _WAITED = "Exception thrown in awaitResult"
 _CAUSE = "Caused by: "
 
 _TRACEBACK = "Traceback (most recent call last):"
+
+_FRAME = re.compile(r'^  File "([^"]+)", line (\d+), in (.+)$', re.MULTILINE)
+
+MOST_FRAMES = 3
+"""The most lines of the user's code that a message about an error there has."""
 """Of a Python worker; its error follows the indented lines, and ends with an empty one."""
 
 _AFTER_ERROR = ("\tat ", _CAUSE)
@@ -70,7 +75,8 @@ def reason_of(error: BaseException) -> str:
     """
     text = str(error)
     if _TRACEBACK in text:
-        return _python_error(text.rpartition(_TRACEBACK)[2]) or type(error).__name__
+        traceback = text.rpartition(_TRACEBACK)[2]
+        return (_python_error(traceback) or type(error).__name__) + _place(traceback)
     lines = [line.lstrip(": ").rstrip(".: ") for line in text.splitlines()]
     reasons = [line for line in lines if line and not line.startswith(_CALL_FAILED)]
     if reasons and reasons[0].endswith(_WAITED):
@@ -83,6 +89,13 @@ def _python_error(text: str) -> str:
     lines = dropwhile(lambda line: not line or line.startswith(" "), text.splitlines())
     said = takewhile(lambda line: line and not line.startswith(_AFTER_ERROR), lines)
     return " ".join(" ".join(said).split()).rstrip(".")
+
+
+def _place(traceback: str) -> str:
+    """Return the innermost lines of the user's code, as a text after the error."""
+    frames = [f"{file}:{line} in {name}" for file, line, name in _FRAME.findall(traceback)]
+    own = [frame for frame in frames if "/pyspark/" not in frame and "/pyspark.zip/" not in frame]
+    return f" (at {', called at '.join(reversed(own[-MOST_FRAMES:]))})" if own else ""
 
 
 def _raised(kind: type[EosError], message: str) -> EosError:

@@ -27,14 +27,14 @@ from eosframework.spark.session.executors import reason_of
             "bad()\n    ^^^^^\nKeyError: 'k'\n\nDuring handling of the above exception, another "
             'exception occurred:\n\nTraceback (most recent call last):\n  File "job.py", '
             "line 7, in bad\n    raise ValueError(\n    ~~^^\nValueError: no such\nthing: 0.\n",
-            "ValueError: no such thing: 0",
+            "ValueError: no such thing: 0 (at job.py:7 in bad)",
         ),
         (
             "An error occurred while calling o9.parquet.\n: org.apache.spark.SparkException: Job "
             "aborted due to stage failure: Task 0 in stage 1.0 failed 4 times: org.apache.spark."
             'api.python.PythonException: Traceback (most recent call last):\n  File "job.py", '
             "line 2, in read\nOverflowError: date value out of range\n\n\tat org.apache.spark",
-            "OverflowError: date value out of range",
+            "OverflowError: date value out of range (at job.py:2 in read)",
         ),
         ("\n\nno such table.\nmore", "no such table"),
         ("An error occurred while calling o1.collect", "RuntimeError"),
