@@ -32,7 +32,7 @@ from eosframework.application.control_topic import (
     topic_key,
 )
 from eosframework.application.deleted_topics import delete_and_wait
-from eosframework.application.fencing import IdsOf, fence, refuse_members
+from eosframework.application.fencing import IdsOf, fence_all, refuse_members
 from eosframework.application.ownership_topic import ownership_of, refuse_lost_ownership
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.metadata import TopicDescription
@@ -102,7 +102,7 @@ def remove_state(reset: KafkaReset, context: ApplicationContext) -> None:
         refuse_lost_ownership(control, topic.found_id(), topic.topic)
     control_topic.write({RESET: {"begun_at": round(time.time() * 1000)}})
     failpoints.hit("reset.after_mark")
-    fence(reset.ids_of, context.settings, control_topic)
+    fence_all(reset.ids_of, context.settings, control_topic)
     failpoints.hit("reset.after_fence")
     for group in reset.groups:
         if not admin.delete_group(group):

@@ -28,10 +28,8 @@ from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.worker_clients import producers
 from eosframework.records import whole_number
 from eosframework.topology.graph.graph import Graph
+from eosframework.transactions.producing import fence
 from eosframework.txnid import TopicKind, TransactionalId
-
-IDS_AT_ONCE = 64
-"""The most producers that exist at the same time."""
 
 IdsOf = Callable[[ControlState], Iterable[str]]
 """Returns the ids to fence, from the content of the control topic."""
@@ -57,7 +55,7 @@ def refuse_members(groups: Sequence[str], admin: ClusterAdmin, before: str) -> N
             )
 
 
-def fence(ids_of: IdsOf, settings: Settings, control_topic: ControlTopic) -> ControlState:
+def fence_all(ids_of: IdsOf, settings: Settings, control_topic: ControlTopic) -> ControlState:
     """Fence ids, and those of all entries of ownership (F2, F3).
 
     Args:
@@ -81,9 +79,8 @@ def fence(ids_of: IdsOf, settings: Settings, control_topic: ControlTopic) -> Con
         # 1. a suspended worker has an open transaction with entries for further ids  2. the entries
         # after its begin are hidden from this reader  3. the init of its id aborts it  4. the next
         # look shows what it hid. A look that shows no new id was not obstructed by these ids.
-        while waiting := sorted({*ids_of(control), *owners(settings, control_topic)} - fenced):
-            for first in range(0, len(waiting), IDS_AT_ONCE):
-                outputs.close(outputs.open(waiting[first : first + IDS_AT_ONCE]))
+        while waiting := {*ids_of(control), *owners(settings, control_topic)} - fenced:
+            fence(outputs, waiting)
             fenced.update(waiting)
             control = control_topic.refresh()
     finally:
@@ -116,7 +113,7 @@ def fence_workers(context: ApplicationContext) -> None:
         TransactionError: an id could not be initialized in time.
     """
     graph = context.graph
-    fence(lambda found: cutovers(graph, found), context.settings, context.control_topic)
+    fence_all(lambda found: cutovers(graph, found), context.settings, context.control_topic)
 
 
 def cutovers(graph: Graph, control: ControlState) -> set[str]:

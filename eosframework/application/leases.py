@@ -31,6 +31,7 @@ from eosframework.errors import DatabaseUnusable, StartRefused
 from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.topology.graph.graph import Graph
 from eosframework.transactions import failpoints
+from eosframework.transactions.producing import fence
 from eosframework.txnid import IdSource, TransactionalId, tasks
 
 
@@ -129,7 +130,7 @@ def release(
     control_topic.write({RELEASED: {"at": time.time_ns()}})
     failpoints.hit("release.after_mark")
     refuse_members([application], context.admin, "its ids are released")
-    outputs.close(outputs.open(sorted(map(str, ids))))
+    fence(outputs, map(str, ids))
 
 
 def _noted(control: ControlState) -> dict[str, str]:

@@ -1,15 +1,29 @@
-"""Producing of outputs (step 3)."""
+"""Producing of outputs (step 3), and fencing without any."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import starmap
 from operator import length_hint
 
-from eosframework.transactions.ports import Output, TransactionalOutput
+from eosframework.transactions.ports import Output, TransactionalOutput, TransactionalOutputs
 
 _FULL_QUEUE_SECONDS = 0.01
+
+FENCED_AT_ONCE = 64
+"""The most producers that exist only to init their ids: each has four threads."""
+
+
+def fence(outputs: TransactionalOutputs, ids: Iterable[str]) -> None:
+    """Init ids: their owners are fenced, and their open transactions end as aborted.
+
+    Raises:
+        TransactionError: an id could not be initialized; others may be.
+    """
+    waiting = sorted(set(ids))
+    for first in range(0, len(waiting), FENCED_AT_ONCE):
+        outputs.close(outputs.open(waiting[first : first + FENCED_AT_ONCE]))
 
 
 def produce_all(

@@ -50,7 +50,7 @@ from eosframework.transactions.ports import (
     TransactionalOutput,
     TransactionalOutputs,
 )
-from eosframework.transactions.producing import produce_all
+from eosframework.transactions.producing import fence, produce_all
 from eosframework.transactions.session.transaction_session import TransactionSession
 from eosframework.txnid import TransactionalId
 
@@ -159,7 +159,7 @@ class Takeover:
         return self._log.lag({partition: offset}) > 0
 
     def _fence(self, ids: Sequence[str]) -> None:
-        self._outputs.close(self._outputs.open(ids))
+        fence(self._outputs, ids)
 
     def _confirm(self, partitions: Sequence[TopicPartition]) -> None:
         # First: a worker that started before a reset, or has lost the partitions, fences nothing.

@@ -42,7 +42,7 @@ from eosframework.transactions.ports import (
     TransactionalOutput,
     TransactionalOutputs,
 )
-from eosframework.transactions.producing import produce_all
+from eosframework.transactions.producing import fence, produce_all
 
 SHOWN = 20
 CHUNK = 2000
@@ -163,7 +163,7 @@ class Reconciler:
         former = [
             id_ for name, shards in rivals.items() for id_ in self._ids_of_rival(name, shards)
         ]
-        self._outputs.close(self._outputs.open(former))
+        fence(self._outputs, former)
         outputs = self._outputs.open([relay_id(self._name, number) for number in numbers])
         try:
             self._until_final()

@@ -29,7 +29,7 @@ import structlog
 from eosframework.application.composition.ids import id_source
 from eosframework.application.context import ApplicationContext
 from eosframework.application.control_topic import ControlState, ControlTopic
-from eosframework.application.fencing import cutovers, fence
+from eosframework.application.fencing import cutovers, fence_all
 from eosframework.application.journal import KafkaJournal
 from eosframework.application.start_checks import check_start
 from eosframework.config import Settings
@@ -428,7 +428,9 @@ class _Cutover:
 
     def _fence(self, own_id: str) -> None:
         """Init every id, so that none hides an entry from the claim (C3)."""
-        fence(lambda found: cutovers(self._graph, found) | {own_id}, self._settings, self._registry)
+        fence_all(
+            lambda found: cutovers(self._graph, found) | {own_id}, self._settings, self._registry
+        )
 
     def _commit(self, owned: OwnedKey[int]) -> int:
         """Check again, and commit, unless an earlier cutover was committed (C4, C5)."""

@@ -68,6 +68,7 @@ from eosframework.spark.session.executors import failure_of, map_batches, pack, 
 from eosframework.spark.session.ordering import in_task_order
 from eosframework.spark.session.spark_rows import kafka_rows
 from eosframework.topology.graph.graph import Graph
+from eosframework.transactions.producing import fence
 from eosframework.txnid import TransactionalId, tables_group
 
 if TYPE_CHECKING:
@@ -513,7 +514,7 @@ def end_leftovers(
     events.info("leftovers_ended", transactional_ids=ids)
     outputs = producers(settings)
     try:
-        outputs.close(outputs.open(ids))
+        fence(outputs, ids)
     except TransactionError as error:
         # The stages then wait until the brokers end them.
         events.warning("leftovers_not_ended", error=str(error))

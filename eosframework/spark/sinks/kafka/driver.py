@@ -47,6 +47,7 @@ from eosframework.spark.sinks.sink_entry import (
     shard_of,
 )
 from eosframework.transactions.ports import Output
+from eosframework.transactions.producing import fence
 from eosframework.transactions.session.owned_keys import OwnedKey
 from eosframework.transactions.task_attempts import AttemptWork, TaskAttempt
 from eosframework.txnid import TransactionalId, reserved_topic
@@ -347,10 +348,8 @@ class KafkaSinkDriver:
     def _fence(self, shards: Iterable[int]) -> None:
         """Init the ids of shards: no earlier attempt can commit, and none is open any more."""
         options = self._options
-        ids = [
-            str(TransactionalId.sink(options.application, options.sink, shard)) for shard in shards
-        ]
-        self._outputs.close(self._outputs.open(ids))
+        application, sink = options.application, options.sink
+        fence(self._outputs, (str(TransactionalId.sink(application, sink, n)) for n in shards))
 
     def _end_leftovers(self) -> None:
         """End transactions that killed attempts left open, instead of waiting for their timeout."""
