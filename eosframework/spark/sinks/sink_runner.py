@@ -311,24 +311,29 @@ def run_batch(
     else:
         for sink in left:
             _StagedRows(frame.sparkSession, stage, sink.label).check()
-    made = [] if opened else _at_once(sinks, frame, offered)
+    # Also of a batch that is read from its stage: the next one would be refused.
+    columns = {sink.label: sink.column(frame) for sink in left}
+    made = [] if opened else _at_once(sinks, frame, columns, offered)
     if not made:
         new = [sink for sink in left if decisions[sink.label] is Decision.NEW]
-        made = _in_steps(left, new, frame, offered, stage, parent)
+        made = _in_steps(left, new, frame, columns, offered, stage, parent)
     for one in made:
         events.info("batch_complete", sink=one.sink, rows=one.rows)
     return made
 
 
 def _at_once(
-    sinks: Sequence[OwnedSink], frame: DataFrame, offered: BatchIdentity
+    sinks: Sequence[OwnedSink],
+    frame: DataFrame,
+    columns: Mapping[str, Column],
+    offered: BatchIdentity,
 ) -> list[SinkProgress]:
     """Write a small new batch of a single sink (S6); empty: nothing was written."""
     sink = sinks[0]
     if len(sinks) > 1 or not sink.expects_few:
         return []
     began = time.monotonic()
-    rows = few_rows(frame, sink.column(frame))
+    rows = few_rows(frame, columns[sink.label])
     if rows is None:
         return []
     computed = time.monotonic()
@@ -343,6 +348,7 @@ def _in_steps(
     sinks: Sequence[OwnedSink],
     new: Sequence[OwnedSink],
     frame: DataFrame,
+    columns: Mapping[str, Column],
     offered: BatchIdentity,
     stage: str | None,
     parent: str,
@@ -353,13 +359,13 @@ def _in_steps(
         sinks: all that the batch is left for.
         new: those of them that have not accepted it yet.
         frame: the rows of the batch.
+        columns: by label of the sink.
         offered: the batch.
         stage: of an earlier run; None: there is none.
         parent: directory for stages.
     """
     spark, schema, stage_seconds = frame.sparkSession, None, 0.0
     if stage is None and any(sink.staged for sink in new):
-        columns = {sink.label: sink.column(frame) for sink in sinks}
         began = time.monotonic()
         stage, schema = _write_stage(frame, columns, parent)
         stage_seconds = time.monotonic() - began
@@ -373,7 +379,7 @@ def _in_steps(
         batch = sink.last
         assert batch is not None
         if batch.stage is None:
-            rows = sink_rows(frame, sink.column(frame))
+            rows = sink_rows(frame, columns[sink.label])
         else:
             rows = _StagedRows(spark, batch.stage, sink.label, schema).frame()
         count = sink.write(rows, batch)

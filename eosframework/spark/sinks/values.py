@@ -14,6 +14,8 @@ from datetime import date, datetime, time, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from eosframework.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
@@ -47,6 +49,24 @@ _MICROSECONDS = 1_000_000
 
 
 # --- types --------------------------------------------------------------------------------------
+
+
+def refuse_repeated(frame: DataFrame) -> None:
+    """Raise if two columns have one name for Spark.
+
+    Raises:
+        ConfigurationError: names the column.
+    """
+    seen: dict[str, str] = {}
+    for name in frame.columns:
+        before = seen.setdefault(name.lower(), name)
+        if before is name:
+            continue
+        if before == name or frame.sparkSession.conf.get("spark.sql.caseSensitive") != "true":
+            raise ConfigurationError(
+                f"the rows have the columns {before!r} and {name!r}, which are one name for Spark; "
+                f"rename or drop one of them"
+            )
 
 
 def unwritable(kind: DataType) -> str | None:

@@ -119,11 +119,19 @@ def test_what_is_not_exact_is_refused_by_its_type_or_in_its_row(world: SinkWorld
         "interval has no form outside of Spark": ("make_interval(1) AS n", {}),
         "has the field 'a' twice": ("named_struct('a', 1, 'a', 2) AS n", {}),
         "cannot be a key: it has a map": ("map('a', 1) AS n", {"key": "n"}),
+        "key column 'n' has type void, so every key would be null": ("NULL AS n", {"key": "n"}),
+        "columns 'n' and 'N', which are one name": ("1 AS n, 2 AS `N`", {}),
+        "'n' has type bigint; expected string. Cast": ("1L AS n", {"topic_column": "n"}),
+        "'n' has type array<struct<key:string,value:string>>; expected array": (
+            "array(named_struct('key', 'a', 'value', 'b')) AS n",
+            {"headers": "n"},
+        ),
     }
     for expected, (columns, options) in asked.items():
         rows = world.spark.sql(f"SELECT 'k' AS key, {columns} FROM range(3)")
-        with pytest.raises(EosError, match=re.escape(expected)):
+        with pytest.raises(EosError, match=re.escape(expected)) as refused:
             world.sink(**options).write(rows, job="bad", directory=str(world.checkpoint))
+        assert "sink 'out.bad': " in str(refused.value)
     assert not world.read(world.topic)
 
 
@@ -198,7 +206,8 @@ def test_a_table_that_does_not_keep_every_value_is_refused(world: SinkWorld, dat
     execute(
         database,
         "CREATE TABLE narrow (n numeric(10, 2), at timestamptz(3), doc jsonb, short text, "
-        "data bytea, tiny smallint)",
+        "data bytea, tiny smallint); "
+        "CREATE TABLE strict (id bigint NOT NULL, at date NOT NULL, note text NOT NULL DEFAULT '')",
     )
     asked = {
         "column n is numeric(10,2), which does": "CAST(1 AS decimal(9, 3)) AS n",
@@ -211,6 +220,14 @@ def test_a_table_that_does_not_keep_every_value_is_refused(world: SinkWorld, dat
         "has NaN or an infinity in column 'doc'": "array(double('NaN')) AS doc, 'k7' AS short",
         "has a text in column 'short' that is not UTF-8": "CAST(X'ff' AS string) AS short",
     }
+    strict = table_sink("strict", dsn=database, shards=2, application=world.name)
+    for expected, columns in {
+        "have no column 'at', which is NOT NULL in table strict and has no": "1L AS id",
+        "'at' of the rows cannot be written to table strict: it is void": "1L AS id, NULL AS at",
+    }.items():
+        rows = world.spark.sql(f"SELECT {columns}")
+        with pytest.raises(EosError, match=re.escape(expected)):
+            strict.write(rows, job="bad", directory=str(world.checkpoint))
     sink = table_sink("narrow", dsn=database, shards=2, application=world.name)
     for expected, columns in asked.items():
         rows = world.spark.sql(f"SELECT {columns} FROM range(3)")

@@ -269,6 +269,21 @@ class KafkaColumns:
         Raises:
             ConfigurationError: a column is missing, or has an unsuitable type.
         """
+        try:
+            values.refuse_repeated(frame)
+            return self._record(sink, frame, known, partitions, shards)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"sink {sink!r}: {error}. Nothing was written") from None
+
+    def _record(
+        self,
+        sink: str,
+        frame: DataFrame,
+        known: Mapping[str, Destination],
+        partitions: int | None,
+        shards: int,
+    ) -> Column:
+        """Return the struct of `column`, with the same arguments."""
         from pyspark.sql import functions as f
 
         value = self._bytes(sink, frame, self.value, self.serde, _as_it_is)
@@ -280,6 +295,14 @@ class KafkaColumns:
         if self.partition is not None:
             parts["partition"] = self._partition(sink, frame, self.partition, partitions)
         if self.key is not None:
+            if (
+                self.key != STRUCT
+                and frame.schema[_known(frame, self.key)].dataType.typeName() == "void"
+            ):
+                raise ConfigurationError(
+                    f"the key column {self.key!r} has type void, so every key would be null; name "
+                    f"another column, or leave key= out to write records without a key"
+                )
             key = self._bytes(sink, frame, self.key, self.key_serde, _ordered)
             size = size + f.length(key)
             parts["key"] = refusing(
@@ -323,7 +346,7 @@ class KafkaColumns:
     def _topics(self, sink: str, frame: DataFrame, name: str) -> Column:
         from pyspark.sql import functions as f
 
-        topic = f.col(_present(frame, name))
+        topic = f.col(_present(frame, name, "string"))
         return refusing(
             sink,
             [(topic.isNull(), f"has null in its topic column {name!r}")],
@@ -539,7 +562,8 @@ def _known(frame: DataFrame, name: str) -> str:
     """
     if name not in frame.columns:
         raise ConfigurationError(
-            f"the rows have no column {name!r}; expected one of: {', '.join(frame.columns)}"
+            f"the rows have no column {name!r}; expected one of: {', '.join(frame.columns)}. Name "
+            f"one of them, or add the column to the rows"
         )
     return name
 
@@ -552,5 +576,8 @@ def _present(frame: DataFrame, name: str, *kinds: str) -> str:
     """
     kind = dict(frame.dtypes)[_known(frame, name)]
     if kinds and kind not in kinds:
-        raise ConfigurationError(f"column {name!r} has type {kind}; expected {' or '.join(kinds)}")
+        raise ConfigurationError(
+            f"column {name!r} has type {kind}; expected {' or '.join(kinds)}. Cast the column, or "
+            f"name another one"
+        )
     return values.quoted(name)

@@ -221,6 +221,7 @@ def table_row(sink: str, frame: DataFrame, keys: Sequence[str], shape: TableShap
     from pyspark.sql import functions as f
 
     names = list(frame.columns)
+    _refuse_schema(sink, frame, shape)
     for key in keys:
         if key not in names:
             raise ConfigurationError(
@@ -232,16 +233,7 @@ def table_row(sink: str, frame: DataFrame, keys: Sequence[str], shape: TableShap
     for field in frame.schema.fields:
         name, kind = field.name, field.dataType
         target = shape.columns.get(name)
-        if target is None:
-            raise ConfigurationError(
-                f"sink {sink!r}: the rows have a column {name!r}, and table {shape.name} has only "
-                f"{', '.join(sorted(shape.writable))}; leave the column out, or add it to the table"
-            )
-        if why := misfit(kind, target):
-            raise ConfigurationError(
-                f"sink {sink!r}: column {name!r} of the rows cannot be written to table "
-                f"{shape.name}: {why}"
-            )
+        assert target is not None, "it was refused"
         column = f.col(values.quoted(name))
         refusals = _refusals_of(column, kind, target)
         if name in keys:
@@ -249,6 +241,48 @@ def table_row(sink: str, frame: DataFrame, keys: Sequence[str], shape: TableShap
         form = refusing(sink, refusals, _form_of(column, kind, target), row, advice=values.ADVICE)
         made.append(form.alias(name))
     return f.struct(*made)
+
+
+def _refuse_schema(sink: str, frame: DataFrame, shape: TableShape) -> None:
+    """Raise if the types alone show that the table does not take the rows.
+
+    Raises:
+        ConfigurationError: names the column.
+    """
+    try:
+        values.refuse_repeated(frame)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"sink {sink!r}: {error}. Nothing was written") from None
+    for field in frame.schema.fields:
+        name, target = field.name, shape.columns.get(field.name)
+        if target is None:
+            raise ConfigurationError(
+                f"sink {sink!r}: the rows have a column {name!r}, and table {shape.name} has only "
+                f"{', '.join(sorted(shape.writable))}; leave the column out, or add it to the table"
+            )
+        why = misfit(field.dataType, target)
+        if why is None and field.dataType.typeName() == "void" and is_required(target, shape):
+            why = (
+                "it is void, so every value would be null, and the column of the table is NOT NULL"
+            )
+        if why is not None:
+            raise ConfigurationError(
+                f"sink {sink!r}: column {name!r} of the rows cannot be written to table "
+                f"{shape.name}: {why}"
+            )
+    given = set(frame.columns)
+    for name, target in shape.columns.items():
+        if name not in given and is_required(target, shape) and not target.filled:
+            raise ConfigurationError(
+                f"sink {sink!r}: the rows have no column {name!r}, which is NOT NULL in table "
+                f"{shape.name} and has no default; add it to the rows, or give it a default in the "
+                f"table"
+            )
+
+
+def is_required(target: TableColumn, shape: TableShape) -> bool:
+    """Return whether the table refuses each row with null in a column."""
+    return not target.nullable and not target.computed and not shape.has_trigger
 
 
 def rows_in_shards(
