@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
@@ -284,20 +285,29 @@ _LITERAL_PATHS = "__globPaths__"
 """Option of Spark that controls whether paths are patterns."""
 
 _CAREFUL = {
-    "csv": {"enforceSchema": "false", "columnNameOfCorruptRecord": _BROKEN},
-    "json": {"columnNameOfCorruptRecord": _BROKEN},
+    "csv": {"enforceSchema": "false"},
+    "json": {},
+    "parquet": {"mergeSchema": "true"},
 }
-"""Columns are matched by each file's header, and malformed rows are detected."""
+"""Each format's options by default: a CSV file with another header is an error, and columns of all
+Parquet files are read. JSON has the columns of all files in any case."""
 
+_TEXTS = ("csv", "json")
+"""Formats with malformed rows, which are detected unless the user sets a mode."""
 
 _ERROR_CLASS = re.compile(r"\[[A-Z_.]+\] [^\n]*")
 """A Spark error class with its message."""
+
+_FAILED_FILE = re.compile(
+    r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file (.+?)\. "
+)
+_CAUSE = re.compile(r"Caused by: [\w.$]+: (.+?)\n\tat ", re.DOTALL)
 
 
 def pin(
     spark: SparkSession, format: str, paths: Sequence[str], options: Mapping[str, str]
 ) -> tuple[PinnedFile, ...]:
-    """Return the files at the given paths, sorted, once Spark has read the first one's schema.
+    """Return the files at the given paths, sorted, once Spark has read their columns.
 
     Args:
         spark: a session of the backfill.
@@ -306,11 +316,29 @@ def pin(
         options: of Spark for the format.
 
     Raises:
-        ConfigurationError: a path has no file, or Spark cannot read them with these options.
+        ConfigurationError: a path has no file, or Spark cannot read them with these options, or
+            not with the same columns.
     """
     files = listed(spark, paths)
-    _loaded(spark, format, [files[0].path], _based(spark, files, options))
+    read = files if format == "parquet" else files[:1]  # in text formats Spark reads whole files
+    _loaded(spark, format, [file.path for file in read], _based(spark, files, options))
     return files
+
+
+def failed_read(error: BaseException) -> ConfigurationError | None:
+    """Return the error for a file that Spark could not read; None: it is another failure.
+
+    Args:
+        error: of a Spark job.
+    """
+    if (found := _FAILED_FILE.search(str(error))) is None:
+        return None
+    causes: list[str] = _CAUSE.findall(str(error))
+    why = " ".join(causes[-1].split()) if causes else "Spark says no reason"
+    return ConfigurationError(
+        f"file {found[1]} cannot be read: {why}. If the file system was unavailable, start the job "
+        f"again to resume; else correct the file, or leave it out, and start another job"
+    )
 
 
 def file_rows(spark: SparkSession, topic: str, files: Files, source: Source) -> DataFrame:
@@ -383,21 +411,51 @@ def _loaded(
     from pyspark.errors import PySparkException
 
     given = {name: value for name, value in options.items() if name != "schema"}
-    careful = {} if "mode" in options else _CAREFUL.get(format, {})
-    reader = spark.read.format(format).options(**careful, **given).option(_LITERAL_PATHS, "false")
+    detecting = format in _TEXTS and "mode" not in options
+    careful = {**_CAREFUL[format], **({"columnNameOfCorruptRecord": _BROKEN} if detecting else {})}
+    reader = spark.read.format(format).options(**{**careful, **given, _LITERAL_PATHS: "false"})
     try:
         if "schema" in options:
             reader = reader.schema(options["schema"])
         rows = reader.load(list(paths))
-        if careful and _BROKEN not in rows.columns:
+        if detecting and _BROKEN not in rows.columns:
             rows = reader.schema(rows.schema.add(_BROKEN, "string")).load(list(paths))
     except (PySparkException, Py4JJavaError) as error:
-        text = str(error).strip()
-        reason = found[0] if (found := _ERROR_CLASS.search(text)) else text.splitlines()[0]
+        if "[CANNOT_MERGE_SCHEMAS]" in str(error):
+            raise _unmergeable(spark, paths, options) from error
+        said = str(error).strip()
+        reason = found[0] if (found := _ERROR_CLASS.search(said)) else said.splitlines()[0]
         raise _unreadable(format, paths, reason) from error
     if set(rows.columns) <= {_BROKEN}:
         raise _unreadable(format, paths, "they have no columns")
     return rows
+
+
+def _unmergeable(
+    spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]
+) -> ConfigurationError:
+    """Return the error for Parquet files with different types of a column; names the first one."""
+    from py4j.protocol import Py4JJavaError  # pyright: ignore[reportMissingTypeStubs]
+    from pyspark.errors import PySparkException
+
+    alone = {name: value for name, value in options.items() if name != "basePath"}
+    reader = spark.read.options(**{**alone, "mergeSchema": "true", _LITERAL_PATHS: "false"})
+
+    def fails(count: int) -> bool:
+        try:
+            reader.parquet(*paths[:count])
+        except (PySparkException, Py4JJavaError):
+            return True
+        return False
+
+    place = bisect_left(range(1, len(paths)), True, key=fails)
+    before, own = dict(reader.parquet(*paths[:place]).dtypes), reader.parquet(paths[place]).dtypes
+    kinds = [f"{name} is {before[name]} and {it}" for name, it in own if before.get(name, it) != it]
+    return ConfigurationError(
+        f"file {paths[place]} has other types than the files before it, from {paths[0]} on: "
+        f"{', '.join(kinds)}. Write the files with the same types, or state types that Spark can "
+        f"read all of them with: option.schema='NAME TYPE, …'"
+    )
 
 
 def _unreadable(format: str, paths: Sequence[str], reason: str) -> ConfigurationError:

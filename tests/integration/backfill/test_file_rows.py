@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from eosframework.errors import ConfigurationError, RunError
 from eosframework.kafka.client.partitioner import partition_of
 from eosframework.records import Record
 from eosframework.serialization.serdes import JSON, STRING
-from eosframework.spark.backfill.file_rows import file_rows, pin
+from eosframework.spark.backfill.file_rows import failed_read, file_rows, pin
 from eosframework.spark.job.job_entry import Files
 from eosframework.spark.session.executors import failure_of, pack
 from eosframework.spark.session.ordering import in_task_order
@@ -114,6 +115,7 @@ def test_directories_of_partitions_are_columns_and_keys_as_in_spark(
     )
     for path in (tmp_path, tmp_path / "day=*/shop=*"):
         found = read(file_rows(spark, "stands", files_of(spark, "json", path, key="day"), in_order))
+        found.sort(key=lambda one: one["order_time"])
         assert [json.loads(bytes(one["value"])) for one in found] == expected
         assert [bytes(one["key"]).decode() for one in found] == days
         assert [one["partition"] for one in found] == [
@@ -279,5 +281,45 @@ def test_columns_of_csv_go_by_their_names_and_not_by_their_places(
     (tmp_path / "b.csv").write_text("day,carrier\n2,B6\n")
     files = files_of(spark, "csv", tmp_path, options={"header": "true"})
 
-    with pytest.raises(Exception, match="CSV header does not conform to the schema"):
+    with pytest.raises(Exception, match="CSV header does not conform to the schema") as failed:
         file_rows(spark, "stands", files, SOURCE).collect()
+    assert re.search(
+        r"file .*/[ab]\.csv cannot be read: CSV header", str(failed_read(failed.value))
+    )
+
+
+@pytest.mark.parametrize("format", ["parquet", "json"])
+def test_a_later_files_additional_column_is_in_the_rows(
+    spark: SparkSession, tmp_path: Path, format: str
+) -> None:
+    frame = spark.sql("SELECT 'UA' AS carrier, 1L AS day").coalesce(1)
+    frame.write.format(format).save(str(tmp_path / "a"))
+    frame.selectExpr("*", "2 AS gate").write.format(format).save(str(tmp_path / "b"))
+
+    found = read(file_rows(spark, "stands", files_of(spark, format, tmp_path), SOURCE))
+    found.sort(key=lambda one: one["writer"])  # the path of its file
+    assert [json.loads(bytes(one["value"])) for one in found] == [
+        {"carrier": "UA", "day": 1, "gate": None},
+        {"carrier": "UA", "day": 1, "gate": 2},
+    ]
+
+
+def test_files_that_cannot_be_merged_are_refused_by_name(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    frame = spark.sql("SELECT 'UA' AS carrier, 1L AS day").coalesce(1)
+    for name in "abd":
+        frame.write.parquet(str(tmp_path / name))
+    frame.selectExpr("carrier", "'1' AS day", "2 AS gate").write.parquet(str(tmp_path / "c"))
+    with pytest.raises(
+        ConfigurationError, match=r"/c/part\S+ has other .* day is bigint and string"
+    ):
+        pin(spark, "parquet", [str(tmp_path)], {})
+
+    (tmp_path / "a.csv").write_text("carrier,day\nUA,1\n")
+    (tmp_path / "b.csv").write_text("carrier,day,gate\nB6,2,3\n")
+    options = {"header": "true", "mode": "DROPMALFORMED"}
+    files = files_of(spark, "csv", tmp_path / "?.csv", options=options)
+    with pytest.raises(Exception, match="FAILED_READ_FILE") as failed:
+        file_rows(spark, "stands", files, SOURCE).collect()
+    assert re.search(r"/[ab]\.csv cannot be read: Number of column", str(failed_read(failed.value)))
