@@ -15,16 +15,13 @@ Staging of sources without a repeatable order, such as JDBC, as Parquet files.
 A query may return its rows in another order, or other rows, each time. A retried attempt must read
 the rows that were processed before, so such a source is copied to Parquet, where every row has a
 number.
-
-Lists of files that replace a topic: fixed when a job starts, checked at each read.
-They may be on any Hadoop file system. A file of another size or time is another file, which may
-lack rows that were processed, so it is refused.
 """
 
 from __future__ import annotations
 
 import re
 import zlib
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
@@ -38,6 +35,8 @@ from eosframework.kafka.client.partitioner import partition_of
 from eosframework.records import Record, as_milliseconds
 from eosframework.serialization import references
 from eosframework.serialization.key_bytes import key_encoder
+from eosframework.serialization.serdes import BYTES, STRING
+from eosframework.spark.backfill.file_lists import check_pinned, listed, partition_base
 from eosframework.spark.job.job_entry import Files, PinnedFile
 from eosframework.spark.session.executors import (
     BatchFunction,
@@ -51,109 +50,11 @@ from eosframework.spark.session.executors import (
 )
 from eosframework.spark.session.ordering import PLACED_SCHEMA
 from eosframework.spark.session.spark_session import file_system_of, hadoop_path, reason_of
+from eosframework.spark.session.values import NESTED, json, quoted, text, without_negative_zero
 from eosframework.topology.graph.graph import Source
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-_HIDDEN = ("_", ".")
-"""Prefixes of the auxiliary files of Spark and Hadoop."""
-
-
-def listed(spark: SparkSession, paths: Sequence[str]) -> tuple[PinnedFile, ...]:
-    """Return the files at the given paths, sorted; each path is a file, a directory or a pattern.
-
-    Raises:
-        ConfigurationError: a path has no file, or cannot be listed.
-    """
-    found: dict[str, PinnedFile] = {}
-    for path in paths:
-        of_path = {file.path: file for file in _files(spark, path)}
-        if not of_path:
-            raise ConfigurationError(
-                f"there is no file at {path!r}; expected a file, a folder with files, or a pattern "
-                f"such as history/2024-*.csv"
-            )
-        found |= of_path
-    return tuple(found[path] for path in sorted(found))
-
-
-def _check_pinned(spark: SparkSession, files: Sequence[PinnedFile]) -> None:
-    """Check that files are unchanged.
-
-    Raises:
-        ConfigurationError: names the first changed or missing file.
-    """
-    folders = sorted({file.path.rpartition("/")[0] for file in files})
-    now = {file.path: file for folder in folders for file in _in_folder(spark, folder)}
-    for file in files:
-        if (found := now.get(file.path)) == file:
-            continue
-        what = "is gone" if found is None else f"has changed: {_difference(file, found)}"
-        raise ConfigurationError(
-            f"file {file.path}, which the job reads, {what} since the job started. Restore it; "
-            f"if that is impossible, start another job, into another application or with "
-            f"--suffix"
-        )
-
-
-def _difference(before: PinnedFile, now: PinnedFile) -> str:
-    if before.size_bytes != now.size_bytes:
-        return f"it had {before.size_bytes} bytes and has {now.size_bytes}"
-    return f"it was written at {before.modified_at} and now at {now.modified_at} (in milliseconds)"
-
-
-def _files(spark: SparkSession, path: str) -> list[PinnedFile]:
-    """Return the files of a path, including those in nested directories."""
-    from py4j.protocol import Py4JError  # pyright: ignore[reportMissingTypeStubs]
-
-    try:
-        place = hadoop_path(spark, path)
-        system = file_system_of(spark, place)
-        return list(_below(system, system.globStatus(place) or ()))
-    except Py4JError as error:
-        raise ConfigurationError(
-            f"files at {path!r} cannot be listed: {reason_of(error)}; correct the path, or add "
-            f"Spark's connector for that file system"
-        ) from error
-
-
-def _below(system: Any, listed: Iterable[Any]) -> Iterator[PinnedFile]:
-    for status in listed:
-        if status.isFile():
-            yield _pinned(status)
-            continue
-        inside = system.listStatus(status.getPath())
-        yield from _below(system, [s for s in inside if not _is_hidden(s)])
-
-
-def _is_hidden(status: Any) -> bool:
-    return status.getPath().getName().startswith(_HIDDEN)
-
-
-def _in_folder(spark: SparkSession, folder: str) -> list[PinnedFile]:
-    """Return the files directly in a directory; none if it is missing."""
-    from py4j.protocol import Py4JError  # pyright: ignore[reportMissingTypeStubs]
-
-    try:
-        place = hadoop_path(spark, folder)
-        system = file_system_of(spark, place)
-        if not system.exists(place):
-            return []
-        return [_pinned(status) for status in system.listStatus(place) if status.isFile()]
-    except Py4JError as error:
-        raise ConfigurationError(
-            f"folder {folder} of files that the job reads cannot be listed: {reason_of(error)}"
-        ) from error
-
-
-def _pinned(status: Any) -> PinnedFile:
-    return PinnedFile(
-        path=status.getPath().toString(),
-        size_bytes=status.getLen(),
-        modified_at=status.getModificationTime(),
-    )
-
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _COMPLETE = "_SUCCESS"
 """Written last by Spark."""
@@ -283,8 +184,9 @@ class _RecordMaker:
         Raises:
             RunError: the row is invalid; names the file and the row.
         """
+        key = row.pop(_KEY)
         try:
-            record = self._from_columns(row) if self._from_row is None else self._called(row)
+            record = self._called(row) if self._from_row else Record(key, _encoded_row(row), 0)
             key, value = self._encoded_key(record.key), record.value
             time = self._event_time(value, record.timestamp)
             timestamp = time if self._from_row is None else as_milliseconds(record.timestamp)
@@ -298,11 +200,6 @@ class _RecordMaker:
         headers = [{"key": name, "value": v} for name, v in record.headers] or None
         own = self._topic, partition, spot.number, timestamp, key, value, headers
         return (*own, time, spot.path)
-
-    def _from_columns(self, row: dict[str, Any]) -> Record:
-        """Return a row as a record; its time is taken from the value."""
-        key = None if self._files.key is None else row[self._files.key]
-        return Record(key, orjson.dumps(row, default=_plain), 0)
 
     def _called(self, row: dict[str, Any]) -> Record:
         """Return the user function's record for a row, its value encoded."""
@@ -372,32 +269,45 @@ def _partitioner(files: Files) -> Callable[[bytes], int]:
     )
 
 
+def _encoded_row(row: dict[str, Any]) -> bytes:
+    return orjson.dumps(row, default=_plain)
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, Decimal):
         return str(value)
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
-_PATH, _START, _ROW, _BROKEN = "__path", "__start", "__row", "__broken"
+_PATH, _START, _ROW, _BROKEN, _KEY = "__path", "__start", "__row", "__broken", "__key"
 
 _LITERAL_PATHS = "__globPaths__"
 """Option of Spark that controls whether paths are patterns."""
 
 _CAREFUL = {
-    "csv": {"enforceSchema": "false", "columnNameOfCorruptRecord": _BROKEN},
-    "json": {"columnNameOfCorruptRecord": _BROKEN},
+    "csv": {"enforceSchema": "false"},
+    "json": {},
+    "parquet": {"mergeSchema": "true"},
 }
-"""Columns are matched by each file's header, and malformed rows are detected."""
+"""Each format's options by default: a CSV file with another header is an error, and columns of all
+Parquet files are read. JSON has the columns of all files in any case."""
 
+_TEXTS = ("csv", "json")
+"""Formats with malformed rows, which are detected unless the user sets a mode."""
 
 _ERROR_CLASS = re.compile(r"\[[A-Z_.]+\] [^\n]*")
 """A Spark error class with its message."""
+
+_FAILED_FILE = re.compile(
+    r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file (.+?)\. "
+)
+_CAUSE = re.compile(r"Caused by: [\w.$]+: (.+?)\n\tat ", re.DOTALL)
 
 
 def pin(
     spark: SparkSession, format: str, paths: Sequence[str], options: Mapping[str, str]
 ) -> tuple[PinnedFile, ...]:
-    """Return the files at the given paths, sorted, once Spark has read the first one's schema.
+    """Return the files at the given paths, sorted, once Spark has read their columns.
 
     Args:
         spark: a session of the backfill.
@@ -406,11 +316,29 @@ def pin(
         options: of Spark for the format.
 
     Raises:
-        ConfigurationError: a path has no file, or Spark cannot read them with these options.
+        ConfigurationError: a path has no file, or Spark cannot read them with these options, or
+            not with the same columns.
     """
     files = listed(spark, paths)
-    _loaded(spark, format, [files[0].path], options)
+    read = files if format == "parquet" else files[:1]  # in text formats Spark reads whole files
+    _loaded(spark, format, [file.path for file in read], _based(spark, files, options))
     return files
+
+
+def failed_read(error: BaseException) -> ConfigurationError | None:
+    """Return the error for a file that Spark could not read; None: it is another failure.
+
+    Args:
+        error: of a Spark job.
+    """
+    if (found := _FAILED_FILE.search(str(error))) is None:
+        return None
+    causes: list[str] = _CAUSE.findall(str(error))
+    why = " ".join(causes[-1].split()) if causes else "Spark says no reason"
+    return ConfigurationError(
+        f"file {found[1]} cannot be read: {why}. If the file system was unavailable, start the job "
+        f"again to resume; else correct the file, or leave it out, and start another job"
+    )
 
 
 def file_rows(spark: SparkSession, topic: str, files: Files, source: Source) -> DataFrame:
@@ -426,7 +354,7 @@ def file_rows(spark: SparkSession, topic: str, files: Files, source: Source) -> 
         ConfigurationError: a file has changed or lacks a column, or rows have no time.
         TopologyError: the function for records does not exist, or cannot be pickled.
     """
-    _check_pinned(spark, files.files)
+    check_pinned(spark, files.files)
     if source.timestamp is None and files.record is None:
         raise ConfigurationError(
             f"rows of the files for topic {topic!r} have no time: its source uses the "
@@ -436,7 +364,8 @@ def file_rows(spark: SparkSession, topic: str, files: Files, source: Source) -> 
     from_row = None if files.record is None else references.find(files.record)
     _RecordMaker(topic, files, source, from_row)  # refused here, not on an executor
     spark.conf.set("spark.sql.files.maxPartitionBytes", str(files.split_bytes))
-    rows = _loaded(spark, files.format, [file.path for file in files.files], files.options)
+    options = _based(spark, files.files, files.options)
+    rows = _loaded(spark, files.format, [file.path for file in files.files], options)
     for column in _needed_columns(files):
         if column not in rows.columns:
             raise ConfigurationError(
@@ -445,7 +374,29 @@ def file_rows(spark: SparkSession, topic: str, files: Files, source: Source) -> 
             )
     bare = files.model_copy(update={"files": ()})
     carried = pack_value((topic, bare, source, from_row), f"the source of topic {topic!r}")
-    return map_batches(_with_places(rows, files.format), _making(carried), PLACED_SCHEMA)
+    placed = _with_places(rows, files.format, _keys(rows, files, source))
+    return map_batches(placed, _making(carried), PLACED_SCHEMA)
+
+
+def _keys(rows: DataFrame, files: Files, source: Source) -> Column:
+    """Return the column of keys: for serdes of text and bytes as a sink of Spark writes it."""
+    from pyspark.sql.functions import col, lit
+
+    if files.key is None or files.record is not None:
+        return lit(None).cast("string")
+    key, kind = col(quoted(files.key)), rows.schema[files.key].dataType
+    if source.key.name not in (BYTES.name, STRING.name) or kind.typeName() == "binary":
+        return key
+    exact = without_negative_zero(key, kind)
+    return (json if kind.typeName() in NESTED else text)(exact, kind)
+
+
+def _based(
+    spark: SparkSession, files: Sequence[PinnedFile], options: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the options of Spark with which directories NAME=VALUE are columns."""
+    base = partition_base(spark, files, options)
+    return {**options} if base is None else {**options, "basePath": base}
 
 
 def _loaded(
@@ -460,21 +411,51 @@ def _loaded(
     from pyspark.errors import PySparkException
 
     given = {name: value for name, value in options.items() if name != "schema"}
-    careful = {} if "mode" in options else _CAREFUL.get(format, {})
-    reader = spark.read.format(format).options(**careful, **given).option(_LITERAL_PATHS, "false")
+    detecting = format in _TEXTS and "mode" not in options
+    careful = {**_CAREFUL[format], **({"columnNameOfCorruptRecord": _BROKEN} if detecting else {})}
+    reader = spark.read.format(format).options(**{**careful, **given, _LITERAL_PATHS: "false"})
     try:
         if "schema" in options:
             reader = reader.schema(options["schema"])
         rows = reader.load(list(paths))
-        if careful and _BROKEN not in rows.columns:
+        if detecting and _BROKEN not in rows.columns:
             rows = reader.schema(rows.schema.add(_BROKEN, "string")).load(list(paths))
     except (PySparkException, Py4JJavaError) as error:
-        text = str(error).strip()
-        reason = found[0] if (found := _ERROR_CLASS.search(text)) else text.splitlines()[0]
+        if "[CANNOT_MERGE_SCHEMAS]" in str(error):
+            raise _unmergeable(spark, paths, options) from error
+        said = str(error).strip()
+        reason = found[0] if (found := _ERROR_CLASS.search(said)) else said.splitlines()[0]
         raise _unreadable(format, paths, reason) from error
     if set(rows.columns) <= {_BROKEN}:
         raise _unreadable(format, paths, "they have no columns")
     return rows
+
+
+def _unmergeable(
+    spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]
+) -> ConfigurationError:
+    """Return the error for Parquet files with different types of a column; names the first one."""
+    from py4j.protocol import Py4JJavaError  # pyright: ignore[reportMissingTypeStubs]
+    from pyspark.errors import PySparkException
+
+    alone = {name: value for name, value in options.items() if name != "basePath"}
+    reader = spark.read.options(**{**alone, "mergeSchema": "true", _LITERAL_PATHS: "false"})
+
+    def fails(count: int) -> bool:
+        try:
+            reader.parquet(*paths[:count])
+        except (PySparkException, Py4JJavaError):
+            return True
+        return False
+
+    place = bisect_left(range(1, len(paths)), True, key=fails)
+    before, own = dict(reader.parquet(*paths[:place]).dtypes), reader.parquet(paths[place]).dtypes
+    kinds = [f"{name} is {before[name]} and {it}" for name, it in own if before.get(name, it) != it]
+    return ConfigurationError(
+        f"file {paths[place]} has other types than the files before it, from {paths[0]} on: "
+        f"{', '.join(kinds)}. Write the files with the same types, or state types that Spark can "
+        f"read all of them with: option.schema='NAME TYPE, …'"
+    )
 
 
 def _unreadable(format: str, paths: Sequence[str], reason: str) -> ConfigurationError:
@@ -485,13 +466,14 @@ def _unreadable(format: str, paths: Sequence[str], reason: str) -> Configuration
     )
 
 
-def _with_places(rows: DataFrame, format: str) -> DataFrame:
-    """Return rows with their places in files."""
+def _with_places(rows: DataFrame, format: str, keys: Column) -> DataFrame:
+    """Return rows with their keys, and their places in files."""
     from pyspark.sql.functions import col, lit
 
     numbered = format == "parquet"
     return rows.select(
         "*",
+        keys.alias(_KEY),
         col("_metadata.file_path").alias(_PATH),
         (lit(0) if numbered else col("_metadata.file_block_start")).alias(_START),
         (col("_metadata.row_index") if numbered else lit(None).cast("bigint")).alias(_ROW),

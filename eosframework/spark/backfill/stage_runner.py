@@ -39,6 +39,7 @@ from eosframework.kafka.consumer.settled import settled_ends
 from eosframework.kafka.worker_clients import producers
 from eosframework.postgres.tables.table_ports import RowMaker
 from eosframework.records import TopicPartition, partitions_of
+from eosframework.spark.backfill.file_rows import failed_read, file_rows
 from eosframework.spark.backfill.job_start import StartedJob
 from eosframework.spark.executor.attempt_context import Run, TaskSpec
 from eosframework.spark.executor.functions import (
@@ -329,8 +330,6 @@ class _Run:
 
     def _topic_rows(self, state: JobState, stage: Stage, topic: str) -> DataFrame:
         if topic in stage.files:
-            from eosframework.spark.backfill.file_rows import file_rows
-
             source = next(source for source in stage.part.sources if source.topic == topic)
             return file_rows(self.spark, topic, state.job.files[topic], source)
         is_own = topic in stage.own_topics
@@ -375,9 +374,13 @@ class _Run:
             raise
         if failures:
             error = failures[0]
-            raise failure_of(error) or RunError(
-                f"Spark gave job {self.started.state.job.name!r} up: {reason_of(error)}; start "
-                f"it again to resume"
+            raise (
+                failure_of(error)
+                or failed_read(error)
+                or RunError(
+                    f"Spark gave job {self.started.state.job.name!r} up: {reason_of(error)}; start "
+                    f"it again to resume"
+                )
             ) from error
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eosframework.postgres.database.tables.table_shapes import Column, ColumnType
-from eosframework.spark.sinks import values
+from eosframework.spark.session import values
 from eosframework.spark.sinks.table.columns import misfit
 
 types: Any = pytest.importorskip("pyspark.sql.types")

@@ -27,8 +27,8 @@ from eosframework.records import EARLIEST_OUTPUT_MS
 from eosframework.serialization.key_bytes import key_encoder
 from eosframework.serialization.schemas import Codec, Format, Registered
 from eosframework.serialization.serdes import JSON, Serde, SerdeLike, codec_serde, serde_of
+from eosframework.spark.session import values
 from eosframework.spark.session.executors import RecordBatch, Table, encoded
-from eosframework.spark.sinks import values
 from eosframework.spark.sinks.kafka.shard_attempt import ShardRows
 from eosframework.spark.sinks.sink_entry import refusing
 from eosframework.transactions.ports import Output

@@ -16,9 +16,8 @@ from orjson import Fragment
 from eosframework.errors import ConfigurationError
 from eosframework.postgres.tables.table_ports import Batch, RowMaker
 from eosframework.records import TopicPartition
-from eosframework.spark.session import executors
+from eosframework.spark.session import executors, values
 from eosframework.spark.session.executors import RecordBatch
-from eosframework.spark.sinks import values
 from eosframework.spark.sinks.sink_entry import refusing, the_shard
 from eosframework.topology.graph.graph import TableSink
 from eosframework.transactions.ports import Message

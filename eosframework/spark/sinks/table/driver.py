@@ -31,6 +31,7 @@ from eosframework.spark.session.executors import (
     map_batches,
 )
 from eosframework.spark.session.ordering import task_slots
+from eosframework.spark.session.values import DESCRIBED
 from eosframework.spark.sinks.sink_entry import BatchIdentity, Decision, SinkBatch, decide
 from eosframework.spark.sinks.table.columns import (
     RESULT_SCHEMA,
@@ -42,7 +43,6 @@ from eosframework.spark.sinks.table.columns import (
     rows_of,
     table_row,
 )
-from eosframework.spark.sinks.values import DESCRIBED
 from eosframework.topology.graph.graph import Policy, SinkTable, TableMode, TableSink
 
 if TYPE_CHECKING:
