@@ -160,18 +160,31 @@ def check_packages(user: str = "a backfill") -> None:
         )
 
 
+def refuse_connect(spark: SparkSession, user: str) -> None:
+    """Refuse a session of Spark Connect.
+
+    Args:
+        spark: the session.
+        user: of Spark, for messages.
+
+    Raises:
+        ConfigurationError: it is one.
+    """
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise ConfigurationError(
+            f"the session is one of Spark Connect, which does not let {user} reach the files, jars "
+            f"and checkpoints that it needs; use a classic SparkSession, for example that of "
+            f"spark-submit"
+        )
+
+
 def _check_session(spark: SparkSession) -> None:
     """Check that a session is suitable: a classic one with the connector (3).
 
     Raises:
         ConfigurationError: names the missing part and its remedy.
     """
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
-        raise ConfigurationError(
-            "the session is one of Spark Connect, which does not let a backfill reach the cluster "
-            "files and jars that it needs; use a classic SparkSession, for example that of "
-            "spark-submit"
-        )
+    refuse_connect(spark, "a backfill")
     if not _class_exists(spark, _CONNECTOR):
         from eosframework.embedded.jars import spark_connector_version
 

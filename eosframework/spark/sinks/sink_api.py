@@ -8,12 +8,15 @@ from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Literal, Protocol
 
+import structlog
 from pydantic import SecretStr
 
 from eosframework.config import Settings, load_settings
 from eosframework.errors import ConfigurationError
 from eosframework.serialization.serdes import SerdeLike
 from eosframework.spark.job.job_entry import check_name
+from eosframework.spark.session.executors import reason_of
+from eosframework.spark.session.spark_session import refuse_connect
 from eosframework.spark.sinks.kafka.columns import STRUCT, KafkaColumns, open_serde
 from eosframework.spark.sinks.kafka.driver import KafkaSinkOptions
 from eosframework.spark.sinks.sink_entry import BatchIdentity, name_of
@@ -73,6 +76,11 @@ class Sink:
         self._progress: tuple[SinkProgress, ...] = ()
         self._lock = Lock()
 
+    def __reduce__(self) -> tuple[type[Sink], tuple[Sequence[SinkOptions]]]:
+        # Spark Connect pickles the function of a query. The call on its server names the reason why
+        # a sink does not run there, which a refusal to be pickled would hide.
+        return Sink, (self.parts,)
+
     @property
     def progress(self) -> tuple[SinkProgress, ...]:
         """The figures of the last batch of a streaming query, of each sink that completed it.
@@ -89,6 +97,7 @@ class Sink:
             RunError: a row is refused, or the cause of a failure has to be fixed.
             InstanceFenced: another driver runs the query.
         """
+        refuse_connect(frame.sparkSession, "a sink")
         with self._lock:
             offered, checkpoint = streaming_batch(frame, batch)
             made = self._run(frame, offered, checkpoint)
@@ -110,6 +119,7 @@ class Sink:
             RunError: a row is refused, or the cause of a failure has to be fixed.
             InstanceFenced: another process writes the same job.
         """
+        refuse_connect(frame.sparkSession, "a sink")
         sink = Sink([part.of_job(check_name(job, "job", EXAMPLE)) for part in self.parts])
         try:
             root = directory or default_root(frame.sparkSession)
@@ -124,10 +134,14 @@ class Sink:
             sink.close()
 
     def _count(self, spark: SparkSession, made: Sequence[SinkProgress]) -> None:
-        """Add a batch to the gauges."""
+        """Add a batch to the gauges; it is committed, so their failure is not the query's."""
         owners = {part.label: part.application for part in self.parts}
         for one in made:
-            gauges_of(spark, owners[one.sink], one.sink).add(one)
+            try:
+                gauges_of(spark, owners[one.sink], one.sink).add(one)
+            except Exception as error:
+                events = structlog.get_logger("eosframework.spark")
+                events.warning("gauges_failed", sink=one.sink, error=reason_of(error))
 
     def _run(self, frame: DataFrame, offered: BatchIdentity, root: str) -> list[SinkProgress]:
         from eosframework.spark.session.spark_session import check_packages, require_executors

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pydantic import SecretStr
+from pyspark import cloudpickle
+from structlog.testing import capture_logs
 
 from eosframework.config import DatabaseSettings, Settings
 from eosframework.errors import ConfigurationError, TopologyError
-from eosframework.spark import both, kafka_sink, table_sink
+from eosframework.spark import SinkProgress, both, kafka_sink, table_sink
+from eosframework.spark.sinks import sink_api
 
 SETTINGS = Settings(database=DatabaseSettings(dsn=SecretStr("postgresql://u:secret@db/x")))
 
@@ -61,3 +65,34 @@ def test_two_sinks_of_one_name_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="expected two or more"):
         both(kafka())
     assert len(both(kafka(), kafka(name="again")).parts) == 2
+
+
+def test_a_session_of_spark_connect_is_refused_where_its_function_runs() -> None:
+    """Spark Connect pickles the function of a query, and calls it on its server."""
+    session = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    frame: Any = SimpleNamespace(sparkSession=session)
+    sink = cloudpickle.loads(cloudpickle.dumps(both(kafka(), kafka(name="other"))))
+    with pytest.raises(ConfigurationError, match="Spark Connect, which does not let a sink reach"):
+        sink(frame, 0)
+    with pytest.raises(ConfigurationError, match="use a classic SparkSession"):
+        sink.write(frame, job="january")
+
+
+def test_a_gauge_that_fails_is_logged_and_the_batch_stays_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def failing(*_: object) -> Any:
+        raise RuntimeError("a listener of another name is registered")
+
+    made = SinkProgress("kafka_delays", "q", 0, 3, 0.0, 0.1, 1.0)
+    spark: Any = SimpleNamespace()
+    monkeypatch.setattr(sink_api, "streaming_batch", lambda *_: (None, "root"))
+    monkeypatch.setattr(sink_api, "gauges_of", failing)
+    sink = kafka()
+    monkeypatch.setattr(sink, "_run", lambda *_: [made])
+    with capture_logs() as logs:
+        sink(SimpleNamespace(sparkSession=spark), 0)
+    assert [(log["event"], log["error"]) for log in logs] == [
+        ("gauges_failed", "a listener of another name is registered")
+    ]
+    assert sink.progress == (made,)
