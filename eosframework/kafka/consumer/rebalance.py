@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import structlog
-from confluent_kafka import OFFSET_END, Consumer
+from confluent_kafka import OFFSET_END, Consumer, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from eosframework.errors import AssignmentLapsed
@@ -21,9 +21,10 @@ Refuse = Callable[[Sequence[TopicPartition]], None]
 class Rebalancing:
     """The rebalance callbacks of one consumer.
 
-    An exception of the listener must not pass through librdkafka, which would finish the rebalance
-    by itself. It is kept, and `raise_pending` raises it in the fetch that served the callback;
-    until then no partition is assigned.
+    No exception may pass through librdkafka, which would finish the rebalance by itself; one of its
+    own calls would leave it as a SystemError (confluent-kafka 2.16). The listener's is kept, and
+    `raise_pending` raises it in the fetch that served the callback; until then no partition is
+    assigned.
 
     `membership` is that of the assignment: taken once, before the listener is called, and kept
     until the partitions are let go. It is never asked for again, because librdkafka may report
@@ -75,9 +76,13 @@ class Rebalancing:
         if self._given:
             self._attempt(lambda: self._listener.lost(self._given))
         self._given = given = [from_kafka(p) for p in partitions]
-        self.membership = consumer.consumer_group_metadata()
+        self.membership = None
 
         def take_over() -> None:
+            try:
+                self.membership = consumer.consumer_group_metadata()
+            except RuntimeError as error:  # librdkafka gives none to a consumer that is closing.
+                raise AssignmentLapsed(str(error)) from error
             if not self.member_id:
                 raise AssignmentLapsed("the session ended before the partitions were taken over")
             if self._refuse is not None:
@@ -91,7 +96,7 @@ class Rebalancing:
 
         if not self._takes or not self._attempt(take_over):
             self._given, self.membership = [], None
-            consumer.assign([])
+            self._release(lambda: consumer.assign([]))
 
     def revoked(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         """Let the listener finish, then unassign the partitions even if it failed."""
@@ -112,7 +117,7 @@ class Rebalancing:
     ) -> None:
         self._attempt(lambda: tell([from_kafka(p) for p in partitions]))
         self._given, self.membership = [], None
-        consumer.unassign()
+        self._release(consumer.unassign)
 
     def _attempt(self, step: Callable[[], None]) -> bool:
         try:
@@ -124,6 +129,13 @@ class Rebalancing:
             self._pending = self._pending or error
             return False
         return True
+
+    def _release(self, call: Callable[[], object]) -> None:
+        """Let partitions go; a consumer that cannot is closing, or broken for good."""
+        try:
+            call()
+        except (KafkaException, RuntimeError) as error:
+            self._events.warning("partitions_not_released", error=str(error))
 
 
 def _start(position: Position) -> KafkaPartition:

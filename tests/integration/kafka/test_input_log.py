@@ -268,7 +268,6 @@ def test_a_topic_that_grows_during_a_takeover_leaves_the_membership_of_the_takeo
     assert member.log.membership() == member.asked()
 
 
-@pytest.mark.exhaustive  # One close in five or ten of such a consumer raises a SystemError.
 def test_partitions_of_an_earlier_generation_are_not_confirmed(
     kafka: KafkaService, join: Join, topic: str
 ) -> None:
