@@ -33,10 +33,11 @@ from enum import StrEnum
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
-from eosframework.errors import EosError, RunError, StartRefused
+from eosframework.errors import RunError, StartRefused
 from eosframework.records import whole_number
 from eosframework.spark.job.job_entry import ControlEntry
-from eosframework.spark.session.executors import Table, failure_of, reason_of
+from eosframework.spark.session.executors import Table, reason_of
+from eosframework.topology.graph.graph import OnError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -75,6 +76,9 @@ class SinkBatch(ControlEntry):
 
     stage: str | None
     """Directory of the batch's rows; None: the plan is repeatable, as its user said."""
+
+    on_error: str = "fail"
+    """Policy for rows that cannot be written; the stage has what it decided."""
 
     complete: bool = False
     """All shards have committed all rows."""
@@ -180,7 +184,12 @@ class Decision(StrEnum):
 
 
 def decide(
-    sink: str, last: SinkBatch | None, offered: BatchIdentity, shards: int, follows: str | None
+    sink: str,
+    last: SinkBatch | None,
+    offered: BatchIdentity,
+    shards: int,
+    follows: str | None,
+    on_error: str = "fail",
 ) -> Decision:
     """Return the handling of an offered batch.
 
@@ -190,10 +199,11 @@ def decide(
         offered: the batch.
         shards: number of shards as configured.
         follows: the last batch, as `mark_of` has it, after which the user lets another query begin.
+        on_error: policy as configured.
 
     Raises:
-        StartRefused: the batch is neither the last one nor the next one, or the number of shards
-            differs from that of an incomplete batch; names the ways on.
+        StartRefused: the batch is neither the last one nor the next one, or the number of shards or
+            the policy differs from that of an incomplete batch; names the ways on.
     """
     if last is None:
         return Decision.NEW
@@ -205,6 +215,12 @@ def decide(
                 f"sink {sink!r}: {last.batch} is incomplete with {last.shards} shards, and now "
                 f"shards={shards}: rows that are committed would be in other shards. Run with "
                 f"shards={last.shards} until a batch is complete, then change the number"
+            )
+        if last.on_error != on_error:
+            raise StartRefused(
+                f"sink {sink!r}: {last.batch} is incomplete with on_error={last.on_error}, which "
+                f"decided its rows, and now on_error={on_error}. Run with on_error={last.on_error} "
+                f"until a batch is complete, then change it"
             )
         return Decision.RESUME
     if follows == mark_of(last):
@@ -233,6 +249,11 @@ def decide(
             f"restored from a copy, or another sink was used meanwhile",
         )
     return Decision.NEW
+
+
+def policy_text(on_error: OnError) -> str:
+    """Return the policy of a sink as its entry has it."""
+    return on_error.policy.value if on_error.topic is None else f"dead_letter({on_error.topic!r})"
 
 
 def mark_of(last: SinkBatch) -> str:
@@ -301,58 +322,6 @@ def few_rows(frame: DataFrame, column: Column) -> Table | None:
     if len(rows) > FEW_ROWS or rows.nbytes > FEW_BYTES:
         return None
     return arrow.Table.from_struct_array(rows)
-
-
-_MARK = "eosframework-refusal:"
-_NEXT, _END = ";;eosframework-advice:", ";;eosframework-end"
-_MARKED = re.compile(f"{_MARK} (.*?){_NEXT} (.*?){_END}")
-
-
-def refusing(
-    sink: str,
-    refusals: Sequence[tuple[Column, Column | str]],
-    column: Column,
-    row: Column,
-    *,
-    advice: str,
-) -> Column:
-    """Return a column that fails the batch for rows to refuse.
-
-    Args:
-        sink: its name, for the message.
-        refusals: condition and reason of each.
-        column: the value of all other rows.
-        row: the row, for the message.
-        advice: the next step, for the message.
-    """
-    from pyspark.sql import functions as f
-
-    if not refusals:
-        return column
-    # One expression for all, because the description of a row is a large one.
-    [(condition, reason), *others] = refusals
-    found = f.when(condition, f.lit(reason))
-    for condition, reason in others:
-        found = found.when(condition, f.lit(reason))
-    begin, end = f.lit(f"{_MARK} sink {sink!r}: a row "), f.lit(f"){_NEXT} {advice}{_END}")
-    text = f.concat(begin, found, f.lit(" (the row is "), row, end)
-    return f.when(found.isNotNull(), f.raise_error(text)).otherwise(column)
-
-
-def told(error: BaseException, batch: object) -> EosError | None:
-    """Return the framework's own error in an exception of Spark; None: it contains none.
-
-    Args:
-        error: of Spark.
-        batch: that failed, for the message.
-    """
-    refused = _MARKED.search(str(error))
-    if refused is None:
-        return failure_of(error, f"{batch}: ")
-    return RunError(
-        f"{batch}: {refused[1]}. Nothing of the batch was written; {refused[2]}, and start the "
-        f"query again"
-    )
 
 
 def the_shard(found: Iterable[int], expected: int | None) -> int:

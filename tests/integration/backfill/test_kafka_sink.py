@@ -186,7 +186,7 @@ def test_what_cannot_be_written_ends_a_query_or_a_job_with_one_message(world: Si
             world.sink(topic=small, value="n"),
             plain.selectExpr("key", "repeat('x', int(n) * 100) AS n"),
         ),
-        f"makes a record of 9001 bytes; topic {small} takes": (
+        f"makes a record of 9073 bytes; topic {small} takes": (
             world.sink(topic=small, value="n"),
             plain.selectExpr("repeat('x', 9000) AS key", "1 AS n"),
         ),

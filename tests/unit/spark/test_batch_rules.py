@@ -78,3 +78,5 @@ def test_the_number_of_shards_changes_between_batches_only() -> None:
     assert decide("delays", last(), batch(8), 4, None) is Decision.NEW
     with pytest.raises(StartRefused, match="Run with shards=8 until a batch is complete"):
         decide("delays", last(complete=False), batch(), 4, None)
+    with pytest.raises(StartRefused, match="Run with on_error=skip until a batch is complete"):
+        decide("delays", last(complete=False, on_error="skip"), batch(), 8, None, "fail")

@@ -38,6 +38,7 @@ from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import SizeLimits
 from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.kafka.worker_clients import producer_client, producer_pool
+from eosframework.spark.sinks.kafka.dead_rows import DeadLetters
 from eosframework.spark.sinks.kafka.sink_log import LOST, open_check, receipts_of
 from eosframework.spark.sinks.sink_entry import ShardProgress, SinkBatch
 from eosframework.transactions.ports import Output
@@ -114,6 +115,7 @@ class ShardSpec:
         topics: the topics to write, as far as they are known.
         limits: of these topics.
         run: id of the Spark job.
+        dead_letters: makes those of refused rows; None: there are none.
     """
 
     application: str
@@ -125,6 +127,7 @@ class ShardSpec:
     topics: tuple[str, ...]
     limits: SizeLimits
     run: str
+    dead_letters: DeadLetters | None = None
 
     @property
     def of_clients(self) -> tuple[object, ...]:

@@ -30,6 +30,9 @@ from eosframework.transactions.ports import Output
 from eosframework.transactions.session.owned_keys import Claim
 from eosframework.txnid import TransactionalId
 
+LENGTHS_BYTES = 4
+"""The lengths of a receipt's name and value, and what it may add to that of its record."""
+
 
 @dataclass(frozen=True, slots=True)
 class ShardReceipts:
@@ -76,6 +79,14 @@ def receipts_of(application: str, sink: str, shard: int, batch: SinkBatch) -> Sh
         return None
     since, base = position(batch.receipts_since, shard), position(batch.positions, shard)
     return ShardReceipts(application, sink, shard, since, base, batch.sequence)
+
+
+def receipt_bytes(application: str, sink: str) -> int:
+    """Return the most bytes that a receipt adds to a record."""
+    far = 2**40
+    shard = ShardReceipts(application, sink, shard=far, since=far, base=2 * far, sequence=far)
+    [made] = shard.added([("", None, None, -1, None, None, 0, None)], far)
+    return sum(len(name) + len(value or b"") + LENGTHS_BYTES for name, value in made[7] or ())
 
 
 def receipts_topic(sink: str) -> str:

@@ -31,23 +31,32 @@ from eosframework.spark.session.executors import (
     map_batches,
 )
 from eosframework.spark.session.ordering import task_slots
-from eosframework.spark.sinks.sink_entry import BatchIdentity, Decision, SinkBatch, decide
+from eosframework.spark.sinks.refused_rows import written_rows
+from eosframework.spark.sinks.sink_entry import (
+    BatchIdentity,
+    Decision,
+    SinkBatch,
+    decide,
+    policy_text,
+)
 from eosframework.spark.sinks.table.columns import (
     RESULT_SCHEMA,
     ROW_BITS,
     SparkRow,
     SparkRowMaker,
     position_of,
+    refused_by_table,
     rows_in_shards,
     rows_of,
     table_row,
 )
 from eosframework.spark.sinks.values import DESCRIBED
-from eosframework.topology.graph.graph import Policy, SinkTable, TableMode, TableSink
+from eosframework.topology.graph.graph import OnError, Policy, SinkTable, TableMode, TableSink
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+    from eosframework.postgres.database import Database
     from eosframework.postgres.database.tables.table_shapes import TableShape
 
 _ORIGIN = "spark"
@@ -70,6 +79,7 @@ class TableSinkOptions:
     shards: int
     follows: str | None
     settings: Settings
+    on_error: OnError
 
     @property
     def label(self) -> str:
@@ -136,6 +146,11 @@ class TableSinkDriver:
         return True
 
     @property
+    def on_error(self) -> OnError:
+        """Policy for rows that cannot be written."""
+        return self._options.on_error
+
+    @property
     def expects_few(self) -> bool:
         """False: the driver has no connection that writes rows."""
         return False
@@ -152,7 +167,8 @@ class TableSinkDriver:
             StartRefused: the batch is neither the last one nor the next one.
         """
         options = self._options
-        return decide(self.name, self.last, offered, options.shards, options.follows)
+        policy = policy_text(options.on_error)
+        return decide(self.name, self.last, offered, options.shards, options.follows, policy)
 
     def column(self, frame: DataFrame) -> Column:
         """Return the columns of each row, as a struct.
@@ -161,7 +177,8 @@ class TableSinkDriver:
             ConfigurationError: a key column is missing, or the table does not take a column.
             StartRefused: there is no table any more.
         """
-        return table_row(self.name, frame, self._options.keys, self._shape())
+        options, shape = self._options, shape_of(self._options, self._database)
+        return table_row(self.name, frame, options.keys, shape, options.on_error.policy)
 
     def write_at_once(self, offered: BatchIdentity, rows: Table) -> int | None:
         """Write nothing; see `expects_few`."""
@@ -180,6 +197,7 @@ class TableSinkDriver:
             batch=offered,
             shards=self._options.shards,
             stage=stage,
+            on_error=policy_text(self._options.on_error),
             attempt=self._attempt,
             written_at=_now_ms(),
         )
@@ -188,7 +206,7 @@ class TableSinkDriver:
 
     def write(self, rows: DataFrame, batch: SinkBatch) -> int:
         """Write all rows that are not in the table, and return their number (S4)."""
-        options = self._options
+        options, rows = self._options, written_rows(rows)
         if self._slots is None:
             self._slots = task_slots(rows.sparkSession, options.shards)
         sharded = rows_in_shards(rows, options.keys, options.shards, self._slots)
@@ -215,22 +233,6 @@ class TableSinkDriver:
         ]
         store_positions(self._database, self._options.application, positions)
 
-    def _shape(self) -> TableShape:
-        """Return the table as it is now: it may change between batches."""
-        from eosframework.postgres.database.tables.table_shapes import read_shape
-
-        with self._database.session("read the table of a sink") as connection:
-            shape = read_shape(connection, self._options.table)
-        if shape is None:
-            raise self._missing()
-        return shape
-
-    def _missing(self) -> StartRefused:
-        return StartRefused(
-            f"sink {self.name!r} cannot write: {self._database.display} has no table "
-            f"{self._options.table}. Nothing was written; create it with the columns of the rows"
-        )
-
     def _refuse_table(self) -> None:
         """Raise unless the table exists and its keys are unique.
 
@@ -242,9 +244,39 @@ class TableSinkDriver:
         options = self._options
         [planned] = plan_tables(self._database, [options.declared]).tables
         if not planned.exists:
-            raise self._missing()
+            raise _missing(options, self._database)
         if planned.problems:
             raise StartRefused(f"sink {self.name!r} cannot write: {planned.problems[0]}")
+
+
+def shape_of(options: TableSinkOptions, database: Database) -> TableShape:
+    """Return the table as it is now: it may change between batches.
+
+    Raises:
+        StartRefused: it does not exist.
+    """
+    from eosframework.postgres.database.tables.table_shapes import read_shape
+
+    with database.session("read the table of a sink") as connection:
+        shape = read_shape(connection, options.table)
+    if shape is None:
+        raise _missing(options, database)
+    return shape
+
+
+def _missing(options: TableSinkOptions, database: Database) -> StartRefused:
+    return StartRefused(
+        f"sink {options.sink!r} cannot write: {database.display} has no table {options.table}. "
+        f"Nothing was written; create it with the columns of the rows"
+    )
+
+
+def refused_by(options: TableSinkOptions, frame: DataFrame) -> dict[str, Column]:
+    """Return the refusal of each row, for the sink of its dead letters."""
+    from eosframework.postgres.database import Database
+
+    shape = shape_of(options, Database(options.settings.database))
+    return refused_by_table(options.sink, frame, options.keys, shape, options.on_error.policy)
 
 
 def attempts(options: TableSinkOptions, batch: SinkBatch) -> BatchFunction:
