@@ -11,9 +11,12 @@ The batches that a sink accepts::
                          last batch of the sink
     offered              none     incomplete    complete
     ───────────────────  ───────  ────────────  ──────────
-    the same             -        resume        skip
+    the same             -        resume, new   skip
     the next one         new      refuse        new
     any other            new      refuse        refuse
+
+An incomplete batch of which nothing is committed is a new one: its stage is dropped, and the query,
+which may have a filter now, computes it again.
 
 The same batch has the same query, number and source range. The next one has the same query, and the
 number that follows. A query whose checkpoint was deleted, restored or copied offers another batch.
@@ -41,6 +44,13 @@ from eosframework.topology.graph.graph import OnError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+REFUSED_LATE = (
+    "The rows of the shard before it are committed. If that is none, and no other shard has "
+    "committed rows, a restarted query computes the batch again, with a filter if it has one now; "
+    "else it resumes from the stage at this row, and a filter begins with the next batch"
+)
+"""In messages about a row that only the server refuses, and the way on."""
 
 _OTHER = re.compile(r"[^a-z0-9_]")
 
@@ -82,6 +92,9 @@ class SinkBatch(ControlEntry):
 
     complete: bool = False
     """All shards have committed all rows."""
+
+    given_up: bool = False
+    """No attempt may commit a row of it any more; see `give_up` of a Kafka sink."""
 
     rows: int = 0
     """Number of rows, once it is complete."""
@@ -177,19 +190,14 @@ class Decision(StrEnum):
     """It is complete."""
 
     RESUME = "resume"
-    """It was accepted before; some of its shards may be complete."""
+    """It was accepted before; some of its rows may be committed. If none is, it is new."""
 
     NEW = "new"
     """No row of it was written yet."""
 
 
 def decide(
-    sink: str,
-    last: SinkBatch | None,
-    offered: BatchIdentity,
-    shards: int,
-    follows: str | None,
-    on_error: str = "fail",
+    sink: str, last: SinkBatch | None, offered: BatchIdentity, follows: str | None
 ) -> Decision:
     """Return the handling of an offered batch.
 
@@ -197,31 +205,16 @@ def decide(
         sink: its name, for messages.
         last: the last batch that the sink accepted; None: there is none.
         offered: the batch.
-        shards: number of shards as configured.
         follows: the last batch, as `mark_of` has it, after which the user lets another query begin.
-        on_error: policy as configured.
 
     Raises:
-        StartRefused: the batch is neither the last one nor the next one, or the number of shards or
-            the policy differs from that of an incomplete batch; names the ways on.
+        StartRefused: the batch is neither the last one nor the next one; names the ways on.
     """
     if last is None:
         return Decision.NEW
     if offered == last.batch:
         if last.complete:
             return Decision.SKIP
-        if last.shards != shards:
-            raise StartRefused(
-                f"sink {sink!r}: {last.batch} is incomplete with {last.shards} shards, and now "
-                f"shards={shards}: rows that are committed would be in other shards. Run with "
-                f"shards={last.shards} until a batch is complete, then change the number"
-            )
-        if last.on_error != on_error:
-            raise StartRefused(
-                f"sink {sink!r}: {last.batch} is incomplete with on_error={last.on_error}, which "
-                f"decided its rows, and now on_error={on_error}. Run with on_error={last.on_error} "
-                f"until a batch is complete, then change it"
-            )
         return Decision.RESUME
     if follows == mark_of(last):
         return Decision.NEW
@@ -249,6 +242,28 @@ def decide(
             f"restored from a copy, or another sink was used meanwhile",
         )
     return Decision.NEW
+
+
+def refuse_other_options(sink: str, last: SinkBatch, shards: int, on_error: str) -> None:
+    """Raise if a batch that continues from its stage was opened with other options.
+
+    Args:
+        sink: its name, for messages.
+        last: the batch, of which some rows are committed.
+        shards: number of shards as configured.
+        on_error: policy as configured.
+
+    Raises:
+        StartRefused: names the option.
+    """
+    opened = {"shards": last.shards, "on_error": last.on_error}
+    for option, now in (("shards", shards), ("on_error", on_error)):
+        if opened[option] != now:
+            raise StartRefused(
+                f"sink {sink!r}: {last.batch} is incomplete with {option}={opened[option]}, some "
+                f"of its rows are committed, and now {option}={now}: the rest could go elsewhere. "
+                f"Run with {option}={opened[option]} until a batch is complete, then change it"
+            )
 
 
 def policy_text(on_error: OnError) -> str:

@@ -281,6 +281,14 @@ class OwnedSink(Protocol):
         """Return the handling of a batch (S2); raises StartRefused."""
         ...
 
+    def give_up(self) -> bool:
+        """Give the open batch up, unless some of its rows are committed; return whether it is."""
+        ...
+
+    def resume(self) -> None:
+        """Refuse other options than those of the open batch; raises StartRefused."""
+        ...
+
     def column(self, frame: DataFrame) -> Column:
         """Return what the sink writes of each row, as a struct; null: nothing."""
         ...
@@ -337,8 +345,8 @@ def run_batch(
     if not left:
         events.info("batch_skipped")
         return []
-    opened = [sink.last for sink in left if decisions[sink.label] is Decision.RESUME]
-    stage = next((one.stage for one in opened if one is not None and one.stage), None)
+    opened = _still_open(frame.sparkSession, sinks, decisions, offered)
+    stage = next((one.stage for one in opened if one.stage), None)
     if stage is None:
         _remove_leftovers(frame.sparkSession, parent)
     else:
@@ -353,6 +361,46 @@ def run_batch(
     for one in made:
         events.info("batch_complete", sink=one.sink, rows=one.rows)
     return made
+
+
+def _still_open(
+    spark: SparkSession,
+    sinks: Sequence[OwnedSink],
+    decisions: dict[str, Decision],
+    offered: BatchIdentity,
+) -> list[SinkBatch]:
+    """Return the open batches that continue from their stage.
+
+    An open batch of which nothing is committed becomes a new one, unless another sink has rows of
+    its stage: all sinks get the same rows.
+
+    Args:
+        spark: a session.
+        sinks: all of them.
+        decisions: by label; those of batches that are given up change.
+        offered: the batch.
+
+    Raises:
+        StartRefused: one that continues was opened with other options.
+    """
+    opened = [sink for sink in sinks if decisions[sink.label] is Decision.RESUME]
+    left: list[SinkBatch] = []
+    stages: set[str] = set()
+    for sink in opened:
+        last = sink.last
+        assert last is not None, "a batch is open"
+        if Decision.SKIP not in decisions.values() and sink.give_up():
+            decisions[sink.label] = Decision.NEW
+            stages |= {last.stage} if last.stage else set()
+            continue
+        sink.resume()
+        left.append(last)
+    if opened and not left:
+        for stage in stages:
+            _remove_stage(spark, stage)
+        events = structlog.get_logger("eosframework.spark")
+        events.info("batch_given_up", batch=str(offered), reason="nothing of it is committed")
+    return left
 
 
 def _at_once(

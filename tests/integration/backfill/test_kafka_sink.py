@@ -60,6 +60,7 @@ def test_rows_that_are_too_large_for_the_driver_are_staged(world: SinkWorld) -> 
     assert world.counts() == Counter(range(50))
 
 
+@pytest.mark.exhaustive
 def test_a_small_batch_with_a_record_that_brokers_refuse_is_written_up_to_it(
     world: SinkWorld,
 ) -> None:
@@ -71,7 +72,9 @@ def test_a_small_batch_with_a_record_that_brokers_refuse_is_written_up_to_it(
     world.feed(0, 50)
     world.run(sink, rows)
     world.feed(50, 100)
-    with pytest.raises(StreamingQueryException, match=r"refuses its row .*resumes at this row"):
+    with pytest.raises(
+        StreamingQueryException, match=r"refuses its row .*resumes from the stage at this row"
+    ):
         world.run(sink, rows)
     assert 77 not in world.counts()
     assert world.staged() == 2

@@ -12,11 +12,16 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from eosframework import dead_letter
+from eosframework.config import DatabaseSettings, Settings
 from eosframework.engine.failures.failure_headers import HEADER_BATCH
+from eosframework.errors import EosError, InstanceFenced, StartRefused
 from eosframework.operations.dead_letters.dead_letter import DeadLetter
-from eosframework.spark import table_sink
+from eosframework.spark import both, table_sink
 from eosframework.spark.sinks.kafka.driver import KafkaSinkDriver
+from eosframework.spark.sinks.kafka.shard_attempt import ShardClients, ShardRows
+from eosframework.spark.sinks.kafka.shards import ShardTask
 from eosframework.spark.sinks.sink_api import Sink
+from eosframework.spark.sinks.sink_entry import BatchIdentity, Decision
 from tests.support.applications.spark_sinks import SinkWorld
 from tests.support.servers.topics import configure
 
@@ -185,11 +190,106 @@ def test_refused_rows_of_a_table_are_those_that_the_database_refuses(
     assert Counter(n for (n,) in execute(database, "SELECT id FROM kept")) == kept
 
 
+def write_both(world: SinkWorld, database: str, rows: Any, job: str, shards: int) -> None:
+    """Write rows to the table and then to the topic, from one stage."""
+    small = {"database": DatabaseSettings(batch_rows=20)}
+    settings = settings_of(world).model_copy(update=small)
+    given: dict[str, Any] = {"dsn": database, "application": world.name, "settings": settings}
+    sink = both(table_sink("kept", shards=shards, **given), world.sink(shards=shards))
+    sink.write(rows, job=job, directory=str(world.checkpoint))
+
+
+def numbers(world: SinkWorld, first: int, last: int) -> Any:
+    return world.spark.range(first, last).selectExpr("id AS n", "'k' || id % 7 AS key")
+
+
+def in_both(world: SinkWorld, database: str) -> list[Counter[int]]:
+    return [world.counts(), Counter(n for (n,) in execute(database, "SELECT n FROM kept"))]
+
+
+def test_a_batch_of_which_nothing_is_committed_is_computed_again(
+    world: SinkWorld, database: str
+) -> None:
+    """A constraint refuses the first row; the query starts again with a filter and more shards."""
+    execute(database, "CREATE TABLE kept (n bigint CHECK (n <> 0), key text)")
+    refused = (
+        r"batch 0 of query job a: sink 'kept.a': table kept refuses row 0 of shard 0 \(\{\"n\":0"
+    )
+    with pytest.raises(EosError, match=refused + ".*computes the batch again, with a filter"):
+        write_both(world, database, numbers(world, 0, 50), "a", 1)
+    assert in_both(world, database) == [Counter(), Counter()]
+    write_both(world, database, numbers(world, 0, 50).filter("n <> 0"), "a", 2)
+    assert in_both(world, database) == [Counter(range(1, 50))] * 2
+
+
+@pytest.mark.exhaustive
+def test_a_batch_of_which_rows_are_committed_resumes_from_its_stage(
+    world: SinkWorld, database: str
+) -> None:
+    """A constraint refuses a row in the middle: a filter does not help, a fixed table does."""
+    execute(database, "CREATE TABLE kept (n bigint CHECK (n <> 77), key text)")
+    for rows in (numbers(world, 0, 100), numbers(world, 0, 100).filter("n <> 77")):
+        with pytest.raises(EosError, match=r"refuses row 77 of shard 0 .*from the stage at this"):
+            write_both(world, database, rows, "b", 1)
+    assert 0 < in_both(world, database)[1].total() < 78, "rows before it are written"
+    with pytest.raises(StartRefused, match="incomplete with shards=1, some of its rows are comm"):
+        write_both(world, database, rows, "b", 2)
+    execute(database, "ALTER TABLE kept DROP CONSTRAINT kept_n_check")
+    write_both(world, database, rows, "b", 1)
+    assert in_both(world, database) == [Counter(range(100))] * 2
+
+
+def test_attempts_at_a_batch_that_is_given_up_write_nothing(world: SinkWorld) -> None:
+    """Shard 0 is taken before, shard 1 after the batch is given up; a batch with a committed row
+    is not given up."""
+    [options] = world.sink().parts
+    batch = BatchIdentity(query="q", number=0, range="r")
+
+    closed: list[Any] = []
+
+    def opened() -> tuple[Any, list[ShardTask]]:
+        driver: Any = options.own()
+        spec = driver._spec(driver.accept(batch, "file:/none"))
+        clients = ShardClients.of(spec)
+        tasks = [ShardTask(spec, spec.attempt(clients, 0)) for _ in range(2)]
+        closed.extend([*tasks, driver, clients])
+        tasks[0].take([0])
+        return driver, tasks
+
+    def rows() -> list[ShardRows]:
+        return [ShardRows([(world.topic, b'{"n": 1}', b"k", -1, None, None, 0, None)], [7])]
+
+    _, [taken, late] = opened()
+    second: Any = options.own()
+    assert second.decide(batch) is Decision.RESUME
+    assert second.give_up()
+    with pytest.raises(InstanceFenced):
+        taken.write(0, rows())
+    with pytest.raises(InstanceFenced, match="was given up"):
+        late.take([1])
+    assert not world.read(world.topic)
+    second.close()
+
+    _, [taken, late] = opened()
+    assert taken.write(0, rows()) == 1
+    second = options.own()
+    assert not second.give_up()
+    late.take([1])
+    assert late.write(1, rows()) == 1, "its batch is still open"
+    assert world.counts() == Counter({1: 2})
+    for one in (second, *closed):
+        one.close()
+
+
 def sink_of(world: SinkWorld, **options: Any) -> Sink:
     """A table sink with the brokers of the world."""
-    [part] = world.sink().parts
-    settings: Any = part
-    return table_sink("kept", settings=settings.settings, **options)
+    return table_sink("kept", settings=settings_of(world), **options)
+
+
+def settings_of(world: SinkWorld) -> Settings:
+    """The settings of the world's Kafka sinks."""
+    part: Any = world.sink().parts[0]
+    return part.settings
 
 
 def _of(values: dict[str, str]) -> str:

@@ -45,6 +45,7 @@ from eosframework.spark.sinks.kafka.sink_log import (
     LOST,
     batch_claim,
     moved,
+    progress_in,
     receipt_bytes,
     receipts_of,
     shards_in,
@@ -57,7 +58,9 @@ from eosframework.spark.sinks.sink_entry import (
     are_few_expected,
     decide,
     policy_text,
+    refuse_other_options,
     shard_of,
+    shards_prefix,
 )
 from eosframework.topology.graph.graph import OnError, Policy
 from eosframework.transactions.ports import Output
@@ -258,9 +261,44 @@ class KafkaSinkDriver:
         Raises:
             StartRefused: the batch is neither the last one nor the next one.
         """
-        options = self._options
-        policy = policy_text(options.on_error)
-        return decide(self.name, self.last, offered, options.shards, options.follows, policy)
+        return decide(self.name, self.last, offered, self._options.follows)
+
+    def give_up(self) -> bool:
+        """Give the open batch up unless some of its rows are committed.
+
+        1. The entry is marked: an attempt that takes its shard from now on ends at A3. 2. The init
+        of the ids ends the attempts that had passed A3. 3. What is committed now is all that ever
+        will be.
+
+        Returns:
+            True: no attempt can commit a row of it any more, and it may be computed again.
+        """
+        last = self.last
+        assert last is not None, "a batch is open"
+        seen = self._journal.decided_under(shards_prefix(self.name))
+        if any(row.rows for row in progress_in(seen, self.name, last.sequence).values()):
+            return False
+        self._mark(last, given_up=True)
+        self._fence(range(last.shards))
+        committed = shards_in(self._journal, self.name, last.sequence)
+        if any(one.rows for one in committed.values()):
+            self._mark(last, given_up=False)
+            return False
+        return True
+
+    def _mark(self, last: SinkBatch, *, given_up: bool) -> None:
+        changes = {"given_up": given_up, "attempt": self._attempt.name, "written_at": _now_ms()}
+        self._record(last.model_copy(update=changes))
+
+    def resume(self) -> None:
+        """Refuse other options than those of the open batch, which continues from its stage.
+
+        Raises:
+            StartRefused: names the option.
+        """
+        assert self.last is not None, "a batch is open"
+        policy = policy_text(self._options.on_error)
+        refuse_other_options(self.name, self.last, self._options.shards, policy)
 
     def column(self, frame: DataFrame) -> Column:
         """Return the record of each row, as a struct.

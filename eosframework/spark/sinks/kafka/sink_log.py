@@ -142,7 +142,7 @@ def open_check(sink: str, batch: SinkBatch) -> dict[str, Callable[[Any], None]]:
 
     def check(entry: Any) -> None:
         last = None if entry is None else SinkBatch.from_entry(entry)
-        if last is None or last.sequence != batch.sequence or last.complete:
+        if last is None or last.sequence != batch.sequence or last.complete or last.given_up:
             raise InstanceFenced(
                 f"sink {sink!r}: {batch.batch} is complete, or was given up, since this attempt "
                 f"was started; another driver continues the sink, and this attempt wrote nothing "
@@ -154,9 +154,14 @@ def open_check(sink: str, batch: SinkBatch) -> dict[str, Callable[[Any], None]]:
 
 def shards_in(journal: KafkaJournal, sink: str, sequence: int) -> dict[int, ShardProgress]:
     """Return the progress of all shards in a batch, once all transactions are decided."""
+    return progress_in(journal.settled_under(shards_prefix(sink)), sink, sequence)
+
+
+def progress_in(entries: Mapping[str, Any], sink: str, sequence: int) -> dict[int, ShardProgress]:
+    """Return the progress of the shards in a batch that some entries have."""
     found = {
         shard: ShardProgress.from_entry(entry)
-        for key, entry in journal.settled_under(shards_prefix(sink)).items()
+        for key, entry in entries.items()
         if (shard := shard_of(sink, key)) is not None
     }
     return {shard: one for shard, one in found.items() if one.sequence == sequence}

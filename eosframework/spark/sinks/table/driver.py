@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from eosframework.config import Settings
-from eosframework.errors import DatabaseRefused, RecordFailed, RunError, StartRefused
+from eosframework.errors import (
+    DatabaseRefused,
+    InstanceFenced,
+    RecordFailed,
+    RunError,
+    StartRefused,
+)
 from eosframework.process.logs import configure_logs
 from eosframework.records import TopicPartition
 from eosframework.serialization.serdes import BYTES
@@ -33,11 +39,13 @@ from eosframework.spark.session.executors import (
 from eosframework.spark.session.ordering import task_slots
 from eosframework.spark.sinks.refused_rows import written_rows
 from eosframework.spark.sinks.sink_entry import (
+    REFUSED_LATE,
     BatchIdentity,
     Decision,
     SinkBatch,
     decide,
     policy_text,
+    refuse_other_options,
 )
 from eosframework.spark.sinks.table.columns import (
     RESULT_SCHEMA,
@@ -133,6 +141,7 @@ class TableSinkDriver:
         self._refuse_table()
         self._row = OwnedSinkRow(self._database, options.application, options.sink)
         self._slots: list[int] | None = None
+        self._gave_up = False
         self._attempt = f"{socket.gethostname()}/{os.getpid()}"
 
     @property
@@ -166,9 +175,38 @@ class TableSinkDriver:
         Raises:
             StartRefused: the batch is neither the last one nor the next one.
         """
-        options = self._options
-        policy = policy_text(options.on_error)
-        return decide(self.name, self.last, offered, options.shards, options.follows, policy)
+        return decide(self.name, self.last, offered, self._options.follows)
+
+    def give_up(self) -> bool:
+        """Give the open batch up unless some of its rows are in the table.
+
+        The positions are moved past its end in the transaction that has read them, so no attempt
+        writes a row of it any more. The sequence after it is left out: a position at the end of the
+        batch could also be that of a shard that is complete.
+
+        Returns:
+            True: it may be computed again.
+        """
+        from eosframework.postgres.database.tables.table_sink import move_untouched
+
+        last = self.last
+        assert last is not None, "a batch is open"
+        place = f"sink/{self._options.sink}"
+        shards = [TopicPartition(place, shard) for shard in range(last.shards)]
+        begin, after = position_of(last.sequence), position_of(last.sequence + 2)
+        of_sink = self._database, self._options.application, _ORIGIN
+        self._gave_up = move_untouched(*of_sink, shards, begin, after)
+        return self._gave_up
+
+    def resume(self) -> None:
+        """Refuse other options than those of the open batch, which continues from its stage.
+
+        Raises:
+            StartRefused: names the option.
+        """
+        assert self.last is not None, "a batch is open"
+        policy = policy_text(self._options.on_error)
+        refuse_other_options(self.name, self.last, self._options.shards, policy)
 
     def column(self, frame: DataFrame) -> Column:
         """Return the columns of each row, as a struct.
@@ -187,7 +225,8 @@ class TableSinkDriver:
     def accept(self, offered: BatchIdentity, stage: str | None) -> SinkBatch:
         """Record that a batch is open (S3)."""
         last = self.last
-        sequence = 1 if last is None else last.sequence + 1
+        sequence = 1 if last is None else last.sequence + (2 if self._gave_up else 1)
+        self._gave_up = False
         if last is not None and (
             last.shards != self._options.shards or last.batch.query != offered.query
         ):
@@ -335,10 +374,13 @@ def _attempt(
     except RecordFailed as error:
         reason = str(error).partition(". Nothing after it")[0]
         raise RunError(
-            f"sink {options.sink!r}: {_with_row(reason, attempt, shard)}. The rows of the shard "
-            f"before it are written. Change the table so that it accepts the row, and start the "
-            f"query again: it resumes at this row"
+            f"sink {options.sink!r}: {_with_row(reason, attempt, shard)}. {REFUSED_LATE}. Change "
+            f"the table so that it accepts the row, and start the query again"
         ) from error
+    except (InstanceFenced, RunError) as error:
+        text = str(error).replace(str(shard), f"shard {shard.partition} of sink {options.sink!r}")
+        error.args = (text.replace("start the job again", "start the query again"),)
+        raise
     finally:
         store.close()
 
