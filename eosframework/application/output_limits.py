@@ -36,7 +36,7 @@ def output_limits(settings: Settings, facts: Facts, graph: Graph) -> dict[str, O
     """
     producer = producer_client(settings, facts.output_limits(graph))
     return {
-        name: _limits_of(topic, producer)
+        name: limits_of(topic, producer)
         for name in graph.written_topics
         if (topic := facts.topics.get(name)) is not None and topic.exists
     }
@@ -109,7 +109,8 @@ class RelayDestinations:
         )
 
 
-def _limits_of(topic: TopicDescription, producer: Mapping[str, Any]) -> OutputLimits:
+def limits_of(topic: TopicDescription, producer: Mapping[str, Any]) -> OutputLimits:
+    """Return the limits of an existing topic, with a producer of some properties."""
     value_bytes = _largest_bytes(topic, producer, overhead=BATCH_BYTES)
     values = topic.values or {}
     if values.get("message.timestamp.type") != "CreateTime":

@@ -16,6 +16,8 @@ HEADER_TOPIC = "__streams.errors.topic"
 HEADER_PARTITION = "__streams.errors.partition"
 HEADER_OFFSET = "__streams.errors.offset"
 HEADER_STEP = "__eos.errors.step"
+HEADER_BATCH = "__eos.errors.batch"
+"""The batch of a sink of Spark whose row failed."""
 HEADER_FAILED = "__eos.errors.failed"
 """Time of the failure, in milliseconds since the epoch."""
 HEADER_FIRST_FAILED = "__eos.errors.first_failed"
@@ -42,6 +44,7 @@ OWN_HEADERS = frozenset(
         HEADER_PARTITION,
         HEADER_OFFSET,
         HEADER_STEP,
+        HEADER_BATCH,
         HEADER_FAILED,
         HEADER_FIRST_FAILED,
         HEADER_ATTEMPTS,

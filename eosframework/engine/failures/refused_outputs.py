@@ -45,12 +45,13 @@ NO_LIMITS = OutputLimits()
 def bounds_of(limits: OutputLimits) -> tuple[int, int]:
     """Return the earliest and the latest timestamp that a topic accepts now."""
     now_ms = round(time.time() * 1000)
-    earliest = -1 if limits.before_ms is None else now_ms - _tolerant(limits.before_ms)
-    latest = LATEST_MS if limits.after_ms is None else now_ms + _tolerant(limits.after_ms)
+    earliest = -1 if limits.before_ms is None else now_ms - tolerant(limits.before_ms)
+    latest = LATEST_MS if limits.after_ms is None else now_ms + tolerant(limits.after_ms)
     return earliest, latest
 
 
-def _tolerant(limit_ms: int) -> int:
+def tolerant(limit_ms: int) -> int:
+    """Return a limit of time with the tolerated difference of clocks."""
     return limit_ms + min(limit_ms, CLOCKS_MS)
 
 

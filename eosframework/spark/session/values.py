@@ -38,7 +38,7 @@ _MEMBER_NAMES = frozenset({"boolean", *INTEGERS, "decimal", *TEXTS, *TIMES})
 """Types of a map's keys whose text is one for equal keys."""
 
 ADVICE = "correct the value, or convert the column"
-"""The next step after `json_refusals` and `text_refusals`."""
+"""The next step after a value that is refused."""
 
 DESCRIBED = 200
 """Most characters of a row in a message."""
@@ -46,6 +46,9 @@ DESCRIBED = 200
 _EPOCH = "1970-01-01"
 _MICROSECONDS = 1_000_000
 """In a second."""
+
+_TIMESTAMP_DAYS = 106_751_990
+"""Before and after 1970 in Spark's timestamps; its dates have 20 times as many."""
 
 
 # --- types --------------------------------------------------------------------------------------
@@ -153,15 +156,21 @@ def without_negative_zero(column: Column, kind: DataType) -> Column:
     return _mapped(column, kind, dict.fromkeys(FLOATS, _absolute_zero))
 
 
-def described(frame: DataFrame) -> Column:
-    """Return the begin of each row as JSON, so that a message lets its user find the row."""
+def described(frame: DataFrame, most: int | None) -> Column:
+    """Return each row as JSON, so that its user finds it.
+
+    Args:
+        frame: the user's rows.
+        most: only so many characters; None: all.
+    """
     from pyspark.sql import functions as f
 
     known = [one for one in frame.schema.fields if unwritable_as_json(one.dataType) is None]
     columns = [f.col(quoted(one.name)) for one in known]
     members = [plain(column, one.dataType) for column, one in zip(columns, known, strict=True)]
     named = [member.alias(one.name) for member, one in zip(members, known, strict=True)]
-    return f.substring(f.to_json(f.struct(*named)), 1, DESCRIBED)
+    whole = f.to_json(f.struct(*named))
+    return whole if most is None else f.substring(whole, 1, most)
 
 
 def quoted(name: str) -> str:
@@ -179,7 +188,7 @@ def json_refusals(column: Column, kind: DataType, name: str) -> list[tuple[Colum
     """
     tests: Mapping[str, Leaf] = dict.fromkeys(FLOATS, _is_not_finite)
     reason = f"has NaN or an infinity in column {name!r}, which JSON has no number for"
-    numbers = [(_found(column, kind, tests), reason)] if _has(kind, tests) else []
+    numbers = [(found_in(column, kind, tests), reason)] if _has(kind, tests) else []
     return numbers + text_refusals(column, kind, name)
 
 
@@ -187,7 +196,7 @@ def text_refusals(column: Column, kind: DataType, name: str) -> list[tuple[Colum
     """Return what makes a row's texts inexact, as `json_refusals`."""
     tests: Mapping[str, Leaf] = dict.fromkeys(TEXTS, _is_not_text)
     reason = f"has a text in column {name!r} that is not UTF-8"
-    return [(_found(column, kind, tests), reason)] if _has(kind, tests) else []
+    return [(found_in(column, kind, tests), reason)] if _has(kind, tests) else []
 
 
 def _has(kind: DataType, wanted: Mapping[str, Leaf]) -> bool:
@@ -219,7 +228,7 @@ def _mapped(column: Column, kind: Any, leaves: Mapping[str, Leaf]) -> Column:
             return leaves[name](column)
 
 
-def _found(column: Column, kind: Any, tests: Mapping[str, Leaf]) -> Column:
+def found_in(column: Column, kind: Any, tests: Mapping[str, Leaf]) -> Column:
     """Return whether a part of some types passes its test."""
     from pyspark.sql import functions as f
 
@@ -227,16 +236,16 @@ def _found(column: Column, kind: Any, tests: Mapping[str, Leaf]) -> Column:
         return f.lit(False)
     match kind.typeName():
         case "array":
-            found = f.exists(column, lambda one: _found(one, kind.elementType, tests))
+            found = f.exists(column, lambda one: found_in(one, kind.elementType, tests))
         case "map":
-            found = f.exists(f.map_keys(column), lambda one: _found(one, kind.keyType, tests))
+            found = f.exists(f.map_keys(column), lambda one: found_in(one, kind.keyType, tests))
             found = found | f.exists(
-                f.map_values(column), lambda one: _found(one, kind.valueType, tests)
+                f.map_values(column), lambda one: found_in(one, kind.valueType, tests)
             )
         case "struct":
             found = f.lit(False)
             for field in kind.fields:
-                found = found | _found(column.getField(field.name), field.dataType, tests)
+                found = found | found_in(column.getField(field.name), field.dataType, tests)
         case name:
             found = tests[name](column)
     return f.coalesce(found, f.lit(False))
@@ -245,8 +254,10 @@ def _found(column: Column, kind: Any, tests: Mapping[str, Leaf]) -> Column:
 def _date_text(column: Column) -> Column:
     from pyspark.sql import functions as f
 
-    printed = column.cast("timestamp_ntz").cast("string")
-    return f.translate(f.substring_index(printed, " ", 1), "+", "")
+    is_near = f.abs(f.unix_date(column)) < _TIMESTAMP_DAYS
+    near = f.when(is_near, column.cast("timestamp_ntz").cast("string"))
+    printed = f.when(is_near, f.substring_index(near, " ", 1)).otherwise(column.cast("string"))
+    return f.translate(printed, "+", "")
 
 
 def _time_text(column: Column) -> Column:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import structlog
 from pydantic import SecretStr
@@ -15,10 +16,15 @@ from eosframework.config import Settings, load_settings
 from eosframework.errors import ConfigurationError
 from eosframework.serialization.serdes import SerdeLike
 from eosframework.spark.job.job_entry import check_name
+<<<<<<< HEAD
 from eosframework.spark.session.executors import reason_of
 from eosframework.spark.session.spark_session import refuse_connect
 from eosframework.spark.sinks.kafka.columns import STRUCT, KafkaColumns, open_serde
+=======
+from eosframework.spark.sinks.kafka.columns import STRUCT, KafkaColumns, RefusedColumns
+>>>>>>> h-settings
 from eosframework.spark.sinks.kafka.driver import KafkaSinkOptions
+from eosframework.spark.sinks.kafka.row_encoders import open_serde
 from eosframework.spark.sinks.sink_entry import BatchIdentity, name_of
 from eosframework.spark.sinks.sink_runner import (
     OwnedSink,
@@ -31,8 +37,9 @@ from eosframework.spark.sinks.sink_runner import (
     streaming_batch,
     telling,
 )
-from eosframework.spark.sinks.table.driver import TableSinkOptions
-from eosframework.topology.graph.graph import TableMode
+from eosframework.spark.sinks.table.driver import TableSinkOptions, refused_by
+from eosframework.topology.graph.graph import OnError, Policy, TableMode
+from eosframework.topology.spec.topology_spec import DeadLetter
 from eosframework.txnid import refuse_bad_application
 
 if TYPE_CHECKING:
@@ -176,6 +183,7 @@ def kafka_sink(
     key_serde: SerdeLike | None = None,
     shards: int = 8,
     stage: bool = True,
+    on_error: Literal["fail", "skip"] | DeadLetter = "fail",
     follows: str | None = None,
     settings: Settings | None = None,
 ) -> Sink:
@@ -202,6 +210,9 @@ def kafka_sink(
         shards: number of parallel transactions of a batch. It may change between batches.
         stage: store each batch durably before it is written. False is safe only for plans that give
             the same rows each time; see the how-to.
+        on_error: for rows whose values show that they cannot be written: `fail` ends the query
+            before any row of the batch is written, `skip` counts and logs them,
+            `dead_letter(topic)` writes them there, exactly once.
         follows: mark of the last batch, from the message that refused another query, after which
             this query begins.
         settings: of the application; None: from the environment.
@@ -217,6 +228,17 @@ def kafka_sink(
             f"them: the topic of all records, or the column that has each record's topic"
         )
     _refuse_shards("kafka_sink", shards)
+    policy = _policy("kafka_sink", on_error)
+    if policy.policy is not Policy.FAIL and not stage:
+        raise ConfigurationError(
+            f"kafka_sink got on_error={on_error!r} and stage=False; expected stage=True, so that "
+            f"what is decided of a row is stored with the batch, and a restart follows it"
+        )
+    if policy.topic is not None and policy.topic == topic:
+        raise ConfigurationError(
+            f"kafka_sink got topic {topic!r} for the records and for dead letters; choose another "
+            f"topic for dead letters"
+        )
     refuse_bad_application(application)
     chosen = name or name_of(topic or topic_column or "")
     found = settings or load_settings()
@@ -235,6 +257,7 @@ def kafka_sink(
         stage=stage,
         follows=follows,
         settings=found,
+        on_error=policy,
     )
     return Sink([options])
 
@@ -248,6 +271,7 @@ def table_sink(
     mode: Literal["append", "upsert"] = "append",
     keys: Sequence[str] = (),
     shards: int = 8,
+    on_error: Literal["fail", "skip"] | DeadLetter = "fail",
     follows: str | None = None,
     settings: Settings | None = None,
 ) -> Sink:
@@ -264,6 +288,8 @@ def table_sink(
         mode: `append`, or `upsert`: a row replaces the row with equal keys.
         keys: columns of a unique constraint, for `upsert`.
         shards: number of parallel transactions of a batch. It may change between batches.
+        on_error: as for `kafka_sink`. Dead letters are written by a Kafka sink called
+            `NAME_dead_letters`, of the same application and settings.
         follows: as for `kafka_sink`.
         settings: of the application; None: from the environment.
 
@@ -277,6 +303,7 @@ def table_sink(
             f"the columns of a unique constraint as keys, or mode='append' without keys"
         )
     _refuse_shards("table_sink", shards)
+    policy = _policy("table_sink", on_error)
     refuse_bad_application(application)
     chosen = settings or load_settings()
     if dsn is not None:
@@ -295,8 +322,22 @@ def table_sink(
         shards=shards,
         follows=follows,
         settings=chosen,
+        on_error=policy,
     )
-    return Sink([options])
+    if policy.topic is None:
+        return Sink([options])
+    letters = KafkaSinkOptions(
+        application=application,
+        sink=check_name(f"{options.sink}_dead_letters", "sink", EXAMPLE),
+        columns=RefusedColumns(policy.topic, partial(refused_by, options)),
+        shards=shards,
+        stage=True,
+        follows=follows,
+        settings=chosen,
+        on_error=OnError(),
+        refused_by=options.label,
+    )
+    return Sink([options, letters])
 
 
 def both(*sinks: Sink) -> Sink:
@@ -320,6 +361,17 @@ def both(*sinks: Sink) -> Sink:
             f"of them another name="
         )
     return Sink(parts)
+
+
+def _policy(function: str, on_error: Any) -> OnError:
+    if on_error in ("fail", "skip"):
+        return OnError(Policy(on_error))
+    if isinstance(on_error, DeadLetter) and not on_error.retry and not on_error.replay:
+        return OnError(Policy.DEAD_LETTER, on_error.dead_letter)
+    raise ConfigurationError(
+        f"{function} got on_error={on_error!r}; expected 'fail', 'skip' or dead_letter(TOPIC), "
+        f"without retry= and replay=, which are for topologies"
+    )
 
 
 def _refuse_shards(function: str, shards: int) -> None:

@@ -11,9 +11,12 @@ The batches that a sink accepts::
                          last batch of the sink
     offered              none     incomplete    complete
     ───────────────────  ───────  ────────────  ──────────
-    the same             -        resume        skip
+    the same             -        resume, new   skip
     the next one         new      refuse        new
     any other            new      refuse        refuse
+
+An incomplete batch of which nothing is committed is a new one: its stage is dropped, and the query,
+which may have a filter now, computes it again.
 
 The same batch has the same query, number and source range. The next one has the same query, and the
 number that follows. A query whose checkpoint was deleted, restored or copied offers another batch.
@@ -33,13 +36,21 @@ from enum import StrEnum
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
-from eosframework.errors import EosError, RunError, StartRefused
+from eosframework.errors import RunError, StartRefused
 from eosframework.records import whole_number
 from eosframework.spark.job.job_entry import ControlEntry
-from eosframework.spark.session.executors import Table, failure_of, reason_of
+from eosframework.spark.session.executors import Table, reason_of
+from eosframework.topology.graph.graph import OnError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+REFUSED_LATE = (
+    "The rows of the shard before it are committed. If that is none, and no other shard has "
+    "committed rows, a restarted query computes the batch again, with a filter if it has one now; "
+    "else it resumes from the stage at this row, and a filter begins with the next batch"
+)
+"""In messages about a row that only the server refuses, and the way on."""
 
 _OTHER = re.compile(r"[^a-z0-9_]")
 
@@ -76,8 +87,14 @@ class SinkBatch(ControlEntry):
     stage: str | None
     """Directory of the batch's rows; None: the plan is repeatable, as its user said."""
 
+    on_error: str = "fail"
+    """Policy for rows that cannot be written; the stage has what it decided."""
+
     complete: bool = False
     """All shards have committed all rows."""
+
+    given_up: bool = False
+    """No attempt may commit a row of it any more; see `give_up` of a Kafka sink."""
 
     rows: int = 0
     """Number of rows, once it is complete."""
@@ -173,14 +190,14 @@ class Decision(StrEnum):
     """It is complete."""
 
     RESUME = "resume"
-    """It was accepted before; some of its shards may be complete."""
+    """It was accepted before; some of its rows may be committed. If none is, it is new."""
 
     NEW = "new"
     """No row of it was written yet."""
 
 
 def decide(
-    sink: str, last: SinkBatch | None, offered: BatchIdentity, shards: int, follows: str | None
+    sink: str, last: SinkBatch | None, offered: BatchIdentity, follows: str | None
 ) -> Decision:
     """Return the handling of an offered batch.
 
@@ -188,24 +205,16 @@ def decide(
         sink: its name, for messages.
         last: the last batch that the sink accepted; None: there is none.
         offered: the batch.
-        shards: number of shards as configured.
         follows: the last batch, as `mark_of` has it, after which the user lets another query begin.
 
     Raises:
-        StartRefused: the batch is neither the last one nor the next one, or the number of shards
-            differs from that of an incomplete batch; names the ways on.
+        StartRefused: the batch is neither the last one nor the next one; names the ways on.
     """
     if last is None:
         return Decision.NEW
     if offered == last.batch:
         if last.complete:
             return Decision.SKIP
-        if last.shards != shards:
-            raise StartRefused(
-                f"sink {sink!r}: {last.batch} is incomplete with {last.shards} shards, and now "
-                f"shards={shards}: rows that are committed would be in other shards. Run with "
-                f"shards={last.shards} until a batch is complete, then change the number"
-            )
         return Decision.RESUME
     if follows == mark_of(last):
         return Decision.NEW
@@ -233,6 +242,33 @@ def decide(
             f"restored from a copy, or another sink was used meanwhile",
         )
     return Decision.NEW
+
+
+def refuse_other_options(sink: str, last: SinkBatch, shards: int, on_error: str) -> None:
+    """Raise if a batch that continues from its stage was opened with other options.
+
+    Args:
+        sink: its name, for messages.
+        last: the batch, of which some rows are committed.
+        shards: number of shards as configured.
+        on_error: policy as configured.
+
+    Raises:
+        StartRefused: names the option.
+    """
+    opened = {"shards": last.shards, "on_error": last.on_error}
+    for option, now in (("shards", shards), ("on_error", on_error)):
+        if opened[option] != now:
+            raise StartRefused(
+                f"sink {sink!r}: {last.batch} is incomplete with {option}={opened[option]}, some "
+                f"of its rows are committed, and now {option}={now}: the rest could go elsewhere. "
+                f"Run with {option}={opened[option]} until a batch is complete, then change it"
+            )
+
+
+def policy_text(on_error: OnError) -> str:
+    """Return the policy of a sink as its entry has it."""
+    return on_error.policy.value if on_error.topic is None else f"dead_letter({on_error.topic!r})"
 
 
 def mark_of(last: SinkBatch) -> str:
@@ -301,58 +337,6 @@ def few_rows(frame: DataFrame, column: Column) -> Table | None:
     if len(rows) > FEW_ROWS or rows.nbytes > FEW_BYTES:
         return None
     return arrow.Table.from_struct_array(rows)
-
-
-_MARK = "eosframework-refusal:"
-_NEXT, _END = ";;eosframework-advice:", ";;eosframework-end"
-_MARKED = re.compile(f"{_MARK} (.*?){_NEXT} (.*?){_END}")
-
-
-def refusing(
-    sink: str,
-    refusals: Sequence[tuple[Column, Column | str]],
-    column: Column,
-    row: Column,
-    *,
-    advice: str,
-) -> Column:
-    """Return a column that fails the batch for rows to refuse.
-
-    Args:
-        sink: its name, for the message.
-        refusals: condition and reason of each.
-        column: the value of all other rows.
-        row: the row, for the message.
-        advice: the next step, for the message.
-    """
-    from pyspark.sql import functions as f
-
-    if not refusals:
-        return column
-    # One expression for all, because the description of a row is a large one.
-    [(condition, reason), *others] = refusals
-    found = f.when(condition, f.lit(reason))
-    for condition, reason in others:
-        found = found.when(condition, f.lit(reason))
-    begin, end = f.lit(f"{_MARK} sink {sink!r}: a row "), f.lit(f"){_NEXT} {advice}{_END}")
-    text = f.concat(begin, found, f.lit(" (the row is "), row, end)
-    return f.when(found.isNotNull(), f.raise_error(text)).otherwise(column)
-
-
-def told(error: BaseException, batch: object) -> EosError | None:
-    """Return the framework's own error in an exception of Spark; None: it contains none.
-
-    Args:
-        error: of Spark.
-        batch: that failed, for the message.
-    """
-    refused = _MARKED.search(str(error))
-    if refused is None:
-        return failure_of(error, f"{batch}: ")
-    return RunError(
-        f"{batch}: {refused[1]}. Nothing of the batch was written; {refused[2]}, and start the "
-        f"query again"
-    )
 
 
 def the_shard(found: Iterable[int], expected: int | None) -> int:

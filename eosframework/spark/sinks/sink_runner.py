@@ -36,9 +36,10 @@ from __future__ import annotations
 import hashlib
 import time
 import uuid
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import structlog
@@ -46,14 +47,21 @@ import structlog
 from eosframework.errors import ConfigurationError, EosError, RunError, StartRefused
 from eosframework.spark.session.executors import Table, reason_of
 from eosframework.spark.session.spark_session import file_system_of, hadoop_path, jvm_of
+from eosframework.spark.sinks.refused_rows import (
+    Refused,
+    refused_of_frame,
+    refused_of_table,
+    report_refused,
+    told,
+)
 from eosframework.spark.sinks.sink_entry import (
     BatchIdentity,
     Decision,
     SinkBatch,
     few_rows,
     sink_rows,
-    told,
 )
+from eosframework.topology.graph.graph import OnError, Policy
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -127,8 +135,9 @@ class _StagedRows:
             )
 
     def frame(self) -> DataFrame:
-        """Return the rows."""
-        return self._reader().parquet(self.directory).select(f"`{self.label}`.*")
+        """Return the rows of the sink; it may have none of the row of another one."""
+        found = self._reader().parquet(self.directory).filter(f"`{self.label}` IS NOT NULL")
+        return found.select(f"`{self.label}`.*")
 
     def _reader(self) -> Any:
         return self.spark.read if self.schema is None else self.spark.read.schema(self.schema)
@@ -146,7 +155,15 @@ def _remove_leftovers(spark: SparkSession, parent: str) -> None:
     file_system_of(spark, place).delete(place, True)
 
 
-_GAUGES = ("batches", "rows", "stage_milliseconds", "write_milliseconds", "complete_at_seconds")
+_GAUGES = (
+    "batches",
+    "rows",
+    "skipped",
+    "dead_letters",
+    "stage_milliseconds",
+    "write_milliseconds",
+    "complete_at_seconds",
+)
 """All but the last one are sums since the start of the driver."""
 
 
@@ -158,10 +175,12 @@ class SinkProgress:
         sink: `kafka_` or `table_`, and the name of the sink.
         query: id of the streaming query.
         batch: number of the batch within the query.
-        rows: number of rows, with those that an earlier driver wrote.
+        rows: number of rows, with those that an earlier driver wrote; of a topic with dead letters.
         stage_seconds: time to compute and store the batch; 0 if another sink or driver did.
         write_seconds: time to write it.
         complete_at: seconds since the epoch.
+        skipped: rows that were refused and left out.
+        dead_letters: rows that were refused and have a dead letter.
     """
 
     sink: str
@@ -171,6 +190,13 @@ class SinkProgress:
     stage_seconds: float
     write_seconds: float
     complete_at: float
+    skipped: int = 0
+    dead_letters: int = 0
+
+    def with_refused(self, count: int, on_error: OnError) -> SinkProgress:
+        """Return it with the number of refused rows."""
+        is_skip = on_error.policy is Policy.SKIP
+        return replace(self, **{"skipped" if is_skip else "dead_letters": count})
 
 
 class SinkGauges:
@@ -200,6 +226,8 @@ class SinkGauges:
         """Add a batch."""
         self._gauges["batches"].add(1)
         self._gauges["rows"].add(progress.rows)
+        self._gauges["skipped"].add(progress.skipped)
+        self._gauges["dead_letters"].add(progress.dead_letters)
         self._gauges["stage_milliseconds"].add(round(progress.stage_seconds * 1000))
         self._gauges["write_milliseconds"].add(round(progress.write_seconds * 1000))
         self._gauges["complete_at_seconds"].reset()
@@ -240,6 +268,11 @@ class OwnedSink(Protocol):
         ...
 
     @property
+    def on_error(self) -> OnError:
+        """Policy for rows that cannot be written."""
+        ...
+
+    @property
     def last(self) -> SinkBatch | None:
         """The last batch that it accepted."""
         ...
@@ -248,8 +281,16 @@ class OwnedSink(Protocol):
         """Return the handling of a batch (S2); raises StartRefused."""
         ...
 
+    def give_up(self) -> bool:
+        """Give the open batch up, unless some of its rows are committed; return whether it is."""
+        ...
+
+    def resume(self) -> None:
+        """Refuse other options than those of the open batch; raises StartRefused."""
+        ...
+
     def column(self, frame: DataFrame) -> Column:
-        """Return what the sink writes of each row, as a struct."""
+        """Return what the sink writes of each row, as a struct; null: nothing."""
         ...
 
     @property
@@ -304,8 +345,8 @@ def run_batch(
     if not left:
         events.info("batch_skipped")
         return []
-    opened = [sink.last for sink in left if decisions[sink.label] is Decision.RESUME]
-    stage = next((one.stage for one in opened if one is not None and one.stage), None)
+    opened = _still_open(frame.sparkSession, sinks, decisions, offered)
+    stage = next((one.stage for one in opened if one.stage), None)
     if stage is None:
         _remove_leftovers(frame.sparkSession, parent)
     else:
@@ -320,6 +361,46 @@ def run_batch(
     for one in made:
         events.info("batch_complete", sink=one.sink, rows=one.rows)
     return made
+
+
+def _still_open(
+    spark: SparkSession,
+    sinks: Sequence[OwnedSink],
+    decisions: dict[str, Decision],
+    offered: BatchIdentity,
+) -> list[SinkBatch]:
+    """Return the open batches that continue from their stage.
+
+    An open batch of which nothing is committed becomes a new one, unless another sink has rows of
+    its stage: all sinks get the same rows.
+
+    Args:
+        spark: a session.
+        sinks: all of them.
+        decisions: by label; those of batches that are given up change.
+        offered: the batch.
+
+    Raises:
+        StartRefused: one that continues was opened with other options.
+    """
+    opened = [sink for sink in sinks if decisions[sink.label] is Decision.RESUME]
+    left: list[SinkBatch] = []
+    stages: set[str] = set()
+    for sink in opened:
+        last = sink.last
+        assert last is not None, "a batch is open"
+        if Decision.SKIP not in decisions.values() and sink.give_up():
+            decisions[sink.label] = Decision.NEW
+            stages |= {last.stage} if last.stage else set()
+            continue
+        sink.resume()
+        left.append(last)
+    if opened and not left:
+        for stage in stages:
+            _remove_stage(spark, stage)
+        events = structlog.get_logger("eosframework.spark")
+        events.info("batch_given_up", batch=str(offered), reason="nothing of it is committed")
+    return left
 
 
 def _at_once(
@@ -337,11 +418,22 @@ def _at_once(
     if rows is None:
         return []
     computed = time.monotonic()
+    refused = _reported(sink, offered, partial(refused_of_table, rows))
     count = sink.write_at_once(offered, rows)
     if count is None:
         return []
     seconds = computed - began, time.monotonic() - computed, time.time()
-    return [SinkProgress(sink.label, offered.query, offered.number, count, *seconds)]
+    made = SinkProgress(sink.label, offered.query, offered.number, count, *seconds)
+    return [made.with_refused(refused, sink.on_error)]
+
+
+def _reported(sink: OwnedSink, offered: BatchIdentity, look: Callable[[], Refused]) -> int:
+    """Log the refused rows of a batch before the others are written, and return their number."""
+    if sink.on_error.policy is Policy.FAIL:
+        return 0
+    refused = look()
+    report_refused(sink.label, sink.on_error, offered, refused)
+    return refused[0]
 
 
 def _in_steps(
@@ -382,10 +474,12 @@ def _in_steps(
             rows = sink_rows(frame, columns[sink.label])
         else:
             rows = _StagedRows(spark, batch.stage, sink.label, schema).frame()
+        refused = _reported(sink, offered, partial(refused_of_frame, rows))
         count = sink.write(rows, batch)
         sink.complete(batch, count)
         seconds = stage_seconds, time.monotonic() - began, time.time()
-        made.append(SinkProgress(sink.label, offered.query, offered.number, count, *seconds))
+        progress = SinkProgress(sink.label, offered.query, offered.number, count, *seconds)
+        made.append(progress.with_refused(refused, sink.on_error))
         stage_seconds = 0.0
     if stage is not None:
         _remove_stage(spark, stage)

@@ -191,7 +191,9 @@ def test_a_plan_that_is_not_repeatable_needs_its_stage(world: SinkWorld, *, stag
         "IF(n = 77, repeat('x', 2000000), '') AS pad",
     )
     sink = world.sink(topic_column="goes_to", stage=stage)
-    with pytest.raises(StreamingQueryException, match=r"refuses its row .*resumes at this row"):
+    with pytest.raises(
+        StreamingQueryException, match=r"refuses its row .*resumes from the stage at this row"
+    ):
         world.run(sink, rows)
     before = world.counts()
     assert before

@@ -206,7 +206,7 @@ def test_a_table_that_does_not_keep_every_value_is_refused(world: SinkWorld, dat
     execute(
         database,
         "CREATE TABLE narrow (n numeric(10, 2), at timestamptz(3), doc jsonb, short text, "
-        "data bytea, tiny smallint); "
+        "data bytea, tiny smallint CHECK (tiny < 60)); "
         "CREATE TABLE strict (id bigint NOT NULL, at date NOT NULL, note text NOT NULL DEFAULT '')",
     )
     asked = {
@@ -236,12 +236,12 @@ def test_a_table_that_does_not_keep_every_value_is_refused(world: SinkWorld, dat
         if "k7" in columns:
             assert "batch 0 of query job bad: sink" in str(refused.value)
             assert '"short":"k7"' in str(refused.value)
-    rows = world.spark.sql("SELECT 70000 AS tiny, 'k9' AS short")
+    rows = world.spark.sql("SELECT 70 AS tiny, 'k9' AS short")
     with pytest.raises(EosError) as refused:
         sink.write(rows, job="tiny", directory=str(world.checkpoint))
     assert re.match(
         r"batch 0 of query job tiny: sink 'narrow.tiny': table narrow refuses row 0 of shard \d "
-        r'\(\{"tiny":70000,"short":"k9"\}\): column tiny: value "70000" is out of range',
+        r'\(\{"tiny":70,"short":"k9"\}\): .*violates check constraint "narrow_tiny_check"',
         str(refused.value),
     ), str(refused.value)
     fitting = world.spark.sql("SELECT CAST(1.25 AS decimal(9, 2)) AS n, 5 AS doc")

@@ -20,6 +20,7 @@ from eosframework.spark.sinks.kafka.columns import KafkaColumns
 from eosframework.spark.sinks.kafka.driver import KafkaSinkOptions
 from eosframework.spark.sinks.kafka.sink_log import batch_claim, shards_in
 from eosframework.spark.sinks.sink_entry import batch_key, shards_prefix
+from eosframework.topology.graph.graph import OnError
 
 Entries = Iterable[tuple[str, bytes]]
 
@@ -86,7 +87,14 @@ def test_foreign_records_under_the_keys_of_shards_are_no_shards(
     world.admin.create_topics([TopicToCreate(topic, 1)])
     columns = KafkaColumns(topic, None, None, "value", None, None, None)
     options = KafkaSinkOptions(
-        world.name, "s", columns, shards=1, stage=False, follows=None, settings=world.settings
+        world.name,
+        "s",
+        columns,
+        shards=1,
+        stage=False,
+        follows=None,
+        settings=world.settings,
+        on_error=OnError(),
     )
     foreign = [(shards_prefix("s") + name, b"{}") for name in FOREIGN]
     world.write(foreign)

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from eosframework.errors import StartRefused
-from eosframework.spark.sinks.sink_entry import BatchIdentity, Decision, SinkBatch, decide, mark_of
+from eosframework.spark.sinks.sink_entry import (
+    BatchIdentity,
+    Decision,
+    SinkBatch,
+    decide,
+    mark_of,
+    refuse_other_options,
+)
 
 
 def batch(number: int = 7, query: str = "q", range_: str = "r7") -> BatchIdentity:
@@ -40,7 +47,7 @@ def last(**changes: Any) -> SinkBatch:
 def test_the_last_batch_and_the_next_one_are_accepted(
     known: SinkBatch | None, offered: BatchIdentity, decision: Decision
 ) -> None:
-    assert decide("delays", known, offered, 8, None) is decision
+    assert decide("delays", known, offered, None) is decision
 
 
 @pytest.mark.parametrize(
@@ -60,21 +67,24 @@ def test_any_other_batch_is_refused_with_the_ways_on(
     known: SinkBatch, offered: BatchIdentity, reason: str
 ) -> None:
     with pytest.raises(StartRefused, match=reason) as refused:
-        decide("delays", known, offered, 8, None)
+        decide("delays", known, offered, None)
     text = str(refused.value)
     assert "Nothing was written" in text
     assert "follows='q@7'" in text
-    assert decide("delays", known, offered, 8, mark_of(known)) is Decision.NEW
+    assert decide("delays", known, offered, mark_of(known)) is Decision.NEW
     with pytest.raises(StartRefused):
-        decide("delays", known, offered, 8, "q@6")
+        decide("delays", known, offered, "q@6")
 
 
 def test_a_mark_does_not_repeat_the_batch_that_it_names() -> None:
-    assert decide("delays", last(), batch(), 8, "q@7") is Decision.SKIP
-    assert decide("delays", last(complete=False), batch(), 8, "q@7") is Decision.RESUME
+    assert decide("delays", last(), batch(), "q@7") is Decision.SKIP
+    assert decide("delays", last(complete=False), batch(), "q@7") is Decision.RESUME
 
 
-def test_the_number_of_shards_changes_between_batches_only() -> None:
-    assert decide("delays", last(), batch(8), 4, None) is Decision.NEW
+def test_a_batch_continues_from_its_stage_with_the_options_that_it_had() -> None:
+    assert decide("delays", last(), batch(8), None) is Decision.NEW
+    refuse_other_options("delays", last(complete=False), 8, "fail")
     with pytest.raises(StartRefused, match="Run with shards=8 until a batch is complete"):
-        decide("delays", last(complete=False), batch(), 4, None)
+        refuse_other_options("delays", last(complete=False), 4, "fail")
+    with pytest.raises(StartRefused, match="Run with on_error=skip until a batch is complete"):
+        refuse_other_options("delays", last(complete=False, on_error="skip"), 8, "fail")

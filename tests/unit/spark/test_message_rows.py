@@ -11,7 +11,7 @@ import pytest
 
 from eosframework.config import RegistrySettings
 from eosframework.serialization.schemas import Codec, codec_of, protobuf
-from eosframework.spark.sinks.kafka.columns import MessageEncoder
+from eosframework.spark.sinks.kafka.row_encoders import MessageEncoder
 
 pickling: Any = pytest.importorskip("pyspark.cloudpickle")
 

@@ -247,7 +247,9 @@ def test_progress_of_a_later_batch_ends_the_attempt() -> None:
 def test_a_record_that_the_brokers_reject_is_named_and_the_rows_before_it_are_written() -> None:
     world = World()
     world.broker.deliver_fault = lambda o: DataRejected("too large") if o[1] == b"33" else None
-    with pytest.raises(RunError, match=r"refuses its row 33, with key b'k'.*resumes at this row"):
+    with pytest.raises(
+        RunError, match=r"refuses its row 33, with key b'k'.*resumes from the stage at this row"
+    ):
         world.run()
     assert world.written() == list(range(33))
     world.broker.deliver_fault = lambda output: None

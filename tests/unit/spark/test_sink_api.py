@@ -10,6 +10,7 @@ from pydantic import SecretStr
 from pyspark import cloudpickle
 from structlog.testing import capture_logs
 
+from eosframework import dead_letter
 from eosframework.config import DatabaseSettings, Settings
 from eosframework.errors import ConfigurationError, TopologyError
 from eosframework.spark import SinkProgress, both, kafka_sink, table_sink
@@ -29,6 +30,10 @@ def kafka(topic: str | None = "delays", **options: Any) -> Any:
         ({"topic_column": "t"}, "expected one of them"),
         ({"shards": 0}, "expected a number from 1 to 1000"),
         ({"name": "Delays-2"}, "lower-case letters a-z, digits and '_'"),
+        ({"on_error": "ignore"}, "expected 'fail', 'skip' or dead_letter"),
+        ({"on_error": dead_letter("dead", retry="1s")}, "without retry= and replay="),
+        ({"on_error": "skip", "stage": False}, "expected stage=True"),
+        ({"on_error": dead_letter("delays")}, "choose another topic for dead letters"),
     ],
 )
 def test_a_topic_a_name_and_shards_are_checked(options: dict[str, Any], expected: str) -> None:
@@ -57,6 +62,12 @@ def test_a_table_needs_a_database() -> None:
 def test_names_come_from_topics_and_tables() -> None:
     sink = both(kafka("Delays.By-Hour"), table_sink("app.delays", settings=SETTINGS))
     assert [part.label for part in sink.parts] == ["kafka_delays_by_hour", "table_app_delays"]
+
+
+def test_dead_letters_of_a_table_are_a_sink_of_its_own() -> None:
+    sink = table_sink("app.delays", settings=SETTINGS, on_error=dead_letter("dead"))
+    labels = [part.label for part in sink.parts]
+    assert labels == ["table_app_delays", "kafka_app_delays_dead_letters"]
 
 
 def test_two_sinks_of_one_name_are_refused() -> None:

@@ -58,12 +58,14 @@ class ColumnType:
             can have.
         item: of an array: the type of its elements.
         is_modified: it has a length or a precision.
+        size: its most characters, or digits; None: as many as the type can have.
     """
 
     kind: str
     places: int | None = None
     item: ColumnType | None = None
     is_modified: bool = False
+    size: int | None = None
 
     @property
     def family(self) -> str:
@@ -196,7 +198,9 @@ def _column(
 ) -> Column:
     modifiers = _MODIFIERS.search(written)
     places = _places(item or kind, written, modifiers)
-    own = ColumnType(item or kind, places, None, modifiers is not None)
+    is_sized = modifiers is not None and (item or kind) in ("numeric", "varchar")
+    size = int(modifiers[1]) if modifiers is not None and is_sized else None
+    own = ColumnType(item or kind, places, None, modifiers is not None, size)
     return Column(name, declared, ColumnType(kind, None, own) if item else own, *facts)
 
 

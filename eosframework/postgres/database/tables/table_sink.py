@@ -171,6 +171,48 @@ def store_positions(
         commit(connection, doing)
 
 
+def move_untouched(
+    database: Database,
+    application: str,
+    topic_id: str,
+    partitions: Sequence[TopicPartition],
+    begin: int,
+    after: int,
+) -> bool:
+    """Move positions from the begin of a range past its end, or return that some of it is written.
+
+    Args:
+        database: of the table sinks.
+        application: its name.
+        topic_id: of the partitions, which are of one topic.
+        partitions: at least one.
+        begin: of the range.
+        after: the position afterwards; a position there was moved before.
+
+    Returns:
+        True: no process with an earlier claim writes a row of the range; False: nothing is changed.
+
+    Raises:
+        DatabaseUnusable: the positions may or may not be moved; repeat the call.
+    """
+    doing = f"set positions in {database.display}"
+    of_topic = {
+        "application": application,
+        "topics": [partition.topic for partition in partitions],
+        "partitions": [partition.partition for partition in partitions],
+        "topic_ids": [topic_id] * len(partitions),
+    }
+    with database.session(doing) as connection:
+        found = [row[-1] for row in _queries.claim_positions(connection, **of_topic)]
+        if any(offset is not None and begin < offset < after for offset in found):
+            connection.rollback()
+            return False
+        ends = [after] * len(partitions)
+        _queries.set_positions(connection, **of_topic, next_offsets=ends)
+        commit(connection, doing)
+    return True
+
+
 def seen_position(database: Database, application: str, partition: TopicPartition) -> Seen:
     """Read a position without a claim, to see whether its owner is alive.
 

@@ -1,202 +1,40 @@
 """The records of a Kafka sink as a column of the user's rows, computed by Spark SQL.
 
-A row that cannot be a record fails the batch where the column is computed: before the batch is
-accepted, so no shard has committed a part of it.
-
-Rows as Protobuf messages, on executors that may lack the classes that protoc made.
-Such a class cannot be pickled by value: its descriptors are sent, and each Python process makes a
-class of them.
-
-Keys and values that Python encodes: with schemas of a registry, or with a serde of the user's.
-Spark SQL has no function for them, so the stage is computed through a Python function. A batch is
-encoded once: its attempts read the bytes from the stage.
+A row that cannot be a record is found where the column is computed: before the batch is accepted,
+so no shard has committed a part of it (`refused_rows`).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass
 from itertools import groupby, repeat
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from eosframework.config import RegistrySettings
-from eosframework.errors import ConfigurationError, EosError, RunError
-from eosframework.postgres.outbox.relay_position import Destination
+from eosframework.errors import ConfigurationError
 from eosframework.records import EARLIEST_OUTPUT_MS
+<<<<<<< HEAD
 from eosframework.serialization.key_bytes import key_encoder
 from eosframework.serialization.schemas import Codec, Format, Registered
 from eosframework.serialization.serdes import JSON, Serde, SerdeLike, codec_serde, serde_of
 from eosframework.spark.session import values
 from eosframework.spark.session.executors import RecordBatch, Table, encoded
+=======
+from eosframework.serialization.serdes import Serde
+from eosframework.spark.session.executors import RecordBatch, Table
+from eosframework.spark.sinks import values
+from eosframework.spark.sinks.kafka.dead_rows import DeadLetters
+from eosframework.spark.sinks.kafka.row_encoders import RowEncoder
+>>>>>>> h-settings
 from eosframework.spark.sinks.kafka.shard_attempt import ShardRows
-from eosframework.spark.sinks.sink_entry import refusing
+from eosframework.spark.sinks.refused_rows import REASON, ROW, Refusal, refusal_columns
+from eosframework.topology.graph.graph import Policy
 from eosframework.transactions.ports import Output
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
-
-
-class MessageEncoder:
-    """Encodes the fields of a row as a message that names its schema.
-
-    Args:
-        codec: of messages, for the keys or values of a topic.
-        settings: of the schema registry that the codec is bound to.
-    """
-
-    def __init__(self, codec: Codec, settings: RegistrySettings) -> None:
-        self._codec = codec
-        self._settings = settings
-        self._model = cast(Any, codec.model)
-
-    def __call__(self, fields: Any) -> bytes:
-        """Return the bytes of a message; a field that is None is not set.
-
-        Args:
-            fields: values by name; those of a nested message are a map, too.
-
-        Raises:
-            TypeError: the value is no struct, or a field has another type.
-            ValueError: the message has no such field, or the field does not take the value.
-        """
-        if not isinstance(fields, Mapping):
-            raise TypeError(f"a message is made of a struct, not of a {type(fields).__name__}")
-        return self._codec.encode(self._model(**cast("Mapping[str, Any]", fields)))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle without the class and without connections."""
-        codec, described = self._codec, self._model.DESCRIPTOR
-        files = tuple(file.serialized_pb for file in _imported_first([described.file]))
-        sent = (codec.declared, codec.topic, codec.is_key, self._settings)
-        return _remade, (*sent, files, described.full_name)
-
-
-@cache
-def _remade(
-    declared: Registered,
-    topic: str | None,
-    is_key: bool,
-    settings: RegistrySettings,
-    files: tuple[bytes, ...],
-    message: str,
-) -> MessageEncoder:
-    """Return the encoder of this process: Spark sends it with each task."""
-    from google.protobuf import descriptor_pool, message_factory
-
-    from eosframework.kafka.schema_registry.schema_codecs import open_schemas
-
-    # A pool of its own: the user's modules may have the same files in the default one.
-    pool = descriptor_pool.DescriptorPool()
-    for file in files:
-        pool.AddSerializedFile(file)
-    model = message_factory.GetMessageClass(pool.FindMessageTypeByName(message))
-    codec = Codec(declared, None, model).at(topic, is_key=is_key, written=True)
-    open_schemas([codec], settings, checked=False)
-    return MessageEncoder(codec, settings)
-
-
-def _imported_first(files: Iterable[Any]) -> Iterator[Any]:
-    """Yield the descriptors of files, each after those that it imports, and once."""
-    done: set[str] = set()
-
-    def each(wanted: Iterable[Any]) -> Iterator[Any]:
-        for file in wanted:
-            if file.name not in done:
-                done.add(file.name)
-                yield from each(file.dependencies)
-                yield file
-
-    return each(files)
-
-
-def open_serde(
-    wanted: SerdeLike, topic: str | None, settings: RegistrySettings, *, is_key: bool
-) -> Serde:
-    """Return a serde that can encode here and on executors.
-
-    Args:
-        wanted: as the user gave it.
-        topic: of all records; None: each has its own.
-        settings: of the schema registry.
-        is_key: the serde is for keys.
-
-    Raises:
-        TopologyError: there is no such serde.
-        ConfigurationError: it has no subject, or there is no registry.
-        SchemasUnusable: the registry cannot be reached, or lacks or rejects the schema.
-    """
-    from eosframework.kafka.schema_registry.schema_codecs import open_schemas
-
-    serde = serde_of(wanted)
-    if serde.codec is None:
-        return replace(serde, encode=key_encoder(serde)) if is_key and serde == JSON else serde
-    if topic is None and serde.codec.declared.subject is None:
-        raise ConfigurationError(
-            f"{serde.name} with topic_column has no subject; give the serde one with subject="
-        )
-    codec = serde.codec.at(topic, is_key=is_key, written=True)
-    open_schemas([codec], settings)
-    if codec.declared.format is Format.PROTOBUF:
-        return Serde(serde.name, MessageEncoder(codec, settings), None)
-    return codec_serde(codec)
-
-
-@dataclass(frozen=True, slots=True)
-class _RowEncoder:
-    """Encodes a column's values on executors.
-
-    Args:
-        sink: its name, for messages.
-        column: name of the column, for messages.
-        serde: bound to its registry.
-        read: reads what Spark gives Python; see `values.reader_of`.
-    """
-
-    sink: str
-    column: str
-    serde: Serde
-    read: Callable[[Any], Any]
-
-    def encode(self, value: Any) -> bytes | None:
-        """Return the bytes of a value; None stays None.
-
-        Raises:
-            RuntimeError: it does not serialize; the driver raises a RunError.
-        """
-        if value is None:
-            return None
-        plain = value
-        try:
-            plain = self.read(value)
-            return self._encoded(plain)
-        except EosError as error:
-            raise encoded(error) from None
-        except Exception as error:
-            raise encoded(
-                RunError(
-                    f"sink {self.sink!r}: the {self.column} of a row does not serialize as "
-                    f"{self.serde.name}: {str(error) or type(error).__name__}; the row is "
-                    f"{plain!r:.200}. Nothing of its batch was written; correct the row or the "
-                    f"schema, and start the query again"
-                )
-            ) from None
-
-    def _encoded(self, plain: Any) -> bytes:
-        if self.serde.model is not None:
-            plain = self.serde.model.model_validate(plain)
-        return plain if self.serde.encode is None else self.serde.encode(plain)
-
-    def applied(self, column: Column) -> Column:
-        """Return the column of the encoded values.
-
-        Args:
-            column: as `values.plain` has it.
-        """
-        from pyspark.sql import functions as f
-
-        return f.udf(self.encode, "binary", useArrow=False)(column)
 
 
 STRUCT = "struct"
@@ -208,15 +46,43 @@ HEADERS = "array<struct<key:string,value:binary>>"
 PARTS = ("topic", "partition", "key", "value", "timestamp", "headers")
 """The columns of a record; a stage has those that are columns of the user's rows."""
 
-_ORDER = ("shard", "timestamp", "hash", *(part for part in PARTS if part != "timestamp"))
+_ORDER = ("shard", "timestamp", "hash", *(part for part in PARTS if part != "timestamp"), ROW)
 """The columns that order rows, as far as a stage has them. The order is total, because rows that
 are equal in all parts are the same record: by time first, so that readers with windows get no late
-records, then by hash, which is compared as a number."""
+records, then by hash, which is compared as a number. Dead letters are equal if their rows are."""
 
 RESULT_SCHEMA = "shard bigint, row_count bigint"
 
 _Form = Callable[[str, "Column", "DataType"], "Column"]
 """Changes a column before it is written; takes its name, the column and its type."""
+
+_BATCH_BYTES = 61
+"""Of a batch before its records. Brokers compare the size of a batch, and a record that is large is
+a batch of its own."""
+
+_VARINTS = ((64, 1), (8192, 2), (1 << 20, 3), (1 << 27, 4))
+"""Lengths below the first number of a pair take as many bytes as the second."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLimits:
+    """The limits of the topic of all records, as far as they are known.
+
+    Args:
+        topic: its name, for messages.
+        partitions: number of them.
+        most_bytes: largest batch of one record; 0: not known.
+        earlier_ms: how much a timestamp may be earlier than now; None: any time.
+        later_ms: how much it may be later.
+        added_bytes: size of the header that each record gets.
+    """
+
+    topic: str = ""
+    partitions: int = 2**31 - 1
+    most_bytes: int = 0
+    earlier_ms: int | None = None
+    later_ms: int | None = None
+    added_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,14 +113,9 @@ class KafkaColumns:
     serde: Serde | None = None
 
     def column(
-        self,
-        sink: str,
-        frame: DataFrame,
-        known: Mapping[str, Destination],
-        partitions: int | None,
-        shards: int,
+        self, sink: str, frame: DataFrame, limits: TopicLimits, shards: int, policy: Policy
     ) -> Column:
-        """Return the record of each row, its hash and its shard, as a struct.
+        """Return the record of each row, its hash, its shard and its refusal, as a struct.
 
         The shard is a pure function of the key; records without a key are spread by all their
         parts.
@@ -262,174 +123,212 @@ class KafkaColumns:
         Args:
             sink: its name, for messages.
             frame: the user's rows.
-            known: topics with their limits.
-            partitions: of the topic; None: unknown.
+            limits: of the topic.
             shards: number of them.
+            policy: for rows that cannot be written.
 
         Raises:
             ConfigurationError: a column is missing, or has an unsuitable type.
         """
+        from pyspark.sql import functions as f
+
+        refusals: list[Refusal] = []
         try:
             values.refuse_repeated(frame)
-            return self._record(sink, frame, known, partitions, shards)
+            parts = self._parts(frame, limits, refusals)
         except ConfigurationError as error:
             raise ConfigurationError(f"sink {sink!r}: {error}. Nothing was written") from None
-
-    def _record(
-        self,
-        sink: str,
-        frame: DataFrame,
-        known: Mapping[str, Destination],
-        partitions: int | None,
-        shards: int,
-    ) -> Column:
-        """Return the struct of `column`, with the same arguments."""
-        from pyspark.sql import functions as f
-
-        value = self._bytes(sink, frame, self.value, self.serde, _as_it_is)
-        size = f.coalesce(f.length(value), f.lit(0))
-        row = values.described(frame)
-        parts: dict[str, Column] = {}
-        if self.topic_column is not None:
-            parts["topic"] = self._topics(sink, frame, self.topic_column)
-        if self.partition is not None:
-            parts["partition"] = self._partition(sink, frame, self.partition, partitions)
-        if self.key is not None:
-            if (
-                self.key != STRUCT
-                and frame.schema[_known(frame, self.key)].dataType.typeName() == "void"
-            ):
-                raise ConfigurationError(
-                    f"the key column {self.key!r} has type void, so every key would be null; name "
-                    f"another column, or leave key= out to write records without a key"
-                )
-            key = self._bytes(sink, frame, self.key, self.key_serde, _ordered)
-            size = size + f.length(key)
-            parts["key"] = refusing(
-                sink,
-                [(key.isNull(), f"has null in its key column {self.key!r}")],
-                key,
-                row,
-                advice="filter such rows out, or leave key= out to write records without a key",
-            )
-        parts["value"] = self._refusing_large(sink, value, size, row, known.get(self.topic or ""))
-        if self.timestamp is not None:
-            parts["timestamp"] = _milliseconds(frame, self.timestamp)
-        if self.headers is not None:
-            parts["headers"] = self._headers(sink, frame, self.headers)
-        whole = f.xxhash64(*parts.values())
+        if limits.most_bytes:
+            refusals.append(_too_large(parts, limits))
+        refused = refusal_columns(sink, frame, refusals, policy)
+        # A row that is not refused has null there, which leaves the hash as it is.
+        whole = f.xxhash64(*parts.values(), refused[ROW])
         place = f.xxhash64(parts["key"]) if "key" in parts else whole
-        parts["hash"] = whole
-        parts["shard"] = f.pmod(place, f.lit(shards)).cast("int")
+        parts |= {"hash": whole, "shard": f.pmod(place, f.lit(shards)).cast("int"), **refused}
         return f.struct(*[column.alias(name) for name, column in parts.items()])
 
-    def _refusing_large(
-        self, sink: str, value: Column, size: Column, row: Column, found: Destination | None
+    def _parts(
+        self, frame: DataFrame, limits: TopicLimits, refusals: list[Refusal]
+    ) -> dict[str, Column]:
+        """Return the parts of a record, and append what refuses rows."""
+        parts: dict[str, Column] = {}
+        if self.topic_column is not None:
+            parts["topic"] = _topics(frame, self.topic_column, refusals)
+        if self.partition is not None:
+            parts["partition"] = _partitions(frame, self.partition, limits, refusals)
+        if self.key is not None:
+            parts["key"] = self._keys(frame, self.key, refusals)
+        parts["value"] = _bytes(frame, self.value, self.serde, _as_it_is, refusals)
+        if self.timestamp is not None:
+            parts["timestamp"] = _milliseconds(frame, self.timestamp, limits, refusals)
+        if self.headers is not None:
+            parts["headers"] = _headers(frame, self.headers, refusals)
+        return parts
+
+    def _keys(self, frame: DataFrame, name: str, refusals: list[Refusal]) -> Column:
+        if name != STRUCT and frame.schema[_known(frame, name)].dataType.typeName() == "void":
+            raise ConfigurationError(
+                f"the key column {name!r} has type void, so every key would be null; name another "
+                f"column, or leave key= out to write records without a key"
+            )
+        key = _bytes(frame, name, self.key_serde, _ordered, refusals)
+        advice = "filter such rows out, or leave key= out to write records without a key"
+        refusals.append(Refusal(key.isNull(), f"has null in its key column {name!r}", advice))
+        return key
+
+
+def _too_large(parts: Mapping[str, Column], limits: TopicLimits) -> Refusal:
+    """Return the refusal of records that are larger than brokers take, to the byte."""
+    from pyspark.sql import functions as f
+
+    size = _wire_bytes(parts, limits.added_bytes)
+    reason = f.concat(
+        f.lit("makes a record of "),
+        size.cast("string"),
+        f.lit(f" bytes; topic {limits.topic} takes {limits.most_bytes}"),
+    )
+    advice = f"raise max.message.bytes of {limits.topic}, or make the value smaller"
+    return Refusal(size > limits.most_bytes, reason, advice)
+
+
+def _wire_bytes(parts: Mapping[str, Column], added_bytes: int) -> Column:
+    """Return the size of the batch that has one record only."""
+    from pyspark.sql import functions as f
+
+    def framed(column: Column) -> Column:
+        size = f.coalesce(f.octet_length(column), f.lit(0))
+        return _varint_bytes(size) + size
+
+    record = f.lit(3 + added_bytes) + framed(parts["value"])
+    record = record + (framed(parts["key"]) if "key" in parts else f.lit(1))
+    if "headers" in parts:
+        sizes = f.transform(parts["headers"], lambda one: framed(one["key"]) + framed(one["value"]))
+        total = f.aggregate(sizes, f.lit(0), lambda before, one: before + one)
+        count = f.coalesce(f.size(f.coalesce(parts["headers"], f.array())), f.lit(0))
+        record = record + _varint_bytes(count) + f.coalesce(total, f.lit(0))
+    else:
+        record = record + f.lit(1)
+    return f.lit(_BATCH_BYTES) + _varint_bytes(record) + record
+
+
+def _varint_bytes(number: Column) -> Column:
+    from pyspark.sql import functions as f
+
+    [(below, size), *others] = _VARINTS
+    made = f.when(number < below, size)
+    for below, size in others:
+        made = made.when(number < below, size)
+    return made.otherwise(5)
+
+
+def _topics(frame: DataFrame, name: str, refusals: list[Refusal]) -> Column:
+    from pyspark.sql import functions as f
+
+    topic = f.col(_present(frame, name, "string"))
+    reason = f"has null in its topic column {name!r}"
+    refusals.append(Refusal(topic.isNull(), reason, "filter such rows out"))
+    return topic
+
+
+def _headers(frame: DataFrame, name: str, refusals: list[Refusal]) -> Column:
+    """Return the column of headers; null where one of them is invalid."""
+    from pyspark.sql import functions as f
+
+    headers = f.col(_present(frame, name, HEADERS))
+    invalid = f.exists(
+        headers,
+        lambda one: one.isNull() | one["key"].isNull() | ~f.is_valid_utf8(one["key"]),
+    )
+    reason = f"has a header without a key of text in column {name!r}"
+    refusals.append(Refusal(invalid, reason, "give each header a key"))
+    return f.when(~invalid, headers)
+
+
+def _partitions(
+    frame: DataFrame, name: str, limits: TopicLimits, refusals: list[Refusal]
+) -> Column:
+    """Return the column of partitions; null where there is none of that number."""
+    from pyspark.sql import functions as f
+
+    number = f.col(_present(frame, name, "int", "smallint", "tinyint", "bigint"))
+    invalid = number.isNull() | (number < 0) | (number >= limits.partitions)
+    reason = f.concat(
+        f.lit(f"has {name}="),
+        f.coalesce(number.cast("string"), f.lit("null")),
+        f.lit(f"; expected a partition from 0 to before {limits.partitions}"),
+    )
+    advice = "correct the column, or leave partition= out to choose by the key"
+    refusals.append(Refusal(invalid, reason, advice))
+    return f.when(~invalid, number.cast("int"))
+
+
+def _bytes(
+    frame: DataFrame, name: str, serde: Serde | None, form: _Form, refusals: list[Refusal]
+) -> Column:
+    """Return a column as bytes: binary as it is, text as UTF-8, other types as JSON.
+
+    Args:
+        frame: the user's rows.
+        name: of the column, or `STRUCT`.
+        serde: encodes it in Python; None: Spark does.
+        form: of values, for keys or for values.
+        refusals: what refuses rows is appended.
+    """
+    from pyspark.sql import functions as f
+
+    whole = name == STRUCT
+    kind: DataType = frame.schema if whole else frame.schema[_known(frame, name)].dataType
+    columns = [f.col(values.quoted(each)) for each in frame.columns]
+    column = f.struct(*columns) if whole else f.col(values.quoted(name))
+    column = form(name, column, kind)
+    if serde is None and kind.typeName() == "binary":
+        return column
+    if serde is None and kind.typeName() not in values.NESTED:
+        return _written(name, values.text(column, kind), values.unwritable(kind)).cast("binary")
+    of_part = values.json_refusals if serde is None else values.text_refusals
+    for part in frame.schema.fields if whole else [frame.schema[name]]:
+        found = of_part(f.col(values.quoted(part.name)), part.dataType, part.name)
+        refusals += [Refusal(*one) for one in found]
+    if serde is None:
+        made = _written(name, values.json(column, kind), values.unwritable_as_json(kind))
+        return made.cast("binary")
+    plain = _written(name, values.plain(column, kind), values.unwritable(kind))
+    data, reason = RowEncoder(name, serde, values.reader_of(kind)).applied(plain)
+    refusals.append(Refusal(reason.isNotNull(), reason, "correct the row or the schema"))
+    return data
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedColumns:
+    """The rows that another sink refuses, as records of a dead-letter topic.
+
+    Args:
+        topic: the dead-letter topic.
+        refused: returns the other sink's `REASON` and `ROW` of each row.
+    """
+
+    topic: str
+    refused: Callable[[DataFrame], dict[str, Column]]
+
+    def column(
+        self, sink: str, frame: DataFrame, limits: TopicLimits, shards: int, policy: Policy
     ) -> Column:
-        from pyspark.sql import functions as f
+        """Return the columns of a refused row as a struct, null of any other row.
 
-        if found is None or not found.most_bytes:
-            return value
-        reason = f.concat(
-            f.lit("makes a record of "),
-            size.cast("string"),
-            f.lit(f" bytes; topic {self.topic} takes {found.most_bytes}"),
-        )
-        return refusing(
-            sink,
-            [(size > found.most_bytes, reason)],
-            value,
-            row,
-            advice=f"raise max.message.bytes of {self.topic}, or make the value smaller",
-        )
-
-    def _topics(self, sink: str, frame: DataFrame, name: str) -> Column:
-        from pyspark.sql import functions as f
-
-        topic = f.col(_present(frame, name, "string"))
-        return refusing(
-            sink,
-            [(topic.isNull(), f"has null in its topic column {name!r}")],
-            topic.cast("string"),
-            values.described(frame),
-            advice="filter such rows out",
-        )
-
-    def _headers(self, sink: str, frame: DataFrame, name: str) -> Column:
-        from pyspark.sql import functions as f
-
-        headers = f.col(_present(frame, name, HEADERS))
-        invalid = f.exists(
-            headers,
-            lambda one: one.isNull() | one["key"].isNull() | ~f.is_valid_utf8(one["key"]),
-        )
-        return refusing(
-            sink,
-            [(invalid, f"has a header without a key of text in column {name!r}")],
-            headers,
-            values.described(frame),
-            advice="give each header a key",
-        )
-
-    def _bytes(
-        self, sink: str, frame: DataFrame, name: str, serde: Serde | None, form: _Form
-    ) -> Column:
-        """Return a column as bytes: binary as it is, text as UTF-8, other types as JSON.
-
-        Args:
-            sink: its name, for messages.
-            frame: the user's rows.
-            name: of the column, or `STRUCT`.
-            serde: encodes it in Python; None: Spark does.
-            form: of values, for keys or for values.
+        Arguments as of `KafkaColumns.column`.
         """
         from pyspark.sql import functions as f
 
-        whole = name == STRUCT
-        kind: DataType = frame.schema if whole else frame.schema[_known(frame, name)].dataType
-        columns = [f.col(values.quoted(each)) for each in frame.columns]
-        column = f.struct(*columns) if whole else f.col(values.quoted(name))
-        column = form(name, column, kind)
-        if serde is None and kind.typeName() == "binary":
-            return column
-        refusals: list[tuple[Column, str]] = []
-        if serde is not None:
-            plain = _written(name, values.plain(column, kind), values.unwritable(kind))
-            made = _RowEncoder(sink, name, serde, values.reader_of(kind)).applied(plain)
-            refusals_of = values.text_refusals
-        elif kind.typeName() in values.NESTED:
-            made = _written(name, values.json(column, kind), values.unwritable_as_json(kind))
-            refusals_of = values.json_refusals
-        else:
-            made = _written(name, values.text(column, kind), values.unwritable(kind))
-            return made.cast("binary")
-        for part in frame.schema.fields if whole else [frame.schema[name]]:
-            refusals += refusals_of(f.col(values.quoted(part.name)), part.dataType, part.name)
-        row = values.described(frame)
-        return refusing(sink, refusals, made.cast("binary"), row, advice=values.ADVICE)
-
-    def _partition(self, sink: str, frame: DataFrame, name: str, partitions: int | None) -> Column:
-        from pyspark.sql import functions as f
-
-        number = f.col(_present(frame, name, "int", "smallint", "tinyint", "bigint"))
-        end = f.lit(2**31 - 1 if partitions is None else partitions)
-        return refusing(
-            sink,
-            [
-                (
-                    number.isNull() | (number < 0) | (number >= end),
-                    f.concat(
-                        f.lit(f"has {name}="),
-                        f.coalesce(number.cast("string"), f.lit("null")),
-                        f.lit("; expected a partition from 0 to before "),
-                        end.cast("string"),
-                    ),
-                )
-            ],
-            number.cast("int"),
-            values.described(frame),
-            advice="correct the column, or leave partition= out to choose by the key",
-        )
+        refused = self.refused(frame)
+        hashed = f.xxhash64(refused[REASON], refused[ROW])
+        nothing = f.lit(None).cast("binary")
+        parts = {
+            "value": nothing,
+            "hash": hashed,
+            "shard": f.pmod(hashed, f.lit(shards)).cast("int"),
+        }
+        columns = [column.alias(name) for name, column in {**parts, **refused}.items()]
+        return f.when(refused[REASON].isNotNull(), f.struct(*columns))
 
 
 def in_shards(records: DataFrame, shards: int, slots: Sequence[int]) -> DataFrame:
@@ -475,16 +374,24 @@ class ShardPiece:
     ahead: tuple[int, ...]
 
 
-def pieces_of(batches: Iterable[RecordBatch], topic: str | None) -> Iterator[ShardPiece]:
+def pieces_of(
+    batches: Iterable[RecordBatch], topic: str | None, dead_letters: DeadLetters | None = None
+) -> Iterator[ShardPiece]:
     """Yield the rows of each batch of Arrow, cut between shards.
 
     Args:
-        batches: of one Spark partition, shard after shard.
+        batches: of one Spark partition, shard after shard, from the first row of each.
         topic: of all records; None: of the column.
+        dead_letters: makes those of refused rows; None: there are none.
     """
+    seen = Counter[int]()
     for batch in batches:
-        columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
-        rows = ShardRows(_outputs(columns, topic), columns["hash"])
+        names = [name for name in batch.schema.names if dead_letters or name not in (REASON, ROW)]
+        columns = {name: batch.column(name).to_pylist() for name in names}
+        outputs = _outputs(columns, topic)
+        if dead_letters is not None:
+            dead_letters.replace(outputs, columns, seen)
+        rows = ShardRows(outputs, columns["hash"])
         runs = [(shard, len(list(run))) for shard, run in groupby(columns["shard"])]
         for n, (shard, count) in enumerate(runs):
             yield ShardPiece(shard, rows.take(count), tuple(one for one, _ in runs[n:]))
@@ -511,10 +418,13 @@ def _pairs(headers: Sequence[Mapping[str, Any]] | None) -> list[tuple[str, bytes
     return [(one["key"], one["value"]) for one in headers] if headers else None
 
 
-def _milliseconds(frame: DataFrame, name: str) -> Column:
+def _milliseconds(
+    frame: DataFrame, name: str, limits: TopicLimits, refusals: list[Refusal]
+) -> Column:
     """Return a column of timestamps as milliseconds; 0 stands for the time of production.
 
-    Earlier times than the first one that a record can have are written as that one.
+    Earlier times than the first one that a record can have are written as that one. Times that the
+    topic does not take are compared with the time at which the batch is computed.
     """
     from pyspark.sql import functions as f
 
@@ -522,6 +432,13 @@ def _milliseconds(frame: DataFrame, name: str) -> Column:
     if dict(frame.dtypes)[name] == "timestamp":
         column = f.unix_millis(column)
     known = f.greatest(column.cast("bigint"), f.lit(EARLIEST_OUTPUT_MS))
+    now = f.unix_millis(f.current_timestamp())
+    for side, limit in (("before", limits.earlier_ms), ("after", limits.later_ms)):
+        if limit is not None:
+            distance = now - known if side == "before" else known - now
+            reason = f"has a time in {name!r} outside message.timestamp.{side}.max.ms of its topic"
+            advice = "correct the time, or raise the limit of the topic"
+            refusals.append(Refusal(column.isNotNull() & (distance > limit), reason, advice))
     return f.when(column.isNull(), f.lit(0)).otherwise(known).cast("bigint")
 
 

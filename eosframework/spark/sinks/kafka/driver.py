@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,8 +19,9 @@ import structlog
 
 from eosframework.application.control_topic import ControlTopic
 from eosframework.application.journal import KafkaJournal
-from eosframework.application.output_limits import RelayDestinations
+from eosframework.application.output_limits import RelayDestinations, limits_of
 from eosframework.config import Settings
+from eosframework.engine.failures.refused_outputs import tolerant
 from eosframework.errors import ClusterUnreachable, DataRejected, RunError, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import SizeLimits, size_limits
@@ -31,21 +32,37 @@ from eosframework.spark.session.ordering import task_slots
 from eosframework.spark.sinks.kafka.columns import (
     RESULT_SCHEMA,
     KafkaColumns,
+    RefusedColumns,
+    TopicLimits,
     in_order,
     in_shards,
     pieces_of,
 )
+from eosframework.spark.sinks.kafka.dead_rows import DeadLetters
 from eosframework.spark.sinks.kafka.shard_attempt import ShardSpec
 from eosframework.spark.sinks.kafka.shards import attempts
-from eosframework.spark.sinks.kafka.sink_log import LOST, batch_claim, moved, receipts_of, shards_in
+from eosframework.spark.sinks.kafka.sink_log import (
+    LOST,
+    batch_claim,
+    moved,
+    progress_in,
+    receipt_bytes,
+    receipts_of,
+    shards_in,
+)
+from eosframework.spark.sinks.refused_rows import REASON, written_rows
 from eosframework.spark.sinks.sink_entry import (
     BatchIdentity,
     Decision,
     SinkBatch,
     are_few_expected,
     decide,
+    policy_text,
+    refuse_other_options,
     shard_of,
+    shards_prefix,
 )
+from eosframework.topology.graph.graph import OnError, Policy
 from eosframework.transactions.ports import Output
 from eosframework.transactions.producing import fence
 from eosframework.transactions.session.owned_keys import OwnedKey
@@ -61,7 +78,12 @@ MOST_TRANSACTIONS = 3
 
 
 def outputs_of(
-    rows: Table, topic: str | None, application: str, sink: str, batch: SinkBatch
+    rows: Table,
+    topic: str | None,
+    application: str,
+    sink: str,
+    batch: SinkBatch,
+    dead_letters: DeadLetters | None = None,
 ) -> tuple[list[Output], dict[int, int]]:
     """Return the records of a batch, and the number of rows by shard.
 
@@ -71,10 +93,11 @@ def outputs_of(
         application: owner of the sink.
         sink: its name.
         batch: with the positions before it.
+        dead_letters: makes those of refused rows; None: there are none.
     """
     outputs: list[Output] = []
     counts: dict[int, int] = {}
-    for piece in pieces_of(in_order(rows).to_batches(), topic):
+    for piece in pieces_of(in_order(rows).to_batches(), topic, dead_letters):
         first = counts.get(piece.shard, 0)
         counts[piece.shard] = first + len(piece.rows)
         receipts = receipts_of(application, sink, piece.shard, batch)
@@ -133,20 +156,33 @@ class KafkaSinkOptions:
 
     Args:
         sink: name in ids and entries: the sink's, and its job's for a batch DataFrame.
+        refused_by: label of another sink whose refused rows are all that this one writes.
     """
 
     application: str
     sink: str
-    columns: KafkaColumns
+    columns: KafkaColumns | RefusedColumns
     shards: int
     stage: bool
     follows: str | None
     settings: Settings
+    on_error: OnError
+    refused_by: str | None = None
 
     @property
     def label(self) -> str:
         """Name among all sinks of the application, and of the column in a stage."""
         return f"kafka_{self.sink}"
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that are known without the rows."""
+        return tuple(topic for topic in (self.columns.topic, self.on_error.topic) if topic)
+
+    @property
+    def dead_letters(self) -> str | None:
+        """The topic of dead letters."""
+        return self.columns.topic if self.refused_by else self.on_error.topic
 
     def of_job(self, job: str) -> KafkaSinkOptions:
         """Return the sink of a batch DataFrame."""
@@ -206,6 +242,11 @@ class KafkaSinkDriver:
         return self._options.stage
 
     @property
+    def on_error(self) -> OnError:
+        """Policy for rows that cannot be written."""
+        return self._options.on_error
+
+    @property
     def expects_few(self) -> bool:
         """The next batch is expected to fit one transaction."""
         return are_few_expected(self.last)
@@ -221,8 +262,44 @@ class KafkaSinkDriver:
         Raises:
             StartRefused: the batch is neither the last one nor the next one.
         """
-        options = self._options
-        return decide(self.name, self.last, offered, options.shards, options.follows)
+        return decide(self.name, self.last, offered, self._options.follows)
+
+    def give_up(self) -> bool:
+        """Give the open batch up unless some of its rows are committed.
+
+        1. The entry is marked: an attempt that takes its shard from now on ends at A3. 2. The init
+        of the ids ends the attempts that had passed A3. 3. What is committed now is all that ever
+        will be.
+
+        Returns:
+            True: no attempt can commit a row of it any more, and it may be computed again.
+        """
+        last = self.last
+        assert last is not None, "a batch is open"
+        seen = self._journal.decided_under(shards_prefix(self.name))
+        if any(row.rows for row in progress_in(seen, self.name, last.sequence).values()):
+            return False
+        self._mark(last, given_up=True)
+        self._fence(range(last.shards))
+        committed = shards_in(self._journal, self.name, last.sequence)
+        if any(one.rows for one in committed.values()):
+            self._mark(last, given_up=False)
+            return False
+        return True
+
+    def _mark(self, last: SinkBatch, *, given_up: bool) -> None:
+        changes = {"given_up": given_up, "attempt": self._attempt.name, "written_at": _now_ms()}
+        self._record(last.model_copy(update=changes))
+
+    def resume(self) -> None:
+        """Refuse other options than those of the open batch, which continues from its stage.
+
+        Raises:
+            StartRefused: names the option.
+        """
+        assert self.last is not None, "a batch is open"
+        policy = policy_text(self._options.on_error)
+        refuse_other_options(self.name, self.last, self._options.shards, policy)
 
     def column(self, frame: DataFrame) -> Column:
         """Return the record of each row, as a struct.
@@ -232,11 +309,13 @@ class KafkaSinkDriver:
         """
         # It refers to columns by name, and takes a hundred calls of the JVM to build.
         if self._column is None or self._column[0] != frame.schema:
-            columns = self._options.columns
-            found = self._topics.get(columns.topic or "")
-            partitions = found.partitions if found is not None else None
-            known, shards = self._destinations, self._options.shards
-            made = columns.column(self.name, frame, known, partitions, shards)
+            columns, limits, shards = (
+                self._options.columns,
+                self._topic_limits,
+                self._options.shards,
+            )
+            policy = self._options.on_error.policy
+            made = columns.column(self.name, frame, limits, shards, policy)
             self._column = frame.schema, made
         return self._column[1]
 
@@ -248,10 +327,14 @@ class KafkaSinkDriver:
         """
         options = self._options
         topic = options.columns.topic
+        if options.on_error.policy is Policy.SKIP:
+            rows = rows.filter(rows.column(REASON).is_null())
         if topic is None:
-            self._refuse_topics(rows.column("topic").unique().to_pylist())
-        batch = self._opened(offered, None)
-        outputs, self._counts = outputs_of(rows, topic, options.application, self.name, batch)
+            written = rows.filter(rows.column(REASON).is_null())
+            self._refuse_topics(written.column("topic").unique().to_pylist())
+        batch, made = self._opened(offered, None), self._dead_letters
+        of_sink = topic, options.application, self.name, batch
+        outputs, self._counts = outputs_of(rows, *of_sink, made and made(batch))
         complete = self._completed(batch, rows.num_rows)
         return (
             complete.rows
@@ -279,6 +362,7 @@ class KafkaSinkDriver:
             batch=offered,
             shards=self._options.shards,
             stage=stage,
+            on_error=policy_text(self._options.on_error),
             positions=positions,
             receipts_since=self._receipts_since(last, positions),
             topics=() if last is None else last.topics,
@@ -288,6 +372,8 @@ class KafkaSinkDriver:
 
     def write(self, rows: DataFrame, batch: SinkBatch) -> int:
         """Write all rows that are not committed, and return their number (S4)."""
+        if self._options.on_error.policy is Policy.SKIP:
+            rows = written_rows(rows)
         try:
             self._counts = self._by_executors(rows, batch)
         except Exception:
@@ -362,7 +448,8 @@ class KafkaSinkDriver:
     def _by_executors(self, frame: DataFrame, batch: SinkBatch) -> dict[int, int]:
         """Write a batch by a Spark job with a task for each shard."""
         if self._options.columns.topic is None:
-            self._refuse_topics([row[0] for row in frame.select("topic").distinct().collect()])
+            topics = frame.filter(f"{REASON} IS NULL") if REASON in frame.columns else frame
+            self._refuse_topics([row[0] for row in topics.select("topic").distinct().collect()])
         if self._slots is None:
             self._slots = task_slots(frame.sparkSession, batch.shards)
         sharded = in_shards(frame, batch.shards, self._slots)
@@ -380,6 +467,7 @@ class KafkaSinkDriver:
             since=self._since,
             topic=options.columns.topic,
             topics=tuple(sorted(self._topics)),
+            dead_letters=self._dead_letters and self._dead_letters(batch),
             limits=self._limits,
             run=uuid.uuid4().hex[:8],
         )
@@ -403,8 +491,7 @@ class KafkaSinkDriver:
 
     @cached_property
     def _topics(self) -> dict[str, Any]:
-        topic = self._options.columns.topic
-        return {} if topic is None else dict(self._admin.describe_topics([topic]))
+        return dict(self._admin.describe_topics(self._options.topics))
 
     @property
     def _limits(self) -> SizeLimits:
@@ -413,8 +500,36 @@ class KafkaSinkDriver:
 
     @cached_property
     def _destinations(self) -> dict[str, Destination]:
-        topic = self._options.columns.topic
-        return {} if topic is None else self._described([topic])
+        return self._described([*self._options.topics])
+
+    @property
+    def _topic_limits(self) -> TopicLimits:
+        """The limits of the topic of all records."""
+        options = self._options
+        topic = options.columns.topic
+        if topic is None:
+            return TopicLimits()
+        times = limits_of(self._topics[topic], {})
+        earlier, later = times.before_ms, times.after_ms
+        receipts = options.settings.worker.receipts
+        return TopicLimits(
+            topic,
+            self._topics[topic].partitions,
+            self._destinations[topic].most_bytes,
+            None if earlier is None else tolerant(earlier),
+            None if later is None else tolerant(later),
+            receipt_bytes(options.application, self.name) if receipts else 0,
+        )
+
+    @property
+    def _dead_letters(self) -> Callable[[SinkBatch], DeadLetters] | None:
+        """Makes the dead letters of a batch; None: refused rows give none."""
+        topic = self._options.dead_letters
+        if topic is None:
+            return None
+        most = self._destinations[topic].most_bytes or None
+        step = self._options.refused_by or self.label
+        return lambda batch: DeadLetters(topic, step, self.name, batch, most)
 
     def _described(self, topics: list[str]) -> dict[str, Destination]:
         settings = self._options.settings
@@ -430,12 +545,22 @@ class KafkaSinkDriver:
                     f"sink {self.name!r} cannot write: {destination.refusal}. Nothing was written; "
                     f"create topic {topic!r}, or correct its name"
                 )
-            if destination.needs_key and self._options.columns.key is None:
+            if destination.needs_key and topic == self._options.dead_letters:
+                raise StartRefused(
+                    f"sink {self.name!r}: topic {topic!r} of on_error is compacted, and a refused "
+                    f"row may have no key; choose a topic with cleanup.policy=delete"
+                )
+            if destination.needs_key and self._key is None:
                 raise StartRefused(
                     f"sink {self.name!r}: topic {topic!r} is compacted, so its records need a key; "
                     f"name its column with key="
                 )
         return found
+
+    @property
+    def _key(self) -> str | None:
+        columns = self._options.columns
+        return columns.key if isinstance(columns, KafkaColumns) else None
 
     def _refuse_topics(self, topics: list[str]) -> None:
         """Raise unless all topics of a column exist."""

@@ -38,8 +38,9 @@ from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import SizeLimits
 from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.kafka.worker_clients import producer_client, producer_pool
+from eosframework.spark.sinks.kafka.dead_rows import DeadLetters
 from eosframework.spark.sinks.kafka.sink_log import LOST, open_check, receipts_of
-from eosframework.spark.sinks.sink_entry import ShardProgress, SinkBatch
+from eosframework.spark.sinks.sink_entry import REFUSED_LATE, ShardProgress, SinkBatch
 from eosframework.transactions.ports import Output
 from eosframework.transactions.session.owned_keys import OwnedKey
 from eosframework.transactions.task_attempts import AttemptWork, TaskAttempt
@@ -114,6 +115,7 @@ class ShardSpec:
         topics: the topics to write, as far as they are known.
         limits: of these topics.
         run: id of the Spark job.
+        dead_letters: makes those of refused rows; None: there are none.
     """
 
     application: str
@@ -125,6 +127,7 @@ class ShardSpec:
     topics: tuple[str, ...]
     limits: SizeLimits
     run: str
+    dead_letters: DeadLetters | None = None
 
     @property
     def of_clients(self) -> tuple[object, ...]:
@@ -312,9 +315,9 @@ class ShardAttempt(AttemptWork[ShardProgress]):
         output = self._chunk.outputs[0]
         raise RunError(
             f"{self.owned.claim.name}: topic {output[0]} refuses its row {self._seen}, with key "
-            f"{output[2]!r:.80} and a value of {len(output[1] or b'')} bytes: {error}. The rows "
-            f"before it are committed. Change the topic so that it accepts the record, and start "
-            f"the query again: it resumes at this row"
+            f"{output[2]!r:.80} and a value of {len(output[1] or b'')} bytes "
+            f"({output[1] or b''!r:.80}): {error}. {REFUSED_LATE}. Change the topic so that it "
+            f"accepts the record, and start the query again"
         ) from error
 
     def _leave(self, error: Exception) -> None:

@@ -26,7 +26,7 @@ def attempts(spec: ShardSpec) -> BatchFunction:
     """Return the function for `mapInArrow`: it writes the rows of shards in transactions."""
 
     def run(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-        pieces = pieces_of(batches, spec.topic)
+        pieces = pieces_of(batches, spec.topic, spec.dead_letters)
         first = next(pieces, None)
         if first is None:
             return

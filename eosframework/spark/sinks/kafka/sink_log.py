@@ -30,6 +30,9 @@ from eosframework.transactions.ports import Output
 from eosframework.transactions.session.owned_keys import Claim
 from eosframework.txnid import TransactionalId
 
+LENGTHS_BYTES = 4
+"""The lengths of a receipt's name and value, and what it may add to that of its record."""
+
 
 @dataclass(frozen=True, slots=True)
 class ShardReceipts:
@@ -76,6 +79,14 @@ def receipts_of(application: str, sink: str, shard: int, batch: SinkBatch) -> Sh
         return None
     since, base = position(batch.receipts_since, shard), position(batch.positions, shard)
     return ShardReceipts(application, sink, shard, since, base, batch.sequence)
+
+
+def receipt_bytes(application: str, sink: str) -> int:
+    """Return the most bytes that a receipt adds to a record."""
+    far = 2**40
+    shard = ShardReceipts(application, sink, shard=far, since=far, base=2 * far, sequence=far)
+    [made] = shard.added([("", None, None, -1, None, None, 0, None)], far)
+    return sum(len(name) + len(value or b"") + LENGTHS_BYTES for name, value in made[7] or ())
 
 
 def receipts_topic(sink: str) -> str:
@@ -131,7 +142,7 @@ def open_check(sink: str, batch: SinkBatch) -> dict[str, Callable[[Any], None]]:
 
     def check(entry: Any) -> None:
         last = None if entry is None else SinkBatch.from_entry(entry)
-        if last is None or last.sequence != batch.sequence or last.complete:
+        if last is None or last.sequence != batch.sequence or last.complete or last.given_up:
             raise InstanceFenced(
                 f"sink {sink!r}: {batch.batch} is complete, or was given up, since this attempt "
                 f"was started; another driver continues the sink, and this attempt wrote nothing "
@@ -143,9 +154,14 @@ def open_check(sink: str, batch: SinkBatch) -> dict[str, Callable[[Any], None]]:
 
 def shards_in(journal: KafkaJournal, sink: str, sequence: int) -> dict[int, ShardProgress]:
     """Return the progress of all shards in a batch, once all transactions are decided."""
+    return progress_in(journal.settled_under(shards_prefix(sink)), sink, sequence)
+
+
+def progress_in(entries: Mapping[str, Any], sink: str, sequence: int) -> dict[int, ShardProgress]:
+    """Return the progress of the shards in a batch that some entries have."""
     found = {
         shard: ShardProgress.from_entry(entry)
-        for key, entry in journal.settled_under(shards_prefix(sink)).items()
+        for key, entry in entries.items()
         if (shard := shard_of(sink, key)) is not None
     }
     return {shard: one for shard, one in found.items() if one.sequence == sequence}

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from orjson import Fragment
@@ -18,8 +20,15 @@ from eosframework.postgres.tables.table_ports import Batch, RowMaker
 from eosframework.records import TopicPartition
 from eosframework.spark.session import executors, values
 from eosframework.spark.session.executors import RecordBatch
+<<<<<<< HEAD
 from eosframework.spark.sinks.sink_entry import refusing, the_shard
 from eosframework.topology.graph.graph import TableSink
+=======
+from eosframework.spark.sinks import values
+from eosframework.spark.sinks.refused_rows import Refusal, refusal_columns
+from eosframework.spark.sinks.sink_entry import the_shard
+from eosframework.topology.graph.graph import Policy, TableSink
+>>>>>>> h-settings
 from eosframework.transactions.ports import Message
 
 if TYPE_CHECKING:
@@ -49,6 +58,20 @@ _FITS = {
     "daytimeinterval": {"interval"},
 }
 """Families of columns that keep every value of a type, or refuse the row."""
+
+_BITS = {"int2": 16, "int4": 32, "int8": 64}
+"""Bits of the integers of a kind of column."""
+
+_MOST_DIGITS = 38
+"""Digits of Spark's largest decimals."""
+
+_YEAR_1_DAY = -719_162
+"""Of 0001-01-01, counted from 1970. PostgreSQL reads earlier times in another form."""
+
+_MICROSECONDS_OF_DAY = 86_400_000_000
+
+_LAST_DAY = {"date": 2_145_042_905, "timestamp": 106_762_939, "timestamptz": 106_762_939}
+"""Last days of PostgreSQL's types: 5874897-12-31 and 294276-12-31."""
 
 _MOST_PLACES = 1000
 """More digits after the point than any column has: floats and times may have so many."""
@@ -90,10 +113,83 @@ def _is_json(target: TableColumn) -> bool:
     return target.type.family == "json"
 
 
-def _refusals_of(column: Column, kind: DataType, target: TableColumn) -> list[tuple[Column, str]]:
-    """Return what makes a row inexact, as conditions and reasons; arguments as `_form_of`."""
-    refusals = values.json_refusals if _is_json(target) else values.text_refusals
-    return refusals(column, kind, target.name)
+def _refusals_of(
+    column: Column, kind: Any, target: TableColumn, shape: TableShape
+) -> list[Refusal]:
+    """Return what refuses a row, as far as its values show it.
+
+    Args:
+        column: of the rows.
+        kind: its type.
+        target: the column of the table.
+        shape: of the table.
+    """
+    found = (values.json_refusals if _is_json(target) else values.text_refusals)(
+        column, kind, target.name
+    )
+    type_ = target.type
+    if not _is_json(target) and kind.typeName() == "array" and type_.item is not None:
+        type_ = type_.item
+    if is_required(target, shape):
+        reason = f"has null in column {target.name!r}, which is NOT NULL in the table"
+        found.append((column.isNull(), reason))
+    for names, test, reason in _tests_of(type_, target):
+        tests = dict.fromkeys(names, test)
+        found.append((values.found_in(column, kind, tests), f"has {reason}"))
+    return [Refusal(*one) for one in found]
+
+
+def _tests_of(
+    type_: ColumnType, target: TableColumn
+) -> Iterator[tuple[Sequence[str], values.Leaf, str]]:
+    """Yield types of Spark, a test of their values that the database refuses, and the reason."""
+    name = target.name
+    if type_.kind != "json":
+        reason = f"a text with the character U+0000 in column {name!r}, which {type_.kind} lacks"
+        yield values.TEXTS, lambda one: one.contains("\0"), reason
+    numbers = (*values.INTEGERS, "decimal")
+    if bits := _BITS.get(type_.kind):
+        end = Decimal(2 ** (bits - 1))
+        reason = f"a number in column {name!r} that {target.sql_type} does not hold"
+        yield numbers, lambda one: (one >= end) | (one < -end), reason
+    if type_.family == "numeric" and type_.size is not None:
+        most = Decimal(10) ** min(type_.size - (type_.places or 0), _MOST_DIGITS)
+        reason = f"a number in column {name!r} that {target.sql_type} does not hold"
+        yield numbers, lambda one: (one >= most) | (one <= -most), reason
+    if type_.kind == "varchar" and type_.size is not None:
+        length = type_.size
+        reason = f"a text in column {name!r} that is longer than {target.sql_type}"
+        yield values.TEXTS, lambda one: _characters(one) > length, reason
+    if type_.family in _LAST_DAY:
+        reason = f"a time in column {name!r} that {target.sql_type} does not hold, or before year 1"
+        yield ("date",), partial(_is_beyond, _LAST_DAY[type_.family]), reason
+        yield ("timestamp",), _is_before_year_1, reason
+        yield ("timestamp_ntz",), lambda one: one < _year_1(), reason
+
+
+def _characters(column: Column) -> Column:
+    from pyspark.sql import functions as f
+
+    return f.char_length(column)
+
+
+def _is_beyond(last_day: int, column: Column) -> Column:
+    from pyspark.sql import functions as f
+
+    day = f.unix_date(column)
+    return (day < _YEAR_1_DAY) | (day > last_day)
+
+
+def _is_before_year_1(column: Column) -> Column:
+    from pyspark.sql import functions as f
+
+    return f.unix_micros(column) < _YEAR_1_DAY * _MICROSECONDS_OF_DAY
+
+
+def _year_1() -> Column:
+    from pyspark.sql import functions as f
+
+    return f.lit("0001-01-01 00:00:00").cast("timestamp_ntz")
 
 
 def misfit(kind: DataType, target: TableColumn) -> str | None:
@@ -205,41 +301,51 @@ class SparkRowMaker(RowMaker):
         batch.next_offset = messages[-1].offset() + 1
 
 
-def table_row(sink: str, frame: DataFrame, keys: Sequence[str], shape: TableShape) -> Column:
-    """Return all columns of each row as the table takes them, as a struct.
+def table_row(
+    sink: str, frame: DataFrame, keys: Sequence[str], shape: TableShape, policy: Policy
+) -> Column:
+    """Return all columns of each row as the table takes them, and its refusal, as a struct.
 
     Args:
         sink: its name, for messages.
         frame: the user's rows.
         keys: key columns.
         shape: of the table.
+        policy: for rows that cannot be written.
 
     Raises:
         ConfigurationError: a key column is missing, or the table does not take a column.
     """
     from pyspark.sql import functions as f
 
-    names = list(frame.columns)
+    refused = refused_by_table(sink, frame, keys, shape, policy)
+    made = [
+        _form_of(f.col(values.quoted(one.name)), one.dataType, shape.columns[one.name]).alias(
+            one.name
+        )
+        for one in frame.schema.fields
+    ]
+    return f.struct(*made, *[column.alias(name) for name, column in refused.items()])
+
+
+def refused_by_table(
+    sink: str, frame: DataFrame, keys: Sequence[str], shape: TableShape, policy: Policy
+) -> dict[str, Column]:
+    """Return the refusal of each row; arguments and errors as of `table_row`."""
+    from pyspark.sql import functions as f
+
+    if missing := [key for key in keys if key not in frame.columns]:
+        raise ConfigurationError(
+            f"sink {sink!r}: the rows have no column {missing[0]!r}, which is a key; expected one "
+            f"of: {', '.join(frame.columns)}"
+        )
     _refuse_schema(sink, frame, shape)
-    for key in keys:
-        if key not in names:
-            raise ConfigurationError(
-                f"sink {sink!r}: the rows have no column {key!r}, which is a key; expected one of: "
-                f"{', '.join(names)}"
-            )
-    made: list[Column] = []
-    row = values.described(frame)
+    nulls = [(f.col(values.quoted(key)).isNull(), key) for key in keys]
+    refusals = [Refusal(null, f"has null in its key column {key!r}") for null, key in nulls]
     for field in frame.schema.fields:
-        name, kind = field.name, field.dataType
-        target = shape.columns.get(name)
-        assert target is not None, "it was refused"
-        column = f.col(values.quoted(name))
-        refusals = _refusals_of(column, kind, target)
-        if name in keys:
-            refusals = [(column.isNull(), f"has null in its key column {name!r}"), *refusals]
-        form = refusing(sink, refusals, _form_of(column, kind, target), row, advice=values.ADVICE)
-        made.append(form.alias(name))
-    return f.struct(*made)
+        column, target = f.col(values.quoted(field.name)), shape.columns[field.name]
+        refusals += _refusals_of(column, field.dataType, target, shape)
+    return refusal_columns(sink, frame, refusals, policy)
 
 
 def _refuse_schema(sink: str, frame: DataFrame, shape: TableShape) -> None:

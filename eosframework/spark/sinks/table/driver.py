@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from eosframework.config import Settings
-from eosframework.errors import DatabaseRefused, RecordFailed, RunError, StartRefused
+from eosframework.errors import (
+    DatabaseRefused,
+    InstanceFenced,
+    RecordFailed,
+    RunError,
+    StartRefused,
+)
 from eosframework.process.logs import configure_logs
 from eosframework.records import TopicPartition
 from eosframework.serialization.serdes import BYTES
@@ -31,23 +37,43 @@ from eosframework.spark.session.executors import (
     map_batches,
 )
 from eosframework.spark.session.ordering import task_slots
+<<<<<<< HEAD
 from eosframework.spark.session.values import DESCRIBED
 from eosframework.spark.sinks.sink_entry import BatchIdentity, Decision, SinkBatch, decide
+=======
+from eosframework.spark.sinks.refused_rows import written_rows
+from eosframework.spark.sinks.sink_entry import (
+    REFUSED_LATE,
+    BatchIdentity,
+    Decision,
+    SinkBatch,
+    decide,
+    policy_text,
+    refuse_other_options,
+)
+>>>>>>> h-settings
 from eosframework.spark.sinks.table.columns import (
     RESULT_SCHEMA,
     ROW_BITS,
     SparkRow,
     SparkRowMaker,
     position_of,
+    refused_by_table,
     rows_in_shards,
     rows_of,
     table_row,
 )
+<<<<<<< HEAD
 from eosframework.topology.graph.graph import Policy, SinkTable, TableMode, TableSink
+=======
+from eosframework.spark.sinks.values import DESCRIBED
+from eosframework.topology.graph.graph import OnError, Policy, SinkTable, TableMode, TableSink
+>>>>>>> h-settings
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+    from eosframework.postgres.database import Database
     from eosframework.postgres.database.tables.table_shapes import TableShape
 
 _ORIGIN = "spark"
@@ -70,6 +96,7 @@ class TableSinkOptions:
     shards: int
     follows: str | None
     settings: Settings
+    on_error: OnError
 
     @property
     def label(self) -> str:
@@ -123,6 +150,7 @@ class TableSinkDriver:
         self._refuse_table()
         self._row = OwnedSinkRow(self._database, options.application, options.sink)
         self._slots: list[int] | None = None
+        self._gave_up = False
         self._attempt = f"{socket.gethostname()}/{os.getpid()}"
 
     @property
@@ -134,6 +162,11 @@ class TableSinkDriver:
     def staged(self) -> bool:
         """True: rows have no digests in the database, so a plan is never trusted."""
         return True
+
+    @property
+    def on_error(self) -> OnError:
+        """Policy for rows that cannot be written."""
+        return self._options.on_error
 
     @property
     def expects_few(self) -> bool:
@@ -151,8 +184,38 @@ class TableSinkDriver:
         Raises:
             StartRefused: the batch is neither the last one nor the next one.
         """
-        options = self._options
-        return decide(self.name, self.last, offered, options.shards, options.follows)
+        return decide(self.name, self.last, offered, self._options.follows)
+
+    def give_up(self) -> bool:
+        """Give the open batch up unless some of its rows are in the table.
+
+        The positions are moved past its end in the transaction that has read them, so no attempt
+        writes a row of it any more. The sequence after it is left out: a position at the end of the
+        batch could also be that of a shard that is complete.
+
+        Returns:
+            True: it may be computed again.
+        """
+        from eosframework.postgres.database.tables.table_sink import move_untouched
+
+        last = self.last
+        assert last is not None, "a batch is open"
+        place = f"sink/{self._options.sink}"
+        shards = [TopicPartition(place, shard) for shard in range(last.shards)]
+        begin, after = position_of(last.sequence), position_of(last.sequence + 2)
+        of_sink = self._database, self._options.application, _ORIGIN
+        self._gave_up = move_untouched(*of_sink, shards, begin, after)
+        return self._gave_up
+
+    def resume(self) -> None:
+        """Refuse other options than those of the open batch, which continues from its stage.
+
+        Raises:
+            StartRefused: names the option.
+        """
+        assert self.last is not None, "a batch is open"
+        policy = policy_text(self._options.on_error)
+        refuse_other_options(self.name, self.last, self._options.shards, policy)
 
     def column(self, frame: DataFrame) -> Column:
         """Return the columns of each row, as a struct.
@@ -161,7 +224,8 @@ class TableSinkDriver:
             ConfigurationError: a key column is missing, or the table does not take a column.
             StartRefused: there is no table any more.
         """
-        return table_row(self.name, frame, self._options.keys, self._shape())
+        options, shape = self._options, shape_of(self._options, self._database)
+        return table_row(self.name, frame, options.keys, shape, options.on_error.policy)
 
     def write_at_once(self, offered: BatchIdentity, rows: Table) -> int | None:
         """Write nothing; see `expects_few`."""
@@ -170,7 +234,8 @@ class TableSinkDriver:
     def accept(self, offered: BatchIdentity, stage: str | None) -> SinkBatch:
         """Record that a batch is open (S3)."""
         last = self.last
-        sequence = 1 if last is None else last.sequence + 1
+        sequence = 1 if last is None else last.sequence + (2 if self._gave_up else 1)
+        self._gave_up = False
         if last is not None and (
             last.shards != self._options.shards or last.batch.query != offered.query
         ):
@@ -180,6 +245,7 @@ class TableSinkDriver:
             batch=offered,
             shards=self._options.shards,
             stage=stage,
+            on_error=policy_text(self._options.on_error),
             attempt=self._attempt,
             written_at=_now_ms(),
         )
@@ -188,7 +254,7 @@ class TableSinkDriver:
 
     def write(self, rows: DataFrame, batch: SinkBatch) -> int:
         """Write all rows that are not in the table, and return their number (S4)."""
-        options = self._options
+        options, rows = self._options, written_rows(rows)
         if self._slots is None:
             self._slots = task_slots(rows.sparkSession, options.shards)
         sharded = rows_in_shards(rows, options.keys, options.shards, self._slots)
@@ -215,22 +281,6 @@ class TableSinkDriver:
         ]
         store_positions(self._database, self._options.application, positions)
 
-    def _shape(self) -> TableShape:
-        """Return the table as it is now: it may change between batches."""
-        from eosframework.postgres.database.tables.table_shapes import read_shape
-
-        with self._database.session("read the table of a sink") as connection:
-            shape = read_shape(connection, self._options.table)
-        if shape is None:
-            raise self._missing()
-        return shape
-
-    def _missing(self) -> StartRefused:
-        return StartRefused(
-            f"sink {self.name!r} cannot write: {self._database.display} has no table "
-            f"{self._options.table}. Nothing was written; create it with the columns of the rows"
-        )
-
     def _refuse_table(self) -> None:
         """Raise unless the table exists and its keys are unique.
 
@@ -242,9 +292,39 @@ class TableSinkDriver:
         options = self._options
         [planned] = plan_tables(self._database, [options.declared]).tables
         if not planned.exists:
-            raise self._missing()
+            raise _missing(options, self._database)
         if planned.problems:
             raise StartRefused(f"sink {self.name!r} cannot write: {planned.problems[0]}")
+
+
+def shape_of(options: TableSinkOptions, database: Database) -> TableShape:
+    """Return the table as it is now: it may change between batches.
+
+    Raises:
+        StartRefused: it does not exist.
+    """
+    from eosframework.postgres.database.tables.table_shapes import read_shape
+
+    with database.session("read the table of a sink") as connection:
+        shape = read_shape(connection, options.table)
+    if shape is None:
+        raise _missing(options, database)
+    return shape
+
+
+def _missing(options: TableSinkOptions, database: Database) -> StartRefused:
+    return StartRefused(
+        f"sink {options.sink!r} cannot write: {database.display} has no table {options.table}. "
+        f"Nothing was written; create it with the columns of the rows"
+    )
+
+
+def refused_by(options: TableSinkOptions, frame: DataFrame) -> dict[str, Column]:
+    """Return the refusal of each row, for the sink of its dead letters."""
+    from eosframework.postgres.database import Database
+
+    shape = shape_of(options, Database(options.settings.database))
+    return refused_by_table(options.sink, frame, options.keys, shape, options.on_error.policy)
 
 
 def attempts(options: TableSinkOptions, batch: SinkBatch) -> BatchFunction:
@@ -303,10 +383,13 @@ def _attempt(
     except RecordFailed as error:
         reason = str(error).partition(". Nothing after it")[0]
         raise RunError(
-            f"sink {options.sink!r}: {_with_row(reason, attempt, shard)}. The rows of the shard "
-            f"before it are written. Change the table so that it accepts the row, and start the "
-            f"query again: it resumes at this row"
+            f"sink {options.sink!r}: {_with_row(reason, attempt, shard)}. {REFUSED_LATE}. Change "
+            f"the table so that it accepts the row, and start the query again"
         ) from error
+    except (InstanceFenced, RunError) as error:
+        text = str(error).replace(str(shard), f"shard {shard.partition} of sink {options.sink!r}")
+        error.args = (text.replace("start the job again", "start the query again"),)
+        raise
     finally:
         store.close()
 
