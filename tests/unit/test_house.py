@@ -158,7 +158,7 @@ def test_a_package_is_read_from_its_files(tmp_path: Path) -> None:
     assert rows(modules, top_level_entries(house))["modules"] == "6"
 
 
-CODE, MODULES, IMPORT_SHARE, ENTRIES = 64_650, 451, 0.111, 20
+CODE, MODULES, IMPORT_SHARE, ENTRIES = 64_750, 451, 0.111, 20
 """The figures reached, with room for small changes; what needs more raises them and says why."""
 
 
