@@ -252,9 +252,9 @@ SourceOption = Annotated[
     typer.Option(
         "--source",
         metavar="TOPIC=FORMAT:PATH",
-        help="Read files in place of a topic: parquet, json (lines) or csv. Options follow after "
-        "';': key=COLUMN, record=module:function, partitioner=NAME, option.NAME=VALUE. "
-        "Repeatable.",
+        help="Read files in place of a topic: parquet, json (lines), csv, or a table as delta:PATH "
+        "or iceberg:TABLE. Options follow after ';': key=COLUMN, record=module:function, "
+        "partitioner=NAME, option.NAME=VALUE. Repeatable.",
     ),
 ]
 

@@ -14,7 +14,7 @@ from eosframework.application.context import connect
 from eosframework.config import Settings, load_settings
 from eosframework.errors import ConfigurationError
 from eosframework.spark.job.job_entry import JobState
-from eosframework.spark.job.stages import FileRequest, Request
+from eosframework.spark.job.stages import TABLE_FORMATS, FileRequest, Request
 from eosframework.spark.session.executors import (
     BatchFunction,
     RecordBatch,
@@ -35,7 +35,7 @@ from eosframework.transactions.ports import Output
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from eosframework.spark.job.job_entry import PinnedFile
+    from eosframework.spark.job.job_entry import PinnedFile, PinnedTable
 
 OnProgress = Callable[[JobState], object]
 """Called with the job's progress about once a second."""
@@ -116,10 +116,13 @@ class Backfill:
 
         session = spark_session(None, {}) if spark is None else own_session(spark)
 
-        def pinned(request: FileRequest) -> tuple[PinnedFile, ...]:
-            from eosframework.spark.backfill.file_rows import pin
+        def pinned(request: FileRequest) -> tuple[PinnedFile, ...] | PinnedTable:
+            from eosframework.spark.backfill.file_rows import pin, pin_table
 
-            return pin(session, request.format, request.paths, request.spark_options)
+            options = request.spark_options
+            if request.format in TABLE_FORMATS:
+                return pin_table(session, request.format, request.paths[0], options)
+            return pin(session, request.format, request.paths, options)
 
         require_executors(session)
         started = start(connect(self.graph, self.settings), self.job, self.request, pinned)

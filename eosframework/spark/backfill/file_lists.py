@@ -2,22 +2,51 @@
 
 They may be on any Hadoop file system. A file of another size or time is another file, which may
 lack rows that were processed, so it is refused.
+
+Tables with snapshots (Delta, Iceberg): fixed by their version. A folder of one also has files that
+are not in it any more, so it is not read as a list of files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
 
 from eosframework.errors import ConfigurationError
-from eosframework.spark.job.job_entry import PinnedFile
-from eosframework.spark.session.spark_session import file_system_of, hadoop_path, reason_of
+from eosframework.records import whole_number
+from eosframework.spark.job.job_entry import PinnedFile, PinnedTable
+from eosframework.spark.session.spark_session import (
+    class_exists,
+    file_system_of,
+    hadoop_path,
+    reason_of,
+)
+from eosframework.spark.session.values import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _HIDDEN = ("_", ".")
 """Prefixes of the auxiliary files of Spark and Hadoop."""
+
+_STAGED = (
+    "copy the rows that are in it once: eosframework backfill stage {} DIRECTORY --option path={}"
+)
+_MARKS = {
+    "_delta_log": ("a Delta table", "read it with --source 'TOPIC=delta:{}'"),
+    "metadata": (
+        "an Iceberg table",
+        "read it with --source 'TOPIC=iceberg:CATALOG.DATABASE.TABLE', or 'TOPIC=iceberg:{}' if it "
+        "is in no catalog",
+    ),
+    ".hoodie": ("a Hudi table", _STAGED.format("hudi", "{}")),
+    "_spark_metadata": ("the output of a streaming query", _STAGED.format("FORMAT", "{}")),
+}
+"""Folders that say which files of their parent count, with the parent's kind and the next step."""
+
+_ICEBERG = ".metadata.json"
+"""End of the names of an Iceberg table's versions, in its folder `metadata`."""
 
 
 def listed(spark: SparkSession, paths: Sequence[str]) -> tuple[PinnedFile, ...]:
@@ -70,7 +99,10 @@ def _files(spark: SparkSession, path: str) -> list[PinnedFile]:
     try:
         place = hadoop_path(spark, path)
         system = file_system_of(spark, place)
-        return list(_below(system, system.globStatus(place) or ()))
+        found: Any = system.globStatus(place) or ()
+        for folder in {status.getPath().getParent().toString() for status in found}:
+            _refuse_tables_above(spark, system, folder)
+        return list(_below(system, found))
     except Py4JError as error:
         raise ConfigurationError(
             f"files at {path!r} cannot be listed: {reason_of(error)}; correct the path, or add "
@@ -83,12 +115,45 @@ def _below(system: Any, listed: Iterable[Any]) -> Iterator[PinnedFile]:
         if status.isFile():
             yield _pinned(status)
             continue
-        inside = system.listStatus(status.getPath())
-        yield from _below(system, [s for s in inside if not _is_hidden(s)])
+        kept: list[Any] = []
+        for inside in system.listStatus(status.getPath()):
+            name = inside.getPath().getName()
+            if name in _MARKS:
+                _refuse_table(system, inside.getPath())
+            if not name.startswith(_HIDDEN):
+                kept.append(inside)
+        yield from _below(system, kept)
 
 
-def _is_hidden(status: Any) -> bool:
-    return status.getPath().getName().startswith(_HIDDEN)
+def _refuse_tables_above(spark: SparkSession, system: Any, folder: str) -> None:
+    """Raise if a folder, or one above it, is that of a table; directories NAME=VALUE are in one."""
+    place = hadoop_path(spark, folder)
+    while place is not None:
+        if "=" not in place.getName():
+            for name in _MARKS:
+                mark = place.suffix(f"/{name}")
+                if system.exists(mark):
+                    _refuse_table(system, mark)
+        place = place.getParent()
+
+
+def _refuse_table(system: Any, mark: Any) -> None:
+    """Raise if a folder says which files of its parent count.
+
+    Raises:
+        ConfigurationError: names the parent and the way to read it.
+    """
+    name = mark.getName()
+    if name == "metadata" and not any(
+        status.getPath().getName().endswith(_ICEBERG) for status in system.listStatus(mark)
+    ):
+        return
+    kind, advice = _MARKS[name]
+    folder = mark.getParent().toString()
+    raise ConfigurationError(
+        f"{folder} is {kind}: some of its files may not be in it any more, or not yet, and {name} "
+        f"tells which; {advice.format(folder)}"
+    )
 
 
 def _in_folder(spark: SparkSession, folder: str) -> list[PinnedFile]:
@@ -176,3 +241,108 @@ def _qualified(spark: SparkSession, text: str) -> str:
     """Return a path as those of files are written."""
     path = hadoop_path(spark, text)
     return file_system_of(spark, path).makeQualified(path).toString()
+
+
+_READERS = {
+    "delta": (
+        "io.delta.sql.DeltaSparkSessionExtension",
+        "--spark spark.jars.packages=io.delta:delta-spark_{0}_2.13:VERSION --spark "
+        "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension --spark "
+        "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    ),
+    "iceberg": (
+        "org.apache.iceberg.spark.SparkCatalog",
+        "--spark spark.jars.packages=org.apache.iceberg:iceberg-spark-runtime-{0}_2.13:VERSION "
+        "--spark spark.sql.catalog.CATALOG=org.apache.iceberg.spark.SparkCatalog",
+    ),
+}
+"""A class of each format's reader, and the options that add it."""
+
+VERSION = "versionAsOf"
+"""Spark's option for the version of a table."""
+
+
+def current_version(
+    spark: SparkSession, format: str, name: str, options: Mapping[str, str]
+) -> PinnedTable:
+    """Return the current version of a table, or the one in its options.
+
+    Raises:
+        ConfigurationError: the session has no reader for the format, or the table has no such
+            version.
+    """
+    reader, advice = _READERS[format]
+    if not class_exists(spark, reader):
+        minor = ".".join(spark.version.split(".")[:2])
+        raise ConfigurationError(
+            f"this Spark session cannot read {format}:{name}: the class {reader} is missing. Start "
+            f"it with {advice.format(minor)} (in Python, with these settings)"
+        )
+    wanted = options.get(VERSION)
+    version = None if wanted is None else whole_number(wanted)
+    with refusing_table(f"{format}:{name}"):
+        found = _versions(spark, format, name, version)
+    if not found or (wanted is not None and version is None):
+        what = "no rows yet" if wanted is None else f"no version {wanted}"
+        raise ConfigurationError(
+            f"{format}:{name} has {what}; expected a table with a version, or option.{VERSION} "
+            f"with the number of one: of a Delta table's version, or of an Iceberg snapshot"
+        )
+    return PinnedTable(name=name, version=found[0][0], committed_at=found[0][1])
+
+
+def check_version(spark: SparkSession, format: str, table: PinnedTable) -> None:
+    """Check that a version is still that of the same table.
+
+    Raises:
+        ConfigurationError: it is missing, or was committed at another time.
+    """
+    what = f"{format}:{table.name}"
+    with refusing_table(what):
+        found = _versions(spark, format, table.name, table.version)
+    if found != [(table.version, table.committed_at)]:
+        raise ConfigurationError(
+            f"version {table.version} of {what}, which the job reads, is gone, or is that of "
+            f"another table of this name. Restore it; if that is impossible, start another job, "
+            f"into another application or with --suffix"
+        )
+
+
+def _versions(
+    spark: SparkSession, format: str, name: str, version: int | None
+) -> list[tuple[int, int]]:
+    """Return a version, or the current one if it is None, with the time of its commit."""
+    from pyspark.sql.functions import col, expr
+
+    if format == "delta":
+        found = (
+            cast(Any, spark)
+            .sql(f"DESCRIBE HISTORY delta.{quoted(name)}")
+            .select("version", expr("unix_millis(timestamp)"))
+        )
+        found = found.orderBy(col("version").desc())
+    else:
+        part = "#" if "/" in name else "."
+        found = spark.read.format(format).load(f"{name}{part}snapshots")
+        current = spark.read.format(format).load(f"{name}{part}refs").where("name = 'main'")
+        if version is None:
+            found = found.join(current.select("snapshot_id"), "snapshot_id")
+        found = found.selectExpr("snapshot_id AS version", "unix_millis(committed_at)")
+    if version is not None:
+        found = found.where(col("version") == version)
+    return [(row[0], row[1]) for row in found.limit(1).collect()]
+
+
+@contextmanager
+def refusing_table(what: str) -> Generator[None]:
+    """Raise a ConfigurationError for a table that Spark cannot read."""
+    from py4j.protocol import Py4JError  # pyright: ignore[reportMissingTypeStubs]
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise ConfigurationError(
+            f"Spark cannot read {what}: {reason_of(error)}; correct its name, its options or the "
+            f"settings of its catalog"
+        ) from error

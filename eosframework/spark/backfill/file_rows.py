@@ -3,8 +3,8 @@
     1. the files are the pinned ones  2. splits are the same in each read
     3. each row becomes a record with its place; an invalid row ends the job
 
-Rows of Parquet have numbers. In text formats a row's number is the begin of its split, in bytes,
-plus the rows before it in the split: every row has at least a byte, so numbers grow within a file.
+Rows of Parquet and Iceberg have numbers. Otherwise a row's number is that of its split, and then
+the number of rows before it in the split.
 
 Rows of files as the records that live producers would have sent, each with its place.
 A row is one record: its columns as a JSON object, or the result of the user's function. Its
@@ -36,8 +36,16 @@ from eosframework.records import Record, as_milliseconds
 from eosframework.serialization import references
 from eosframework.serialization.key_bytes import key_encoder
 from eosframework.serialization.serdes import BYTES, STRING
-from eosframework.spark.backfill.file_lists import check_pinned, listed, partition_base
-from eosframework.spark.job.job_entry import Files, PinnedFile
+from eosframework.spark.backfill.file_lists import (
+    VERSION,
+    check_pinned,
+    check_version,
+    current_version,
+    listed,
+    partition_base,
+    refusing_table,
+)
+from eosframework.spark.job.job_entry import Files, PinnedFile, PinnedTable
 from eosframework.spark.session.executors import (
     BatchFunction,
     RecordBatch,
@@ -129,22 +137,28 @@ _COLUMN = "column:"
 _REMEMBERED_KEYS = 100_000
 
 
+_ROW_BITS = 40
+"""More rows than a split has; splits of columns may have more rows than bytes."""
+
+
 class _RowPlace(NamedTuple):
     """The place of a row.
 
     Args:
         start: begin of its split in bytes; 0 where rows are numbered throughout the file.
         row: number of rows before it.
+        split: number of splits before its own.
     """
 
     path: str
     start: int
     row: int
+    split: int = 0
 
     @property
     def number(self) -> int:
-        """Grows from row to row of a file: every row has at least a byte."""
-        return self.start + self.row
+        """Grows from row to row of a file."""
+        return (self.split << _ROW_BITS) + self.row
 
     def __str__(self) -> str:
         behind = f" after byte {self.start}" if self.start else ""
@@ -325,6 +339,19 @@ def pin(
     return files
 
 
+def pin_table(
+    spark: SparkSession, format: str, name: str, options: Mapping[str, str]
+) -> PinnedTable:
+    """Return the current version of a table, or the one in its options, once it can be read.
+
+    Raises:
+        ConfigurationError: the session cannot read the format, or the table has no such version.
+    """
+    table = current_version(spark, format, name, options)
+    _table_rows(spark, format, table, options)
+    return table
+
+
 def failed_read(error: BaseException) -> ConfigurationError | None:
     """Return the error for a file that Spark could not read; None: it is another failure.
 
@@ -354,7 +381,6 @@ def file_rows(spark: SparkSession, topic: str, files: Files, source: Source) -> 
         ConfigurationError: a file has changed or lacks a column, or rows have no time.
         TopologyError: the function for records does not exist, or cannot be pickled.
     """
-    check_pinned(spark, files.files)
     if source.timestamp is None and files.record is None:
         raise ConfigurationError(
             f"rows of the files for topic {topic!r} have no time: its source uses the "
@@ -364,8 +390,7 @@ def file_rows(spark: SparkSession, topic: str, files: Files, source: Source) -> 
     from_row = None if files.record is None else references.find(files.record)
     _RecordMaker(topic, files, source, from_row)  # refused here, not on an executor
     spark.conf.set("spark.sql.files.maxPartitionBytes", str(files.split_bytes))
-    options = _based(spark, files.files, files.options)
-    rows = _loaded(spark, files.format, [file.path for file in files.files], options)
+    rows = _rows_of(spark, files)
     for column in _needed_columns(files):
         if column not in rows.columns:
             raise ConfigurationError(
@@ -376,6 +401,23 @@ def file_rows(spark: SparkSession, topic: str, files: Files, source: Source) -> 
     carried = pack_value((topic, bare, source, from_row), f"the source of topic {topic!r}")
     placed = _with_places(rows, files.format, _keys(rows, files, source))
     return map_batches(placed, _making(carried), PLACED_SCHEMA)
+
+
+def _rows_of(spark: SparkSession, files: Files) -> DataFrame:
+    if files.table is not None:
+        check_version(spark, files.format, files.table)
+        return _table_rows(spark, files.format, files.table, files.options)
+    check_pinned(spark, files.files)
+    options = _based(spark, files.files, files.options)
+    return _loaded(spark, files.format, [file.path for file in files.files], options)
+
+
+def _table_rows(
+    spark: SparkSession, format: str, table: PinnedTable, options: Mapping[str, str]
+) -> DataFrame:
+    reader = spark.read.format(format).options(**options)
+    with refusing_table(f"version {table.version} of {format}:{table.name}"):
+        return reader.option(VERSION, str(table.version)).load(table.name)
 
 
 def _keys(rows: DataFrame, files: Files, source: Source) -> Column:
@@ -468,24 +510,33 @@ def _unreadable(format: str, paths: Sequence[str], reason: str) -> Configuration
 
 def _with_places(rows: DataFrame, format: str, keys: Column) -> DataFrame:
     """Return rows with their keys, and their places in files."""
-    from pyspark.sql.functions import col, lit
+    from pyspark.sql.functions import expr
 
-    numbered = format == "parquet"
+    path, start, row = map(expr, _PLACES[format])
     return rows.select(
-        "*",
-        keys.alias(_KEY),
-        col("_metadata.file_path").alias(_PATH),
-        (lit(0) if numbered else col("_metadata.file_block_start")).alias(_START),
-        (col("_metadata.row_index") if numbered else lit(None).cast("bigint")).alias(_ROW),
+        "*", keys.alias(_KEY), path.alias(_PATH), start.alias(_START), row.alias(_ROW)
     )
+
+
+_IN_SPLITS = ("_metadata.file_path", "_metadata.file_block_start", "CAST(NULL AS BIGINT)")
+
+_PLACES = {
+    "parquet": ("_metadata.file_path", "0L", "_metadata.row_index"),
+    "json": _IN_SPLITS,
+    "csv": _IN_SPLITS,
+    "delta": _IN_SPLITS,
+    "iceberg": ("_file", "0L", "_pos"),
+}
+"""Expressions for the file of a row, the begin of its split, and its number; null: counted."""
 
 
 def _making(carried: bytes) -> BatchFunction:
     """Return the function that makes records from rows with places."""
 
     def make(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-        maker = _RecordMaker(*unpack_value(carried))
-        spots = _RowNumbers()
+        topic, files, source, from_row = unpack_value(carried)
+        maker = _RecordMaker(topic, files, source, from_row)
+        spots = _RowNumbers(files.split_bytes)
         for batch in batches:
             rows: list[dict[str, Any]] = batch.to_pylist(maps_as_pydicts="strict")
             try:
@@ -507,9 +558,14 @@ def _made(maker: _RecordMaker, row: dict[str, Any], spot: _RowPlace) -> _Placed:
 
 
 class _RowNumbers:
-    """Numbers rows of formats without row numbers, split by split."""
+    """Numbers rows of formats without row numbers, split by split.
 
-    def __init__(self) -> None:
+    Args:
+        split_bytes: size of splits.
+    """
+
+    def __init__(self, split_bytes: int) -> None:
+        self._split_bytes = split_bytes
         self._split: tuple[str, int] | None = None
         self._rows = 0
 
@@ -521,7 +577,7 @@ class _RowNumbers:
         if (path, start) != self._split:
             self._split, self._rows = (path, start), 0
         self._rows += 1
-        return _RowPlace(path, start, self._rows - 1)
+        return _RowPlace(path, start, self._rows - 1, start // self._split_bytes)
 
 
 def _types() -> dict[str, Any]:

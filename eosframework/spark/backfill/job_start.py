@@ -54,6 +54,7 @@ from eosframework.spark.job.job_entry import (
     JobState,
     OffsetRange,
     PinnedFile,
+    PinnedTable,
     check_name,
     decided_job,
     settled_job,
@@ -331,8 +332,8 @@ _SCHEMAS_PATIENCE_SECONDS = 60.0
 _SPLIT_BYTES = 64 * 1024 * 1024
 """Size of file splits; fixed, so that a row has the same number in each read."""
 
-Pin = Callable[[FileRequest], tuple[PinnedFile, ...]]
-"""Lists the files of a request, sorted."""
+Pin = Callable[[FileRequest], "tuple[PinnedFile, ...] | PinnedTable"]
+"""Lists the files of a request, sorted, or finds the current version of its table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,7 +450,8 @@ def _fixed(request: FileRequest, partitions: int, pin: Pin) -> Files:
         partitions=partitions,
         partitioner=request.partitioner,
         split_bytes=_SPLIT_BYTES,
-        files=found,
+        files=() if isinstance(found, PinnedTable) else found,
+        table=found if isinstance(found, PinnedTable) else None,
     )
 
 

@@ -77,6 +77,19 @@ class PinnedFile(ControlEntry):
     """In milliseconds since the epoch."""
 
 
+class PinnedTable(ControlEntry):
+    """A version of a table with snapshots; it has the same files whenever it is read."""
+
+    name: str
+    """Path of a Delta table; name or path of an Iceberg table."""
+
+    version: int
+    """Version of a Delta table, id of an Iceberg snapshot."""
+
+    committed_at: int
+    """In milliseconds since the epoch; another time means another table of the same name."""
+
+
 class Files(ControlEntry):
     """Files that replace a source topic, in the order (event time, path, row).
 
@@ -84,7 +97,7 @@ class Files(ControlEntry):
     """
 
     format: str
-    """parquet, json (lines) or csv."""
+    """parquet, json (lines) or csv; delta or iceberg for a table."""
 
     options: Mapping[str, str] = {}
     """Options of Spark for the format."""
@@ -105,7 +118,10 @@ class Files(ControlEntry):
     """Size of Spark's splits of files; rows are ordered within one."""
 
     files: tuple[PinnedFile, ...] = ()
-    """Sorted by path."""
+    """Sorted by path; empty for a table."""
+
+    table: PinnedTable | None = None
+    """The table whose files these are; None: they are listed."""
 
 
 class Job(ControlEntry):

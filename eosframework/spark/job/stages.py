@@ -21,7 +21,10 @@ from eosframework.topology.graph.description import describe
 from eosframework.topology.graph.graph import Function, Graph, SubTopology
 from eosframework.topology.graph.walk import nodes_of
 
-_FORMATS = ("parquet", "json", "csv")
+TABLE_FORMATS = ("delta", "iceberg")
+"""Formats of tables with snapshots."""
+
+_FORMATS = ("parquet", "json", "csv", *TABLE_FORMATS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,11 @@ class FileRequest:
                 f"{text!r} is not a source; expected TOPIC=FORMAT:PATH with a format of "
                 f"{', '.join(_FORMATS)}, and further settings after ';', for example "
                 f"'flights.raw=csv:history/*.csv;key=carrier;option.header=true'"
+            )
+        if format_ in TABLE_FORMATS and "," in paths:
+            raise ConfigurationError(
+                f"{text!r} names several tables; expected one, for example "
+                f"'flights.raw={format_}:{paths.partition(',')[0]}'"
             )
         given = dict(_setting(one, text) for one in settings)
         options = {name: value for name, value in given.items() if name.startswith("option.")}

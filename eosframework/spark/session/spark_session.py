@@ -35,7 +35,7 @@ def jvm_of(spark: SparkSession) -> Any:
     return cast(Any, spark.sparkContext)._jvm  # noqa: SLF001
 
 
-def _class_exists(spark: SparkSession, name: str) -> bool:
+def class_exists(spark: SparkSession, name: str) -> bool:
     """Return whether the driver can load a class."""
     from py4j.protocol import Py4JError  # pyright: ignore[reportMissingTypeStubs]
 
@@ -185,7 +185,7 @@ def _check_session(spark: SparkSession) -> None:
         ConfigurationError: names the missing part and its remedy.
     """
     refuse_connect(spark, "a backfill")
-    if not _class_exists(spark, _CONNECTOR):
+    if not class_exists(spark, _CONNECTOR):
         from eosframework.embedded.jars import spark_connector_version
 
         version = spark_connector_version(spark.version)
@@ -322,6 +322,10 @@ _DEFAULTS = {
 }
 """Batch sizes of a task, unless set by the user."""
 
+_CATALOG = "spark.sql.catalog."
+"""Prefix of the settings of catalogs, such as those of Iceberg, which a caller's session may have
+for itself."""
+
 _STARTING = {
     "spark.log.level": "ERROR",
     "spark.ui.enabled": "false",
@@ -389,8 +393,9 @@ def own_session(spark: SparkSession, options: Mapping[str, str] | None = None) -
     _check_session(spark)
     session = spark.newSession()
     chosen = dict(spark.sparkContext.getConf().getAll())
+    catalogs = {n: v for n, v in spark.conf.getAll.items() if n.startswith(_CATALOG)}
     defaults = {name: value for name, value in _DEFAULTS.items() if name not in chosen}
-    for name, value in {**defaults, **(options or {}), **_REQUIRED}.items():
+    for name, value in {**catalogs, **defaults, **(options or {}), **_REQUIRED}.items():
         try:
             session.conf.set(name, value)
         except PySparkException as error:

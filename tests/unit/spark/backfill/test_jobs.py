@@ -148,6 +148,7 @@ def test_a_source_of_files_is_read_with_its_settings() -> None:
         ("raw", "is not a source"),
         ("raw=xml:a", "expected TOPIC=FORMAT:PATH"),
         ("raw=csv:", "is not a source"),
+        ("raw=delta:a,b", "names several tables"),
         ("raw=csv:a;kee=id", "'kee' is not a setting"),
         ("raw=csv:a;key", "is not NAME=VALUE"),
     ],
