@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from eosframework.errors import EosError, RunError
+from eosframework.spark.session import values
 from eosframework.spark.session.executors import Table, failure_of
-from eosframework.spark.sinks import values
 from eosframework.topology.graph.graph import OnError, Policy
 
 if TYPE_CHECKING:

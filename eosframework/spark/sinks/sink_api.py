@@ -16,13 +16,9 @@ from eosframework.config import Settings, load_settings
 from eosframework.errors import ConfigurationError
 from eosframework.serialization.serdes import SerdeLike
 from eosframework.spark.job.job_entry import check_name
-<<<<<<< HEAD
 from eosframework.spark.session.executors import reason_of
 from eosframework.spark.session.spark_session import refuse_connect
-from eosframework.spark.sinks.kafka.columns import STRUCT, KafkaColumns, open_serde
-=======
 from eosframework.spark.sinks.kafka.columns import STRUCT, KafkaColumns, RefusedColumns
->>>>>>> h-settings
 from eosframework.spark.sinks.kafka.driver import KafkaSinkOptions
 from eosframework.spark.sinks.kafka.row_encoders import open_serde
 from eosframework.spark.sinks.sink_entry import BatchIdentity, name_of

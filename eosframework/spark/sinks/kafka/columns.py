@@ -14,19 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from eosframework.errors import ConfigurationError
 from eosframework.records import EARLIEST_OUTPUT_MS
-<<<<<<< HEAD
-from eosframework.serialization.key_bytes import key_encoder
-from eosframework.serialization.schemas import Codec, Format, Registered
-from eosframework.serialization.serdes import JSON, Serde, SerdeLike, codec_serde, serde_of
-from eosframework.spark.session import values
-from eosframework.spark.session.executors import RecordBatch, Table, encoded
-=======
 from eosframework.serialization.serdes import Serde
+from eosframework.spark.session import values
 from eosframework.spark.session.executors import RecordBatch, Table
-from eosframework.spark.sinks import values
 from eosframework.spark.sinks.kafka.dead_rows import DeadLetters
 from eosframework.spark.sinks.kafka.row_encoders import RowEncoder
->>>>>>> h-settings
 from eosframework.spark.sinks.kafka.shard_attempt import ShardRows
 from eosframework.spark.sinks.refused_rows import REASON, ROW, Refusal, refusal_columns
 from eosframework.topology.graph.graph import Policy

@@ -20,15 +20,9 @@ from eosframework.postgres.tables.table_ports import Batch, RowMaker
 from eosframework.records import TopicPartition
 from eosframework.spark.session import executors, values
 from eosframework.spark.session.executors import RecordBatch
-<<<<<<< HEAD
-from eosframework.spark.sinks.sink_entry import refusing, the_shard
-from eosframework.topology.graph.graph import TableSink
-=======
-from eosframework.spark.sinks import values
 from eosframework.spark.sinks.refused_rows import Refusal, refusal_columns
 from eosframework.spark.sinks.sink_entry import the_shard
 from eosframework.topology.graph.graph import Policy, TableSink
->>>>>>> h-settings
 from eosframework.transactions.ports import Message
 
 if TYPE_CHECKING:

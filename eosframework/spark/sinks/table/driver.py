@@ -37,10 +37,7 @@ from eosframework.spark.session.executors import (
     map_batches,
 )
 from eosframework.spark.session.ordering import task_slots
-<<<<<<< HEAD
 from eosframework.spark.session.values import DESCRIBED
-from eosframework.spark.sinks.sink_entry import BatchIdentity, Decision, SinkBatch, decide
-=======
 from eosframework.spark.sinks.refused_rows import written_rows
 from eosframework.spark.sinks.sink_entry import (
     REFUSED_LATE,
@@ -51,7 +48,6 @@ from eosframework.spark.sinks.sink_entry import (
     policy_text,
     refuse_other_options,
 )
->>>>>>> h-settings
 from eosframework.spark.sinks.table.columns import (
     RESULT_SCHEMA,
     ROW_BITS,
@@ -63,12 +59,7 @@ from eosframework.spark.sinks.table.columns import (
     rows_of,
     table_row,
 )
-<<<<<<< HEAD
-from eosframework.topology.graph.graph import Policy, SinkTable, TableMode, TableSink
-=======
-from eosframework.spark.sinks.values import DESCRIBED
 from eosframework.topology.graph.graph import OnError, Policy, SinkTable, TableMode, TableSink
->>>>>>> h-settings
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
