@@ -64,7 +64,7 @@ def stage(
     `backfill run --source TOPIC=parquet:DIRECTORY` reads them. A complete copy is not repeated.
     """
     from eosframework.spark.backfill.api import spark_options
-    from eosframework.spark.backfill.file_rows import stage_source
+    from eosframework.spark.backfill.file_lists import stage_source
     from eosframework.spark.session.spark_session import (
         check_packages,
         quiet_bridge,

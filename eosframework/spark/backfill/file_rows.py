@@ -10,11 +10,6 @@ Rows of files as the records that live producers would have sent, each with its 
 A row is one record: its columns as a JSON object, or the result of the user's function. Its
 partition is the one that a live producer would have chosen for its key. An error names the file and
 the row.
-
-Staging of sources without a repeatable order, such as JDBC, as Parquet files.
-A query may return its rows in another order, or other rows, each time. A retried attempt must read
-the rows that were processed before, so such a source is copied to Parquet, where every row has a
-number.
 """
 
 from __future__ import annotations
@@ -23,11 +18,8 @@ import re
 import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
-
-import orjson
 
 from eosframework.engine.conversions import as_bytes
 from eosframework.errors import ConfigurationError, EosError, RunError, raised_by_functions
@@ -57,71 +49,19 @@ from eosframework.spark.session.executors import (
     unpack_value,
 )
 from eosframework.spark.session.ordering import PLACED_SCHEMA
-from eosframework.spark.session.spark_session import file_system_of, hadoop_path, reason_of
-from eosframework.spark.session.values import NESTED, json, quoted, text, without_negative_zero
+from eosframework.spark.session.values import (
+    NESTED,
+    json,
+    json_refusals,
+    quoted,
+    text,
+    unwritable_as_json,
+    without_negative_zero,
+)
 from eosframework.topology.graph.graph import Source
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-
-_COMPLETE = "_SUCCESS"
-"""Written last by Spark."""
-
-
-def stage(spark: SparkSession, frame: DataFrame, directory: str) -> tuple[PinnedFile, ...]:
-    """Write a DataFrame to Parquet unless that is done already, and return the files.
-
-    Args:
-        spark: a session of the backfill.
-        frame: rows in any order; not read if the directory is complete.
-        directory: on a file system that every executor can read; it must have no other files.
-
-    Raises:
-        ConfigurationError: the directory has files of an incomplete or another write.
-    """
-    place = hadoop_path(spark, directory)
-    system = file_system_of(spark, place)
-    if not system.exists(place.suffix(f"/{_COMPLETE}")):
-        _refuse_leftovers(system, place, directory)
-        frame.write.mode("append").parquet(directory)
-    return listed(spark, [directory])
-
-
-def stage_source(
-    spark: SparkSession, kind: str, options: Mapping[str, str], directory: str
-) -> tuple[PinnedFile, ...]:
-    """Stage the rows of a data source of Spark; see `stage`.
-
-    Args:
-        spark: a session.
-        kind: name of the data source, such as jdbc.
-        options: of the data source.
-        directory: as for `stage`.
-
-    Raises:
-        ConfigurationError: the source cannot be read, or the directory not be written.
-    """
-    from py4j.protocol import Py4JError  # pyright: ignore[reportMissingTypeStubs]
-    from pyspark.errors import PySparkException
-
-    try:
-        return stage(spark, spark.read.format(kind).options(**options).load(), directory)
-    except (PySparkException, Py4JError) as error:
-        raise ConfigurationError(
-            f"data source {kind!r} cannot be staged in {directory}: {reason_of(error)}. Correct "
-            f"--option, or name a missing driver with --spark spark.jars.packages=…; remove the "
-            f"directory if it exists, and try again"
-        ) from error
-
-
-def _refuse_leftovers(system: Any, place: Any, directory: str) -> None:
-    if system.exists(place) and len(system.listStatus(place)) > 0:
-        raise ConfigurationError(
-            f"directory {directory} is not empty, and its content is incomplete ({_COMPLETE} "
-            f"is missing): an earlier attempt was interrupted, or the files are unrelated. "
-            f"Remove it, or name another directory"
-        )
-
 
 _FromRow = Callable[[dict[str, Any]], Record]
 """A user's function of a row, columns by name."""
@@ -198,9 +138,8 @@ class _RecordMaker:
         Raises:
             RunError: the row is invalid; names the file and the row.
         """
-        key = row.pop(_KEY)
         try:
-            record = self._called(row) if self._from_row else Record(key, _encoded_row(row), 0)
+            record = self._called(row) if self._from_row else Record(row[_KEY], row[_VALUE], 0)
             key, value = self._encoded_key(record.key), record.value
             time = self._event_time(value, record.timestamp)
             timestamp = time if self._from_row is None else as_milliseconds(record.timestamp)
@@ -283,17 +222,8 @@ def _partitioner(files: Files) -> Callable[[bytes], int]:
     )
 
 
-def _encoded_row(row: dict[str, Any]) -> bytes:
-    return orjson.dumps(row, default=_plain)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Decimal):
-        return str(value)
-    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
-
-
 _PATH, _START, _ROW, _BROKEN, _KEY = "__path", "__start", "__row", "__broken", "__key"
+_VALUE, _REFUSED = "__value", "__refused"
 
 _LITERAL_PATHS = "__globPaths__"
 """Option of Spark that controls whether paths are patterns."""
@@ -399,7 +329,8 @@ def file_rows(spark: SparkSession, topic: str, files: Files, source: Source) -> 
             )
     bare = files.model_copy(update={"files": ()})
     carried = pack_value((topic, bare, source, from_row), f"the source of topic {topic!r}")
-    placed = _with_places(rows, files.format, _keys(rows, files, source))
+    columns = ["*"] if files.record is not None else _parts(rows, files, source)
+    placed = rows.select(*columns, *_place(files.format))
     return map_batches(placed, _making(carried), PLACED_SCHEMA)
 
 
@@ -420,11 +351,42 @@ def _table_rows(
         return reader.option(VERSION, str(table.version)).load(table.name)
 
 
-def _keys(rows: DataFrame, files: Files, source: Source) -> Column:
+def _parts(rows: DataFrame, files: Files, source: Source) -> list[Column]:
+    """Return the parts of records without a function: the values are those of a sink of Spark.
+
+    Raises:
+        ConfigurationError: a column has no form in JSON.
+    """
+    from pyspark.sql.functions import coalesce, col, lit, struct, when
+
+    kinds = {f.name: f.dataType for f in rows.schema.fields if f.name != _BROKEN}
+    refused = [lit(None).cast("string")]
+    for name, kind in kinds.items():
+        if (why := unwritable_as_json(kind)) is not None:
+            raise ConfigurationError(
+                f"column {name!r} of the files cannot be written as JSON: {why}; or give the "
+                f"source a function record=MODULE:FUNCTION that makes a record of every row"
+            )
+        refused += [
+            when(found, lit(x)) for found, x in json_refusals(col(quoted(name)), kind, name)
+        ]
+    whole = [field for field in rows.schema.fields if field.name != _BROKEN]
+    value = json(struct(*(col(quoted(name)) for name in kinds)), type(rows.schema)(whole))
+    partition = _column_of(files.partitioner)
+    others = [name for name in (partition, _BROKEN) if name in rows.columns]
+    return [
+        value.cast("binary").alias(_VALUE),
+        _key(rows, files, source).alias(_KEY),
+        coalesce(*refused).alias(_REFUSED),
+        *(col(quoted(name)) for name in others),
+    ]
+
+
+def _key(rows: DataFrame, files: Files, source: Source) -> Column:
     """Return the column of keys: for serdes of text and bytes as a sink of Spark writes it."""
     from pyspark.sql.functions import col, lit
 
-    if files.key is None or files.record is not None:
+    if files.key is None:
         return lit(None).cast("string")
     key, kind = col(quoted(files.key)), rows.schema[files.key].dataType
     if source.key.name not in (BYTES.name, STRING.name) or kind.typeName() == "binary":
@@ -508,14 +470,12 @@ def _unreadable(format: str, paths: Sequence[str], reason: str) -> Configuration
     )
 
 
-def _with_places(rows: DataFrame, format: str, keys: Column) -> DataFrame:
-    """Return rows with their keys, and their places in files."""
+def _place(format: str) -> list[Column]:
+    """Return the columns of a row's place."""
     from pyspark.sql.functions import expr
 
-    path, start, row = map(expr, _PLACES[format])
-    return rows.select(
-        "*", keys.alias(_KEY), path.alias(_PATH), start.alias(_START), row.alias(_ROW)
-    )
+    names = (_PATH, _START, _ROW)
+    return [expr(text).alias(name) for text, name in zip(_PLACES[format], names, strict=True)]
 
 
 _IN_SPLITS = ("_metadata.file_path", "_metadata.file_block_start", "CAST(NULL AS BIGINT)")
@@ -549,6 +509,11 @@ def _making(carried: bytes) -> BatchFunction:
 
 
 def _made(maker: _RecordMaker, row: dict[str, Any], spot: _RowPlace) -> _Placed:
+    if (refused := row.get(_REFUSED)) is not None:
+        raise RunError(
+            f"{spot} {refused}; correct the file and start another job, or give the source a "
+            f"function record=MODULE:FUNCTION that makes a record of every row"
+        )
     if (broken := row.pop(_BROKEN, None)) is not None:
         raise RunError(
             f"{spot} cannot be read: {broken:.80}; correct the file and start another job, or "

@@ -24,6 +24,8 @@ from eosframework.topology.graph.graph import Function, Graph, OnError, Source, 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from tests.support.applications.spark_sinks import SinkWorld
+
 PARTITIONS = 3
 
 
@@ -323,3 +325,26 @@ def test_files_that_cannot_be_merged_are_refused_by_name(
     with pytest.raises(Exception, match="FAILED_READ_FILE") as failed:
         file_rows(spark, "stands", files, SOURCE).collect()
     assert re.search(r"/[ab]\.csv cannot be read: Number of column", str(failed_read(failed.value)))
+
+
+def test_rows_of_files_are_the_records_that_a_sink_writes(world: SinkWorld, tmp_path: Path) -> None:
+    rows = world.spark.sql(
+        "SELECT 3 AS day, 1.10BD AS price, CAST(0.1 AS FLOAT) AS rate, X'ff00' AS raw, "
+        "TIMESTAMP_MICROS(1710037800000001) AS at, DATE'2024-03-10' AS local, -0.0D AS zero, "
+        "'ü' AS text, map('a', 2.50BD) AS prices, CAST(NULL AS INT) AS nothing"
+    ).coalesce(1)
+    sink = world.sink(key="price", value="struct", shards=1)
+    sink.write(rows, job="same", directory=str(world.checkpoint))
+    [message] = world.read(world.topic)
+    rows.write.parquet(str(tmp_path / "rows"))
+
+    files = files_of(world.spark, "parquet", tmp_path / "rows", key="price")
+    [found] = read(file_rows(world.spark, "stands", files, SOURCE))
+    assert (bytes(found["key"]), bytes(found["value"])) == (message.key(), message.value())
+    assert b'"price":1.10,' in bytes(found["value"])
+
+    rows.selectExpr("day", "double('NaN') AS rate").write.parquet(str(tmp_path / "nan"))
+    files = files_of(world.spark, "parquet", tmp_path / "nan", key="day")
+    with pytest.raises(Exception, match="eosframework-failure") as failed:
+        file_rows(world.spark, "stands", files, SOURCE).collect()
+    assert re.search(r"row 0 of file:.*/nan/.* has NaN .* 'rate'", str(failure_of(failed.value)))

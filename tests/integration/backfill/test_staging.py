@@ -10,7 +10,8 @@ import pytest
 
 from eosframework.errors import ConfigurationError
 from eosframework.serialization.serdes import BYTES, JSON
-from eosframework.spark.backfill.file_rows import file_rows, stage
+from eosframework.spark.backfill.file_lists import stage
+from eosframework.spark.backfill.file_rows import file_rows
 from eosframework.spark.job.job_entry import Files
 from eosframework.topology.graph.graph import Function, OnError, Source
 from tests.support.processes.programs import run_command
