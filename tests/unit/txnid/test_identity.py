@@ -14,7 +14,9 @@ from eosframework.txnid import (
 )
 from eosframework.txnid.names import APPLICATION
 
-names = st.text(alphabet="abcdefghijklmnopqrstuvwxyz0123456789_.", min_size=1, max_size=40)
+names = st.text(alphabet="abcdefghijklmnopqrstuvwxyz0123456789_.", min_size=1, max_size=40).filter(
+    lambda name: name != "worker."
+)  # A worker's without an instance, which is no name.
 applications = st.one_of(
     st.from_regex(rf"\A{APPLICATION}\Z").filter(lambda name: len(name) <= 200),
     st.text(alphabet="ab-", min_size=1, max_size=4).map(lambda name: f"a{name}"),

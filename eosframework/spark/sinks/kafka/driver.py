@@ -278,6 +278,8 @@ class KafkaSinkDriver:
         assert last is not None, "a batch is open"
         seen = self._journal.decided_under(shards_prefix(self.name))
         if any(row.rows for row in progress_in(seen, self.name, last.sequence).values()):
+            if last.given_up:  # by a driver that ended after step 1
+                self._mark(last, given_up=False)
             return False
         self._mark(last, given_up=True)
         self._fence(range(last.shards))
