@@ -35,7 +35,7 @@ HTTP = "integration/monitoring/test_http_server.py"
 CONSOLE = "integration/console/test_console_server.py"
 AVRO = "unit/serialization/test_avro_cost.py::test_a_bound_holds_up_to_its_last_byte"
 FOREIGN = "unit/kafka/test_foreign_values.py"
-READINGS = "unit/console/test_readings.py"
+READINGS = "unit/operations/console/test_readings.py"
 CHILD = "integration/test_bounds.py::test_the_kernel_limits_the_child_to_the_bounds"
 ELSEWHERE = {
     "CONNECTIONS": f"{HTTP}::test_a_connection_beyond_the_bound_replaces_the_slowest",
@@ -46,8 +46,8 @@ ELSEWHERE = {
     "wins_no_time",
     "PAGE_SECONDS": f"{HTTP}::test_an_answer_has_a_deadline_whether_its_page_or_its_client_is_slow",
     "PAGES": f"{HTTP}::test_probes_are_answered_while_all_other_pages_take_long",
-    "STATE_ROWS": "unit/monitoring/test_state_pages.py::test_a_limit_that_cannot_be_is_refused",
-    "STATE_BYTES": "unit/monitoring/test_state_pages.py::"
+    "STATE_ROWS": "unit/application/monitoring/test_state_pages.py::test_a_limit_that_cannot_be_is_refused",
+    "STATE_BYTES": "unit/application/monitoring/test_state_pages.py::"
     "test_the_rows_of_an_answer_are_bounded_in_bytes",
     "SCAN_BYTES": "conformance/state/test_shared_stores.py::"
     "test_a_scan_holds_a_bounded_number_of_bytes",
@@ -60,7 +60,7 @@ ELSEWHERE = {
     "READINGS": f"{READINGS}::test_what_is_remembered_is_bounded_in_number_and_in_bytes",
     "READINGS_BYTES": f"{READINGS}::test_what_is_remembered_is_bounded_in_number_and_in_bytes",
     "READINGS_AT_ONCE": f"{READINGS}::test_attempts_that_hang_are_bounded_in_number",
-    "SESSIONS": "unit/console/test_access.py::"
+    "SESSIONS": "unit/operations/console/test_access.py::"
     "test_a_session_is_known_until_it_ends_and_only_by_its_own_cookie",
     "WRONG_TOKENS": f"{CONSOLE}::test_wrong_tokens_delay_their_own_clients_alone",
     "SCHEMA_BYTES": f"{FOREIGN}::test_a_schema_is_taken_up_to_each_bound",
