@@ -36,6 +36,7 @@ CONSOLE = "integration/console/test_console_server.py"
 AVRO = "unit/serialization/test_avro_cost.py::test_a_bound_holds_up_to_its_last_byte"
 FOREIGN = "unit/kafka/test_foreign_values.py"
 READINGS = "unit/operations/console/test_readings.py"
+STATE = "unit/application/monitoring/test_state_pages.py"
 CHILD = "integration/test_bounds.py::test_the_kernel_limits_the_child_to_the_bounds"
 ELSEWHERE = {
     "CONNECTIONS": f"{HTTP}::test_a_connection_beyond_the_bound_replaces_the_slowest",
@@ -46,9 +47,8 @@ ELSEWHERE = {
     "wins_no_time",
     "PAGE_SECONDS": f"{HTTP}::test_an_answer_has_a_deadline_whether_its_page_or_its_client_is_slow",
     "PAGES": f"{HTTP}::test_probes_are_answered_while_all_other_pages_take_long",
-    "STATE_ROWS": "unit/application/monitoring/test_state_pages.py::test_a_limit_that_cannot_be_is_refused",
-    "STATE_BYTES": "unit/application/monitoring/test_state_pages.py::"
-    "test_the_rows_of_an_answer_are_bounded_in_bytes",
+    "STATE_ROWS": f"{STATE}::test_a_limit_that_cannot_be_is_refused",
+    "STATE_BYTES": f"{STATE}::test_the_rows_of_an_answer_are_bounded_in_bytes",
     "SCAN_BYTES": "conformance/state/test_shared_stores.py::"
     "test_a_scan_holds_a_bounded_number_of_bytes",
     "ASKED_BYTES": f"{HTTP}::test_the_answer_of_an_asked_process_is_bounded",
