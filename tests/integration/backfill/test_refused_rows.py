@@ -272,7 +272,7 @@ def test_attempts_at_a_batch_that_is_given_up_write_nothing(world: SinkWorld) ->
 
     _, [taken, late] = opened()
     assert taken.write(0, rows()) == 1
-    ended = options.own()
+    ended: Any = options.own()
     ended._mark(ended.last, given_up=True)  # It ends before it looks for committed rows.
     ended.close()
     second = options.own()
