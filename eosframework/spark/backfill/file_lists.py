@@ -105,8 +105,7 @@ def _files(spark: SparkSession, path: str) -> list[PinnedFile]:
         place = hadoop_path(spark, path)
         system = file_system_of(spark, place)
         found: Any = system.globStatus(place) or ()
-        for folder in {status.getPath().getParent().toString() for status in found}:
-            _refuse_tables_above(spark, system, folder)
+        _refuse_tables_above(system, [status.getPath().getParent() for status in found])
         return list(_below(system, found))
     except Py4JError as error:
         raise ConfigurationError(
@@ -130,16 +129,22 @@ def _below(system: Any, listed: Iterable[Any]) -> Iterator[PinnedFile]:
         yield from _below(system, kept)
 
 
-def _refuse_tables_above(spark: SparkSession, system: Any, folder: str) -> None:
-    """Raise if a folder, or one above it, is that of a table; directories NAME=VALUE are in one."""
-    place = hadoop_path(spark, folder)
-    while place is not None:
-        if "=" not in place.getName():
-            for name in _MARKS:
-                mark = place.suffix(f"/{name}")
-                if system.exists(mark):
-                    _refuse_table(system, mark)
-        place = place.getParent()
+def _refuse_tables_above(system: Any, folders: Iterable[Any]) -> None:
+    """Raise if a folder, or one above it, is that of a table; directories NAME=VALUE are in one.
+
+    Each folder is looked at once: a look is a request to the file system.
+    """
+    seen: set[str] = set()
+    for folder in folders:
+        place = folder
+        while place is not None and place.toString() not in seen:
+            seen.add(place.toString())
+            if "=" not in place.getName():
+                for name in _MARKS:
+                    mark = place.suffix(f"/{name}")
+                    if system.exists(mark):
+                        _refuse_table(system, mark)
+            place = place.getParent()
 
 
 def _refuse_table(system: Any, mark: Any) -> None:

@@ -59,6 +59,8 @@ from eosframework.spark.sinks.sink_entry import (
     Decision,
     SinkBatch,
     few_rows,
+    policy_text,
+    refuse_other_options,
     sink_rows,
 )
 from eosframework.topology.graph.graph import OnError, Policy
@@ -268,6 +270,16 @@ class OwnedSink(Protocol):
         ...
 
     @property
+    def name(self) -> str:
+        """Its name within the application."""
+        ...
+
+    @property
+    def shards(self) -> int:
+        """The number of shards of new batches."""
+        ...
+
+    @property
     def on_error(self) -> OnError:
         """Policy for rows that cannot be written."""
         ...
@@ -283,10 +295,6 @@ class OwnedSink(Protocol):
 
     def give_up(self) -> bool:
         """Give the open batch up, unless some of its rows are committed; return whether it is."""
-        ...
-
-    def resume(self) -> None:
-        """Refuse other options than those of the open batch; raises StartRefused."""
         ...
 
     def column(self, frame: DataFrame) -> Column:
@@ -393,7 +401,7 @@ def _still_open(
             decisions[sink.label] = Decision.NEW
             stages |= {last.stage} if last.stage else set()
             continue
-        sink.resume()
+        refuse_other_options(sink.name, last, sink.shards, policy_text(sink.on_error))
         left.append(last)
     if opened and not left:
         for stage in stages:

@@ -58,7 +58,6 @@ from eosframework.spark.sinks.sink_entry import (
     are_few_expected,
     decide,
     policy_text,
-    refuse_other_options,
     shard_of,
     shards_prefix,
 )
@@ -242,6 +241,11 @@ class KafkaSinkDriver:
         return self._options.stage
 
     @property
+    def shards(self) -> int:
+        """The number of shards of new batches."""
+        return self._options.shards
+
+    @property
     def on_error(self) -> OnError:
         """Policy for rows that cannot be written."""
         return self._options.on_error
@@ -292,16 +296,6 @@ class KafkaSinkDriver:
     def _mark(self, last: SinkBatch, *, given_up: bool) -> None:
         changes = {"given_up": given_up, "attempt": self._attempt.name, "written_at": _now_ms()}
         self._record(last.model_copy(update=changes))
-
-    def resume(self) -> None:
-        """Refuse other options than those of the open batch, which continues from its stage.
-
-        Raises:
-            StartRefused: names the option.
-        """
-        assert self.last is not None, "a batch is open"
-        policy = policy_text(self._options.on_error)
-        refuse_other_options(self.name, self.last, self._options.shards, policy)
 
     def column(self, frame: DataFrame) -> Column:
         """Return the record of each row, as a struct.

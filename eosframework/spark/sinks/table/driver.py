@@ -46,7 +46,6 @@ from eosframework.spark.sinks.sink_entry import (
     SinkBatch,
     decide,
     policy_text,
-    refuse_other_options,
 )
 from eosframework.spark.sinks.table.columns import (
     RESULT_SCHEMA,
@@ -155,6 +154,11 @@ class TableSinkDriver:
         return True
 
     @property
+    def shards(self) -> int:
+        """The number of shards of new batches."""
+        return self._options.shards
+
+    @property
     def on_error(self) -> OnError:
         """Policy for rows that cannot be written."""
         return self._options.on_error
@@ -197,16 +201,6 @@ class TableSinkDriver:
         of_sink = self._database, self._options.application, _ORIGIN
         self._gave_up = move_untouched(*of_sink, shards, begin, after)
         return self._gave_up
-
-    def resume(self) -> None:
-        """Refuse other options than those of the open batch, which continues from its stage.
-
-        Raises:
-            StartRefused: names the option.
-        """
-        assert self.last is not None, "a batch is open"
-        policy = policy_text(self._options.on_error)
-        refuse_other_options(self.name, self.last, self._options.shards, policy)
 
     def column(self, frame: DataFrame) -> Column:
         """Return the columns of each row, as a struct.
