@@ -40,6 +40,10 @@ class Provider(Protocol):
         ...
 
 
+_NEVER_FENCED = {"broker.session.timeout.ms": "60000"}
+"""A machine that stands still for seconds must not end the only broker's session."""
+
+
 def choose_provider(
     service: Service,
     name: str | None,
@@ -93,7 +97,10 @@ class Embedded:
 
         folder = self.make_folder("kafka")
         cluster = start_kafka(
-            folder, kafka=self.kafka_version, fast_start=True, properties=properties
+            folder,
+            kafka=self.kafka_version,
+            fast_start=True,
+            properties={**_NEVER_FENCED, **properties},
         )
         try:
             yield cluster.bootstrap_servers

@@ -42,7 +42,9 @@ from eosframework.kafka.admin.requests import (
     UNANSWERED,
     AccessDenied,
     AdminRequests,
+    ClientExchangedError,
     is_transient,
+    knows_broker,
 )
 from eosframework.kafka.client.partitioner import committed_position
 from eosframework.kafka.client.properties import Role, client_properties, new_client
@@ -52,7 +54,6 @@ from eosframework.records import Position, TopicPartition, partitions_of
 _DENIED: Any = object()
 """Placeholder for the description of a topic that may not be described."""
 
-_TURN_SECONDS = 0.5
 _COMMITTED_TURN_SECONDS = 2.0
 """The longest delay until Ctrl-C takes effect."""
 
@@ -84,21 +85,13 @@ class ClusterAdmin(AdminRequests):
         `describe_cluster` also returns it, but waits for the broker that librdkafka takes for the
         controller: if that broker has just died, for as long as its session lasts.
         """
-        deadline = time.monotonic() + self._deadline_seconds
-        while (left := deadline - time.monotonic()) > 0:
-            with suppress(KafkaException):
-                return str(self._client.cluster_id(timeout=min(left, _TURN_SECONDS)))
-            self._client.poll(0)
-        raise self._unreachable()
+        return self._first_answer(lambda client, timeout: str(client.cluster_id(timeout=timeout)))
 
     def topic_names(self) -> list[str]:
         """Return the names of all topics that this principal may describe."""
-        deadline = time.monotonic() + self._deadline_seconds
-        while (left := deadline - time.monotonic()) > 0:
-            with suppress(KafkaException):
-                return sorted(self._client.list_topics(timeout=left).topics)
-            self._client.poll(0)
-        raise self._unreachable()
+        return self._first_answer(
+            lambda client, timeout: sorted(client.list_topics(timeout=timeout).topics)
+        )
 
     def allowed_on_cluster(self) -> frozenset[str] | None:
         """Return this principal's operations on the cluster; None: brokers do not report them."""
@@ -166,35 +159,47 @@ class ClusterAdmin(AdminRequests):
             ConfigurationError: the cluster rejects a topic; the message has its reason.
             StartRefused: this principal may not create one of them.
         """
-        if not topics:
-            return []
-        wanted = [
-            NewTopic(
+        wanted = {
+            topic.name: NewTopic(
                 topic.name,
                 topic.partitions,
                 -1 if topic.replication_factor is None else topic.replication_factor,
                 config=dict(topic.config or {}),
             )
             for topic in topics
-        ]
-        created = self._client.create_topics(wanted, request_timeout=self._deadline_seconds)
-        names: list[str] = []
-        for name, future in created.items():
+        }
+        deadline = time.monotonic() + self._deadline_seconds
+        created: list[str] = []
+        while wanted:
+            with suppress(ClientExchangedError):
+                self._create(wanted, created, deadline)
+        self._wait_until_described(created)
+        return created
+
+    def _create(self, wanted: dict[str, NewTopic], created: list[str], deadline: float) -> None:
+        """Send one request, and move what needs no other one from `wanted` to `created`."""
+        answers = self._client.create_topics(
+            list(wanted.values()), request_timeout=self._deadline_seconds
+        )
+        for name, future in answers.items():
             try:
-                self._result(future)
-                names.append(name)
+                self._result(future, deadline)
+                created.append(name)
             except KafkaException as error:
-                if error.args[0].code() in UNANSWERED or is_transient(error.args[0]):
+                reason = error.args[0]
+                if _is_fenced(reason) and time.monotonic() < deadline:
+                    time.sleep(0.1)
+                    continue
+                if reason.code() in UNANSWERED or is_transient(reason):
                     raise self._explained(error, about=f"topic {name!r}") from error
-                if error.args[0].code() in DENIED:
+                if reason.code() in DENIED:
                     raise StartRefused(
                         f"topic {name!r} may not be created; grant Create on it, or let "
                         f"another principal create it (`eosframework plan APP` shows how)"
                     ) from error
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise ConfigurationError(_not_created(name, error.args[0])) from error
-        self._wait_until_described(names)
-        return names
+                if reason.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise ConfigurationError(_not_created(name, reason)) from error
+            del wanted[name]
 
     def grow_topics(self, counts: Mapping[str, int]) -> None:
         """Increase partition counts; a topic that has as many already is not an error.
@@ -290,6 +295,9 @@ class ClusterAdmin(AdminRequests):
                 timed_out = reason.code() == KafkaError._TIMED_OUT  # noqa: SLF001
                 if not (timed_out or is_transient(reason)) or time.monotonic() > deadline:
                     raise self._explained(error) from error
+                if timed_out and not knows_broker(consumer):
+                    del self._readers[group, stable]
+                    consumer = self._reader_of(group, stable=stable)
 
     def _reader_of(self, group: str, *, stable: bool) -> Consumer:
         """Return a consumer with the group's id that never joins the group."""
@@ -436,6 +444,12 @@ def _committed(consumer: Consumer, wanted: list[KafkaTopicPartition]) -> list[Ka
         if answer.error is not None:
             raise KafkaException(answer.error)
     return answers
+
+
+def _is_fenced(error: KafkaError) -> bool:
+    """Return whether no broker takes a new partition now: the controller missed heartbeats."""
+    is_few = error.code() == KafkaError.INVALID_REPLICATION_FACTOR
+    return is_few and "currently fenced" in (error.str() or "")
 
 
 def _not_created(name: str, error: KafkaError) -> str:

@@ -57,7 +57,13 @@ ABSENCE_SECONDS = 1.0
 """A topic or partition that brokers deny for this long does not exist. They learn of a new one one
 after the other, within 0.1 s on a busy machine (measured)."""
 
+_TURN_SECONDS = 0.5
+"""The longest delay until Ctrl-C takes effect."""
+
 _FIRST_ANSWER_SECONDS = 0.5
+
+_LOST_AFTER_SECONDS = 1.5
+"""How long a request may go without an answer until it is asked whether its client is lost."""
 
 _UNKNOWN = KafkaError.UNKNOWN_TOPIC_OR_PART
 
@@ -78,6 +84,10 @@ class AccessDenied(StartRefused):
         super().__init__(message)
         self.kind = kind
         self.name = name
+
+
+class ClientExchangedError(Exception):
+    """A request's client had forgotten all brokers; send the request with the new one."""
 
 
 class _Held:
@@ -139,8 +149,7 @@ class AdminRequests:
         forgets all brokers, bootstrap.servers included, and looks for none again. So a client that
         begins like this is exchanged.
         """
-        properties = client_properties(self._settings, Role.ADMIN)
-        properties["error_cb"] = self._remember
+        properties = self._properties()
         deadline = time.monotonic() + self._deadline_seconds
         while True:
             client = new_client(AdminClient, properties)
@@ -149,12 +158,33 @@ class AdminRequests:
             discard_admin(client)
             time.sleep(0.1)
 
+    def _properties(self) -> dict[str, Any]:
+        return {**client_properties(self._settings, Role.ADMIN), "error_cb": self._remember}
+
     def _request(self, call: Callable[..., Future[Answer]]) -> Answer:
         """Return the single answer of a call."""
-        try:
-            return self._result(call(request_timeout=self._deadline_seconds))
-        except KafkaException as error:
-            raise self._explained(error) from error
+        deadline = time.monotonic() + self._deadline_seconds
+        while True:
+            try:
+                return self._result(call(request_timeout=self._deadline_seconds), deadline)
+            except ClientExchangedError:
+                continue
+            except KafkaException as error:
+                raise self._explained(error) from error
+
+    def _first_answer(self, ask: Callable[[Any, float], Answer]) -> Answer:
+        """Return the answer to a blocking call of the client.
+
+        Args:
+            ask: calls a client with a timeout in seconds.
+        """
+        deadline = time.monotonic() + self._deadline_seconds
+        while (left := deadline - time.monotonic()) > 0:
+            with suppress(KafkaException):
+                return ask(self._client, min(left, _TURN_SECONDS))
+            self._client.poll(0)
+            self._exchange_if_lost()
+        raise self._unreachable()
 
     def _request_each(
         self,
@@ -171,6 +201,7 @@ class AdminRequests:
         """
         instead = {**dict.fromkeys(absent), **(instead or {})}
         began_at = time.monotonic()
+        deadline = began_at + self._deadline_seconds
         while True:
             answers: dict[Key, Any] = {}
             key: Key | None = None
@@ -178,7 +209,7 @@ class AdminRequests:
             try:
                 for key, future in call(self._deadline_seconds).items():
                     try:
-                        answers[key] = self._result(future)
+                        answers[key] = self._result(future, deadline)
                     except KafkaException as error:
                         if error.args[0].code() not in instead:
                             raise
@@ -187,11 +218,13 @@ class AdminRequests:
                 if not (is_denied and self._others_may_know(began_at)):
                     return answers
                 time.sleep(0.05)
+            except ClientExchangedError:
+                continue
             except KafkaException as error:
                 if not self._is_passing(error.args[0], began_at):
                     raise self._explained(error, about=key) from error
                 time.sleep(0.1)
-                self._look_for_leaders(began_at + self._deadline_seconds)
+                self._look_for_leaders(deadline)
 
     def _is_passing(self, error: KafkaError, began_at: float) -> bool:
         if error.code() == _UNKNOWN:
@@ -221,15 +254,37 @@ class AdminRequests:
         with suppress(KafkaException):
             self._client.list_topics(timeout=max(deadline - time.monotonic(), 0.1))
 
-    def _result(self, future: Future[Answer]) -> Answer:
+    def _result(self, future: Future[Answer], deadline: float) -> Answer:
         """Wait for an answer, and serve librdkafka's log and error callbacks meanwhile."""
-        deadline = time.monotonic() + self._deadline_seconds + 1
+        ask_at = time.monotonic() + _LOST_AFTER_SECONDS
         while not future.done():
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline + 1:
                 raise self._unreachable()
             wait([future], timeout=0.05)
             self._client.poll(0)
+            if time.monotonic() > ask_at and not future.done():
+                if self._exchange_if_lost():
+                    raise ClientExchangedError
+                ask_at = time.monotonic() + _LOST_AFTER_SECONDS
         return future.result()
+
+    def _exchange_if_lost(self) -> bool:
+        """Exchange a client that gets no answer where a new one does; return whether it was.
+
+        The client may forget all brokers between two requests as well (see `_new_client`). Nothing
+        that it still holds can then have been sent, so that the request may be repeated.
+        """
+        held = self._of_thread.held
+        lost = self._client
+        if knows_broker(lost):
+            return False
+        new = new_client(AdminClient, self._properties())
+        if not knows_broker(new):
+            discard_admin(new)
+            return False
+        held.client = new
+        discard_admin(lost)
+        return True
 
     def _remember(self, error: KafkaError) -> None:
         """Keep the last error that has a cause; librdkafka calls this on the thread that polls."""
@@ -276,6 +331,13 @@ def _knows_none(client: Any) -> bool:
     except KafkaException as error:
         # The request that follows explains any other failure.
         return error.args[0].code() == KafkaError._PARTIAL  # noqa: SLF001
+
+
+def knows_broker(client: Any) -> bool:
+    """Return whether a client gets an answer that names a broker, soon."""
+    with suppress(KafkaException):
+        return bool(client.list_topics(timeout=_FIRST_ANSWER_SECONDS).brokers)
+    return False
 
 
 def _denied(kind: str, about: object) -> AccessDenied:

@@ -12,8 +12,10 @@ from confluent_kafka.admin import AdminClient
 from eosframework.config import KafkaSettings
 from eosframework.embedded import start_kafka
 from eosframework.errors import Retriable
-from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
+from eosframework.kafka.admin.requests import knows_broker
 from eosframework.kafka.producer.transactional import TransactionalProducer
+from eosframework.records import TopicPartition
 from tests.conftest import SMALL_BROKER
 from tests.support.processes.waiting import wait_until
 from tests.support.servers.kafka_admin import NewTopic
@@ -42,7 +44,9 @@ def brokers_known_to(servers: str) -> int:
         return 0
 
 
-def test_a_request_that_begins_under_a_fence_is_answered_after_it(tmp_path: Path) -> None:
+def test_a_request_that_begins_under_a_fence_or_whose_client_forgot_is_answered_after_it(
+    tmp_path: Path,
+) -> None:
     told_of_none = 0
     with start_kafka(
         tmp_path / "kafka", properties=FENCED_BETWEEN_HEARTBEATS, fast_start=True
@@ -51,6 +55,14 @@ def test_a_request_that_begins_under_a_fence_is_answered_after_it(tmp_path: Path
         while told_of_none < 3:
             told_of_none += not brokers_known_to(cluster.bootstrap_servers)
             assert ClusterAdmin(settings).cluster_id()
+        for request in (
+            ClusterAdmin.cluster_id,
+            lambda admin: admin.create_topics([TopicToCreate("any", 1)]),
+        ):
+            admin = ClusterAdmin(settings)
+            admin.committed("any", [TopicPartition("any", 0)])
+            wait_until(lambda: not knows_broker(admin._client), "a client that forgot")  # noqa: B023
+            request(admin)
 
 
 @pytest.mark.exhaustive
