@@ -65,8 +65,8 @@ class SinkOptions(Protocol):
         """Return the sink of a batch DataFrame."""
         ...
 
-    def own(self) -> OwnedSink:
-        """Own the sink (S1)."""
+    def own(self, offered: BatchIdentity) -> OwnedSink:
+        """Own the sink (S1), unless it refuses the batch."""
         ...
 
 
@@ -156,7 +156,7 @@ class Sink:
                     check_packages("a sink")
                     require_executors(frame.sparkSession)
                     for part in self.parts:
-                        self._owned.append(part.own())
+                        self._owned.append(part.own(offered))
                 parent = stages_of(root, self.parts[0].application, labels)
                 return run_batch(self._owned, frame, offered, parent)
             except BaseException:

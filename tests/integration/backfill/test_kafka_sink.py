@@ -108,7 +108,9 @@ def test_a_small_batch_needs_no_stage_when_its_driver_ends(
 
     def ending(self: SessionGroup[Any, Any], *of: Any) -> None:
         if end == "another owns the sink":
-            sink.parts[0].own().close()
+            last = sink._owned[0].last
+            assert last is not None
+            sink.parts[0].own(last.batch).close()
         if end != "before":
             commit(self, *of)
         raise RuntimeError("the driver ends here")
@@ -133,17 +135,24 @@ def test_the_last_batch_offered_again_is_skipped_and_any_other_is_refused(
     world.run(world.sink())
     (world.checkpoint / "commits" / "1").unlink()
     (world.checkpoint / "commits" / ".1.crc").unlink()
-    world.run(world.sink())
+    running = world.sink()
+    world.run(running)
     assert world.counts() == Counter(range(200))
 
-    world.checkpoint = world.checkpoint.with_name("another")
+    first, world.checkpoint = world.checkpoint, world.checkpoint.with_name("another")
     refused = failure(world, world.sink())
     assert "is complete, and gets batch 0 of query" in refused
     mark = refused.partition("follows='")[2].partition("'")[0]
     assert mark.endswith("@1")
-    assert world.counts() == Counter(range(200))
+    world.checkpoint = first
+    world.feed(200, 300)
+    world.run(running)
+    assert world.counts() == Counter(range(300)), "the refused query has not fenced the other one"
+
+    world.checkpoint = world.checkpoint.with_name("another")
+    mark = mark.replace("@1", "@2")
     world.run(world.sink(follows=mark))
-    assert world.counts() == Counter(2 * list(range(200))), "the user said that these are new rows"
+    assert world.counts() == Counter(2 * list(range(300))), "the user said that these are new rows"
 
 
 @pytest.mark.exhaustive

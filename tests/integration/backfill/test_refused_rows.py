@@ -248,7 +248,7 @@ def test_attempts_at_a_batch_that_is_given_up_write_nothing(world: SinkWorld) ->
     closed: list[Any] = []
 
     def opened() -> tuple[Any, list[ShardTask]]:
-        driver: Any = options.own()
+        driver: Any = options.own(batch)
         spec = driver._spec(driver.accept(batch, "file:/none"))
         clients = ShardClients.of(spec)
         tasks = [ShardTask(spec, spec.attempt(clients, 0)) for _ in range(2)]
@@ -260,7 +260,7 @@ def test_attempts_at_a_batch_that_is_given_up_write_nothing(world: SinkWorld) ->
         return [ShardRows([(world.topic, b'{"n": 1}', b"k", -1, None, None, 0, None)], [7])]
 
     _, [taken, late] = opened()
-    second: Any = options.own()
+    second: Any = options.own(batch)
     assert second.decide(batch) is Decision.RESUME
     assert second.give_up()
     with pytest.raises(InstanceFenced):
@@ -272,10 +272,10 @@ def test_attempts_at_a_batch_that_is_given_up_write_nothing(world: SinkWorld) ->
 
     _, [taken, late] = opened()
     assert taken.write(0, rows()) == 1
-    ended: Any = options.own()
+    ended: Any = options.own(batch)
     ended._mark(ended.last, given_up=True)  # It ends before it looks for committed rows.
     ended.close()
-    second = options.own()
+    second = options.own(batch)
     assert not second.give_up()
     late.take([1])
     assert late.write(1, rows()) == 1, "its batch is still open"

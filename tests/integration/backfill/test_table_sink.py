@@ -40,16 +40,26 @@ def test_both_sinks_have_each_row_once_and_the_last_batch_is_skipped(
     def sink() -> Any:
         return both(world.sink(shards=2), table_sink("numbers", dsn=database, shards=2))
 
+    made = sink()
     for _ in range(2):
+        made.close()
         made = sink()
         world.run(made)
-        made.close()
         for file in (world.checkpoint / "commits").glob("*1*"):
             file.unlink()  # Spark offers the last batch again
     assert world.counts() == Counter(range(350))
     found = ask(database, "SELECT n, key FROM numbers ORDER BY n")
     assert found == [(n, f"k{n % 7}") for n in range(350)]
     assert not list(world.checkpoint.glob("eosframework-stages/*/*"))
+
+    first, world.checkpoint = world.checkpoint, world.checkpoint.with_name("another")
+    with pytest.raises(StreamingQueryException, match="two queries use the sink"):
+        world.run(table_sink("numbers", dsn=database, shards=2))
+    world.checkpoint = first
+    world.feed(350, 400)
+    world.run(made)
+    made.close()
+    assert world.counts() == Counter(range(400)), "the refused query has not fenced the other one"
 
 
 @pytest.mark.exhaustive

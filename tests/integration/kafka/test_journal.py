@@ -19,7 +19,7 @@ from eosframework.spark.job.job_entry import TaskProgress, task_key
 from eosframework.spark.sinks.kafka.columns import KafkaColumns
 from eosframework.spark.sinks.kafka.driver import KafkaSinkOptions
 from eosframework.spark.sinks.kafka.sink_log import batch_claim, shards_in
-from eosframework.spark.sinks.sink_entry import batch_key, shards_prefix
+from eosframework.spark.sinks.sink_entry import BatchIdentity, batch_key, shards_prefix
 from eosframework.topology.graph.graph import OnError
 
 Entries = Iterable[tuple[str, bytes]]
@@ -100,7 +100,8 @@ def test_foreign_records_under_the_keys_of_shards_are_no_shards(
     world.write(foreign)
     abort = world.begin(foreign)
     threading.Timer(4 * DECIDED_SECONDS, abort).start()
-    options.own().close()  # reads the keys of the open transaction, to end leftovers
+    offered = BatchIdentity(query="q", number=0, range="r")
+    options.own(offered).close()  # reads the keys of the open transaction, to end leftovers
     assert shards_in(world.journal(), "s", 1) == {}
 
 

@@ -8,7 +8,7 @@ rows; then COMMIT.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -63,6 +63,8 @@ class OwnedSinkRow:
         database: with the schema.
         application: owner of the sink.
         sink: its name.
+        judge: called with the last batch, as JSON data or None; what it raises leaves the sink to
+            the driver that owns it.
 
     Attributes:
         batch: the last batch, as JSON data; None: there was none.
@@ -71,7 +73,13 @@ class OwnedSinkRow:
         DatabaseUnusable: the database is unavailable.
     """
 
-    def __init__(self, database: Database, application: str, sink: str) -> None:
+    def __init__(
+        self,
+        database: Database,
+        application: str,
+        sink: str,
+        judge: Callable[[Any], object],
+    ) -> None:
         self._database = database
         self._application = application
         self._sink = sink
@@ -80,6 +88,7 @@ class OwnedSinkRow:
             epoch, self.batch = _sink_queries.own_sink(
                 connection, application=application, sink=sink
             )
+            judge(self.batch)
             commit(connection, doing)
         self._epoch = epoch
 

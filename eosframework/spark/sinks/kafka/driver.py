@@ -187,9 +187,9 @@ class KafkaSinkOptions:
         """Return the sink of a batch DataFrame."""
         return replace(self, sink=f"{self.sink}.{job}")
 
-    def own(self) -> KafkaSinkDriver:
-        """Own the sink (S1)."""
-        return KafkaSinkDriver(self)
+    def own(self, offered: BatchIdentity) -> KafkaSinkDriver:
+        """Own the sink (S1), unless it refuses the batch."""
+        return KafkaSinkDriver(self, offered)
 
 
 class KafkaSinkDriver:
@@ -197,16 +197,17 @@ class KafkaSinkDriver:
 
     Args:
         options: of the sink.
+        offered: its first batch; a driver whose batch is refused must not fence the one that runs.
 
     Attributes:
         label: its name among all sinks of the application.
 
     Raises:
-        StartRefused: the topic or the application cannot be used; names the way on.
+        StartRefused: the topic, the application or the sink cannot be used; names the way on.
         ClusterUnreachable: no broker answered in time.
     """
 
-    def __init__(self, options: KafkaSinkOptions) -> None:
+    def __init__(self, options: KafkaSinkOptions, offered: BatchIdentity) -> None:
         self.label = options.label
         self._options = options
         kafka = options.settings.kafka
@@ -224,6 +225,7 @@ class KafkaSinkDriver:
         )
         self._owned: list[OwnedKey[SinkBatch]] = []
         try:
+            self._refuse_early(offered)
             self._end_leftovers()
             _, self._owned = self._attempt.take([batch_claim(options.application, options.sink)])
         except BaseException:
@@ -267,6 +269,17 @@ class KafkaSinkDriver:
             StartRefused: the batch is neither the last one nor the next one.
         """
         return decide(self.name, self.last, offered, self._options.follows)
+
+    def _refuse_early(self, offered: BatchIdentity) -> None:
+        """Raise StartRefused if the sink refuses a batch, before an id is fenced.
+
+        An open transaction may hide the newest entry, so only a refusal waits for it.
+        """
+        claim, follows = batch_claim(self._options.application, self.name), self._options.follows
+        try:
+            decide(self.name, claim.of(self._journal.decided([claim.key])), offered, follows)
+        except StartRefused:
+            decide(self.name, claim.of(self._journal.settled([claim.key])), offered, follows)
 
     def give_up(self) -> bool:
         """Give the open batch up unless some of its rows are committed.

@@ -97,9 +97,9 @@ class TableSinkOptions:
         """Return the sink of a batch DataFrame."""
         return replace(self, sink=f"{self.sink}.{job}")
 
-    def own(self) -> TableSinkDriver:
-        """Own the sink (S1)."""
-        return TableSinkDriver(self)
+    def own(self, offered: BatchIdentity) -> TableSinkDriver:
+        """Own the sink (S1), unless it refuses the batch."""
+        return TableSinkDriver(self, offered)
 
     @property
     def declared(self) -> TableSink:
@@ -116,16 +116,17 @@ class TableSinkDriver:
 
     Args:
         options: of the sink.
+        offered: its first batch; a driver whose batch is refused must not fence the one that runs.
 
     Attributes:
         label: its name among all sinks of the application.
 
     Raises:
-        StartRefused: the table cannot be used; names the way on.
+        StartRefused: the table or the sink cannot be used; names the way on.
         DatabaseUnusable: the database is unavailable.
     """
 
-    def __init__(self, options: TableSinkOptions) -> None:
+    def __init__(self, options: TableSinkOptions, offered: BatchIdentity) -> None:
         self.label = options.label
         from eosframework.postgres.database import Database
         from eosframework.postgres.database.grants import SPARK_SINK_GRANTS, require_grants
@@ -138,7 +139,12 @@ class TableSinkDriver:
         migrate(self._database)
         require_grants(self._database, SPARK_SINK_GRANTS)
         self._refuse_table()
-        self._row = OwnedSinkRow(self._database, options.application, options.sink)
+        self._row = OwnedSinkRow(
+            self._database,
+            options.application,
+            options.sink,
+            lambda last: self._decision(last, offered),
+        )
         self._slots: list[int] | None = None
         self._gave_up = False
         self._attempt = f"{socket.gethostname()}/{os.getpid()}"
@@ -171,7 +177,7 @@ class TableSinkDriver:
     @property
     def last(self) -> SinkBatch | None:
         """The last batch that it accepted."""
-        return None if self._row.batch is None else SinkBatch.from_entry(self._row.batch)
+        return _as_batch(self._row.batch)
 
     def decide(self, offered: BatchIdentity) -> Decision:
         """Return the handling of a batch (S2).
@@ -179,7 +185,10 @@ class TableSinkDriver:
         Raises:
             StartRefused: the batch is neither the last one nor the next one.
         """
-        return decide(self.name, self.last, offered, self._options.follows)
+        return self._decision(self._row.batch, offered)
+
+    def _decision(self, last: Any, offered: BatchIdentity) -> Decision:
+        return decide(self.name, _as_batch(last), offered, self._options.follows)
 
     def give_up(self) -> bool:
         """Give the open batch up unless some of its rows are in the table.
@@ -393,3 +402,7 @@ def _with_row(reason: str, attempt: TableAttempt, shard: TopicPartition) -> str:
 
 def _now_ms() -> int:
     return round(time.time() * 1000)
+
+
+def _as_batch(entry: Any) -> SinkBatch | None:
+    return None if entry is None else SinkBatch.from_entry(entry)
