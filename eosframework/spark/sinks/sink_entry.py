@@ -294,6 +294,10 @@ start."""
 FEW_BYTES = 32 * 2**20
 """Largest small batch in memory."""
 
+FEW_PARTITIONS = 8
+"""Most Spark partitions of which each may send as many rows as a small batch has. More are merged
+before: forty of them came to 705 MB."""
+
 _ROW_OF_PARTITION = "(monotonically_increasing_id() & 8589934591L)"
 """The number of a row in its Spark partition: the lower 33 bits."""
 
@@ -320,23 +324,36 @@ def few_rows(frame: DataFrame, column: Column) -> Table | None:
     """Return the rows of a sink as a table of Arrow, in any order; None: they are too many.
 
     All rows are computed, so that a stateful plan keeps its state. A Spark partition with too many
-    sends as many as it takes to notice that.
+    sends as many as it takes to notice that; many partitions are one before they send any.
 
     Args:
         frame: the user's rows.
         column: what the sink writes of each row, as a struct.
     """
     arrow: Any = import_module("pyarrow")
-    bounded = frame.select(column.alias("row")).filter(f"{_ROW_OF_PARTITION} <= {FEW_ROWS}")
+    rows = frame.select(column.alias("row"))
+    if not 0 < _partitions_of(frame) <= FEW_PARTITIONS:
+        rows = rows.repartition(1)
+    bounded = rows.filter(f"{_ROW_OF_PARTITION} <= {FEW_ROWS}")
     try:
-        rows: Table = cast(Any, bounded).toArrow().column("row")
+        few: Table = cast(Any, bounded).toArrow().column("row")
     except Exception as error:
         if _TOO_LARGE in reason_of(error):
             return None
         raise
-    if len(rows) > FEW_ROWS or rows.nbytes > FEW_BYTES:
+    if len(few) > FEW_ROWS or few.nbytes > FEW_BYTES:
         return None
-    return arrow.Table.from_struct_array(rows)
+    return arrow.Table.from_struct_array(few)
+
+
+def _partitions_of(frame: DataFrame) -> int:
+    """Return the number of Spark partitions of rows; 0: it is not known before they are computed.
+
+    Args:
+        frame: the rows; they are planned, not computed.
+    """
+    plan: Any = cast(Any, frame)._jdf.queryExecution().executedPlan()  # noqa: SLF001
+    return int(plan.outputPartitioning().numPartitions())
 
 
 def the_shard(found: Iterable[int], expected: int | None) -> int:

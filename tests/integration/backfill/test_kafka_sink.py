@@ -33,16 +33,21 @@ def test_batches_are_in_the_topic_once_and_a_query_goes_on_behind_them(world: Si
 def test_a_batch_that_is_larger_than_expected_is_staged_and_a_small_one_follows(
     world: SinkWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The plan is not repeatable, and has a state, which knows the rows that come twice."""
+    """The plan is not repeatable, and has a state, which knows the rows that come twice.
+
+    Its partitions are merged before they are collected, in every second batch.
+    """
     monkeypatch.setattr(few_rows, "FEW_ROWS", 100)
     sizes = [50, 100, 101, 60, 70, 0]
     expected = [1, 1, 3, 4, 4, 4]
-    sink, end = world.sink(), 0
+    sink, end, merged = world.sink(), 0, False
     rows = world.rows().dropDuplicates(["n"])
     rows = rows.selectExpr("n", "CAST(int(rand() * 1000) AS string) AS key")
     for size, staged in zip(sizes, expected, strict=True):
         world.feed(max(end - 10, 0), end + size)
         end += size
+        merged ^= True
+        monkeypatch.setattr(few_rows, "FEW_PARTITIONS", 0 if merged else 8)
         world.run(sink, rows)
         assert world.staged() == staged, f"a batch of {size} rows"
         assert world.counts() == Counter(range(end))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,6 +35,7 @@ class SinkWorld:
         self.topic = f"{name}.out"
         self.source = directory / "source"
         self.checkpoint = directory / "checkpoint"
+        self._fed_at = time.time() - 10_000
         self.source.mkdir(exist_ok=True)
         self.sinks: list[Sink] = []
         if create:
@@ -96,10 +99,12 @@ class SinkWorld:
         admin.create_topics([TopicToCreate(topic, 3, 1, values)])
 
     def feed(self, first: int, last: int) -> None:
-        """Add numbers as a file that makes one batch."""
+        """Add numbers as a file that makes one batch; Spark takes files in the order of times."""
         rows = "".join(json.dumps({"n": n, "key": f"k{n % 7}"}) + "\n" for n in range(first, last))
         hidden = self.source / f".{first}"
         hidden.write_text(rows)
+        self._fed_at += 1
+        os.utime(hidden, (self._fed_at, self._fed_at))
         hidden.rename(self.source / f"{first:06}.json")
 
     def rows(self) -> DataFrame:
