@@ -24,7 +24,7 @@ import structlog
 
 from eosframework.config import Settings
 from eosframework.errors import ClusterUnreachable, DatabaseUnavailable
-from eosframework.transactions.ports import Journal, TransactionalOutputs
+from eosframework.transactions.ports import Entries, Journal, TransactionalOutputs
 from eosframework.transactions.session.owned_keys import Claim, KeyWork, OwnedKey, OwnedKeys
 from eosframework.transactions.session.session_states import Policy, State
 
@@ -124,6 +124,7 @@ class TaskAttempt(Generic[P]):
         run: id of the attempts that one driver started; empty: there is none.
         signs_since: offset in the journal at which signs of life begin; 0: all entries are.
         since: see `OwnedKeys`.
+        before: see `OwnedKeys`.
         checks: see `OwnedKeys`.
         clock: seconds, monotonic.
         sleep: waits for a number of seconds.
@@ -145,6 +146,7 @@ class TaskAttempt(Generic[P]):
         run: str = "",
         signs_since: int = 0,
         since: int | None = None,
+        before: Entries | None = None,
         checks: Mapping[str, Callable[[Any], None]] | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -170,6 +172,7 @@ class TaskAttempt(Generic[P]):
             structlog.get_logger(logger).bind(attempt=self.name),
             lost=lost,
             since=since,
+            before=before,
             checks=checks,
             clock=clock,
             sleep=sleep,

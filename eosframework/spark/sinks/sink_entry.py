@@ -167,6 +167,11 @@ def is_batch_key(key: str) -> bool:
     return key.startswith(batch_key("")) and "/" not in key.removeprefix(batch_key(""))
 
 
+def is_of_sink(sink: str, key: str) -> bool:
+    """Return whether a key is that of a sink's last batch, or of one of its shards."""
+    return key == batch_key(sink) or key.startswith(shards_prefix(sink))
+
+
 def shard_of(sink: str, key: str) -> int | None:
     """Return the shard of a progress key; None: the key belongs to no shard of this sink."""
     prefix = shards_prefix(sink)

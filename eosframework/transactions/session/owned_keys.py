@@ -193,6 +193,7 @@ class OwnedKeys(Generic[P]):
         checks: by further keys, a check of their entries, which are read with the progress; it ends
             the work by an EosError.
         since: offset in the journal at which the entries may begin; None: it is not known.
+        before: the entries of the keys before that offset.
         counts: receives the numbers.
         clock: seconds, monotonic.
         sleep: waits for seconds.
@@ -212,6 +213,7 @@ class OwnedKeys(Generic[P]):
         lost: str,
         checks: Mapping[str, Callable[[Any], None]] | None = None,
         since: int | None = None,
+        before: Entries | None = None,
         counts: Counts | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -223,6 +225,7 @@ class OwnedKeys(Generic[P]):
         self._lost = lost
         self._checks = checks or {}
         self._since = since
+        self._before = before or {}
         self._clock = clock
         self._sleep = sleep
         counts = counts or SessionCounts()
@@ -356,6 +359,7 @@ class OwnedKeys(Generic[P]):
     def _read(self, claims: Sequence[Claim[P]]) -> list[P | None]:
         keys = [*self._checks, *(claim.key for claim in claims if claim.key)]
         entries: Entries = self._journal.settled(keys, self._since) if keys else {}
+        entries = {**self._before, **entries}
         for key, check in self._checks.items():
             check(entries.get(key))
         return [claim.of(entries) for claim in claims]

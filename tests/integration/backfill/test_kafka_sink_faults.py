@@ -52,7 +52,7 @@ def killed_once(directory: Path, rows: DataFrame) -> DataFrame:
             os.kill(os.getpid(), signal.SIGKILL)
         return str(n) * 120  # so that rows leave Python's buffer before the kill
 
-    return rows.withColumn("pad", udf(passed, "string")("n"))
+    return rows.withColumn("pad", udf(passed, "string", useArrow=False)("n"))
 
 
 def test_killed_python_workers_double_nothing_and_with_sparks_own_sink_they_do(

@@ -56,7 +56,9 @@ from eosframework.spark.sinks.sink_entry import (
     Decision,
     SinkBatch,
     are_few_expected,
+    batch_key,
     decide,
+    is_of_sink,
     policy_text,
     shard_of,
     shards_prefix,
@@ -218,6 +220,7 @@ class KafkaSinkDriver:
         self._outputs = producers(options.settings, self._limits, tuple(sorted(self._topics)))
         self._slots: list[int] | None = None
         self._since: int | None = None
+        self._before: dict[str, Any] = {}
         self._counts: dict[int, int] = {}
         self._column: tuple[StructType, Column] | None = None
         self._attempt: TaskAttempt[SinkBatch] = TaskAttempt(
@@ -354,7 +357,7 @@ class KafkaSinkDriver:
     def accept(self, offered: BatchIdentity, stage: str | None) -> SinkBatch:
         """Record that a batch is open (S3)."""
         batch = self._opened(offered, stage)
-        self._since = self._journal.written_end()
+        self._since, self._before = self._journal.written_end(), {}
         self._record(batch)
         return batch
 
@@ -383,6 +386,10 @@ class KafkaSinkDriver:
         """Write all rows that are not committed, and return their number (S4)."""
         if self._options.on_error.policy is Policy.SKIP:
             rows = written_rows(rows)
+        if self._since is None:
+            self._since = self._journal.written_end()
+            found = self._journal.settled_under(batch_key(self.name))
+            self._before = {key: found[key] for key in found if is_of_sink(self.name, key)}
         try:
             self._counts = self._by_executors(rows, batch)
         except Exception:
@@ -467,13 +474,15 @@ class KafkaSinkDriver:
         return {int(row[0]): int(row[1]) for row in results}
 
     def _spec(self, batch: SinkBatch) -> ShardSpec:
-        options = self._options
+        options, since = self._options, self._since
+        assert since is not None, "the batch was accepted, or its entries were read"
         return ShardSpec(
             application=options.application,
             sink=self.name,
             settings=options.settings,
             batch=batch,
-            since=self._since,
+            since=since,
+            before=self._before,
             topic=options.columns.topic,
             topics=tuple(sorted(self._topics)),
             dead_letters=self._dead_letters and self._dead_letters(batch),

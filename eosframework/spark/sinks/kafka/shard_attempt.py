@@ -23,11 +23,11 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Self
+from typing import Any, Self
 
 import structlog
 
@@ -109,8 +109,8 @@ class ShardSpec:
         sink: its name.
         settings: of the application.
         batch: open.
-        since: offset in the control topic at which the entries of the batch may begin; None: it is
-            not known, because another driver opened the batch.
+        since: offset in the control topic from which attempts read entries.
+        before: the entries of the sink before that offset; none for a new batch.
         topic: of all records; None: of their column.
         topics: the topics to write, as far as they are known.
         limits: of these topics.
@@ -122,7 +122,8 @@ class ShardSpec:
     sink: str
     settings: Settings
     batch: SinkBatch
-    since: int | None
+    since: int
+    before: Mapping[str, Any]
     topic: str | None
     topics: tuple[str, ...]
     limits: SizeLimits
@@ -159,8 +160,9 @@ class ShardSpec:
             logger="eosframework.spark",
             lost=LOST,
             run=self.run,
-            signs_since=self.since or 0,
+            signs_since=self.since,
             since=self.since,
+            before=self.before,
             checks=open_check(self.sink, self.batch),
         )
 
