@@ -20,7 +20,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 CYCLE, OWNERSHIP, CUTOVER = "cycle.pml", "ownership.pml", "cutover.pml"
-WATERMARKS = "watermarks.pml"
+WATERMARKS, TOGETHER = "watermarks.pml", "together.pml"
 MEMORY_MEGABYTES = 3500
 TOOLS = ("spin", "gcc")
 AT_ONCE = 2
@@ -71,6 +71,10 @@ def _attempts(says: str, anomaly: str | None, *switches: str) -> Case:
 
 def _watermarks(says: str, anomaly: str | None, *switches: str) -> Case:
     return Case(says, switches, anomaly, model=WATERMARKS)
+
+
+def _together(says: str, anomaly: str | None, *switches: str) -> Case:
+    return Case(says, (NO_CRASH, *switches), anomaly, model=TOGETHER)
 
 
 UNLISTED = "unlisted_writer"
@@ -203,6 +207,28 @@ CASES = (
     _watermarks("W: the vector before the offsets", "time_held", "WITH_VECTOR_FIRST"),
     _watermarks("W: the vector after the offsets", "time_held", "WITH_VECTOR_LAST"),
     _watermarks("W: uncommitted reads", "time_passed_record", "WITHOUT_COMMITTED_READS"),
+    Case("rows and outputs together, whole", model=TOGETHER),
+    _together("together, whole, with two moves and two doubts", None, "MOVES=2", "DOUBTS=2"),
+    _together("D2: no check of the epoch", "row_doubled", "WITHOUT_EPOCH_CHECK"),
+    _together("D2: after D3", "undecided_output", "WITHOUT_DECISION_FIRST"),
+    _together("D2: no answer counts as failed", "row_doubled", "WITHOUT_DOUBT"),
+    _together("D3: no answer counts as committed", "undecided_output", "WITHOUT_RECOVERY"),
+    _together("F1: no epoch is raised", "row_doubled", "WITHOUT_DATABASE_FENCE"),
+    _together("F1: no lock", "row_doubled", "WITHOUT_LOCK"),
+    _together("F1: after F2", None, "WITHOUT_DECISION_READ_FIRST"),
+    _together("F2: after F3", "input_lost", "WITHOUT_INIT_FIRST"),
+    _together("F2: not for every listed id", "row_doubled", "WITHOUT_ALL_IDS"),
+    _together("F3: nothing is carried out again", "row_doubled", "WITHOUT_REPLAY"),
+    _together("F3: always carried out again", "input_doubled", "WITHOUT_COMPARISON"),
+    _together("F3: without offsets", "row_doubled", "WITHOUT_OFFSETS_AGAIN"),
+    _together("F3: of offsets that are not stable", None, "WITHOUT_STABLE_READS"),
+    _together("the group takes a lapsed member's offsets", "row_doubled", "WITHOUT_GROUP_CHECK"),
+    Case(
+        "deep: rows and outputs together, two crashes",
+        ("CRASHES=2", "EXPIRIES=0"),
+        model=TOGETHER,
+        deep=True,
+    ),
     Case(
         "deep: two moves and a late frame",
         ("MOVES=2", "LATE=1", "CRASHES=0"),
