@@ -21,9 +21,9 @@
  *   WITHOUT_LOCK            F1 reads the decision without the lock of the row, and ends nobody
  *   WITHOUT_EPOCH_CHECK     D2 does not check the epoch
  *   WITHOUT_DECISION_FIRST  D3 before D2
- *   WITHOUT_COMPARISON      F3 compares nothing: a decision is always carried out again
- *   WITHOUT_REPLAY          F3 carries nothing out again
- *   WITHOUT_OFFSETS_AGAIN   what F3 carries out again has no offsets
+ *   WITHOUT_COMPARISON      F3 compares nothing: a decision is always produced again
+ *   WITHOUT_REPLAY          F3 produces nothing again
+ *   WITHOUT_OFFSETS_AGAIN   what F3 produces again has no offsets
  *   WITHOUT_INIT_FIRST      F3 before F2
  *   WITHOUT_DECISION_READ_FIRST  F2 before F1
  *   WITHOUT_DOUBT           a COMMIT without an answer counts as one that failed: the input runs again
@@ -287,7 +287,7 @@ end:
 #ifndef WITHOUT_OFFSETS_AGAIN
             pending_offset[id] = seen[id];
 #endif
-            printf("worker %d: carries the decision of id %d out\n", me, id);
+            printf("worker %d: produces the decision of id %d again\n", me, id);
             step = end_again
         fi
        }
