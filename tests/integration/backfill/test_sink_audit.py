@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from eosframework import dead_letter
 from eosframework.config import KafkaSettings
 from eosframework.engine.task.receipts import HEADER_RECEIPT, Receipt
 from eosframework.errors import StartRefused
@@ -113,3 +114,31 @@ def test_each_row_of_a_sink_is_judged_by_its_receipt_and_what_is_wrong_is_named(
 def test_an_application_without_sinks_is_refused(world: SinkWorld) -> None:
     with pytest.raises(StartRefused, match="has no sinks of Spark in Kafka"):
         audit(world)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("policy", ["skip", "dead_letter"])
+def test_refused_rows_leave_no_gap_for_an_audit(world: SinkWorld, policy: str) -> None:
+    """A staged batch, and one in a transaction of the driver; a refused row has a dead letter with
+    a receipt, or no place at all."""
+    dead = f"{world.name}.dead"
+    world.create(dead)
+    on_error: Any = "skip" if policy == "skip" else dead_letter(dead)
+    options: dict[str, Any] = {"receipts": True, "on_error": on_error, "partition": "part"}
+    rows = world.rows().selectExpr("n", "key", "IF(n % 10 = 0, 7, n % 3) AS part")
+    world.feed(0, 200)
+    sink = world.sink(**options)
+    world.run(sink, rows)
+    world.feed(200, 250)
+    world.run(sink, rows)
+    assert world.staged() == 1
+    written = Counter(n for n in range(250) if n % 10)
+    assert world.counts() == written
+    letters = world.read(dead)
+    assert len(letters) == (0 if policy == "skip" else 25)
+    verdict = audit(world)
+    assert (faults(verdict), verdict.input) == ({}, 225 + len(letters))
+
+    some = letters or world.read(world.topic)
+    repeat(world, some[3])
+    assert faults(audit(world)) == {"duplicated": 1}
