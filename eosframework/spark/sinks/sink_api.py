@@ -69,6 +69,14 @@ class SinkOptions(Protocol):
         """Own the sink (S1)."""
         ...
 
+    def refuse_other(self, offered: BatchIdentity) -> None:
+        """Raise StartRefused if the sink refuses a batch, as far as it can tell before S1."""
+        ...
+
+    def check_columns(self, frame: DataFrame) -> None:
+        """Raise ConfigurationError for columns that are missing or have an unsuitable type."""
+        ...
+
 
 class Sink:
     """Writes the rows of each batch exactly once; see `kafka_sink`, `table_sink` and `both`."""
@@ -107,8 +115,12 @@ class Sink:
             self._count(frame.sparkSession, made)
             self._progress = tuple(made)
 
-    def write(self, frame: DataFrame, job: str, directory: str | None = None) -> None:
+    def write(self, frame: DataFrame, job: str, directory: str | None = None) -> bool:
         """Write a batch DataFrame once, however often it is called with the same job.
+
+        Returns:
+            True: this call wrote the rows, or the rest of them. False: the job was complete before,
+            and nothing was written.
 
         Args:
             frame: the rows.
@@ -123,12 +135,32 @@ class Sink:
             InstanceFenced: another process writes the same job.
         """
         refuse_connect(frame.sparkSession, "a sink")
-        sink = Sink([part.of_job(check_name(job, "job", EXAMPLE)) for part in self.parts])
+        sink = self.of_job(job)
         try:
             root = directory or default_root(frame.sparkSession)
-            sink._run(frame, job_batch(job), root)
+            return bool(sink._run(frame, job_batch(job), root))
         finally:
             sink.close()
+
+    def of_job(self, job: str) -> Sink:
+        """Return the sink of a batch DataFrame.
+
+        Args:
+            job: name of the job; see `write`.
+
+        Raises:
+            ConfigurationError: the name is invalid.
+        """
+        return Sink([part.of_job(check_name(job, "job", EXAMPLE)) for part in self.parts])
+
+    def check_columns(self, frame: DataFrame) -> None:
+        """Raise for columns that are missing or have an unsuitable type, as far as is known here.
+
+        Raises:
+            ConfigurationError: names the column.
+        """
+        for part in self.parts:
+            part.check_columns(frame)
 
     def close(self) -> None:
         """Release the sink; the next batch owns it again."""
@@ -155,6 +187,8 @@ class Sink:
                 if not self._owned:
                     check_packages("a sink")
                     require_executors(frame.sparkSession)
+                    for part in self.parts:
+                        part.refuse_other(offered)
                     for part in self.parts:
                         self._owned.append(part.own())
                 parent = stages_of(root, self.parts[0].application, labels)

@@ -543,6 +543,11 @@ def streaming_batch(frame: DataFrame, number: int) -> tuple[BatchIdentity, str]:
     return identity, str(running.resolvedCheckpointRoot())
 
 
+def is_active(spark: SparkSession, query: str) -> bool:
+    """Return whether a streaming query of an id runs in this driver."""
+    return _execution(spark, query) is not None
+
+
 def _execution(spark: SparkSession, query: str) -> Any:
     """Return Spark's execution of an active query."""
     session: Any = cast(Any, spark)._jsparkSession  # noqa: SLF001

@@ -191,6 +191,33 @@ class KafkaSinkOptions:
         """Own the sink (S1)."""
         return KafkaSinkDriver(self)
 
+    def refuse_other(self, offered: BatchIdentity) -> None:
+        """Raise if the sink belongs to another query, so that a second one fences nobody's driver.
+
+        Raises:
+            StartRefused: names the ways on.
+        """
+        kafka = self.settings.kafka
+        journal = KafkaJournal(self.application, kafka, ClusterAdmin(kafka))
+        claim = batch_claim(self.application, self.sink)
+        last = claim.of(journal.decided_under(claim.key))
+        if last is None or last.batch.query == offered.query:
+            return
+        try:
+            decide(self.sink, last, offered, self.follows)
+        except StartRefused:
+            # The entry of a batch that this query wrote may be in an undecided transaction.
+            last = claim.of(journal.settled_under(claim.key))
+            decide(self.sink, last, offered, self.follows)
+
+    def check_columns(self, frame: DataFrame) -> None:
+        """Raise for columns that are missing or have an unsuitable type.
+
+        Raises:
+            ConfigurationError: names the column.
+        """
+        _ = self.columns.column(self.sink, frame, TopicLimits(), self.shards, self.on_error.policy)
+
 
 class KafkaSinkDriver:
     """An `OwnedSink` in Kafka.

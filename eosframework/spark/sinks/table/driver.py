@@ -101,6 +101,12 @@ class TableSinkOptions:
         """Own the sink (S1)."""
         return TableSinkDriver(self)
 
+    def refuse_other(self, offered: BatchIdentity) -> None:
+        """Do nothing: a driver that claims the row reads it in the same transaction."""
+
+    def check_columns(self, frame: DataFrame) -> None:
+        """Do nothing: the table decides, and it is read when the sink is owned."""
+
     @property
     def declared(self) -> TableSink:
         """The sink as a topology would declare it."""
