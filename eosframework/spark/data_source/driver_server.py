@@ -5,10 +5,11 @@
     commit    after them: the sink writes the batch, as it does for `foreachBatch`
     abort     the files of a batch that failed are removed
 
-A commit is the call of a `Sink` with the staged rows as a DataFrame. Which batch is written, skipped,
-resumed or refused is decided there, by the query's id and its source offsets in the checkpoint. So
-it does not matter whether the process that asked is alive when the answer comes: Spark offers the
-batch again, and the sink knows it.
+A commit is the call of a `Sink` with the staged rows as a DataFrame. Which batch is written,
+skipped, resumed or refused is decided there, by the query's id and its source offsets in the
+checkpoint. So it does not matter whether the process that asked is alive when the answer comes:
+Spark offers the batch again, and the sink knows it. A restarted query waits until the batch that
+such a process left behind is written or has failed.
 
 Sinks stay open between the batches of a query, as with `foreachBatch`.
 """
@@ -19,13 +20,13 @@ import atexit
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, Listener
+from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from threading import Lock, Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 
@@ -51,6 +52,9 @@ _Request = Mapping[str, Any]
 
 _QUERY = "sql.streaming.queryId"
 
+_CLOSE_SECONDS = 5.0
+"""Longest wait at the end of the process for a batch that is being written."""
+
 
 def register(spark: SparkSession) -> None:
     """Make `format("eos_kafka")` known to a session.
@@ -75,20 +79,40 @@ def register(spark: SparkSession) -> None:
 
 
 @dataclass(frozen=True)
-class _Open:
-    """A sink between two batches.
+class _Use:
+    """The run of a query that uses a sink.
 
     Args:
-        query: id of its query.
-        run: of the query.
-        options: that it was made of.
-        sink: the sink.
+        query: id of the query.
+        run: id of the run.
+        options: of the source.
     """
 
     query: str
     run: str | None
-    options: _Request
-    sink: Sink
+    options: Mapping[str, str]
+
+
+class _Slot:
+    """A sink between the batches of a query."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.use: _Use | None = None
+        self.sink: Sink | None = None
+
+    def given(self, use: _Use, make: Callable[[], Sink]) -> Sink:
+        """Return the sink for a use; that of another use is closed."""
+        if self.sink is None or self.use != use:
+            self.close()
+            self.use, self.sink = use, make()
+        return self.sink
+
+    def close(self) -> None:
+        """Release the sink."""
+        if self.sink is not None:
+            self.sink.close()
+        self.sink = None
 
 
 class DriverServer:
@@ -99,9 +123,11 @@ class DriverServer:
         self.address = str(Path(self._directory, "driver"))
         self._listener = Listener(self.address, "AF_UNIX")
         self._sessions: list[SparkSession] = []
-        self._sinks: dict[tuple[str, str], _Open] = {}
+        self._slots: dict[tuple[str, str], _Slot] = {}
         self._lock = Lock()
-        Thread(target=self._accept, name="eos_kafka", daemon=True).start()
+        self._closing = False
+        self._thread = Thread(target=self._accept, name=NAME, daemon=True)
+        self._thread.start()
 
     def number_of(self, spark: SparkSession) -> int:
         """Return the number of a session here."""
@@ -112,22 +138,26 @@ class DriverServer:
             return known[0] if known else len(self._sessions) - 1
 
     def close(self) -> None:
-        """Close the sinks and the socket."""
-        with suppress(OSError):
-            self._listener.close()
+        """Close the socket, and the sinks that write no batch now."""
+        self._closing = True
+        with suppress(OSError), Client(self.address, "AF_UNIX"):
+            self._thread.join()
+        self._listener.close()
         shutil.rmtree(self._directory, ignore_errors=True)
         with self._lock:
-            opened, self._sinks = [*self._sinks.values()], {}
-        for one in opened:
-            one.sink.close()
+            slots, self._slots = [*self._slots.values()], {}
+        for slot in slots:
+            if slot.lock.acquire(timeout=_CLOSE_SECONDS):
+                slot.close()
+                slot.lock.release()
 
     # --- requests -------------------------------------------------------------------------------
 
     def _accept(self) -> None:
         while True:
-            try:
-                connection = self._listener.accept()
-            except OSError:
+            connection = self._listener.accept()
+            if self._closing:
+                connection.close()
                 return
             Thread(target=self._serve, args=(connection,), daemon=True).start()
 
@@ -151,7 +181,8 @@ class DriverServer:
 
     def _open(self, request: _Request) -> str:
         """Return the directory for files; everything that needs no row is refused here."""
-        spark, options = self._sessions[request["session"]], request["options"]
+        spark: SparkSession = self._sessions[int(request["session"])]
+        options = request["options"]
         schema = _schema(request)
         modes = {name: request[name] for name in ("streaming", "overwrite")}
         sink = sink_of(options, schema)
@@ -161,7 +192,8 @@ class DriverServer:
         return _directory(spark, options, sink)
 
     def _commit(self, request: _Request) -> None:
-        spark, written = self._sessions[request["session"]], request["written"]
+        spark: SparkSession = self._sessions[int(request["session"])]
+        written = request["written"]
         files = [(one["directory"], one["file"]) for one in written if one["file"] is not None]
         rows = _frame(spark, _schema(request), files)
         if request["batch"] is None:
@@ -179,49 +211,45 @@ class DriverServer:
         options = request["options"]
         job = job_of(options, streaming=False, overwrite=False)
         assert job is not None
-        sink = sink_of(options, _schema(request))
+        sink = sink_of(options, rows.schema)
         if not sink.write(rows, job, options.get("directory")):
             events = structlog.get_logger("eosframework.spark")
             events.warning("job_skipped", job=job, reason="it is complete: nothing was written")
 
     def _write_batch(self, spark: SparkSession, request: _Request, rows: DataFrame) -> None:
-        first = request["written"][0]
-        query, run = first["query"], first["run"]
-        sink = self._sink_of(spark, query, run, request)
-        context = spark.sparkContext
-        # As in the thread of the query: the sink finds its query, and stop() cancels its jobs.
-        context.setLocalProperty(_QUERY, query)
-        if run is not None:
-            context.setJobGroup(run, "", interruptOnCancel=True)
-        sink(rows, request["batch"])
+        options, first = request["options"], request["written"][0]
+        use = _Use(first["query"], first["run"], options)
+        made = sink_of(options, rows.schema)
+        slot = self._slot_of(made)
+        with slot.lock:
+            self._refuse_second(spark, made, slot, use)
+            context = spark.sparkContext
+            # As in the thread of the query: the sink finds its query, and stop() cancels its jobs.
+            context.setLocalProperty(_QUERY, use.query)
+            if use.run is not None:
+                context.setJobGroup(use.run, "", interruptOnCancel=True)
+            slot.given(use, lambda: made)(rows, request["batch"])
 
-    def _sink_of(self, spark: SparkSession, query: str, run: str | None, request: _Request) -> Sink:
-        """Return the sink of a query, which may be open from its last batch.
+    def _slot_of(self, sink: Sink) -> _Slot:
+        [part] = sink.parts
+        with self._lock:
+            return self._slots.setdefault((part.application, part.label), _Slot())
+
+    def _refuse_second(self, spark: SparkSession, sink: Sink, slot: _Slot, use: _Use) -> None:
+        """Refuse a second query, before it fences the first one.
 
         Raises:
-            StartRefused: another active query has it; that one is not fenced.
+            StartRefused: names both.
         """
-        options = request["options"]
-        made = sink_of(options, _schema(request))
-        identity = made.parts[0].application, made.parts[0].label
-        with self._lock:
-            before = self._sinks.get(identity)
-            if before is not None and before.query != query and is_active(spark, before.query):
-                raise StartRefused(
-                    f"sink {made.parts[0].label!r} of application {identity[0]!r} is used by the "
-                    f"active query {before.query}, and gets a batch of query {query}. Nothing was "
-                    f"written; give one of the queries another option('name', …)"
-                )
-            if before is not None and (before.query, before.run, before.options) == (
-                query,
-                run,
-                options,
-            ):
-                return before.sink
-            self._sinks[identity] = _Open(query, run, options, made)
-        if before is not None:
-            before.sink.close()
-        return made
+        before = slot.use
+        if before is None or before.query == use.query or not is_active(spark, before.query):
+            return
+        [part] = sink.parts
+        raise StartRefused(
+            f"sink {part.label!r} of application {part.application!r} is used by the active query "
+            f"{before.query}, and gets a batch of query {use.query}. Nothing was written; give one "
+            f"of the queries another option('name', …)"
+        )
 
 
 _SERVER: list[DriverServer] = []
@@ -234,8 +262,17 @@ def _running() -> DriverServer:
     with _STARTING:
         if not _SERVER:
             _SERVER.append(DriverServer())
-            atexit.register(_SERVER[0].close)
+            atexit.register(close_server)
         return _SERVER[0]
+
+
+def close_server() -> None:
+    """Close this process's server, unless there is none; `register` starts another one."""
+    with _STARTING:
+        servers = [*_SERVER]
+        _SERVER.clear()
+    for server in servers:
+        server.close()
 
 
 # --- rows ---------------------------------------------------------------------------------------
@@ -248,7 +285,7 @@ def _schema(request: _Request) -> StructType:
 
 
 def _empty(spark: SparkSession, schema: StructType) -> DataFrame:
-    return spark.createDataFrame([], schema)
+    return cast(Any, spark).createDataFrame([], schema)
 
 
 def _frame(spark: SparkSession, schema: StructType, files: Sequence[tuple[str, str]]) -> DataFrame:
@@ -274,8 +311,8 @@ def _directory(spark: SparkSession, options: Mapping[str, str], sink: Sink) -> s
         system.create_dir(path, recursive=True)
     except (OSError, ValueError) as error:
         raise ConfigurationError(
-            f"format({NAME!r}): the rows of a batch cannot be stored in {found}: {error}. Executors "
-            f"store them with pyarrow; name a directory that it can write with "
+            f"format({NAME!r}): the rows of a batch cannot be stored in {found}: {error}. "
+            f"Executors store them with pyarrow; name a directory that it can write with "
             f"option('directory', …)"
         ) from None
     return found

@@ -1,8 +1,8 @@
 """The settings of the cluster from options as Spark's own Kafka source spells them.
 
-`kafka.NAME` has the name of a property of Kafka's Java client. Names that librdkafka shares, and its
-own ones, are taken as they are; credentials and PEM certificates are translated. The other direction
-is `session/java_properties`.
+`kafka.NAME` has the name of a property of Kafka's Java client. Names that librdkafka shares, and
+its own ones, are taken as they are; credentials and PEM certificates are translated. The other
+direction is `session/java_properties`.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from itertools import chain, islice
 from multiprocessing.connection import Client
 from typing import TYPE_CHECKING, Any
@@ -129,7 +130,7 @@ class _Writer:
             options=self._options,
             schema=self._schema.json(),
             batch=batch,
-            written=[asdict(message) for message in messages],
+            written=[asdict(message) for message in messages if message is not None],
         )
 
     def _abort(self, messages: list[Any]) -> None:
@@ -149,33 +150,29 @@ class BatchWriter(_Writer, spark_api.DataSourceArrowWriter):
         self._abort(messages)
 
 
-class _StreamCommits(_Writer):
-    def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+_STREAMED: Any = getattr(spark_api, "DataSourceStreamArrowWriter", spark_api.DataSourceStreamWriter)
+"""The interface that gives batches of Arrow; Spark 4.0 has only the one that gives rows."""
+
+
+class StreamWriter(_Writer, _STREAMED):
+    """Writes the batches of a streaming query."""
+
+    def commit(self, messages: list[Any], batchId: int) -> None:
         """Write the rows to Kafka, unless the batch is complete."""
         self._commit(messages, batchId)
 
-    def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+    def abort(self, messages: list[Any], batchId: int) -> None:
         """Remove the files."""
         self._abort(messages)
 
-
-if hasattr(spark_api, "DataSourceStreamArrowWriter"):
-
-    class StreamWriter(_StreamCommits, spark_api.DataSourceStreamArrowWriter):
-        """Writes the batches of a streaming query."""
-
-else:  # Spark 4.0
-
-    class StreamWriter(_StreamCommits, spark_api.DataSourceStreamWriter):
-        """Writes the batches of a streaming query; Spark gives rows."""
-
-        def _batches(self, iterator: Iterator[Any]) -> Iterable[RecordBatch]:
-            from pyspark.sql.conversion import LocalDataToArrowConversion
-
-            convert: Any = LocalDataToArrowConversion.convert
-            for first in iterator:
-                rows = [*chain([first], islice(iterator, _ROWS_AT_ONCE - 1))]
-                yield from convert(rows, self._schema, False).to_batches()
+    def _batches(self, iterator: Iterator[Any]) -> Iterable[RecordBatch]:
+        if _STREAMED is not spark_api.DataSourceStreamWriter:
+            yield from iterator
+            return
+        conversion: Any = import_module("pyspark.sql.conversion").LocalDataToArrowConversion
+        for first in iterator:
+            rows = [*chain([first], islice(iterator, _ROWS_AT_ONCE - 1))]
+            yield from conversion.convert(rows, self._schema, False).to_batches()
 
 
 class KafkaSource(spark_api.DataSource):
@@ -211,7 +208,7 @@ class KafkaSource(spark_api.DataSource):
         """
         return BatchWriter(self.driver, self._given, schema, self._opened(schema, False, overwrite))
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         """Return the writer of a streaming query.
 
         Raises:

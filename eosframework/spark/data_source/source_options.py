@@ -1,7 +1,7 @@
 """The options of the source, and the sink that they describe.
 
-They are the arguments of `kafka_sink`, as texts. A DataFrame that is made for Spark's own Kafka sink
-is written as that sink writes it.
+They are the arguments of `kafka_sink`, as texts. A DataFrame that is made for Spark's own Kafka
+sink is written as that sink writes it.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def job_of(options: Mapping[str, str], *, streaming: bool, overwrite: bool) -> s
         raise ConfigurationError("format('eos_kafka') cannot overwrite a topic; use mode('append')")
     if job is None:
         raise ConfigurationError(
-            "format('eos_kafka') needs option('job', NAME) for a batch write: a second write of the "
-            "same name is skipped, however often the program runs"
+            "format('eos_kafka') needs option('job', NAME) for a batch write; a second write of "
+            "the same name is skipped, however often the program runs"
         )
     return job
 
@@ -126,7 +126,8 @@ def sink_of(options: Mapping[str, str], schema: StructType) -> Sink:
     settings = load_settings()
     kafka = kafka_settings(settings.kafka, options)
     arguments["settings"] = settings.model_copy(update={"kafka": kafka})
-    return kafka_sink(**{"application": APPLICATION, **arguments})
+    arguments.setdefault("application", APPLICATION)
+    return kafka_sink(**arguments)
 
 
 def _with_columns(arguments: dict[str, Any], schema: StructType) -> dict[str, Any]:

@@ -135,7 +135,7 @@ class Sink:
             InstanceFenced: another process writes the same job.
         """
         refuse_connect(frame.sparkSession, "a sink")
-        sink = self.of_job(job)
+        sink = Sink(self.of_job(job).parts)
         try:
             root = directory or default_root(frame.sparkSession)
             return bool(sink._run(frame, job_batch(job), root))
