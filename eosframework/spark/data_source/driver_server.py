@@ -52,6 +52,9 @@ _Request = Mapping[str, Any]
 
 _QUERY = "sql.streaming.queryId"
 
+_MOST_OPENED = 100
+"""Answers to `open` that are kept."""
+
 _CLOSE_SECONDS = 5.0
 """Longest wait at the end of the process for a batch that is being written."""
 
@@ -124,6 +127,7 @@ class DriverServer:
         self._listener = Listener(self.address, "AF_UNIX")
         self._sessions: list[SparkSession] = []
         self._slots: dict[tuple[str, str], _Slot] = {}
+        self._opened: dict[str, str] = {}
         self._lock = Lock()
         self._closing = False
         self._thread = Thread(target=self._accept, name=NAME, daemon=True)
@@ -181,6 +185,14 @@ class DriverServer:
 
     def _open(self, request: _Request) -> str:
         """Return the directory for files; everything that needs no row is refused here."""
+        key = json.dumps(request, sort_keys=True)
+        if key not in self._opened:  # each batch of a query asks the same
+            if len(self._opened) >= _MOST_OPENED:
+                self._opened.clear()
+            self._opened[key] = self._new(request)
+        return self._opened[key]
+
+    def _new(self, request: _Request) -> str:
         spark: SparkSession = self._sessions[int(request["session"])]
         options = request["options"]
         schema = _schema(request)

@@ -95,7 +95,7 @@ class Driver:
 
 
 class _Writer:
-    """What the writers of batch and streaming have in common.
+    """The common part of the writers of batch and streaming.
 
     Args:
         driver: where the sink is.
@@ -184,6 +184,11 @@ class KafkaSource(spark_api.DataSource):
         super().__init__(dict(options))
         self._given = {name.lower(): value for name, value in options.items()}
         self.driver.ask("check", options=self._given)
+        self._commits_only = False
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return the state for the process that commits a streaming batch; it opens nothing."""
+        return {**self.__dict__, "_commits_only": True}
 
     @classmethod
     def name(cls) -> str:
@@ -218,6 +223,8 @@ class KafkaSource(spark_api.DataSource):
 
     def _opened(self, schema: StructType, streaming: bool, overwrite: bool) -> str:
         """Return the directory for files, once the driver has checked options and columns."""
+        if self._commits_only:
+            return ""
         wanted = {"options": self._given, "schema": schema.json()}
         return self.driver.ask("open", **wanted, streaming=streaming, overwrite=overwrite)
 

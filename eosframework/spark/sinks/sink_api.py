@@ -15,17 +15,17 @@ from pydantic import SecretStr
 from eosframework.config import Settings, load_settings
 from eosframework.errors import ConfigurationError
 from eosframework.serialization.serdes import SerdeLike
-from eosframework.spark.job.job_entry import check_name
 from eosframework.spark.session.executors import reason_of
 from eosframework.spark.session.spark_session import refuse_connect
 from eosframework.spark.sinks.kafka.columns import STRUCT, KafkaColumns, RefusedColumns
 from eosframework.spark.sinks.kafka.driver import KafkaSinkOptions
 from eosframework.spark.sinks.kafka.row_encoders import open_serde
-from eosframework.spark.sinks.sink_entry import BatchIdentity, name_of
+from eosframework.spark.sinks.sink_entry import BatchIdentity, check_sink_name, name_of
 from eosframework.spark.sinks.sink_runner import (
     OwnedSink,
     SinkProgress,
     default_root,
+    described,
     gauges_of,
     job_batch,
     run_batch,
@@ -40,9 +40,6 @@ from eosframework.txnid import refuse_bad_application
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-EXAMPLE = "delays_2013"
-"""A valid name, for messages."""
 
 MOST_SHARDS = 1000
 """Each shard with rows is a producer with a transaction in each batch."""
@@ -124,8 +121,8 @@ class Sink:
 
         Args:
             frame: the rows.
-            job: name of the job: up to 60 lower-case letters, digits and `_`. A call resumes an
-                incomplete job; a complete one is skipped.
+            job: name of the job: up to 60 lower-case letters, digits, `_` and `-`. A call resumes
+                an incomplete job; a complete one is skipped.
             directory: for the stage, on a file system that every executor can read; None: Spark's
                 checkpoint location, else its warehouse.
 
@@ -151,7 +148,7 @@ class Sink:
         Raises:
             ConfigurationError: the name is invalid.
         """
-        return Sink([part.of_job(check_name(job, "job", EXAMPLE)) for part in self.parts])
+        return Sink([part.of_job(check_sink_name(job, "job")) for part in self.parts])
 
     def check_columns(self, frame: DataFrame) -> None:
         """Raise for columns that are missing or have an unsuitable type, as far as is known here.
@@ -182,7 +179,8 @@ class Sink:
         from eosframework.spark.session.spark_session import check_packages, require_executors
 
         labels = [part.label for part in self.parts]
-        with telling(", ".join(labels), offered):
+        names = ", ".join(labels)
+        with telling(names, offered), described(frame.sparkSession, names, offered):
             try:
                 if not self._owned:
                     check_packages("a sink")
@@ -281,7 +279,7 @@ def kafka_sink(
         columns = replace(columns, serde=opened)
     options = KafkaSinkOptions(
         application=application,
-        sink=check_name(chosen, "sink", EXAMPLE),
+        sink=check_sink_name(chosen, "sink"),
         columns=columns,
         shards=shards,
         stage=stage,
@@ -345,7 +343,7 @@ def table_sink(
         )
     options = TableSinkOptions(
         application=application,
-        sink=check_name(name or name_of(table), "sink", EXAMPLE),
+        sink=check_sink_name(name or name_of(table), "sink"),
         table=table,
         mode=TableMode(mode),
         keys=tuple(keys),
@@ -358,7 +356,7 @@ def table_sink(
         return Sink([options])
     letters = KafkaSinkOptions(
         application=application,
-        sink=check_name(f"{options.sink}_dead_letters", "sink", EXAMPLE),
+        sink=check_sink_name(f"{options.sink}_dead_letters", "sink"),
         columns=RefusedColumns(policy.topic, partial(refused_by, options)),
         shards=shards,
         stage=True,

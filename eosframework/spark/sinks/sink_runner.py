@@ -251,6 +251,8 @@ def gauges_of(spark: SparkSession, application: str, sink: str) -> SinkGauges:
     return _REGISTERED[key]
 
 
+_DESCRIPTION = "spark.job.description"
+
 _STAGES = "eosframework-stages"
 """Directory in a checkpoint; Spark ignores it there."""
 
@@ -517,6 +519,24 @@ def telling(names: str, batch: BatchIdentity) -> Generator[None]:
             )
         events.error("sink_failed", sink=names, error=str(found))
         raise found from None
+
+
+@contextmanager
+def described(spark: SparkSession, names: str, batch: BatchIdentity) -> Generator[None]:
+    """Name a sink and its batch in Spark's UI, for the jobs of the block.
+
+    Args:
+        spark: a session.
+        names: of the sinks.
+        batch: that they get.
+    """
+    context = spark.sparkContext
+    before = context.getLocalProperty(_DESCRIPTION)
+    context.setLocalProperty(_DESCRIPTION, f"{names}: {batch}")
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_DESCRIPTION, cast(str, before))  # None removes it
 
 
 def streaming_batch(frame: DataFrame, number: int) -> tuple[BatchIdentity, str]:

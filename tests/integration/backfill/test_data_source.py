@@ -231,6 +231,18 @@ def test_rows_for_sparks_own_sink_are_written_as_by_it(
         save(source, rows.selectExpr("*", "1 AS more"), "both")
 
 
+def test_columns_are_found_as_spark_finds_them(source: SinkWorld, spark: SparkSession) -> None:
+    rows = spark.sql("SELECT named_struct('Id', 7, 'at', 1000) AS meta, 'x' AS `a.b`, 'v' AS Body")
+    chosen = {"key": "META.id", "value": "body", "timestamp": "meta.at"}
+    save(source, rows, "nested-1", **chosen)
+    [message] = source.read(source.topic)
+    assert (message.key(), message.value(), message.timestamp()[1]) == (b"7", b"v", 1000)
+    save(source, rows, "dotted-1", value="a.b", name="a-b")
+    assert Counter(m.value() for m in source.read(source.topic)) == {b"v": 1, b"x": 1}
+    with pytest.raises(AnalysisException, match="no column 'meta.no'; expected one of: meta, a.b"):
+        save(source, rows, "missing", key="meta.no")
+
+
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
