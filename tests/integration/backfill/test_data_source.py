@@ -64,7 +64,7 @@ def start(
 
 def run(world: SinkWorld, rows: DataFrame | None = None, **others: str) -> None:
     """Run a query over all batches that there are."""
-    query = start(world, rows, **others)
+    query = start(world, rows, None, **others)
     try:
         query.processAllAvailable()
     finally:
@@ -239,7 +239,7 @@ def test_columns_are_found_as_spark_finds_them(source: SinkWorld, spark: SparkSe
     assert (message.key(), message.value(), message.timestamp()[1]) == (b"7", b"v", 1000)
     save(source, rows, "dotted-1", value="a.b", name="a-b")
     assert Counter(m.value() for m in source.read(source.topic)) == {b"v": 1, b"x": 1}
-    with pytest.raises(AnalysisException, match="no column 'meta.no'; expected one of: meta, a.b"):
+    with pytest.raises(AnalysisException, match="no column 'meta\\.no'"):
         save(source, rows, "missing", key="meta.no")
 
 
