@@ -1,4 +1,4 @@
-"""The Spark data source `eos_kafka`: a Kafka sink behind `df.write` and `df.writeStream`.
+"""The Spark data source `eos_kafka`: `df.write` and `df.writeStream` into a Kafka sink.
 
 Owns the part that Spark runs in processes of its own (`source`, `row_files`), the options of the
 source (`source_options`), and the server through which those processes reach the driver's sink

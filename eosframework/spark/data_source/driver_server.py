@@ -8,8 +8,8 @@
 A commit is the call of a `Sink` with the staged rows as a DataFrame. Which batch is written,
 skipped, resumed or refused is decided there, by the query's id and its source offsets in the
 checkpoint. So it does not matter whether the process that asked is alive when the answer comes:
-Spark offers the batch again, and the sink knows it. A restarted query waits until the batch that
-such a process left behind is written or has failed.
+Spark offers the batch again, and the sink knows it. A restarted query waits until the batch of
+such a process is written or has failed.
 
 Sinks stay open between the batches of a query, as with `foreachBatch`.
 """

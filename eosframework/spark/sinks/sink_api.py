@@ -67,7 +67,7 @@ class SinkOptions(Protocol):
         ...
 
     def refuse_other(self, offered: BatchIdentity) -> None:
-        """Raise StartRefused if the sink refuses a batch, as far as it can tell before S1."""
+        """Raise StartRefused if the sink refuses a batch, as far as is known before S1."""
         ...
 
     def check_columns(self, frame: DataFrame) -> None:

@@ -194,7 +194,7 @@ class KafkaSinkOptions:
         return KafkaSinkDriver(self)
 
     def refuse_other(self, offered: BatchIdentity) -> None:
-        """Raise if the sink belongs to another query, so that a second one fences nobody's driver.
+        """Raise if the sink belongs to another query, so that a second one fences no driver.
 
         Raises:
             StartRefused: names the ways on.
