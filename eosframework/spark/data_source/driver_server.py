@@ -175,8 +175,7 @@ class DriverServer:
             return {"answer": getattr(self, f"_{request['request']}")(request)}
         except EosError as error:
             return {"error": str(error), "kind": type(error).__name__}
-        except Exception as error:
-            structlog.get_logger("eosframework.spark").exception("data_source_failed")
+        except Exception as error:  # without its traceback: options may have passwords
             reason = f"format({NAME!r}): {type(error).__name__}: {reason_of(error)}"
             return {"error": reason, "kind": "RunError"}
 
