@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -130,6 +131,7 @@ class DriverServer:
         self._opened: dict[str, str] = {}
         self._lock = Lock()
         self._closing = False
+        self._process = os.getpid()
         self._thread = Thread(target=self._accept, name=NAME, daemon=True)
         self._thread.start()
 
@@ -143,6 +145,8 @@ class DriverServer:
 
     def close(self) -> None:
         """Close the socket, and the sinks that write no batch now."""
+        if os.getpid() != self._process:  # a copy of it, which was forked
+            return
         self._closing = True
         with suppress(OSError), Client(self.address, "AF_UNIX"):
             self._thread.join()
@@ -228,8 +232,9 @@ class DriverServer:
             events.warning("job_skipped", job=job, reason="it is complete: nothing was written")
 
     def _write_batch(self, spark: SparkSession, request: _Request, rows: DataFrame) -> None:
-        options, first = request["options"], request["written"][0]
-        use = _Use(first["query"], first["run"], options)
+        options, written = request["options"], request["written"]
+        assert written, "a batch has at least one task"
+        use = _Use(written[0]["query"], written[0]["run"], options)
         made = sink_of(options, rows.schema)
         slot = self._slot_of(made)
         with slot.lock:
