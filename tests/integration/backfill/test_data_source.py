@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from structlog.testing import capture_logs
 
+from tests.support.applications.pipeline import wait_until
 from tests.support.applications.spark_sinks import SinkWorld
 
 pytest.importorskip("pyspark")
@@ -203,7 +204,9 @@ def test_rows_that_cannot_be_written_follow_the_option(
     assert [json.loads(m.value())["n"] for m in source.read(dead)] == [2]
 
 
-def test_values_are_those_of_kafka_sink(source: SinkWorld, spark: SparkSession) -> None:
+def test_values_are_those_of_kafka_sink(
+    source: SinkWorld, spark: SparkSession, spark_events: Path
+) -> None:
     rows = spark.sql(
         """
         SELECT 'k' AS key, 1S AS short, 1.50 AS money, date '0001-01-01' AS day,
@@ -214,10 +217,18 @@ def test_values_are_those_of_kafka_sink(source: SinkWorld, spark: SparkSession) 
     save(source, rows, "values", key="key")
     other = f"{source.name}.sink"
     source.create(other)
-    source.sink(topic=other).write(rows, "values", str(source.checkpoint))
+    sink = source.sink(topic=other)
+    assert sink.write(rows, "values", str(source.checkpoint))
+    assert not sink.write(rows, "values", str(source.checkpoint)), "it is complete"
     [ours], [theirs] = source.read(source.topic), source.read(other)
     assert ours.value() == theirs.value()
     assert ours.key() == theirs.key() == b"k"
+
+    def logged() -> str:
+        return "".join(file.read_text() for file in spark_events.iterdir())
+
+    shown = '"spark.job.description":"kafka_out.values: batch 0 of query job values"'
+    wait_until(lambda: shown in logged(), "the description of a job")
 
 
 def test_rows_for_sparks_own_sink_are_written_as_by_it(
