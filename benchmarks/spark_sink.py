@@ -26,6 +26,7 @@ from eosframework.embedded import start_postgres
 DEFAULT_RECORDS = 2_000_000
 DEFAULT_ROUNDS = 3
 MICRO_BATCHES = 25
+LARGE_BATCHES = 10
 FIRST_BATCHES = 5
 """Batches that are not measured: they start the query, own the sink, fork Python."""
 
@@ -51,7 +52,10 @@ PAIRS = (
     Pair("topic", "Spark's Kafka sink, at least once", "at least 0.6"),
     Pair("table", "foreachPartition with COPY, at least once", "at least 0.8"),
     Pair("micro", "a micro-batch of Spark's Kafka sink", "at most 200 ms more"),
+    Pair("format", "a batch of 100,000 of kafka_sink", "at most 1.2"),
 )
+STREAMED = {"micro": MICRO_BATCHES * 1000, "format": LARGE_BATCHES * 100_000}
+"""Records of the pairs that are queries; their batches are measured."""
 
 
 def run(session: Session, options: Options, report: Report) -> None:
@@ -82,12 +86,13 @@ def _measured(
     session: Session, dsn: str, records: int, order: list[str]
 ) -> tuple[dict[str, tuple[float, float]], float]:
     """Return (seconds, processor seconds) of each, and the largest Python worker in megabytes."""
-    topic = session.input_topic(records)
-    is_table, is_micro = order[0].endswith("table"), order[0].endswith("micro")
-    count = MICRO_BATCHES * 1000 if is_micro else records
+    topic = session.input_topic(max(records, *STREAMED.values()))
+    pair = order[0].split()[1]
+    is_table, is_query = pair == "table", pair in STREAMED
+    count = STREAMED.get(pair, records)
     works = [
         (what, session.work(topic), number)
-        for number in (count if is_micro else WARM_UP_RECORDS, count)
+        for number in (count if is_query else WARM_UP_RECORDS, count)
         for what in order
     ]
     steps = [f"{what},{w.application},{_target(what, w.output_topic)},{n}" for what, w, n in works]
@@ -148,12 +153,11 @@ def _table(
     rows: list[tuple[str, ...]] = []
     for pair in PAIRS:
         own, twin = seconds[f"own {pair.name}"], seconds[f"plain {pair.name}"]
-        if pair.name == "micro":
+        if pair.name in STREAMED:
+            medians = [f"{statistics.median(x):.3f} s" for x in (own, twin)]
             more = statistics.median(a - b for a, b in zip(own, twin, strict=True)) * 1000
-            shown, medians = (
-                f"{more:+.0f} ms",
-                [f"{statistics.median(x):.3f} s" for x in (own, twin)],
-            )
+            times = statistics.median(a / b for a, b in zip(own, twin, strict=True))
+            shown = f"{more:+.0f} ms" if pair.name == "micro" else f"{times:.2f} × its time"
         else:
             ratio = statistics.median(b / a for a, b in zip(own, twin, strict=True))
             shown = f"{ratio:.2f}"

@@ -23,7 +23,7 @@ from psycopg import sql
 
 from benchmarks.inputs import PARTITIONS
 from eosframework.config import Settings, load_settings
-from eosframework.spark import kafka_sink, table_sink
+from eosframework.spark import kafka_sink, register, table_sink
 from eosframework.spark.backfill import spark_session
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ INPUT = os.environ["BENCH_INPUT"]
 DSN = os.environ["BENCH_DSN"]
 SHARDS = 8
 MICRO_BATCH_RECORDS = 1000
+LARGE_BATCH_RECORDS = 100_000
 ORDER = "order bigint, customer string, product string, amount bigint, price double"
 
 
@@ -101,20 +102,28 @@ def plain_table(spark: SparkSession, _: str, output: str, records: int) -> list[
 
 def own_micro(spark: SparkSession, application: str, output: str, records: int) -> list[float]:
     """Copy a topic in micro-batches, exactly once."""
-    sink = kafka_sink(
-        output,
-        application=application,
-        key="key",
-        value="value",
-        shards=SHARDS,
-        settings=_settings(),
-    )
-    return _streamed(spark, records, lambda writer: writer.foreachBatch(sink))
+    return _streamed(spark, records, _into_sink(application, output))
 
 
 def plain_micro(spark: SparkSession, _: str, output: str, records: int) -> list[float]:
     """Copy a topic in micro-batches by Spark's own sink, at least once."""
     return _streamed(spark, records, lambda writer: writer.format("kafka").options(**_to(output)))
+
+
+def own_format(spark: SparkSession, application: str, output: str, records: int) -> list[float]:
+    """Copy a topic in large batches by the format, exactly once."""
+    register(spark)
+    given = {"application": application, "shards": str(SHARDS), **_to(output)}
+
+    def into(writer: Any) -> Any:
+        return writer.format("eos_kafka").options(**given)
+
+    return _streamed(spark, records, into, LARGE_BATCH_RECORDS)
+
+
+def plain_format(spark: SparkSession, application: str, output: str, records: int) -> list[float]:
+    """Copy a topic in large batches by `kafka_sink`, exactly once."""
+    return _streamed(spark, records, _into_sink(application, output), LARGE_BATCH_RECORDS)
 
 
 STEPS = {
@@ -124,6 +133,8 @@ STEPS = {
     "plain table": plain_table,
     "own micro": own_micro,
     "plain micro": plain_micro,
+    "own format": own_format,
+    "plain format": plain_format,
 }
 
 
@@ -155,17 +166,34 @@ def _orders(spark: SparkSession, records: int) -> DataFrame:
     return rows.selectExpr(f"from_json(string(value), '{ORDER}') AS row").select("row.*")
 
 
-def _streamed(spark: SparkSession, records: int, to: Callable[[Any], Any]) -> list[float]:
-    """Run a query over all records, and return the seconds of its micro-batches."""
+def _into_sink(application: str, output: str) -> Callable[[Any], Any]:
+    sink = kafka_sink(
+        output,
+        application=application,
+        key="key",
+        value="value",
+        shards=SHARDS,
+        settings=_settings(),
+    )
+    return lambda writer: writer.foreachBatch(sink)
+
+
+def _streamed(
+    spark: SparkSession,
+    records: int,
+    to: Callable[[Any], Any],
+    batch_records: int = MICRO_BATCH_RECORDS,
+) -> list[float]:
+    """Run a query over some records, and return the seconds of its micro-batches."""
     rows = spark.readStream.format("kafka").options(
         **{
             "kafka.bootstrap.servers": SERVERS,
             "subscribe": INPUT,
             "startingOffsets": "earliest",
-            "maxOffsetsPerTrigger": str(MICRO_BATCH_RECORDS),
+            "maxOffsetsPerTrigger": str(batch_records),
         }
     )
-    batches = -(-records // MICRO_BATCH_RECORDS)
+    batches = -(-records // batch_records)
     with tempfile.TemporaryDirectory() as directory:
         writer = rows.load().select("key", "value").writeStream
         query = to(writer).option("checkpointLocation", directory).start()

@@ -20,6 +20,7 @@ from eosframework.txnid.names import (
     INSTANCE,
     NAME,
     NAME_CHARACTERS,
+    SINK,
     WORKER,
     refuse_bad_application,
     refuse_bad_id,
@@ -27,7 +28,8 @@ from eosframework.txnid.names import (
     refuse_bad_name,
 )
 
-_PART = rf"{re.escape(WORKER)}{INSTANCE}|{NAME}"
+_PART = rf"{re.escape(WORKER)}{INSTANCE}|{SINK}|{NAME}"
+_SINK = re.compile(SINK)
 _ID = re.compile(rf"({APPLICATION}):({_PART}):(0|[1-9][0-9]{{0,9}})")
 
 
@@ -57,7 +59,7 @@ class TransactionalId:
             refuse_bad_id(self.leased)
         if (instance := self.instance) is not None:
             refuse_bad_instance(instance)
-        else:
+        elif not _SINK.fullmatch(self.sub_topology):
             refuse_bad_name("sub-topology", self.sub_topology)
         if self.partition < 0:
             raise TopologyError(
@@ -118,8 +120,8 @@ class TransactionalId:
         if match is None:
             raise ConfigurationError(
                 f"transactional id {text!r} is not APPLICATION:SUBTOPOLOGY:PARTITION, for "
-                f"example 'flights:late:0': each name of {NAME_CHARACTERS} ('-' "
-                f"in the application's only), then the number of a partition"
+                f"example 'flights:late:0': each name of {NAME_CHARACTERS} ('-' in "
+                f"those of applications, sinks and workers only), then the number of a partition"
             )
         application, sub_topology, number = match.groups()
         try:

@@ -21,7 +21,10 @@ NAME = r"[a-z0-9_.]+"
 """Form of the names of sub-topologies, streams, stores, jobs and relays."""
 
 APPLICATION = r"[a-z0-9][a-z0-9._-]*"
-"""Form of the name of an application. Only it may have a `-`."""
+"""Form of the name of an application."""
+
+SINK = r"sink(?:_driver)?\.[a-z0-9_.-]+"
+"""Form of a sink of Spark in an id. It is no part of a topic's name, so it may have a `-`."""
 
 INSTANCE = r"[A-Za-z0-9_.-]+"
 """Form of a worker's instance name (`group.instance.id`)."""
@@ -63,7 +66,8 @@ _RETRY = re.compile(r"(.+)\.([1-9][0-9]*(?:ms|s|m|h|d))")
 class InternalTopic:
     """The parts of an internal topic's name: `APPLICATION-PART-KIND`, or `APPLICATION-KIND`.
 
-    Only the name of the application may have a `-`, so a name parses back from its end, in one way.
+    Of these parts only the application's name may have a `-`, so a name parses back from its end,
+    in one way.
 
     Args:
         application: name of the application that owns the topic.

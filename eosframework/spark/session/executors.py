@@ -24,6 +24,7 @@ from eosframework.topology.graph.graph import Graph
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 _MARK = "eosframework-failure:"
 _MARKED = re.compile(_MARK + r"([A-Za-z0-9_\-=]+)")
@@ -193,7 +194,7 @@ BatchFunction = Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]]
 """Maps the batches of a Spark partition, in order."""
 
 
-def map_batches(frame: DataFrame, function: BatchFunction, schema: str) -> DataFrame:
+def map_batches(frame: DataFrame, function: BatchFunction, schema: str | StructType) -> DataFrame:
     """Apply a function to each Spark partition, on the executors."""
     return cast(Any, frame).mapInArrow(function, schema)
 

@@ -15,17 +15,17 @@ from pydantic import SecretStr
 from eosframework.config import Settings, load_settings
 from eosframework.errors import ConfigurationError
 from eosframework.serialization.serdes import SerdeLike
-from eosframework.spark.job.job_entry import check_name
 from eosframework.spark.session.executors import reason_of
 from eosframework.spark.session.spark_session import refuse_connect
 from eosframework.spark.sinks.kafka.columns import STRUCT, KafkaColumns, RefusedColumns
 from eosframework.spark.sinks.kafka.driver import KafkaSinkOptions
 from eosframework.spark.sinks.kafka.row_encoders import open_serde
-from eosframework.spark.sinks.sink_entry import BatchIdentity, name_of
+from eosframework.spark.sinks.sink_entry import BatchIdentity, check_sink_name, name_of
 from eosframework.spark.sinks.sink_runner import (
     OwnedSink,
     SinkProgress,
     default_root,
+    described,
     gauges_of,
     job_batch,
     run_batch,
@@ -40,9 +40,6 @@ from eosframework.txnid import refuse_bad_application
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-EXAMPLE = "delays_2013"
-"""A valid name, for messages."""
 
 MOST_SHARDS = 1000
 """Each shard with rows is a producer with a transaction in each batch."""
@@ -67,6 +64,10 @@ class SinkOptions(Protocol):
 
     def own(self, offered: BatchIdentity) -> OwnedSink:
         """Own the sink (S1), unless it refuses the batch."""
+        ...
+
+    def check_columns(self, frame: DataFrame) -> None:
+        """Raise ConfigurationError for columns that are missing or have an unsuitable type."""
         ...
 
 
@@ -107,13 +108,17 @@ class Sink:
             self._count(frame.sparkSession, made)
             self._progress = tuple(made)
 
-    def write(self, frame: DataFrame, job: str, directory: str | None = None) -> None:
+    def write(self, frame: DataFrame, job: str, directory: str | None = None) -> bool:
         """Write a batch DataFrame once, however often it is called with the same job.
+
+        Returns:
+            True: this call wrote the rows, or the rest of them. False: the job was complete before,
+            and nothing was written.
 
         Args:
             frame: the rows.
-            job: name of the job: up to 60 lower-case letters, digits and `_`. A call resumes an
-                incomplete job; a complete one is skipped.
+            job: name of the job: up to 60 lower-case letters, digits, `_` and `-`. A call resumes
+                an incomplete job; a complete one is skipped.
             directory: for the stage, on a file system that every executor can read; None: Spark's
                 checkpoint location, else its warehouse.
 
@@ -123,12 +128,32 @@ class Sink:
             InstanceFenced: another process writes the same job.
         """
         refuse_connect(frame.sparkSession, "a sink")
-        sink = Sink([part.of_job(check_name(job, "job", EXAMPLE)) for part in self.parts])
+        sink = Sink(self.of_job(job).parts)
         try:
             root = directory or default_root(frame.sparkSession)
-            sink._run(frame, job_batch(job), root)
+            return bool(sink._run(frame, job_batch(job), root))
         finally:
             sink.close()
+
+    def of_job(self, job: str) -> Sink:
+        """Return the sink of a batch DataFrame.
+
+        Args:
+            job: name of the job; see `write`.
+
+        Raises:
+            ConfigurationError: the name is invalid.
+        """
+        return Sink([part.of_job(check_sink_name(job, "job")) for part in self.parts])
+
+    def check_columns(self, frame: DataFrame) -> None:
+        """Raise for columns that are missing or have an unsuitable type, as far as is known here.
+
+        Raises:
+            ConfigurationError: names the column.
+        """
+        for part in self.parts:
+            part.check_columns(frame)
 
     def close(self) -> None:
         """Release the sink; the next batch owns it again."""
@@ -150,7 +175,8 @@ class Sink:
         from eosframework.spark.session.spark_session import check_packages, require_executors
 
         labels = [part.label for part in self.parts]
-        with telling(", ".join(labels), offered):
+        names = ", ".join(labels)
+        with telling(names, offered), described(frame.sparkSession, names, offered):
             try:
                 if not self._owned:
                     check_packages("a sink")
@@ -247,7 +273,7 @@ def kafka_sink(
         columns = replace(columns, serde=opened)
     options = KafkaSinkOptions(
         application=application,
-        sink=check_name(chosen, "sink", EXAMPLE),
+        sink=check_sink_name(chosen, "sink"),
         columns=columns,
         shards=shards,
         stage=stage,
@@ -311,7 +337,7 @@ def table_sink(
         )
     options = TableSinkOptions(
         application=application,
-        sink=check_name(name or name_of(table), "sink", EXAMPLE),
+        sink=check_sink_name(name or name_of(table), "sink"),
         table=table,
         mode=TableMode(mode),
         keys=tuple(keys),
@@ -324,7 +350,7 @@ def table_sink(
         return Sink([options])
     letters = KafkaSinkOptions(
         application=application,
-        sink=check_name(f"{options.sink}_dead_letters", "sink", EXAMPLE),
+        sink=check_sink_name(f"{options.sink}_dead_letters", "sink"),
         columns=RefusedColumns(policy.topic, partial(refused_by, options)),
         shards=shards,
         stage=True,

@@ -36,7 +36,7 @@ from enum import StrEnum
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
-from eosframework.errors import RunError, StartRefused
+from eosframework.errors import ConfigurationError, RunError, StartRefused
 from eosframework.records import whole_number
 from eosframework.spark.job.job_entry import ControlEntry
 from eosframework.spark.session.executors import Table, reason_of
@@ -53,6 +53,8 @@ REFUSED_LATE = (
 """In messages about a row that only the server refuses, and the way on."""
 
 _OTHER = re.compile(r"[^a-z0-9_]")
+
+_NAME = re.compile(r"[a-z0-9_-]{1,60}")
 
 
 class BatchIdentity(ControlEntry):
@@ -186,6 +188,24 @@ def shard_key(sink: str, shard: int) -> str:
 def name_of(target: str) -> str:
     """Return the default name of a sink from its topic or table."""
     return _OTHER.sub("_", target.lower())
+
+
+def check_sink_name(name: str, kind: str) -> str:
+    """Return a valid name of a sink, or of its job.
+
+    Args:
+        name: the name.
+        kind: of its bearer, for the message.
+
+    Raises:
+        ConfigurationError: the name is invalid in a transactional id.
+    """
+    if _NAME.fullmatch(name) is None:
+        raise ConfigurationError(
+            f"{kind} {name!r} has a name that cannot be part of a transactional id; expected up to "
+            f"60 lower-case letters a-z, digits, '_' and '-', for example: delays-2013"
+        )
+    return name
 
 
 class Decision(StrEnum):

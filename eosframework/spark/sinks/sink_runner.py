@@ -251,6 +251,8 @@ def gauges_of(spark: SparkSession, application: str, sink: str) -> SinkGauges:
     return _REGISTERED[key]
 
 
+_DESCRIPTION = "spark.job.description"
+
 _STAGES = "eosframework-stages"
 """Directory in a checkpoint; Spark ignores it there."""
 
@@ -519,6 +521,24 @@ def telling(names: str, batch: BatchIdentity) -> Generator[None]:
         raise found from None
 
 
+@contextmanager
+def described(spark: SparkSession, names: str, batch: BatchIdentity) -> Generator[None]:
+    """Name a sink and its batch in Spark's UI, for the jobs of the block.
+
+    Args:
+        spark: a session.
+        names: of the sinks.
+        batch: that they get.
+    """
+    context = spark.sparkContext
+    before = context.getLocalProperty(_DESCRIPTION)
+    context.setLocalProperty(_DESCRIPTION, f"{names}: {batch}")
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_DESCRIPTION, cast(str, before))  # None removes it
+
+
 def streaming_batch(frame: DataFrame, number: int) -> tuple[BatchIdentity, str]:
     """Return the batch of a streaming query, and its checkpoint.
 
@@ -541,6 +561,11 @@ def streaming_batch(frame: DataFrame, number: int) -> tuple[BatchIdentity, str]:
     text = str(offsets.get().toString()) if offsets.isDefined() else ""
     identity = BatchIdentity(query=query, number=number, range=_digest(text))
     return identity, str(running.resolvedCheckpointRoot())
+
+
+def is_active(spark: SparkSession, query: str) -> bool:
+    """Return whether a streaming query of an id runs in this driver."""
+    return _execution(spark, query) is not None
 
 
 def _execution(spark: SparkSession, query: str) -> Any:

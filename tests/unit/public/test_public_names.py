@@ -45,7 +45,7 @@ PUBLIC = {
     "eosframework.spark.backfill": {"Backfill", "outputs_of", "spark_session"},
     "eosframework.kafka": {"ReadCommittedConsumer", "TransactionalProducer"},
     "eosframework.postgres.outbox": {"emit", "emit_async", "publish", "publish_async"},
-    "eosframework.spark": {"SinkProgress", "both", "kafka_sink", "table_sink"},
+    "eosframework.spark": {"SinkProgress", "both", "kafka_sink", "register", "table_sink"},
     "eosframework.testing": {
         "Fault",
         "Sent",

@@ -29,7 +29,7 @@ def kafka(topic: str | None = "delays", **options: Any) -> Any:
         ({"topic": None}, "expected one of them"),
         ({"topic_column": "t"}, "expected one of them"),
         ({"shards": 0}, "expected a number from 1 to 1000"),
-        ({"name": "Delays-2"}, "lower-case letters a-z, digits and '_'"),
+        ({"name": "Delays-2"}, "lower-case letters a-z, digits, '_' and '-'"),
         ({"on_error": "ignore"}, "expected 'fail', 'skip' or dead_letter"),
         ({"on_error": dead_letter("dead", retry="1s")}, "without retry= and replay="),
         ({"on_error": "skip", "stage": False}, "expected stage=True"),

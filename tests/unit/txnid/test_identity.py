@@ -179,6 +179,16 @@ def test_backfills_and_relays_have_ids_of_their_own() -> None:
     assert str(TransactionalId.relay("flights", "orders")) == "flights:relay.orders:0"
 
 
+def test_a_sink_may_have_a_dash_and_a_sub_topology_may_not() -> None:
+    of_sink = TransactionalId.sink("app", "delays-2013.may-1", 3)
+    assert str(of_sink) == "app:sink.delays-2013.may-1:3"
+    assert TransactionalId.parse(str(of_sink)) == of_sink
+    of_driver = TransactionalId.sink_driver("app", "delays-2013")
+    assert TransactionalId.parse(str(of_driver)) == of_driver
+    with pytest.raises(TopologyError):
+        TransactionalId.make("app", "sinks-1", 0)
+
+
 def test_no_shard_or_job_of_a_sink_has_the_id_of_a_driver() -> None:
     names = [n + j for n in ("driver", "x", "sink") for j in ("", ".driver", ".x", ".sink")]
     shards = {str(TransactionalId.sink("app", name, 0)) for name in names}

@@ -158,7 +158,7 @@ class KafkaColumns:
         return parts
 
     def _keys(self, frame: DataFrame, name: str, refusals: list[Refusal]) -> Column:
-        if name != STRUCT and frame.schema[_known(frame, name)].dataType.typeName() == "void":
+        if name != STRUCT and _found(frame, name)[1].typeName() == "void":
             raise ConfigurationError(
                 f"the key column {name!r} has type void, so every key would be null; name another "
                 f"column, or leave key= out to write records without a key"
@@ -214,9 +214,7 @@ def _varint_bytes(number: Column) -> Column:
 
 
 def _topics(frame: DataFrame, name: str, refusals: list[Refusal]) -> Column:
-    from pyspark.sql import functions as f
-
-    topic = f.col(_present(frame, name, "string"))
+    topic = _present(frame, name, "string")
     reason = f"has null in its topic column {name!r}"
     refusals.append(Refusal(topic.isNull(), reason, "filter such rows out"))
     return topic
@@ -226,7 +224,7 @@ def _headers(frame: DataFrame, name: str, refusals: list[Refusal]) -> Column:
     """Return the column of headers; null where one of them is invalid."""
     from pyspark.sql import functions as f
 
-    headers = f.col(_present(frame, name, HEADERS))
+    headers = _present(frame, name, HEADERS)
     invalid = f.exists(
         headers,
         lambda one: one.isNull() | one["key"].isNull() | ~f.is_valid_utf8(one["key"]),
@@ -242,7 +240,7 @@ def _partitions(
     """Return the column of partitions; null where there is none of that number."""
     from pyspark.sql import functions as f
 
-    number = f.col(_present(frame, name, "int", "smallint", "tinyint", "bigint"))
+    number = _present(frame, name, "int", "smallint", "tinyint", "bigint")
     invalid = number.isNull() | (number < 0) | (number >= limits.partitions)
     reason = f.concat(
         f.lit(f"has {name}="),
@@ -269,18 +267,18 @@ def _bytes(
     from pyspark.sql import functions as f
 
     whole = name == STRUCT
-    kind: DataType = frame.schema if whole else frame.schema[_known(frame, name)].dataType
     columns = [f.col(values.quoted(each)) for each in frame.columns]
-    column = f.struct(*columns) if whole else f.col(values.quoted(name))
-    column = form(name, column, kind)
+    read, kind = (f.struct(*columns), frame.schema) if whole else _found(frame, name)
+    column = form(name, read, kind)
     if serde is None and kind.typeName() == "binary":
         return column
     if serde is None and kind.typeName() not in values.NESTED:
         return _written(name, values.text(column, kind), values.unwritable(kind)).cast("binary")
     of_part = values.json_refusals if serde is None else values.text_refusals
-    for part in frame.schema.fields if whole else [frame.schema[name]]:
-        found = of_part(f.col(values.quoted(part.name)), part.dataType, part.name)
-        refusals += [Refusal(*one) for one in found]
+    fields = frame.schema.fields if whole else []
+    of_row = [(f.col(values.quoted(one.name)), one.dataType, one.name) for one in fields]
+    for part, part_kind, part_name in of_row or [(read, kind, name)]:
+        refusals += [Refusal(*one) for one in of_part(part, part_kind, part_name)]
     if serde is None:
         made = _written(name, values.json(column, kind), values.unwritable_as_json(kind))
         return made.cast("binary")
@@ -420,8 +418,8 @@ def _milliseconds(
     """
     from pyspark.sql import functions as f
 
-    column = f.col(_present(frame, name, "timestamp", "bigint", "int"))
-    if dict(frame.dtypes)[name] == "timestamp":
+    column = _present(frame, name, "timestamp", "bigint", "int")
+    if _found(frame, name)[1].typeName() == "timestamp":
         column = f.unix_millis(column)
     known = f.greatest(column.cast("bigint"), f.lit(EARLIEST_OUTPUT_MS))
     now = f.unix_millis(f.current_timestamp())
@@ -463,30 +461,40 @@ def _written(name: str, column: Column, unwritable: str | None) -> Column:
     return column
 
 
-def _known(frame: DataFrame, name: str) -> str:
-    """Return the name of an existing column.
+def _found(frame: DataFrame, name: str) -> tuple[Column, DataType]:
+    """Return a column and its type.
+
+    A column of exactly this name comes first, dots included; else Spark decides: it may ignore
+    case, and a dot leads into a struct.
 
     Raises:
-        ConfigurationError: it is missing.
+        ConfigurationError: there is none.
     """
-    if name not in frame.columns:
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as f
+
+    if name in frame.columns:
+        return f.col(values.quoted(name)), frame.schema[name].dataType
+    try:
+        [field] = frame.select(name).schema.fields
+    except (AnalysisException, ValueError):
         raise ConfigurationError(
             f"the rows have no column {name!r}; expected one of: {', '.join(frame.columns)}. Name "
-            f"one of them, or add the column to the rows"
-        )
-    return name
+            f"one of them, a field of a struct as 'column.field', or add the column to the rows"
+        ) from None
+    return f.col(name), field.dataType
 
 
-def _present(frame: DataFrame, name: str, *kinds: str) -> str:
-    """Return the name of an existing column of one of some types, quoted.
+def _present(frame: DataFrame, name: str, *kinds: str) -> Column:
+    """Return an existing column of one of some types.
 
     Raises:
         ConfigurationError: it is missing, or has another type.
     """
-    kind = dict(frame.dtypes)[_known(frame, name)]
-    if kinds and kind not in kinds:
+    column, kind = _found(frame, name)
+    if kind.simpleString() not in kinds:
         raise ConfigurationError(
-            f"column {name!r} has type {kind}; expected {' or '.join(kinds)}. Cast the column, or "
-            f"name another one"
+            f"column {name!r} has type {kind.simpleString()}; expected {' or '.join(kinds)}. Cast "
+            f"the column, or name another one"
         )
-    return values.quoted(name)
+    return column

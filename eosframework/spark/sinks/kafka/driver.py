@@ -29,6 +29,7 @@ from eosframework.kafka.worker_clients import NOTHING_KNOWN, producer_client, pr
 from eosframework.postgres.outbox.relay_position import Destination
 from eosframework.spark.session.executors import Table, map_batches
 from eosframework.spark.session.ordering import task_slots
+from eosframework.spark.sinks.kafka.batch_progress import reported
 from eosframework.spark.sinks.kafka.columns import (
     RESULT_SCHEMA,
     KafkaColumns,
@@ -54,6 +55,7 @@ from eosframework.spark.sinks.refused_rows import REASON, written_rows
 from eosframework.spark.sinks.sink_entry import (
     BatchIdentity,
     Decision,
+    ShardProgress,
     SinkBatch,
     are_few_expected,
     batch_key,
@@ -192,6 +194,14 @@ class KafkaSinkOptions:
     def own(self, offered: BatchIdentity) -> KafkaSinkDriver:
         """Own the sink (S1), unless it refuses the batch."""
         return KafkaSinkDriver(self, offered)
+
+    def check_columns(self, frame: DataFrame) -> None:
+        """Raise for columns that are missing or have an unsuitable type.
+
+        Raises:
+            ConfigurationError: names the column.
+        """
+        _ = self.columns.column(self.sink, frame, TopicLimits(), self.shards, self.on_error.policy)
 
 
 class KafkaSinkDriver:
@@ -470,8 +480,20 @@ class KafkaSinkDriver:
             self._slots = task_slots(frame.sparkSession, batch.shards)
         sharded = in_shards(frame, batch.shards, self._slots)
         written = map_batches(sharded, attempts(self._spec(batch)), RESULT_SCHEMA)
-        results: list[Any] = written.collect()
+        with reported(self.label, batch, self._progress_of(batch)):
+            results: list[Any] = written.collect()
         return {int(row[0]): int(row[1]) for row in results}
+
+    def _progress_of(self, batch: SinkBatch) -> Callable[[], dict[int, ShardProgress]]:
+        """Return the function that reads the progress of a batch in a thread of its own."""
+        kafka, application = self._options.settings.kafka, self._options.application
+
+        def read() -> dict[int, ShardProgress]:
+            journal = KafkaJournal(application, kafka, ClusterAdmin(kafka))
+            entries = journal.decided_under(shards_prefix(self.name))
+            return progress_in(entries, self.name, batch.sequence)
+
+        return read
 
     def _spec(self, batch: SinkBatch) -> ShardSpec:
         options, since = self._options, self._since

@@ -101,6 +101,9 @@ class TableSinkOptions:
         """Own the sink (S1), unless it refuses the batch."""
         return TableSinkDriver(self, offered)
 
+    def check_columns(self, frame: DataFrame) -> None:
+        """Do nothing: the table decides, and it is read when the sink is owned."""
+
     @property
     def declared(self) -> TableSink:
         """The sink as a topology would declare it."""
